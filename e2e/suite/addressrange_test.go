@@ -22,7 +22,7 @@ kind: AddressRange
 metadata: {name: storage}
 spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 `)
-	// It exists until its blocks are returned, and other tests do not need to wait for that.
+	// The range exists until its blocks are returned. Other tests do not need to wait for that.
 	t.Cleanup(func() { e.must("kubectl", "delete", "addressrange", "storage", "--ignore-not-found", "--wait=false") })
 	objects := []string{expose("ar0", "macvlan", true, "ar0")}
 	for _, name := range []string{"ar-left", "ar-right"} {
@@ -37,7 +37,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 	e.offer("ar0")
 	e.rangeSays("BlocksAssigned=True Assigned")
 	before := e.state()
-	// Of the first block .2 and .3 can be had, of the second .4 to .6.
+	// The first block provides .2 and .3, the second .4 to .6.
 	addresses := map[string]string{}
 	for i := range 5 {
 		name := fmt.Sprintf("pod%d", i)
@@ -63,7 +63,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 		output, err := e.kubectl("", "-n", "default", "get", "events", "--field-selector",
 			"involvedObject.kind=AddressRange,involvedObject.name=storage")
 		return err == nil && containsAll(output, []string{"Exhausted", "all 2 blocks are assigned"}),
-			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
 	})
 	e.create(pod("last", "ar-left"))
 	e.event("last", "take all 5 addresses of its blocks of AddressRange storage (storage-0, storage-1)")
@@ -89,7 +89,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 	e.rangeSays("BlocksAssigned=False Deleted", "2 are left")
 }
 
-// rangeSays waits until the range has a condition, written as "Type=Status Reason", with all the texts.
+// rangeSays waits until the range has a condition, written as "Type=Status Reason", with all texts in its message.
 func (e *env) rangeSays(condition string, texts ...string) {
 	e.Helper()
 	e.eventually("the AddressRange has "+condition, func(context.Context) (bool, error) {
@@ -100,6 +100,6 @@ func (e *env) rangeSays(condition string, texts ...string) {
 				return true, nil
 			}
 		}
-		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// outage is how long the API server is down at least.
+// outage is the minimum time without the API server.
 const outage = time.Minute
 
 // While the API server is down, pods with prepared claims are attached, and detachments in progress complete.
@@ -30,24 +30,24 @@ func TestAPIServerDown(t *testing.T) {
 	detached := going.set("DEL")
 	e.deleting("going")
 	going.pluginRuns()
-	resume := coming.preparedOnly("coming") // so that RunPodSandbox comes when the API server is down
+	resume := coming.preparedOnly("coming") // so that RunPodSandbox is called while the API server is down
 	restore := e.stopAPIServer()
 	start := time.Now()
 	resume()
 	e.moment("the pod that was prepared runs", func() bool { return len(e.containersOf("coming")) == 1 })
-	t.Logf("without the API server: attached, and its container started, after %s", since(start))
+	t.Logf("without the API server: attached, with a started container, after %s", since(start))
 	detached()
 	e.moment("the device of the pod that was being deleted is restored", func() bool {
 		links, err := e.nodeLinks()
 		return err == nil && strings.Contains(strings.Join(links, "\n"), "ocw ")
 	})
-	time.Sleep(time.Until(start.Add(outage))) // the test is about this outage
+	time.Sleep(time.Until(start.Add(outage))) // the subject of the test
 	restore()
 
 	start = time.Now()
 	e.ready("coming")
 	e.gone("going")
-	t.Logf("with it: it has heard of that after %s", since(start))
+	t.Logf("with the API server: it had the new state after %s", since(start))
 	e.catchUp()
 	e.neverStartedEarly()
 	e.deleting("coming")
@@ -55,7 +55,7 @@ func TestAPIServerDown(t *testing.T) {
 	e.asItWas(before)
 }
 
-// catchUp makes all components connect to the API server now. After an outage clients wait for up to a minute before
+// catchUp forces all components to reconnect to the API server. After an outage clients wait for up to a minute before
 // they retry; restarted ones do not, so other tests do not need to wait.
 func (e *env) catchUp() {
 	e.Helper()
@@ -67,7 +67,7 @@ func (e *env) catchUp() {
 }
 
 // A reboot of the node ends all processes and network namespaces and clears the memory; the disk is unchanged. Pods get
-// their interfaces again, and nothing remains of the old ones.
+// their interfaces again, and no old interfaces remain.
 func TestReboot(t *testing.T) {
 	e := newEnv(t, "reboot")
 	s := e.stage("rb", 139, 0)
@@ -91,9 +91,9 @@ func TestReboot(t *testing.T) {
 	s.goes("p")
 }
 
-// reboot ends everything that a boot ends, and starts the node again. The kernel's boot ID does not change, so from the
-// view of the journal only the namespaces are gone. Unplug and plug remove and create the hardware, which a real
-// machine finds again.
+// reboot ends everything that ends with a boot, and starts the node again. The kernel's boot ID does not change, so for
+// the journal only the namespaces have disappeared. unplug and plug remove and create the hardware, which a real
+// machine detects again.
 func (e *env) reboot(plug, unplug func()) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -127,8 +127,8 @@ func (e *env) reboot(plug, unplug func()) {
 	}
 }
 
-// A pod that shares its claim with another, and whose end the runtime has not told, is detached although its claim is
-// not released. Meanwhile the other works.
+// A pod that shares its claim with another pod is detached although the runtime did not report its end and the claim is
+// still in use. The other pod keeps its interface.
 func TestSharedClaimWhoseUserIsLost(t *testing.T) {
 	e := newEnv(t, "lost")
 	e.offerMacvlan("lo0", "10.140.0.0/24")
@@ -156,7 +156,7 @@ func TestSharedClaimWhoseUserIsLost(t *testing.T) {
 	e.asItWas(before)
 }
 
-// sharedClaim is a claim that pods name by its name.
+// sharedClaim returns a claim that pods refer to by its name.
 func sharedClaim(name string, classes ...string) string {
 	requests := make([]string, len(classes))
 	for i, class := range classes {
@@ -170,7 +170,7 @@ spec: {devices: {requests: [%s]}}
 `, name, strings.Join(requests, ", "))
 }
 
-// all runs do n times concurrently.
+// all calls do n times concurrently.
 func (e *env) all(n int, do func(int) error) {
 	e.Helper()
 	var group errgroup.Group

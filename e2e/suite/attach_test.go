@@ -37,7 +37,7 @@ func TestMacvlanWithTuning(t *testing.T) {
 		"cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
 		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`,
 			`"apiVersion":"metadata.resource.k8s.io/v1beta1"`, `"apiVersion":"metadata.resource.k8s.io/v1alpha1"`}) {
-		t.Errorf("the container is told\n%s", metadata)
+		t.Errorf("the container sees\n%s", metadata)
 	}
 	logs := e.filesOnNode("/var/log/dra-network", "macvlan_p-net-*", "*.jsonl")
 	if len(logs) != 1 {
@@ -96,7 +96,7 @@ func TestWholeLinkComesHome(t *testing.T) {
 	e.unchanged("wl0", generation)
 }
 
-// versions shows the slices of a device's pool and how often they were written.
+// versions returns the slices of a device's pool with their resource versions.
 func (e *env) versions(device string) string {
 	slices, err := e.client.ResourceV1().ResourceSlices().List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -111,8 +111,8 @@ func (e *env) versions(device string) string {
 	return strings.Join(all, " ")
 }
 
-// unchanged checks that a pool was not written again since versions. A later change of the host, once it is published,
-// shows that every earlier one has been looked at.
+// unchanged checks that a pool was not written since versions. The publication of a later change of the host proves
+// that all earlier ones have been processed.
 func (e *env) unchanged(device, versions string) {
 	e.Helper()
 	marker := "m" + device
@@ -161,7 +161,7 @@ func TestBridge(t *testing.T) {
 	e.unchanged("tbr0", versions)
 }
 
-// A container that doesn't name the claim shares the pod's network, and waits for it too.
+// A container that doesn't name the claim shares the pod's network, and also waits for the claim.
 func TestSidecarThatDoesNotNameTheClaim(t *testing.T) {
 	e := newEnv(t, "sidecar")
 	e.offerMacvlan("sc0", "10.105.0.0/24")

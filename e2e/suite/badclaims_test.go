@@ -8,9 +8,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// Claims that can never succeed: an event of the pod gives the reason, the pod waits without holding a device, and it
+// Claims that can never succeed: an event of the pod reports the reason, the pod waits without holding a device, and it
 // ends when it is deleted. Some cases use classes of an administrator, because the classes of the controller cannot
-// have these errors, and the API server rejects many such claims for them before a node receives the claim.
+// have these errors, and for those classes the API server rejects many such claims before they reach a node.
 func TestBadClaims(t *testing.T) {
 	e := newEnv(t, "bad")
 	e.veth("ba0")
@@ -36,7 +36,7 @@ func TestBadClaims(t *testing.T) {
 	}
 }
 
-// podOf is a pod with the claims of a case.
+// podOf returns a pod with the claims of a case.
 func podOf(bad claimspectest.Case) string {
 	var claims, uses []string
 	for i, template := range bad.TemplateNames() {
@@ -51,7 +51,7 @@ func podOf(bad claimspectest.Case) string {
 	).Replace(pod(bad.Name, ""))
 }
 
-// A claim for a device that went after the scheduler had chosen it is told so.
+// If a device disappears after scheduling, an event of the pod reports it.
 func TestDeviceThatIsGoneAfterScheduling(t *testing.T) {
 	e := newEnv(t, "went")
 	e.offerMacvlan("we0", "10.172.0.0/24")
@@ -92,7 +92,7 @@ func TestAdminAccess(t *testing.T) {
 	e.deleting("watcher")
 	e.gone("watcher")
 	if shown := e.inPod("owner", "ip", "-o", "link"); !strings.Contains(shown, "net1") {
-		t.Errorf("after the watcher has gone the owner's links are\n%s", shown)
+		t.Errorf("after the end of the watcher the owner's links are\n%s", shown)
 	}
 	e.deleting("owner")
 	e.gone("owner")

@@ -12,8 +12,9 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
-// A driver that composes devices has a claim prepared for a pod that does not list it, and that kubelet knows nothing
-// of: the pod gets the interface before its container starts, and the link is free when both have gone.
+// A driver that composes devices requests the preparation of a claim that its pod does not list, so the kubelet does
+// not manage it. The pod gets the interface before its container starts, and the link is free when both no longer
+// exist.
 func TestClaimOfAComposingDriver(t *testing.T) {
 	e := newEnv(t, "composing")
 	e.offerMacvlan("co0", "10.186.0.0/24")
@@ -34,7 +35,7 @@ func TestClaimOfAComposingDriver(t *testing.T) {
 	answer := prepared.Claims[string(claim.UID)]
 	if answer.GetError() != "" || len(answer.GetDevices()) != 1 ||
 		!strings.Contains(strings.Join(answer.Devices[0].CdiDeviceIds, " "), "when-attached") {
-		t.Fatalf("the composing driver is answered %v", answer)
+		t.Fatalf("the response to the composing driver is %v", answer)
 	}
 	e.must("kubectl", "-n", e.namespace, "patch", "pod", "composed", "--type=json", "--patch",
 		`[{"op": "remove", "path": "/spec/schedulingGates"}]`)
@@ -48,13 +49,13 @@ func TestClaimOfAComposingDriver(t *testing.T) {
 	released, err := driver.NodeUnprepareResources(t.Context(),
 		&drapb.NodeUnprepareResourcesRequest{Claims: request})
 	if err != nil || released.Claims[string(claim.UID)].GetError() != "" {
-		t.Errorf("the claim is released with %v, %v", err, released)
+		t.Errorf("the release of the claim returned %v, %v", err, released)
 	}
 	e.deleteClaims("part")
 	e.asItWas(before)
 }
 
-// reserved makes a claim that is allocated, and reserved for a pod that does not list it.
+// reserved creates a claim that is allocated, and reserved for a pod that does not list it.
 func (e *env) reserved(
 	name, class string, allocation *resourceapi.AllocationResult, pod string,
 ) *resourceapi.ResourceClaim {
@@ -75,7 +76,7 @@ func (e *env) reserved(
 	return claim
 }
 
-// draPlugin is the service of the driver on its node that kubelet calls.
+// draPlugin returns a client of the driver's service on its node, which the kubelet calls.
 func (e *env) draPlugin() drapb.DRAPluginClient {
 	e.Helper()
 	sockets := e.filesOnNode("/var/lib/kubelet/plugins/dra.networking/dra*.sock")

@@ -71,7 +71,7 @@ func TestFullNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.gone(append(names, "four")...)
-	t.Logf("all were gone after %s", since(start))
+	t.Logf("all pods had ended after %s", since(start))
 	e.asItWas(before)
 	e.eventually("the driver uses no more than before", func(context.Context) (bool, error) {
 		now := e.use()
@@ -87,7 +87,7 @@ func TestFullNode(t *testing.T) {
 
 // use is the resource usage of the driver's process.
 type use struct {
-	memory, peak      int // MiB, with the pages of its program
+	memory, peak      int // in MiB, including the pages of the program
 	goroutines, files int
 }
 
@@ -115,7 +115,7 @@ func (e *env) use() use {
 	return now
 }
 
-// createPod makes a pod without kubectl, which is faster.
+// createPod creates a pod without kubectl, which is faster.
 func (e *env) createPod(name, template string) error {
 	wanted := &corev1.Pod{}
 	if err := yaml.Unmarshal([]byte(pod(name, template)), wanted); err != nil {

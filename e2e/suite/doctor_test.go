@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A healthy node has no findings, with or without pods; problems are found.
+// A healthy node has no findings, with or without pods. Problems are reported.
 func TestDoctor(t *testing.T) {
 	e := newEnv(t, "doctor")
 	e.veth("do0")
@@ -51,7 +51,7 @@ func TestDoctor(t *testing.T) {
 }
 
 // healthy waits until doctor has no findings. The driver checks plugins once a minute and when devices change: its
-// report about policies may be from a moment ago, when a plugin was missing or a link of another test existed.
+// report about policies may be slightly old, from a time when a plugin was missing or a link of another test existed.
 func (e *env) healthy(what string) {
 	e.Helper()
 	e.eventually(what+" is healthy", func(context.Context) (bool, error) {

@@ -25,7 +25,7 @@ import (
 // patience bounds every wait of a test.
 const patience = 3 * time.Minute
 
-// env is one test's part of the cluster.
+// env is the part of the cluster that one test uses.
 type env struct {
 	*testing.T
 	cluster   *lab.Cluster
@@ -34,18 +34,18 @@ type env struct {
 	explained sync.Once
 }
 
-// newEnv gives a test a namespace of its own, and checks at its end that nothing is left on the node.
+// newEnv creates a namespace for a test, and checks at its end that nothing remains on the node.
 func newEnv(t *testing.T, namespace string) *env {
 	t.Helper()
 	cluster, client := theCluster.Get(t)
 	return newEnvOn(t, cluster, client, namespace)
 }
 
-// newEnvOn is newEnv on a cluster of the test's own.
+// newEnvOn is newEnv on a separate cluster of the test.
 func newEnvOn(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface, namespace string) *env {
 	t.Helper()
 	e := &env{T: t, cluster: cluster, client: client, namespace: namespace}
-	e.driverReady() // another test may have stopped or killed it
+	e.driverReady() // another test may have stopped or killed the driver
 	before := e.state()
 	t.Cleanup(func() {
 		defer e.explain()
@@ -55,8 +55,7 @@ func newEnvOn(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface, n
 	e.create(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
 	t.Cleanup(func() {
 		e.explain()
-		// The next test has another namespace. It does not wait for the end of this one, only for the end of its pods
-		// on the node.
+		// The next test uses another namespace, so it only needs to wait for the end of the pods on the node.
 		if output, err := e.kubectl("", "delete", "namespace", namespace, "--wait=false"); err != nil {
 			t.Error(err, output)
 		}
@@ -68,7 +67,7 @@ func newEnvOn(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface, n
 	return e
 }
 
-// part is the same for a subtest.
+// part returns the same env for a subtest.
 func (e *env) part(t *testing.T) *env {
 	return &env{T: t, cluster: e.cluster, client: e.client, namespace: e.namespace}
 }
@@ -82,7 +81,7 @@ func (e *env) lines(path string) []string {
 	return strings.Split(string(data), "\n")
 }
 
-// explain prints, once, the evidence for the diagnosis of a failed test. Call it before anything is removed.
+// explain prints, once, the evidence that is needed to diagnose a failed test. Call it before anything is removed.
 func (e *env) explain() {
 	if e.Failed() {
 		e.explained.Do(e.showEvidence)
@@ -100,7 +99,7 @@ func (e *env) showEvidence() {
 	}
 }
 
-// apply applies YAML, and removes it at the end of the test.
+// apply applies YAML, and removes the objects at the end of the test.
 func (e *env) apply(yaml string) {
 	e.Helper()
 	if output, err := e.kubectl(yaml, "apply", "-f", "-"); err != nil {
@@ -112,7 +111,7 @@ func (e *env) apply(yaml string) {
 	})
 }
 
-// remove deletes what YAML names, and waits until it is gone.
+// remove deletes the objects in YAML, and waits until they no longer exist.
 func (e *env) remove(yaml string) {
 	e.Helper()
 	if output, err := e.kubectl(yaml, "delete", "--ignore-not-found", "--wait=true", "--timeout=60s", "-f",
@@ -142,18 +141,17 @@ func (e *env) inPod(pod string, args ...string) string {
 	return output
 }
 
-// reaches waits until an address answers a pod's ping through an interface: a single one may go unanswered on a busy
-// machine.
+// reaches waits until an address answers a pod's ping through an interface. A busy machine may lose single pings.
 func (e *env) reaches(pod, ifName, address string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("pod %s reaches %s through %s", pod, address, ifName), func(context.Context) (bool, error) {
 		output, err := e.kubectl("", "exec", pod, "--", "ping", "-c", "1", "-w", "5", "-I", ifName, address)
 		return err == nil && strings.Contains(output, "1 packets received"),
-			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
 	})
 }
 
-// eventually waits until a condition holds. The failure message contains the last error of the condition.
+// eventually waits until a condition is true. The failure message contains the last error of the condition.
 func (e *env) eventually(what string, condition func(context.Context) (bool, error)) {
 	e.Helper()
 	if err := waitFor(condition); err != nil {
@@ -161,13 +159,13 @@ func (e *env) eventually(what string, condition func(context.Context) (bool, err
 	}
 }
 
-// waitFor waits, with patience, until a condition holds. It returns the last error of the condition.
+// waitFor waits, for up to patience, until a condition is true. It returns the last error of the condition.
 func waitFor(condition func(context.Context) (bool, error)) error {
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true,
 		func(ctx context.Context) (bool, error) {
 			done, err := condition(ctx)
-			if ctx.Err() == nil || last == nil { // that time is over says nothing
+			if ctx.Err() == nil || last == nil { // do not replace an error with "time is over"
 				last = err
 			}
 			return done, nil
@@ -178,8 +176,8 @@ func waitFor(condition func(context.Context) (bool, error)) error {
 	return nil
 }
 
-// allPods waits until a condition holds for each of the pods. Patience applies to the next pod that gets there: many
-// concurrent pods take turns, and any of them may be the last.
+// allPods waits until a condition is true for each of the pods. Patience is the time limit for the next pod that
+// reaches it: many concurrent pods take turns, and any of them may be the last.
 func (e *env) allPods(what string, pods []string, condition func(*corev1.Pod, error) (bool, error)) {
 	e.Helper()
 	check := func(ctx context.Context, name string) (bool, error) {
@@ -225,13 +223,13 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// event waits for an event about an object that has all the texts.
+// event waits for an event of an object that contains all texts.
 func (e *env) event(object string, texts ...string) {
 	e.Helper()
 	e.anyEvent(object, texts)
 }
 
-// anyEvent waits for an event about an object that has all the texts of one of the alternatives.
+// anyEvent waits for an event of an object that contains all texts of one of the alternatives.
 func (e *env) anyEvent(object string, alternatives ...[]string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("event of %s with %q", object, alternatives), func(ctx context.Context) (bool, error) {
@@ -263,7 +261,7 @@ func containsAll(text string, parts []string) bool {
 	return true
 }
 
-// deviceStatus waits for the status of a pod's claim and returns it as JSON.
+// deviceStatus waits until the status of a pod's claim contains all texts, and returns it as JSON.
 func (e *env) deviceStatus(pod string, texts ...string) string {
 	e.Helper()
 	var status string
@@ -279,7 +277,7 @@ func (e *env) deviceStatus(pod string, texts ...string) string {
 	return status
 }
 
-// veth makes a pair of links on the node for the test.
+// veth creates a pair of links on the node for the test.
 func (e *env) veth(name string) {
 	e.Helper()
 	if err := e.cluster.AddVeth(name, name+"p"); err != nil {
@@ -292,7 +290,7 @@ func (e *env) veth(name string) {
 	})
 }
 
-// link waits until a link is on the node and returns how ip shows it.
+// link waits until a link is on the node and returns the output of ip for it.
 func (e *env) link(name string) string {
 	e.Helper()
 	var shown string
@@ -327,8 +325,8 @@ func (e *env) offer(devices ...string) {
 	})
 }
 
-// offerMacvlan makes a link and everything that a pod needs to get a macvlan interface on it: policy, topology and
-// claim template have the link's name.
+// offerMacvlan creates a link and everything that a pod needs to get a macvlan interface on it. Policy, topology and
+// claim template have the name of the link.
 func (e *env) offerMacvlan(link, subnet string) {
 	e.Helper()
 	e.veth(link)
@@ -340,7 +338,7 @@ func (e *env) offerMacvlan(link, subnet string) {
 	e.offer(link)
 }
 
-// fileOnNode is a path of the node's files as seen from here.
+// fileOnNode returns the path at which this process sees a file of the node.
 func (e *env) fileOnNode(elements ...string) string {
 	e.Helper()
 	path, err := e.cluster.NodePath(filepath.Join(elements...))
@@ -350,7 +348,7 @@ func (e *env) fileOnNode(elements ...string) string {
 	return path
 }
 
-// filesOnNode are the node's files that match a pattern, as paths as seen from here.
+// filesOnNode returns the paths at which this process sees the node's files that match a pattern.
 func (e *env) filesOnNode(elements ...string) []string {
 	e.Helper()
 	paths, err := e.cluster.NodeGlob(filepath.Join(elements...))

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// extendedPod is a pod as users write it for a device plugin: containers with limits, and nothing else. A container is
+// extendedPod returns a pod as users write it for a device plugin, with nothing but resource limits. A container is
 // written as "name: {resource: count}"; containers with the prefix "init " exit immediately.
 func extendedPod(name string, containers ...string) string {
 	var init, regular string
@@ -44,11 +44,11 @@ spec:
 `, name, init, regular)
 }
 
-// classResource is the extended resource that every class has.
+// classResource returns the extended resource that Kubernetes defines for every class.
 func classResource(class string) string { return "deviceclass.resource.kubernetes.io/" + class }
 
-// offerExtended makes a macvlan uplink "NAME0" with the extended resource example.com/NAME, and the whole links "NAME1"
-// and "NAME2" without a name of their own.
+// offerExtended creates a macvlan uplink "NAME0" with the extended resource example.com/NAME, and the whole links
+// "NAME1" and "NAME2", which have no explicit resource name.
 func (e *env) offerExtended(name string, network int) {
 	e.Helper()
 	for _, number := range []string{"0", "1", "2"} {
@@ -70,8 +70,9 @@ func (e *env) offerExtended(name string, network int) {
 	e.offer(name+"0", name+"1", name+"2")
 }
 
-// Pods written for a device plugin get interfaces of topologies: by the name that the topology gives its devices, and
-// by that which Kubernetes gives the class; also beside a running pod with a claim that a user made.
+// Pods that were written for a device plugin get interfaces of topologies: by the resource name of the topology, and by
+// the resource name that Kubernetes defines for the class. This also works next to a running pod with a claim that a
+// user created.
 func TestExtendedResources(t *testing.T) {
 	e := newEnv(t, "extended")
 	e.offerExtended("er", 181)
@@ -114,9 +115,9 @@ spec:
 	e.deleteClaims("made-by-a-user")
 }
 
-// Each container gets the devices that it requests and no more, whatever the pod has: the kubelet receives one CDI
-// device for each request. The interfaces belong to the pod, and init containers use the interfaces of later
-// containers.
+// Each container gets exactly the devices that it requests, whatever other containers of the pod request: the kubelet
+// receives one CDI device for each request. The interfaces belong to the pod, and init containers use the interfaces of
+// later containers.
 func TestExtendedResourcesOfContainers(t *testing.T) {
 	e := newEnv(t, "excontainers")
 	e.offerExtended("ec", 182)
@@ -155,7 +156,7 @@ func TestExtendedResourcesOfContainers(t *testing.T) {
 	e.gone("p")
 }
 
-// extendedClaim returns the UID of the claim that kube-scheduler has made for a pod's extended resources.
+// extendedClaim returns the UID of the claim that kube-scheduler has created for a pod's extended resources.
 func (e *env) extendedClaim(pod string) string {
 	e.Helper()
 	found, err := e.client.CoreV1().Pods(e.namespace).Get(context.Background(), pod, metav1.GetOptions{})
@@ -172,7 +173,7 @@ func (e *env) extendedClaim(pod string) string {
 }
 
 // The driver rejects a topology that needs a second device, and a topology that the namespace may not use, and an event
-// of the pod gives the reason. With both devices a pod gets the topology.
+// of the pod reports the reason. With both devices a pod gets the topology.
 func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e := newEnv(t, "exrefused")
 	e.veth("ex0")
@@ -277,14 +278,15 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 	says("explain", "theirs", unscheduled)
 
 	e.deleting("first")
-	e.ready("second") // as simulate has said
+	e.ready("second") // as predicted by simulate
 	says("explain", "second", "et0", "exexplained/second-extended-resources-")
 	e.deleting("gated", "second", "half", "theirs")
 	e.gone("gated", "first", "second", "half", "theirs")
 }
 
-// Where only claims say the addresses, pods that ask for an extended resource are refused, who write no claim: neither
-// can the topology have a name for them, nor is the name of its class of use. A claim that says the addresses is.
+// If only claims set the addresses, pods with an extended resource are rejected, because they have no claim that could
+// set them. The topology cannot define a resource name, and the resource name of its class does not work either. A pod
+// with a claim that sets the addresses works.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	e := newEnv(t, "exaddresses")
 	e.veth("ea0")
@@ -334,7 +336,7 @@ spec: {cniType: static, capabilities: [ips], output: {interfaces: none}}
 	e.gone("with", "without", "limits")
 }
 
-// condition waits until a topology has a condition, written as "Type=Status Reason", with all the texts.
+// condition waits until a topology has a condition, written as "Type=Status Reason", with all texts in its message.
 func (e *env) condition(topology, condition string, texts ...string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("NetworkTopology %s has %s", topology, condition), func(context.Context) (bool, error) {
@@ -345,6 +347,6 @@ func (e *env) condition(topology, condition string, texts ...string) {
 				return true, nil
 			}
 		}
-		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
 	})
 }

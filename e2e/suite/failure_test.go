@@ -37,13 +37,13 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e.apply(failing)
 	wants := []string{`step "knob" (tuning) of topology fa`, "no_such_knob"}
 	e.event("p", append(wants, "NetworkAttachFailed")...)
-	// Whether the runtime still waited when it failed is a matter of the machine's speed. If not, it is the gate that
-	// kept the container.
+	// Whether the runtime was still waiting at the time of the failure depends on the speed of the machine. If it was
+	// not, the gate has kept the container from starting.
 	e.anyEvent("p", append(wants, "FailedCreatePodSandBox"), []string{"when-attached"})
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
 	e.reports("pod "+e.namespace+"/p</strong>", "no_such_knob", `<span class="step bad">failed</span>`,
 		`<span class="step undone">undone</span>`)
-	// Most of the time no sandbox exists: the kubelet creates one every 15 seconds, which fails immediately.
+	// Usually no sandbox exists: the kubelet creates one every 15 seconds, which fails immediately.
 	e.eventually("netdra reports why the pod waits", func(context.Context) (bool, error) {
 		claims, err := e.netdra("claims")
 		report, _ := e.doctor()
@@ -83,7 +83,7 @@ func TestPodsWhileTheDriverIsDown(t *testing.T) {
 	}
 }
 
-// stopDriver removes the driver from the node; its objects stay.
+// stopDriver removes the driver from the node, but not its objects.
 func (e *env) stopDriver() {
 	e.Helper()
 	if output, err := e.kubectl("", "-n", stack.Namespace, "patch", "daemonset", stack.Driver, "--type=merge", "-p",
@@ -129,7 +129,7 @@ func (e *env) mirrorReady(name string) {
 	e.ready(name + "-" + e.cluster.NodeName())
 }
 
-// A static pod starts while the API server is down, whether the driver runs or is away, too.
+// A static pod starts while the API server is down, with or without a running driver.
 func TestStaticPodWhileTheAPIServerIsDown(t *testing.T) {
 	t.Run("driver runs", func(t *testing.T) { newEnv(t, "apidown").staticPodWithoutAPIServer() })
 	t.Run("driver is away", func(t *testing.T) {
@@ -168,7 +168,7 @@ func (e *env) staticPodWithoutAPIServer() {
 	})
 }
 
-// stopAPIServer kills the API server; restore, or the end of the test, brings it back.
+// stopAPIServer kills the API server. restore, or the end of the test, starts it again.
 func (e *env) stopAPIServer() (restore func()) {
 	e.Helper()
 	ctx := context.Background()
@@ -185,13 +185,13 @@ func (e *env) stopAPIServer() (restore func()) {
 	return restore
 }
 
-// Rejections of invalid objects name the fix.
+// Rejections of invalid objects contain the solution.
 func TestMistakesAreExplained(t *testing.T) {
 	e := newEnv(t, "mistakes")
 	e.veth("mi0")
 
-	// The custom resource definitions cannot express these two rules: the webhook of the controller reports them, in
-	// the configuration that is shipped.
+	// The custom resource definitions cannot express these two rules. The webhook of the controller reports them, with
+	// its shipped configuration.
 	t.Run("policy with broken CEL", func(*testing.T) {
 		e.refused(strings.Replace(expose("mi-broken", "macvlan", true, "mi0"), `ifName in ["mi0"]`,
 			`ifName in ["mi0"`, 1),
@@ -209,24 +209,24 @@ func TestMistakesAreExplained(t *testing.T) {
 		if err == nil ||
 			!strings.Contains(output,
 				"a step must come after every step that it depends on: move tune down, below uplink") {
-			t.Errorf("kubectl said %v:\n%s", err, output)
+			t.Errorf("kubectl returned %v:\n%s", err, output)
 		}
 	})
 	t.Run("claim without a root step", func(*testing.T) {
-		// The template comes first: once the topology is known, a template like this is refused when it is written.
+		// Create the template first: once the topology exists, the webhook rejects such a template.
 		e.apply(documents(claimTemplate("half", "mi-left"), expose("mi", "macvlan", true, "mi0"), topology("mi", `
 - {name: left, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}
 - {name: right, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}`)))
 		e.offer("mi0")
 		e.apply(pod("p", "half"))
-		// Whoever is first: the API server when the claim is made, if it knows the topology's classes by then, or the
-		// node.
+		// Either the API server reports it when the claim is created, if the classes of the topology exist by then, or
+		// the node.
 		e.event("p", "add a request", "mi-right")
 	})
 }
 
-// A plugin that is installed is not offered while the kernel does not make its links, so that the scheduler sends no
-// pod to the node; whoever looks at the policy, or asks netdra, sees why.
+// If the kernel does not support the links of an installed plugin, the plugin is not offered, so the scheduler sends no
+// pod to the node. The status of the policy and netdra report the reason.
 func TestKernelLacksAPluginsLinks(t *testing.T) {
 	e := newEnv(t, "kernel")
 	e.veth("ke0")
@@ -268,8 +268,8 @@ spec:
 	e.gone("one")
 }
 
-// refused waits until YAML is rejected with these texts by kubectl. The API server calls the webhook as soon as it
-// trusts its certificate.
+// refused waits until kubectl reports that YAML is rejected with these texts. The API server calls the webhook as soon
+// as it trusts its certificate.
 func (e *env) refused(yaml string, texts ...string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("it is refused with %q", texts), func(context.Context) (bool, error) {

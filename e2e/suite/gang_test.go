@@ -15,9 +15,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A gang of four pods: one claim is the PodGroup's, and each pod has an interface of it (KEP-5729); another claim each
-// pod has of its own, which it lists first (docs/limits.md). A container that ends after the driver was killed has its
-// interfaces again, and when the last pod has ended nothing is left.
+// A gang of four pods. One claim belongs to the PodGroup, and each pod has an interface of it (KEP-5729). Each pod also
+// has its own claim, which it lists first (docs/limits.md). A container that restarts after the driver was killed has
+// its interfaces again, and nothing remains after the end of the last pod.
 func TestGang(t *testing.T) {
 	e := newGangEnv(t)
 	e.offerMacvlan("ga0", "10.183.0.0/24")
@@ -42,7 +42,7 @@ spec:
 	for _, name := range names[:3] {
 		e.create(member(name))
 	}
-	e.create(member(names[3])) // before it nothing is scheduled
+	e.create(member(names[3])) // no pod is scheduled before the last one exists
 	e.ready(names...)
 	seen := map[string]string{}
 	for _, name := range names {
@@ -77,7 +77,8 @@ spec:
 	e.asItWas(before)
 }
 
-// newGangEnv starts a cluster with what schedules groups of pods, and their claims: beta in Kubernetes 1.37, and off.
+// newGangEnv starts a cluster that schedules groups of pods with claims. In Kubernetes 1.37 these features are beta and
+// off by default.
 func newGangEnv(t *testing.T) *env {
 	t.Helper()
 	cluster, client := testcluster.ForTest(t, func(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
@@ -92,7 +93,7 @@ func newGangEnv(t *testing.T) *env {
 	return newEnvOn(t, cluster, client, "gang")
 }
 
-// containerStartsAgain kills the container of a watched pod, and waits until another one runs.
+// containerStartsAgain kills the container of a watched pod, and waits until its replacement is running.
 func (e *env) containerStartsAgain(pod string) {
 	e.Helper()
 	for _, pid := range e.containersOf(pod) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The real API server accepts the objects that the driver publishes for the examples of the published design, and the
-// policies that select them. It has rules that no library contains.
+// The real API server, which has rules that no library contains, accepts the objects that the driver publishes for the
+// examples of the published design, and the policies that select them.
 func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 	e := newEnv(t, "examples")
 	files, err := filepath.Glob("../../slices/testdata/*.yaml")
@@ -28,11 +28,11 @@ func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 				policies = append(policies, document)
 			}
 		}
-		// A policy of that name may be there already, a slice has none.
+		// A policy with that name may already exist. Slices have generated names.
 		for verb, documents := range map[string][]string{"apply": policies, "create": slices} {
 			output, err := e.kubectl(strings.Join(documents, "\n---\n"), verb, "--dry-run=server", "-o",
 				"name", "-f", "-")
-			// The webhook has remarks on some of them.
+			// The webhook prints warnings for some of them.
 			if accepted := strings.Count(output, "\n") - strings.Count(output, "Warning: "); err != nil ||
 				accepted != len(documents) || accepted == 0 {
 				t.Errorf("%s: %d of %d objects were accepted: %v\n%s", filepath.Base(file), accepted, len(documents),

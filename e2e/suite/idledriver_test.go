@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/idledriver"
 )
 
-// startIdleDriver serves the idle driver with so many devices, and a class of its name, until the test ends.
+// startIdleDriver runs the idle driver with this number of devices, and creates its class, until the end of the test.
 func (e *env) startIdleDriver(devices int) {
 	e.Helper()
 	stop, err := idledriver.Start(e.Context(), e.cluster, e.client, devices)

@@ -36,7 +36,7 @@ func TestImportedIsAccepted(t *testing.T) {
 	accepted := map[string]bool{}
 	for _, mode := range []struct {
 		flags []string
-		least int // how many inputs become objects
+		least int // minimum number of inputs that result in objects
 		text  string
 	}{
 		{nil, 30, "kind: NetworkTopology"},
@@ -52,7 +52,7 @@ func TestImportedIsAccepted(t *testing.T) {
 			applied++
 			inMode = inMode || strings.Contains(made, mode.text)
 			if accepted[made] {
-				continue // it is as in another mode
+				continue // same as in another mode
 			}
 			accepted[made] = true
 			if output, err := e.applyOnServer(made, "--dry-run=server"); err != nil {
@@ -60,14 +60,14 @@ func TestImportedIsAccepted(t *testing.T) {
 			}
 		}
 		if applied < mode.least || !inMode {
-			t.Errorf("%q: only %d inputs became objects; found one with %q: %t", mode.flags, applied, mode.text, inMode)
+			t.Errorf("%q: only %d inputs resulted in objects; found one with %q: %t", mode.flags, applied, mode.text, inMode)
 		}
 	}
 }
 
 // Objects that were imported with --keep-multus run with the real Multus after the manual steps of the report: the
 // policy of a resource whose device plugin was not imported, and a claim instead of the template for Multus 4.2.3. A
-// link represents a virtual function, and netdev the plugin sriov.
+// link replaces the virtual function, and netdev the plugin sriov.
 func TestImportedIsKeptWithMultus(t *testing.T) {
 	e := newEnv(t, "kept")
 	e.multus()
@@ -90,7 +90,7 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 	}
 	if !containsAll(made, []string{"attachment: External", "resourceClaimTemplateName: fast"}) ||
 		strings.Contains(made, "limits") {
-		t.Fatalf("made is\n%s", made)
+		t.Fatalf("the generated objects are\n%s", made)
 	}
 	e.apply(documents(network("fast"), strings.Replace(offered("kp", "kp0", "example.com/fast"), "  exposure:",
 		"  exposure:\n    additionalAttributes: {resourceName: example.com/fast}", 1), claimNamed("fast", "fast-netdev")))
@@ -107,7 +107,7 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 	e.deleting("old")
 	e.gone("old")
 	if after := mac(e.link("kp0")); after != address {
-		t.Errorf("the link is back with %s, and had %s", after, address)
+		t.Errorf("the link was restored with %s, and had %s", after, address)
 	}
 }
 
@@ -138,14 +138,14 @@ spec:
 	shown := e.inPod("old", "ip", "addr", "show", "dev", "data0")
 	for _, text := range []string{"inet 10.148.0.77/24", "mtu 1400", "02:00:00:00:01:48"} {
 		if !strings.Contains(shown, text) {
-			t.Errorf("data0 has not %q:\n%s", text, shown)
+			t.Errorf("data0 does not contain %q:\n%s", text, shown)
 		}
 	}
 	e.deleting("old")
 	e.gone("old")
 }
 
-// importFile returns what netdra makes of its input.
+// importFile returns the objects that netdra generates from its input.
 func (e *env) importFile(file, input string) string {
 	e.Helper()
 	made, report := e.imported(nil, file, input)
@@ -153,7 +153,7 @@ func (e *env) importFile(file, input string) string {
 	return made
 }
 
-// imported returns the output of netdra for a file, or for its standard input, and its report. Remaining manual steps
+// imported returns the output and the report of netdra for a file, or for its standard input. Remaining manual steps
 // are not a failure.
 func (e *env) imported(flags []string, file, input string) (made, report string) {
 	e.Helper()
@@ -170,7 +170,7 @@ func (e *env) imported(flags []string, file, input string) (made, report string)
 	return stdout.String(), stderr.String()
 }
 
-// applyOnServer applies objects of any namespaces.
+// applyOnServer applies objects in any namespace.
 func (e *env) applyOnServer(objects string, flags ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -14,8 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/observer"
 )
 
-// What judges the other tests is not blind: it finds a container without its interface, and whatever is left on the
-// node.
+// The checks that other tests rely on work: they detect a container without its interface, and all remains on the node.
 func TestJudges(t *testing.T) {
 	e := newEnv(t, "judges")
 	t.Run("observer", func(t *testing.T) {
@@ -54,19 +53,18 @@ func TestJudges(t *testing.T) {
 		e.veth("ju0")
 		planted := e.state()
 		if cmp.Equal(before, planted) {
-			t.Error("a link that is left is not noticed")
+			t.Error("a remaining link is not detected")
 		}
 		e.must("ip", "link", "set", "ju0", "alias", "stray")
 		if cmp.Equal(planted, e.state()) {
-			t.Error("a link that was restored with another alias is not noticed")
+			t.Error("a link that was restored with another alias is not detected")
 		}
 	})
 	t.Run("plugin", func(t *testing.T) { e.part(t).pluginSeen() })
 	t.Run("pod", func(t *testing.T) { e.part(t).attachmentSeen() })
 }
 
-// straySeen holds that a file which is left on the node is noticed, and that it is the node which has it, and not the
-// host.
+// straySeen checks that a remaining file is detected, and that it is on the node, not on the host.
 func (e *env) straySeen(path string) {
 	e.Helper()
 	before := e.state()
@@ -100,11 +98,11 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// pluginSeen holds that a CNI plugin that still runs is noticed.
+// pluginSeen checks that a running CNI plugin is detected.
 func (e *env) pluginSeen() {
 	e.Helper()
 	before := e.state()
-	plugin := e.cluster.Command(context.Background(), "/opt/cni/bin/slow-macvlan") // it reads all of its input first
+	plugin := e.cluster.Command(context.Background(), "/opt/cni/bin/slow-macvlan") // the plugin first reads all of its input
 	input, err := plugin.StdinPipe()
 	if err == nil {
 		err = e.cluster.StartCommand(plugin)
@@ -117,7 +115,7 @@ func (e *env) pluginSeen() {
 		return now.Plugins == before.Plugins+1, err
 	})
 	_ = input.Close()
-	_ = plugin.Wait() // with no input it fails
+	_ = plugin.Wait() // it fails without input
 }
 
 // pinName matches the pin of the namespace of one attempt to attach a sandbox.

@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A driver, a runtime or a kubelet that is killed at any moment leaves nothing on the node, no container without its
-// interfaces and no pod that is stuck.
+// A driver, a runtime or a kubelet that is killed at any time leaves no remains on the node, no container without its
+// interfaces and no stuck pod.
 func TestKilled(t *testing.T) {
 	e := newEnv(t, "killed")
 	s := e.stage("ki", 132, 0)
@@ -89,11 +89,11 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// inTest runs a part of the stage's test with a t of its own, and first waits until the driver is running.
+// inTest runs a part of the stage's test as a subtest, and first waits until the driver is running.
 func (s *stage) inTest(do func(*stage)) func(*testing.T) {
 	return func(t *testing.T) {
 		if s.Failed() {
-			t.Skip("the node is not as it should be for this")
+			t.Skip("an earlier failure may have left the node in a wrong state")
 		}
 		copied := *s
 		copied.env = s.part(t)
@@ -103,7 +103,7 @@ func (s *stage) inTest(do func(*stage)) func(*testing.T) {
 	}
 }
 
-// comesAndGoes waits until a pod is Ready and has both interfaces, and sees it go.
+// comesAndGoes waits until a pod is Ready, checks its interfaces, and deletes it.
 func (s *stage) comesAndGoes(pod string) {
 	s.Helper()
 	start := time.Now()
@@ -114,7 +114,7 @@ func (s *stage) comesAndGoes(pod string) {
 	s.goes(pod)
 }
 
-// goes waits until a pod that is being deleted is gone, and everything of it.
+// goes waits until a pod that is being deleted no longer exists, and nothing of it remains.
 func (s *stage) goes(pod string) {
 	s.Helper()
 	start := time.Now()
@@ -124,7 +124,7 @@ func (s *stage) goes(pod string) {
 	s.Logf("gone after %s, the node as it was after %s", gone, since(start))
 }
 
-// resumed returns what lets a stopped program go on, which the end of the test does, too.
+// resumed returns a function that resumes a stopped program. The end of the test also resumes it.
 func (e *env) resumed(program string) func() {
 	resume := func() { e.signal(program, syscall.SIGCONT) }
 	e.Cleanup(resume)
@@ -141,8 +141,8 @@ func (e *env) restart(component lab.Component) {
 	}
 }
 
-// A driver that hangs is worse than a missing one: the runtime calls it for every pod. The liveness probe ends it soon,
-// and its replacement works.
+// A driver that hangs is worse than a missing one: the runtime calls it for every pod. The liveness probe restarts it
+// soon, and the new process works.
 func TestDriverThatHangs(t *testing.T) {
 	e := newEnv(t, "hangs")
 	e.offerMacvlan("ha0", "10.150.0.0/24")
@@ -150,7 +150,7 @@ func TestDriverThatHangs(t *testing.T) {
 	e.signal(stack.Driver, syscall.SIGSTOP)
 	t.Cleanup(func() {
 		for _, pid := range hung {
-			_ = syscall.Kill(pid, syscall.SIGCONT) // it has ended
+			_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
 		}
 	})
 	start := time.Now()

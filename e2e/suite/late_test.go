@@ -14,18 +14,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A chain of six seconds, three times the timeout of the runtime. The first attempt fails: the chain is rolled back,
-// the containers have not started and an event gives the reason. A later attempt succeeds, and the same pod starts
+// A chain takes six seconds, three times the timeout of the runtime. The first attempt fails: the chain is rolled back,
+// the containers do not start and an event reports the reason. A later attempt succeeds, and the same pod starts
 // immediately. Other pods never wait for it.
 func TestChainOfSixSeconds(t *testing.T) {
 	e := newEnv(t, "six")
 	s := e.stage("si", 131, 6)
 	e.observe()
-	// so that it takes six seconds, or as long as others need on this machine
+	// hold the plugin for six seconds, or for as long as other pods need to start on this machine
 	succeed, release := s.set("FAIL"), s.set("ADD")
 	start := time.Now()
 	e.create(watchedPod("p", "resourceClaimTemplateName: si", whole, second) +
-		watchedContainer("unnamed", "p", "[]", whole, second) + // held, too, while the driver is running
+		watchedContainer("unnamed", "p", "[]", whole, second) + // also held while the driver is running
 		"  initContainers:\n" + watchedContainer("init", "p", "[{name: net}]", whole, second) +
 		"    restartPolicy: Always\n")
 	s.pluginRuns()
@@ -45,7 +45,7 @@ func TestChainOfSixSeconds(t *testing.T) {
 	t.Logf("tried again after %s", since(start))
 	s.moment("the plugin has ended", func() bool { return len(s.processes("slow-macvlan")) == 0 })
 	attached := time.Now()
-	var processes []int // for a moment, while it executes another program, none is found
+	var processes []int // a process that is just executing a program is not found
 	e.moment("the first container runs", func() bool { processes = e.containersOf("p"); return len(processes) > 0 })
 	first := e.started(processes[0]).Sub(attached).Round(10 * time.Millisecond)
 	e.ready("p")
@@ -66,7 +66,8 @@ func TestChainOfSixSeconds(t *testing.T) {
 	s.goes("p")
 }
 
-// startOthers starts pods one after the other while the slow plugin runs, which must still do so when they are Ready.
+// startOthers starts pods one after the other while the slow plugin is running. The plugin must still be running when
+// they are Ready.
 func (e *env) startOthers(s *stage) {
 	e.Helper()
 	for _, name := range []string{"other-a", "other-b"} {
@@ -81,8 +82,8 @@ func (e *env) startOthers(s *stage) {
 	e.deleting("other-a", "other-b")
 }
 
-// undone waits until the links are as they were and no address is allocated. The claim stays prepared and keeps its
-// reservations.
+// undone waits until the links are in their initial state and no address is allocated. The claim stays prepared and
+// keeps its reservations.
 func (s *stage) undone() {
 	s.Helper()
 	isLease := func(file string) bool { return strings.HasPrefix(file, "/var/lib/cni/") }

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// TestLifecycle removes the driver as docs/howto.md says, installs it with Helm, upgrades it under a pod, and removes
-// it again. After each removal nothing of it is left in the cluster and on the node.
+// TestLifecycle removes the driver as described in docs/howto.md, installs it with Helm, upgrades it under a pod, and
+// removes it again. After each removal nothing of it remains in the cluster and on the node.
 func TestLifecycle(t *testing.T) {
 	clone, err := filepath.Abs("../..")
 	if err != nil {
@@ -62,8 +62,8 @@ func (e *env) noRightsLeft() {
 	}
 }
 
-// usedAndRemoved has the driver give a pod an interface of a plugin, does something meanwhile, and removes the driver
-// as the documentation says.
+// usedAndRemoved creates a pod with an interface of a plugin, runs the functions in meanwhile, and removes the driver
+// as documented.
 func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhile ...func()) {
 	e.Helper()
 	link := "lc-" + name
@@ -103,7 +103,7 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 	e.nothingInTheCluster()
 }
 
-// removedFromNode does what is left to do by hand, and looks for anything else of the driver on the node.
+// removedFromNode performs the remaining manual steps, and checks that nothing else of the driver remains on the node.
 func (e *env) removedFromNode() {
 	e.Helper()
 	e.eventually("the driver has ended", func(context.Context) (bool, error) {
@@ -123,8 +123,8 @@ func (e *env) removedFromNode() {
 	}
 }
 
-// nothingInTheCluster waits until no object of the driver is left. Kubelet removes the node's slices 30 seconds after
-// the driver.
+// nothingInTheCluster waits until no object of the driver remains. The kubelet removes the node's slices 30 seconds
+// after the driver.
 func (e *env) nothingInTheCluster() {
 	e.Helper()
 	e.eventually("nothing of the driver is in the cluster", func(context.Context) (bool, error) {
@@ -141,7 +141,8 @@ func (e *env) nothingInTheCluster() {
 	}
 }
 
-// importPlugin gives the node an image with a shell and macvlan under another name, which the node's own folder hasn't.
+// importPlugin imports an image with a shell and macvlan under another name into the node. The node's own plugin
+// directory does not contain that name.
 func (e *env) importPlugin(name string) {
 	e.Helper()
 	busybox, err := lab.StaticBusybox()

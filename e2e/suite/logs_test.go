@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// TestLogs holds what the driver really logs, at the highest level, against docs/dev/logging.md.
+// TestLogs checks the real log of the driver, at the highest level, against docs/dev/logging.md.
 func TestLogs(t *testing.T) {
 	e := newEnv(t, "logs")
 	e.offerMacvlan("lg0", "10.141.0.0/24")
@@ -47,7 +47,7 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-// setVerbosity restarts the driver with another level of logs until the end of the test.
+// setVerbosity restarts the driver with another log level until the end of the test.
 func (e *env) setVerbosity(level int) {
 	e.Helper()
 	daemonSets := e.client.AppsV1().DaemonSets(stack.Namespace)
@@ -77,7 +77,7 @@ func (e *env) setVerbosity(level int) {
 	e.Cleanup(func() { set(before) })
 }
 
-// productFiles are the names of files of Go code of the product: libraries log, too, in their own ways.
+// productFiles returns the names of the product's Go files. Log lines of libraries follow other rules.
 func productFiles(t *testing.T) map[string]bool {
 	t.Helper()
 	files := map[string]bool{}
@@ -95,8 +95,8 @@ func productFiles(t *testing.T) map[string]bool {
 	return files
 }
 
-// logProblems says which lines of the given files break the rules. A value of several lines goes on in lines that begin
-// with white space (klog).
+// logProblems returns the lines of the given files that break the rules. The value of a key may continue in lines that
+// begin with white space (klog).
 func logProblems(text string, files map[string]bool) (problems []string) {
 	const value = `(?:"(?:[^"\\]|\\.)*"|\[(?:"(?:[^"\\]|\\.)*"|[^\]"])*\]|<|[^\s"\[]*)`
 	line := regexp.MustCompile(`^([IWEF])\d{4} [0-9:.]{15} +\d+ ([^:\s]+):\d+\] (.*)$`)
@@ -140,7 +140,7 @@ func logProblems(text string, files map[string]bool) (problems []string) {
 	return problems
 }
 
-// What breaks the rules is found.
+// logProblems finds lines that break the rules.
 func TestLogProblems(t *testing.T) {
 	const header = "1122 12:15:23.918605       1 ours.go:71] "
 	for line, want := range map[string]string{

@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Ten links, one exclusive claim at a time, create, Ready, delete, 50 times without a pause; beside it the same, less
-// often, with pods without claims. The times are printed, not asserted.
+// With ten links, create a pod with one exclusive claim, wait until it is Ready and delete it, 50 times without a
+// pause. Pods without claims do the same, less often. The times are printed, not asserted.
 func TestTightLoop(t *testing.T) {
 	e := newEnv(t, "loop")
 	var links []string

@@ -15,32 +15,32 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// clusterName tells runs at the same time apart.
+// clusterName distinguishes concurrent runs.
 var clusterName = flag.String("cluster", "suite", "name of the local Kubernetes that is started")
 
-// theCluster is the one cluster of the run; tests share it, each with its own namespace, links and objects.
+// theCluster is the cluster of the run. Tests share it, each with its own namespace, links and objects.
 var theCluster = testcluster.Shared{
 	Start: func(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) { return up(ctx, *clusterName) },
 }
 
 func TestMain(m *testing.M) { os.Exit(theCluster.Main(m)) }
 
-// up starts a cluster with the test plugins, and without the driver.
+// up starts a cluster with the test plugins, but without the driver.
 func up(ctx context.Context, name string) (*lab.Cluster, kubernetes.Interface, error) {
 	return upWith(ctx, name, lab.Options{})
 }
 
-// upWith is up with features of Kubernetes that are off.
+// upWith is up with additional options, for example for features that are off by default.
 func upWith(ctx context.Context, name string, options lab.Options) (*lab.Cluster, kubernetes.Interface, error) {
 	cache, err := lab.CacheDir()
 	if err != nil {
 		return nil, nil, err
 	}
-	// one place, so that a run that is killed leaves no more than this
+	// a fixed path, so that a killed run leaves only this directory
 	extra := filepath.Join(cache, name+"-cni")
 	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan",
 		"../cmd/ovn-k8s-cni-overlay")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // they run inside the driver's image, which has no libraries
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the plugins run inside the driver's image, which has no libraries
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}

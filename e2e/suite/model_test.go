@@ -28,10 +28,10 @@ var (
 		"that kubelet tries again after minutes")
 )
 
-// The invariant of docs/concepts.md, tested with random interleavings of faults and kinds of pods: a container that
-// names a claim runs only in a network namespace to which the claim is attached. A container that starts too early
-// exits with [early]. When the faults are over, every pod becomes Ready without help, and the deletion of the pods
-// leaves nothing behind.
+// The invariant of docs/concepts.md, tested with random sequences of faults and kinds of pods: a container that names a
+// claim runs only in a network namespace to which the claim is attached. A container that starts too early exits with
+// [early]. When the faults are over, every pod becomes Ready without help, and the deletion of the pods leaves nothing
+// behind.
 func TestModel(t *testing.T) {
 	seed := *soakSeed
 	if seed == 0 {
@@ -39,7 +39,7 @@ func TestModel(t *testing.T) {
 	}
 	t.Logf("to repeat the decisions: -model=%s -seed=%d", *modelTime, seed)
 	e := newEnv(t, "model")
-	m := &model{env: e, random: rand.New(rand.NewPCG(seed, 1)), done: map[string]int{}} //nolint:gosec // it must be repeatable
+	m := &model{env: e, random: rand.New(rand.NewPCG(seed, 1)), done: map[string]int{}} //nolint:gosec // must be repeatable
 	m.offer()
 	before := e.state()
 	m.makePods()
@@ -52,18 +52,18 @@ func TestModel(t *testing.T) {
 	if *modelJournal {
 		m.withoutJournal()
 	}
-	t.Logf("done: %v; containers that were looked at: %d", m.done, m.looked)
+	t.Logf("done: %v; inspected containers: %d", m.done, m.looked)
 	m.removePods()
 	e.asItWas(before)
 }
 
-// model is the world of TestModel: some pods of each kind, which are replaced one after the other, and faults.
+// model is the state of TestModel: some pods of each kind, which are replaced one after another, and faults.
 type model struct {
 	*env
 	random *rand.Rand
-	// generation counts the pods of each kind.
+	// generation counts the pods that were created of each kind.
 	generation map[string]int
-	// restore ends faults that last.
+	// restore contains functions that end lasting faults.
 	restore []func()
 	done    map[string]int
 	looked  int
@@ -71,16 +71,16 @@ type model struct {
 	without string
 }
 
-// withoutJournal loses the journal: pods run on, their containers can be started again, and new sandboxes get their
-// interfaces. What else it knew is lost (docs/limits.md), so a link that a pod has as a whole is not risked, and all
-// pods are replaced.
+// withoutJournal loses the journal. Pods keep running, their containers can restart, and new sandboxes get their
+// interfaces. All other data of the journal is lost (docs/limits.md), so no pod may have a whole link at that time, and
+// all pods are replaced.
 func (m *model) withoutJournal() {
 	m.Helper()
 	last := m.name("whole")
 	m.without = "whole"
 	m.deleting(last)
 	m.gone(last)
-	m.link("mo1") // is on the node
+	m.link("mo1") // wait until it is on the node
 	m.eventually("files that were removed are back", func(context.Context) (bool, error) {
 		for _, gate := range m.filesOnNode("/var/run/cdi", "dra.networking-*.json") {
 			uid := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(gate), "dra.networking-"), ".json")
@@ -96,7 +96,7 @@ func (m *model) withoutJournal() {
 	m.kill("container", m.some(m.containerProcesses())...)
 	m.restart(lab.Kubelet)
 	m.settle()
-	m.kill("pause", m.some(m.sandboxes())...) // kubelet does not have claims prepared again for the new sandboxes
+	m.kill("pause", m.some(m.sandboxes())...) // the kubelet does not request the preparation of claims for the new sandboxes
 	m.without = ""
 	m.generation["whole"]++
 	m.make("whole")
@@ -108,7 +108,7 @@ func (m *model) withoutJournal() {
 	m.settle()
 }
 
-// replace deletes the pod of a kind and makes another.
+// replace deletes the pod of a kind and creates another.
 func (m *model) replace(kind string) {
 	m.Helper()
 	old := m.name(kind)
@@ -118,7 +118,7 @@ func (m *model) replace(kind string) {
 	m.done["replaced "+kind]++
 }
 
-// modelKinds are the kinds of pods, and how each names its claim.
+// modelKinds returns the kinds of pods. They differ in how pods refer to the claim.
 func modelKinds() []string {
 	return []string{"template", "shared1", "shared2", "extended", "sidecar", "init", "whole"}
 }
@@ -153,7 +153,7 @@ spec:
 	m.env.offer("mo0", "mo1")
 }
 
-// extendedClass is a class of a platform team that pods ask for by the name of an extended resource.
+// extendedClass returns a class of a platform team. Pods request it by the name of an extended resource.
 func (m *model) extendedClass() string {
 	return `
 apiVersion: resource.k8s.io/v1
@@ -188,7 +188,7 @@ func (m *model) makePods() {
 	}
 }
 
-// make makes a pod; the API server is there all the time.
+// make creates a pod. The API server is always available.
 func (m *model) make(kind string) {
 	m.Helper()
 	name := m.name(kind)
@@ -222,7 +222,8 @@ spec:
 	m.create(yaml)
 }
 
-// round injects a fault, perhaps replaces a pod, and looks. Faults come close together now and then.
+// round injects a fault, sometimes replaces a pod, and inspects the pods. The time between faults is random and
+// sometimes short.
 func (m *model) round() {
 	m.Helper()
 	faults := m.faults()
@@ -237,14 +238,14 @@ func (m *model) round() {
 	if m.random.IntN(3) == 0 {
 		m.replace(modelKinds()[m.random.IntN(len(modelKinds()))])
 	}
-	time.Sleep(time.Duration(m.random.Int64N(int64(4 * time.Second)))) // something happens meanwhile
+	time.Sleep(time.Duration(m.random.Int64N(int64(4 * time.Second)))) // faults take effect meanwhile
 	m.inspect()
-	if m.random.IntN(4) == 0 { // let everything come to rest, now and then
+	if m.random.IntN(4) == 0 { // sometimes let everything settle
 		m.settle()
 	}
 }
 
-// faults are the faults that can happen on a node.
+// faults returns the faults that can happen on a node.
 func (m *model) faults() map[string]func() {
 	return map[string]func(){
 		"driver killed": func() { m.kill(stack.Driver) },
@@ -269,7 +270,7 @@ func (m *model) faults() map[string]func() {
 	}
 }
 
-// some chooses some, at least one.
+// some returns a random selection of at least one process.
 func (m *model) some(pids []int) []int {
 	if len(pids) == 0 {
 		return []int{}
@@ -278,7 +279,7 @@ func (m *model) some(pids []int) []int {
 	return pids[:1+m.random.IntN(len(pids))]
 }
 
-// sandboxes are the pause processes of the watched pods.
+// sandboxes returns the pause processes of the watched pods.
 func (m *model) sandboxes() []int {
 	var pids []int
 	for _, pid := range m.allProcesses("pause") {
@@ -305,7 +306,8 @@ func (m *model) containerProcesses() []int {
 	return pids
 }
 
-// allProcesses returns the processes of a program in all network namespaces of the node: they share its mounts of /run.
+// allProcesses returns the processes of a program in all network namespaces of the node, because they share its mounts
+// of /run.
 func (m *model) allProcesses(program string) []int {
 	m.Helper()
 	pids, err := process.PIDs(process.Runs(program))
@@ -328,17 +330,17 @@ func (m *model) kill(program string, pids ...int) {
 	}
 }
 
-// hideNRI takes the runtime's socket away from drivers that start, until the next rest.
+// hideNRI hides the runtime's socket from drivers that start, until restore.
 func (m *model) hideNRI() {
 	m.Helper()
 	const socket = "/run/nri/nri.sock"
 	path := m.fileOnNode(socket)
 	hidden := path + ".hidden"
 	if err := os.Rename(path, hidden); err != nil {
-		return // it is hidden, or containerd is about to make it
+		return // it is already hidden, or containerd is about to create it
 	}
 	m.restore = append(m.restore, func() {
-		if _, err := os.Lstat(path); err == nil { // containerd was restarted meanwhile, and has made another
+		if _, err := os.Lstat(path); err == nil { // containerd was restarted meanwhile, and has created another
 			_ = os.Remove(hidden)
 			return
 		}
@@ -357,7 +359,7 @@ func (m *model) removeSpecs() {
 	}
 }
 
-// loseJournal cuts the journal off while the driver stands, and kills it.
+// loseJournal truncates the journal while the driver is stopped, and kills the driver.
 func (m *model) loseJournal() {
 	m.Helper()
 	drivers := m.processes(stack.Driver)
@@ -388,7 +390,7 @@ func (m *model) inspect() {
 	}
 }
 
-// settle ends the faults that last, and waits until every pod is Ready: none is stuck.
+// settle ends lasting faults, and waits until every pod is Ready.
 func (m *model) settle() {
 	m.Helper()
 	for _, restore := range m.restore {
@@ -403,8 +405,8 @@ func (m *model) settle() {
 	m.inspect()
 }
 
-// eventuallyReady waits for longer than [env.ready]: kubelet doubles the time until it tries a container again, up to
-// five minutes, with each time that it has ended.
+// eventuallyReady waits for longer than [env.ready]: the kubelet doubles the delay before it restarts a container after
+// each exit, up to five minutes.
 func (m *model) eventuallyReady(name string) {
 	m.Helper()
 	var last string
@@ -418,7 +420,7 @@ func (m *model) eventuallyReady(name string) {
 	m.Fatalf("pod %s is stuck: %s", name, last)
 }
 
-// stuckAfter is when a pod that is not Ready is stuck.
+// stuckAfter is the time after which a pod that is not Ready counts as stuck.
 const stuckAfter = 7 * time.Minute
 
 func describe(pod *corev1.Pod) string {
@@ -441,12 +443,12 @@ func (m *model) removePods() {
 	m.gone(names...)
 }
 
-// try runs kubectl and only logs a failure, which is not the driver's fault.
+// try runs kubectl and only logs a failure, which is not caused by the driver.
 func (m *model) try(what string, args ...string) {
 	if output, err := m.kubectl("", args...); err != nil {
 		m.Logf("cannot %s: %v\n%s", what, err, output)
 	}
 }
 
-// shadow watches every container from outside, as long as the test runs.
+// shadow watches every container from outside during the test.
 func (m *model) shadow() { m.observe() }

@@ -24,11 +24,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// network is a NetworkAttachmentDefinition, with the name of a resource if it is not empty.
+// network returns a NetworkAttachmentDefinition, with the name of a resource unless that is empty.
 func network(name, resource, config string) string { return nad.Network("", name, resource, config) }
 
-// multus makes the real Multus the network of the node until the end of the test: the version in e2e/multus/go.mod, or
-// the one in EXTRA_CNI_DIR.
+// multus installs the real Multus as the network of the node until the end of the test: the version in
+// e2e/multus/go.mod, or the version in EXTRA_CNI_DIR.
 func (e *env) multus() {
 	e.Helper()
 	const multus, configuration = "/opt/cni/bin/multus", "/etc/cni/net.d/00-multus.conf"
@@ -71,7 +71,7 @@ func (e *env) multus() {
 	})
 }
 
-// annotation returns a pod's network status annotation, which Multus and others write.
+// annotation returns a pod's network status annotation, which Multus and other programs write.
 func (e *env) annotation(pod string) string {
 	e.Helper()
 	found, err := e.client.CoreV1().Pods(e.namespace).Get(context.Background(), pod, metav1.GetOptions{})
@@ -81,7 +81,7 @@ func (e *env) annotation(pod string) string {
 	return found.Annotations[nad.Status]
 }
 
-// install copies a program to the node, whole or not at all.
+// install copies a program to the node atomically.
 func (e *env) install(program, path string) {
 	e.Helper()
 	data, err := os.ReadFile(program)
@@ -103,7 +103,7 @@ func (e *env) write(path, content string) {
 	}
 }
 
-// external is a topology whose devices others attach.
+// external returns a topology whose devices are attached by other programs.
 func external(name, link string) string {
 	return fmt.Sprintf(`
 apiVersion: networking.dra.io/v1alpha1
@@ -116,13 +116,13 @@ spec:
 `, name, link)
 }
 
-// offered is a policy that offers a link to Multus, and to topologies.
+// offered returns a policy that offers a link to Multus and to topologies.
 func offered(name, link, resource string) string {
 	return strings.Replace(expose(name, "netdev", false, link), "  exposure:",
 		"  exposure:\n    resourceName: "+resource, 1)
 }
 
-// claimNamed is a claim of one device that its user makes.
+// claimNamed returns a claim for one device, as created by a user.
 func claimNamed(name, class string) string {
 	return fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -132,7 +132,7 @@ spec: {devices: {requests: [{name: r0, exactly: {deviceClassName: %s}}]}}
 `, name, class)
 }
 
-// podOn is a pod with a claim of that name, if there is one, and networks of Multus, if there are some.
+// podOn returns a pod with the claim and the networks of Multus that are not empty.
 func podOn(name, claim, networks string) string {
 	made := pod(name, claim)
 	made = strings.Replace(made, "resourceClaimTemplateName: "+claim, "resourceClaimName: "+claim, 1)
@@ -143,7 +143,7 @@ func podOn(name, claim, networks string) string {
 		"metadata: {name: %s, annotations: {k8s.v1.cni.cncf.io/networks: %s}}", name, networks), 1)
 }
 
-// owners are the network namespaces, of the node and of pods, that have a link with an address.
+// owners returns the network namespaces, of the node and of pods, that contain a link with an address.
 func (e *env) owners(mac string) []string {
 	e.Helper()
 	var owners []string
@@ -160,14 +160,14 @@ func (e *env) owners(mac string) []string {
 	return owners
 }
 
-// The scheduler allocates a device, the real Multus attaches it by a NetworkAttachmentDefinition, and the driver
-// restores it afterwards. No other pod gets it in the meantime, even while the driver is killed.
+// The scheduler allocates a device, the real Multus attaches it through a NetworkAttachmentDefinition, and the driver
+// restores it afterwards. No other pod gets the device in the meantime, even while the driver is killed.
 func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	e := newEnv(t, "multus")
 	e.multus()
 	e.veth("mu0")
 	before := e.link("mu0")
-	// Multus 4.2.3 knows devices by the name of their claim, so each claim has a network.
+	// Multus 4.2.3 identifies devices by the name of their claim, so each claim has its own network.
 	const lan = `{"cniVersion": "1.0.0", "name": "lan", "type": "netdev",
 		"ipam": {"type": "host-local", "subnet": "10.171.0.0/24"}}`
 	e.apply(documents(offered("mu", "mu0", "example.com/mu"), external("mu", "mu0"), claimNamed("mu", "mu-link"),
@@ -176,7 +176,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	published, err := e.kubectl("", "get", "resourceslices", "-o", "jsonpath={.items[*].spec.devices[*].attributes}")
 	if err != nil || !containsAll(published, []string{`"k8s.cni.cncf.io/deviceID":{"string":"mu0"}`,
 		`"k8s.cni.cncf.io/resourceName":{"string":"example.com/mu"}`}) {
-		t.Errorf("published is\n%s", published)
+		t.Errorf("the published attributes are\n%s", published)
 	}
 
 	user := podOn("p", "mu", "lan")
@@ -208,7 +208,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	e.onNode("test", "-e", "/var/run/cdi/dra.networking_external_"+e.uid("mu")+".json")
 
 	e.deleting("p")
-	e.ready("other") // its device is clean, and free only then
+	e.ready("other") // the device is free only after the driver has cleaned it
 	if shown := e.inPod("other", "ip", "addr", "show", "dev", "net1"); !containsAll(shown,
 		[]string{"mtu 1500", mac(before)}) {
 		t.Errorf("net1 of the next pod is\n%s", shown)
@@ -232,7 +232,7 @@ func (e *env) uid(claim string) string {
 	return string(found.UID)
 }
 
-// inNamespaceOf runs a command in the network namespace that has a link with an address.
+// inNamespaceOf runs a command in the network namespace that contains a link with an address.
 func (e *env) inNamespaceOf(mac string, command ...string) {
 	e.Helper()
 	owners := e.owners(mac)
@@ -242,8 +242,8 @@ func (e *env) inNamespaceOf(mac string, command ...string) {
 	e.onNode(append([]string{"nsenter", "--net=/var/run/netns/" + owners[0]}, command...)...)
 }
 
-// A link moves from Multus alone to Multus with claims, and then to the driver, while pods of all three request it: no
-// two pods have it at the same time, each pod gets it completely, and the other pods wait.
+// A link moves from Multus alone to Multus with claims, and then to the driver, while pods of all three kinds request
+// it. No two pods have the link at the same time, each pod gets it completely, and the other pods wait.
 func TestMigrationFromMultus(t *testing.T) {
 	e := newEnv(t, "migration")
 	e.multus()
@@ -265,14 +265,14 @@ func TestMigrationFromMultus(t *testing.T) {
 	e.create(podOn("old", "", "old"))
 	has("old", "10.172.0.")
 
-	// The policy exists while the old pod has the link: the link is not on the node, so it is not offered.
+	// The policy exists while the old pod has the link. The link is not on the node, so it is not offered.
 	e.apply(documents(offered("mg", "mg0", "example.com/mg"), external("mg", "mg0"), claimNamed("mg", "mg-link")))
 	e.create(podOn("between", "mg", "new"))
 	e.event("between", "FailedScheduling")
 	e.deleting("old")
 	has("between", "10.173.0.")
 
-	// Nor can a pod of the old way take it while a claim has it.
+	// A pod that uses only Multus cannot get the link either while it is allocated to a claim.
 	e.create(podOn("late", "", "old"))
 	e.event("late", "FailedCreatePodSandBox", "mg0")
 	has("between", "10.173.0.")
@@ -293,7 +293,7 @@ func TestMigrationFromMultus(t *testing.T) {
 	e.gone("own")
 	wrong, seen := stop()
 	if len(wrong) > 0 {
-		t.Errorf("two have had the link: %q", wrong)
+		t.Errorf("two namespaces had the link at the same time: %q", wrong)
 	}
 	if seen < 4 {
 		t.Errorf("the link was seen %d times", seen)
@@ -322,7 +322,7 @@ func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 				seen++
 			}
 			if len(owners) > 1 {
-				// It may have moved between two looks: one has it if it stays so.
+				// The link may have moved between two reads, so a finding needs two equal reads.
 				if again := e.owners(mac); slices.Equal(again, owners) {
 					wrong = append(wrong, strings.Join(owners, " and "))
 				}
@@ -354,14 +354,14 @@ func (e *env) deployWith(settings ...string) {
 	e.Cleanup(func() { deploy() })
 }
 
-// deployWithPolicies has the shipped policies as settings of the chart make them until the end of the test.
+// deployWithPolicies deploys the shipped policies with settings of the chart until the end of the test.
 func (e *env) deployWithPolicies(settings ...string) {
 	e.Helper()
 	e.applyChart([]string{"policies"}, settings...)
 	e.Cleanup(func() { e.applyChart([]string{"policies"}) })
 }
 
-// applyChart applies what templates of the chart make with settings.
+// applyChart applies the output of templates of the chart with settings.
 func (e *env) applyChart(templates []string, settings ...string) {
 	e.Helper()
 	args := []string{"template", "dra-network", "../../deploy/chart", "--namespace", stack.Namespace}
@@ -380,8 +380,8 @@ func (e *env) applyChart(templates []string, settings ...string) {
 	}
 }
 
-// On request the driver adds the interfaces that a pod has from claims to the annotation of Multus, next to the
-// interfaces from Multus. It may not write anything else of pods.
+// If the feature is enabled, the driver adds the interfaces that a pod has from claims to the annotation of Multus,
+// next to the interfaces from Multus. It may not change anything else in pods.
 func TestNetworkStatusBesideMultus(t *testing.T) {
 	e := newEnv(t, "netstatus")
 	e.deployWith("features.networkStatus=true")

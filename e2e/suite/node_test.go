@@ -25,16 +25,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// nodeState is everything that attachments leave on a node, sorted. Two that are equal mean that nothing leaked.
+// nodeState contains everything that attachments can leave on a node, sorted. Two equal states mean that there is no
+// leak.
 type nodeState struct {
 	Links   []string // of the node, with the properties that a restored device must have
-	Pins    []string // of network namespaces, but for the runtime's
-	Files   []string // addresses given out, CDI specs, and what else plugins and the driver keep
+	Pins    []string // of network namespaces, except for the runtime's
+	Files   []string // allocated addresses, CDI specs, and other files of plugins and the driver
 	Journal []string // claims, sandboxes and leftovers, as reported by the driver
-	Plugins int      // CNI plugins that run
+	Plugins int      // running CNI plugins
 }
 
-// nodeState reads the node.
+// nodeState reads the state of the node.
 func (e *env) nodeState(ctx context.Context) (nodeState, error) {
 	var state nodeState
 	var errs [3]error
@@ -50,7 +51,7 @@ func (e *env) nodeState(ctx context.Context) (nodeState, error) {
 	return state, errors.Join(errs[:]...)
 }
 
-// state is nodeState once it can be read.
+// state is nodeState, but retries until the node can be read.
 func (e *env) state() nodeState {
 	e.Helper()
 	var state nodeState
@@ -62,7 +63,7 @@ func (e *env) state() nodeState {
 	return state
 }
 
-// asItWas waits until the node is as it was.
+// asItWas waits until the state of the node is equal to an earlier state.
 func (e *env) asItWas(before nodeState) {
 	e.Helper()
 	e.eventually("the node is as it was", func(ctx context.Context) (bool, error) {
@@ -74,7 +75,7 @@ func (e *env) asItWas(before nodeState) {
 	})
 }
 
-// nodeLinks are the node's links without the host's ends of pods' first interfaces.
+// nodeLinks returns the node's links, except the host ends of the pods' first interfaces.
 func (e *env) nodeLinks() ([]string, error) {
 	handle, err := e.cluster.Netlink()
 	if err != nil {
@@ -122,7 +123,7 @@ func (e *env) nodeFiles() ([]string, error) {
 		}
 		err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // gone meanwhile
+				return nil // removed meanwhile
 			}
 			if err == nil && !entry.IsDir() && !lasting.MatchString(path) {
 				files = append(files, dir+strings.TrimPrefix(path, root))
@@ -195,7 +196,7 @@ func (e *env) metrics(ctx context.Context) (map[string]float64, error) {
 	return values, nil
 }
 
-// get asks an HTTP server that is reached in a way of its own.
+// get requests a URL from an HTTP server through the connection that dial opens.
 func get(
 	ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error),
 ) ([]byte, error) {
@@ -226,7 +227,7 @@ func (e *env) driverReady() {
 	})
 }
 
-// processes returns the processes on the node that run a program, as the host numbers them.
+// processes returns the processes on the node that run a program, as PIDs of the host.
 func (e *env) processes(program string) []int {
 	e.Helper()
 	pids, err := process.PIDs(e.processesOf(program)...)
@@ -236,7 +237,8 @@ func (e *env) processes(program string) []int {
 	return pids
 }
 
-// processesOf matches the processes of a program on the node's network, in contrast to another cluster's.
+// processesOf matches the processes of a program in the node's network namespace, which excludes those of other
+// clusters.
 func (e *env) processesOf(program string) []process.Match {
 	e.Helper()
 	namespace, err := os.Readlink(e.fileOnNode("/proc/1/ns/net"))
@@ -270,7 +272,7 @@ func (e *env) controlled(name string) controlled {
 	return controlled{env: e, path: "/run/cni/control-" + name}
 }
 
-// set makes a file, which the returned function, or the end of the test, removes.
+// set creates a control file. The returned function, or the end of the test, removes it.
 func (c controlled) set(what string) (unset func()) {
 	c.Helper()
 	path := c.fileOnNode(c.path + "." + what)
@@ -282,7 +284,7 @@ func (c controlled) set(what string) (unset func()) {
 	return unset
 }
 
-// started is when a process was started.
+// started returns the start time of a process.
 func (e *env) started(pid int) time.Time {
 	e.Helper()
 	found, err := procfs.NewProc(pid)
@@ -293,7 +295,7 @@ func (e *env) started(pid int) time.Time {
 	if err != nil {
 		e.Fatal(err)
 	}
-	uptime, err := os.ReadFile("/proc/uptime") // has hundredths of a second; the time of boot, in /proc/stat, has none
+	uptime, err := os.ReadFile("/proc/uptime") // has a resolution of 10 ms; the boot time in /proc/stat has only seconds
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -302,5 +304,5 @@ func (e *env) started(pid int) time.Time {
 		e.Fatal(err)
 	}
 	ticks := float64(stat.Starttime)
-	return time.Now().Add(-time.Duration((up - ticks/100) * float64(time.Second))) // user space sees 100 ticks a second
+	return time.Now().Add(-time.Duration((up - ticks/100) * float64(time.Second))) // user space always sees 100 ticks per second
 }

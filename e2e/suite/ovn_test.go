@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// ovnDouble is the double of OVN-Kubernetes on the node of a test.
+// ovnDouble is the test double of OVN-Kubernetes on the node.
 type ovnDouble struct {
 	e       *env
 	program string
@@ -23,8 +23,8 @@ type ovnDouble struct {
 	running *exec.Cmd
 }
 
-// ovnKubernetes starts the test double of OVN-Kubernetes on the node. At the end of the test its switch must not have
-// any ports.
+// ovnKubernetes starts the test double of OVN-Kubernetes on the node. At the end of the test its switch must have no
+// ports.
 func (e *env) ovnKubernetes() *ovnDouble {
 	e.Helper()
 	e.apply(nad.Definition)
@@ -49,13 +49,13 @@ func (e *env) ovnKubernetes() *ovnDouble {
 		if e.Failed() {
 			e.Logf("the double of OVN-Kubernetes:\n%s", d.log())
 		}
-		_ = d.output.Close() // was read by name
+		_ = d.output.Close() // it was read by name
 	})
 	return d
 }
 
-// start starts the double and waits until it takes requests. It looks for ports without an interface each second, where
-// the real one does each minute.
+// start starts the double and waits until it accepts requests. It removes ports without an interface every second
+// instead of every minute.
 func (d *ovnDouble) start() {
 	d.e.Helper()
 	d.running = d.e.cluster.Command(context.Background(), d.program, "--node="+d.e.cluster.NodeName(), "--sweep=1s")
@@ -72,7 +72,7 @@ func (d *ovnDouble) start() {
 // listener.
 func (d *ovnDouble) stop(signal syscall.Signal) {
 	d.e.Helper()
-	_ = d.running.Process.Signal(signal) // it may have ended, which Wait says
+	_ = d.running.Process.Signal(signal) // Wait reports whether it had already ended
 	if err := d.running.Wait(); err != nil && signal != syscall.SIGKILL {
 		d.e.Errorf("the double of OVN-Kubernetes: %v", err)
 	}
@@ -81,7 +81,7 @@ func (d *ovnDouble) stop(signal syscall.Signal) {
 // log returns the output of the double.
 func (d *ovnDouble) log() string { return strings.Join(d.e.lines(d.output.Name()), "\n") }
 
-// hasPorts waits until the switch has so many ports.
+// hasPorts waits until the switch has this number of ports.
 func (d *ovnDouble) hasPorts(want int) {
 	d.e.Helper()
 	d.e.eventually(fmt.Sprintf("a switch with %d ports", want), func(context.Context) (bool, error) {
@@ -117,7 +117,7 @@ func (e *env) localnet(uplink, physicalNetwork string) {
 	}
 }
 
-// attachment is a NetworkAttachmentDefinition of OVN-Kubernetes in the test's namespace.
+// attachment returns a NetworkAttachmentDefinition of OVN-Kubernetes in the test's namespace.
 func (e *env) attachment(name, network, more string) string {
 	return fmt.Sprintf(`
 apiVersion: k8s.cni.cncf.io/v1
@@ -129,13 +129,14 @@ spec:
 `, e.namespace, name, network, more)
 }
 
-// selecting is a pod that selects networks by annotation.
+// selecting returns a pod that selects networks by annotation.
 func selecting(pod, networks string) string {
 	return strings.Replace(pod, "metadata: {",
 		fmt.Sprintf("metadata: {annotations: {k8s.v1.cni.cncf.io/networks: %q}, ", networks), 1)
 }
 
-// ovnPolicy offers an uplink to those who name the physical network, as in example 9 of the published design.
+// ovnPolicy returns a policy that offers an uplink by the name of the physical network, as in example 9 of the
+// published design.
 func ovnPolicy(name, uplink string) string {
 	return fmt.Sprintf(`
 apiVersion: networking.dra.io/v1alpha1
@@ -155,7 +156,7 @@ spec:
 
 const localnetSelector = `selector: {cel: 'device.attributes["dra.networking"].?physicalNetworkName.orValue("") == "localnet1"'}`
 
-// ping sends from a pod to the address of another pod's interface.
+// ping sends a ping from a pod to the address of another pod's interface.
 func (e *env) ping(sender, receiver, ifName, receiverIfName string) {
 	e.Helper()
 	peer := strings.Split(strings.Fields(e.inPod(receiver, "ip", "-4", "-o", "addr", "show", "dev",
@@ -163,7 +164,7 @@ func (e *env) ping(sender, receiver, ifName, receiverIfName string) {
 	e.reaches(sender, ifName, peer)
 }
 
-// Two pods on a localnet reach each other, each with a veth of its own; the uplink stays on the node. Only the
+// Two pods on a localnet reach each other, each with its own veth. The uplink stays on the node. Only the
 // NetworkAttachmentDefinition defines the network.
 func TestOVNKubernetesLocalnet(t *testing.T) {
 	e := newEnv(t, "localnet")
@@ -202,8 +203,8 @@ func TestOVNKubernetesLocalnet(t *testing.T) {
 	e.remove(pods)
 }
 
-// Interfaces of a layer2 network have the names that the pods' annotations say, by position or by name, and other
-// interfaces of the pod don't take them.
+// Interfaces of a layer2 network have the names that the pods' annotations set, by position or explicitly. Other
+// interfaces of the pod don't use these names.
 func TestOVNKubernetesLayer2(t *testing.T) {
 	e := newEnv(t, "layertwo")
 	e.localnet("ol0", "localnet1")
@@ -238,8 +239,8 @@ func TestOVNKubernetesLayer2(t *testing.T) {
 	e.remove(pods)
 }
 
-// If a pod can't be attached, the preparation of its claim reports the reason. The plugin is not called: it would wait
-// for two minutes, and its DEL fails like its ADD. When the missing part exists, the pod starts.
+// If a pod can't be attached, the preparation of its claim reports the reason. The driver does not call the plugin,
+// which would wait for two minutes, and whose DEL fails like its ADD. When the missing part exists, the pod starts.
 func TestOVNKubernetesRefusals(t *testing.T) {
 	e := newEnv(t, "refusals")
 	e.localnet("or0", "localnet1")
@@ -282,7 +283,7 @@ func TestOVNKubernetesRefusals(t *testing.T) {
 	e.remove(pods)
 }
 
-// What only the server can know is an event of the pod, and nothing is left of it.
+// An event of the pod reports an error that only the server can detect, and nothing remains of the pod.
 func TestOVNKubernetesWithoutAMapping(t *testing.T) {
 	e := newEnv(t, "unmapped")
 	e.localnet("ou0", "localnet1")
@@ -301,8 +302,8 @@ func TestOVNKubernetesWithoutAMapping(t *testing.T) {
 	e.remove(failing)
 }
 
-// A localnet that gets a device reports an error on the pod. The built-in schema prevents that case, so this test
-// replaces it with a schema of an administrator.
+// If a localnet gets a device, the pod reports an error. The built-in schema prevents that case, so this test replaces
+// it with a schema of an administrator.
 func TestOVNKubernetesLocalnetWithADevice(t *testing.T) {
 	e := newEnv(t, "localdevice")
 	e.localnet("od0", "localnet1")
@@ -333,8 +334,8 @@ func localnetStep(more string) string {
   config: {topology: localnet, netAttachDefName: localdevice/net, physicalNetworkName: localnet1` + more + `}`
 }
 
-// In a standard installation of OVN-Kubernetes, the bridge has the node's default route: the shipped policy hides the
-// uplink until it is named. While the OVN-Kubernetes server is down, pods can still end: the driver removes their
+// In a standard installation of OVN-Kubernetes, the bridge has the node's default route, and the shipped policy hides
+// the uplink unless it is named. While the OVN-Kubernetes server is down, pods can still end: the driver removes their
 // interfaces without the plugin. After its restart the server removes the ports of ended pods and keeps the ports of
 // running ones.
 func TestOVNKubernetesServerIsDown(t *testing.T) {

@@ -26,14 +26,14 @@ var tryPrivileges = flag.String("privileges", "", "capabilities to take from the
 	"\"documented\": "+
 	"each that docs/security.md names")
 
-// without is where the program that takes capabilities away is, in the driver's container and on the node.
+// without is the path of the program that drops capabilities, in the driver's container and on the node.
 const without = "/opt/cni/bin/without"
 
-// capabilityRow is a row of the table in docs/security.md: a capability, and what breaks without it.
+// capabilityRow matches a row of the table in docs/security.md: a capability, and the features that break without it.
 var capabilityRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| (.*) \\|$")
 
 // TestPrivileges removes each capability that docs/security.md names from the driver, one at a time, and checks whether
-// the driver still attaches and detaches; then it removes all unneeded ones together. The page must list the same
+// the driver still attaches and detaches; then it removes all unneeded ones together. The page must contain the same
 // results.
 func TestPrivileges(t *testing.T) {
 	if *tryPrivileges == "" {
@@ -68,7 +68,7 @@ func TestPrivileges(t *testing.T) {
 		return
 	}
 	if len(needed) == 0 {
-		t.Fatal("no capability is needed: they were not taken away")
+		t.Fatal("no capability is needed, so the test did not drop them")
 	}
 	rest := slices.DeleteFunc(capability.Names(), func(name string) bool { return slices.Contains(needed, name) })
 	if broken := e.tryWithout(rest...); broken != nil {
@@ -76,7 +76,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// prepareProbe makes a link that pods share and one that they get as a whole, with policies and topologies.
+// prepareProbe creates a link that pods share and a link that they get as a whole, with policies and topologies.
 func (e *env) prepareProbe() {
 	e.Helper()
 	program := filepath.Join(e.TempDir(), "without")
@@ -105,7 +105,7 @@ func (e *env) prepareProbe() {
 	e.offer("pr0", "pr1")
 }
 
-// tryWithout reports what breaks without capabilities.
+// tryWithout returns the first failure without capabilities.
 func (e *env) tryWithout(names ...string) error {
 	e.Helper()
 	e.takePrivileges(names)
@@ -136,8 +136,8 @@ func (e *env) restorePrivileges() {
 	e.onNode("rm", without)
 }
 
-// probe reports the first thing that does not work: the driver's start, a pod with both interfaces, its end, or the
-// return of the link.
+// probe returns the first failure: of the driver's start, a pod with both interfaces, its end, or the return of the
+// link.
 func (e *env) probe() error {
 	e.Helper()
 	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver,
@@ -172,13 +172,13 @@ func (e *env) probe() error {
 	return broken
 }
 
-// driverSays is the end of the driver's log.
+// driverSays returns the end of the driver's log.
 func (e *env) driverSays() error {
 	log, err := e.kubectl("", "-n", stack.Namespace, "logs", "daemonset/"+stack.Driver, "--tail=2")
 	return errors.Join(err, errors.New(log))
 }
 
-// within waits for a time in which what works has long worked.
+// within waits for up to 30 seconds, much longer than a success takes.
 func (e *env) within(what string, condition func(context.Context) (bool, error)) error {
 	var last error
 	err := wait.PollUntilContextTimeout(e.Context(), 200*time.Millisecond, 30*time.Second, true,
@@ -192,7 +192,7 @@ func (e *env) within(what string, condition func(context.Context) (bool, error))
 	return fmt.Errorf("%s: %w", what, errors.Join(last, err))
 }
 
-// lastEvent is the newest warning about a pod.
+// lastEvent returns the newest warning about a pod.
 func (e *env) lastEvent(name string) error {
 	events, err := e.client.CoreV1().Events(e.namespace).List(context.Background(),
 		metav1.ListOptions{FieldSelector: "type=Warning,involvedObject.name=" + name})

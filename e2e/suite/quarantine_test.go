@@ -14,7 +14,7 @@ import (
 )
 
 // A device cannot be restored because another link on the host has its name. Its pod still ends, the device is
-// quarantined and not allocated, and when the name is free again, `netdra release` restores it.
+// quarantined and not allocated, and when the name is free again, `netdra release` restores the device.
 func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	e := newEnv(t, "quarantine")
 	e.veth("qu0")
@@ -45,7 +45,7 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	start := time.Now()
 	e.deleting("first")
 	e.gone("first")
-	t.Logf("the pod was gone %s after it was deleted", since(start))
+	t.Logf("the pod had ended %s after its deletion", since(start))
 	e.eventually("the device is tainted", func(ctx context.Context) (bool, error) {
 		taints, err := e.taints(ctx, "qu0")
 		return taints == "dra.networking/unavailable=quarantined:NoSchedule", fmt.Errorf("taints are %q, %w",
@@ -53,7 +53,7 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	})
 	if leftovers, err := e.netdra("release"); err != nil ||
 		!containsAll(leftovers, []string{"qu0", "yes", "quarantine/first"}) {
-		t.Errorf("netdra release says %v\n%s", err, leftovers)
+		t.Errorf("netdra release returned %v\n%s", err, leftovers)
 	}
 	if journal := e.state().Journal; !slices.ContainsFunc(journal,
 		func(record string) bool { return strings.HasPrefix(record, "leftovers: ") }) {
@@ -102,10 +102,10 @@ func (e *env) taints(ctx context.Context, name string) (string, error) {
 	return strings.Join(taints, " "), nil
 }
 
-// netdra queries the node's driver with the command netdra.
+// netdra runs the command netdra against the node's driver.
 func (e *env) netdra(args ...string) (string, error) { return e.netdraOf("../../bin", args...) }
 
-// netdraOf is netdra with the program of another folder.
+// netdraOf is netdra with the program of another directory.
 func (e *env) netdraOf(bin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

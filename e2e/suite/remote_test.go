@@ -63,14 +63,15 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 		"bundle --all-nodes --file FILE": {"written to"},
 	} {
 		replace := strings.NewReplacer("NODE", e.cluster.NodeName(), "FILE", file)
-		// Retry: doctor reports the devices and plugins that the driver saw last, which may be from a moment ago.
+		// Retry: doctor reports the last state of devices and plugins that the driver has read, which may be slightly
+		// old.
 		e.eventually(fmt.Sprintf("netdra %s says %q", line, want), func(context.Context) (bool, error) {
 			output, err := e.elsewhere(kubeconfig, strings.Fields(replace.Replace(line))...)
 			said := err == nil
 			for _, text := range want {
 				said = said && strings.Contains(output, replace.Replace(text))
 			}
-			return said, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+			return said, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
 		})
 	}
 	if env := e.inPod("one", "env"); !containsAll(env, []string{"_INTERFACE=net1\n", "DRA_NETWORK_NET1_REQUEST=",
@@ -82,7 +83,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 	e.gone("one")
 }
 
-// kubeconfigOf writes a kubeconfig with a token of a ServiceAccount of the test, and nothing else.
+// kubeconfigOf writes a kubeconfig that contains only a token of one of the test's ServiceAccounts.
 func (e *env) kubeconfigOf(account string) string {
 	e.Helper()
 	admin, err := e.cluster.RESTConfig()
@@ -120,7 +121,7 @@ func (e *env) kubeconfigOf(account string) string {
 	return path
 }
 
-// elsewhere runs netdra where no driver is: its socket is not there.
+// elsewhere runs netdra on a machine without the driver, so without its socket.
 func (e *env) elsewhere(kubeconfig string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -9,10 +9,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// rolloutPods is how many pods are created, one a second, while the driver is updated.
+// rolloutPods is the number of pods that are created, one per second, while the driver is updated.
 const rolloutPods = 15
 
-// An update of the DaemonSet while pods come: none starts without its interfaces.
+// During an update of the DaemonSet, no new pod starts without its interfaces.
 func TestRollingUpdate(t *testing.T) {
 	e := newEnv(t, "rollout")
 	e.offerMacvlan("ro0", "10.141.0.0/24")
@@ -20,12 +20,13 @@ func TestRollingUpdate(t *testing.T) {
 	e.observe()
 	old := e.processes(stack.Driver)
 	var names []string
-	ticker := time.NewTicker(time.Second) // pods come in time, not after each other
+	ticker := time.NewTicker(time.Second) // create pods at a fixed rate, without waiting for each other
 	defer ticker.Stop()
 	start := time.Now()
 	for i := range rolloutPods {
 		names = append(names, fmt.Sprintf("p%02d", i))
-		// The second container doesn't name the claim: a driver that is away can't hold it, as docs/limits.md says.
+		// The second container doesn't name the claim. Without a running driver nothing holds it, as described in
+		// docs/limits.md.
 		e.create(watchedPod(names[i], "resourceClaimTemplateName: ro0", "net1") + unnamedContainer("net1"))
 		if i == 2 {
 			if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "restart", "daemonset/"+
@@ -57,7 +58,8 @@ func TestRollingUpdate(t *testing.T) {
 	e.asItWas(before)
 }
 
-// unnamedContainer doesn't name the claim, isn't watched, and ends if it starts without its interfaces.
+// unnamedContainer returns a container that does not name the claim, is not watched, and exits if it starts without its
+// interfaces.
 func unnamedContainer(interfaces ...string) string {
 	return fmt.Sprintf(`  - name: unnamed
     image: localhost/toolbox:e2e

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The end of one of a pod's claims is not the end of the other, which a second pod goes on using.
+// The end of one claim of a pod does not affect the other claim, which a second pod keeps using.
 func TestClaimsEndApart(t *testing.T) {
 	e := newEnv(t, "apart")
 	e.offerMacvlan("ap0", "10.145.0.0/24")
@@ -41,8 +41,8 @@ func TestClaimsEndApart(t *testing.T) {
 	e.asItWas(before)
 }
 
-// An exclusive device belongs to one pod, even if two pods name its claim. The event of the other pod names the owner,
-// and that pod gets the device afterwards.
+// An exclusive device belongs to one pod, even if two pods name its claim. An event of the other pod names the owner,
+// and the other pod gets the device afterwards.
 func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e := newEnv(t, "two")
 	e.veth("tp0")
@@ -69,8 +69,8 @@ func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e.asItWas(before)
 }
 
-// A pod may name the claim that was generated for another pod. The kubelet prepares it once, so the driver finds the
-// second pod by its spec: also its container that names no claim starts with the interface.
+// A pod may name the claim that was generated for another pod. The kubelet prepares the claim once, so the driver finds
+// the second pod by its spec. Even the second pod's container that names no claim starts with the interface.
 func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	e := newEnv(t, "generated")
 	e.offerMacvlan("ge0", "10.229.0.0/24")
@@ -111,7 +111,8 @@ func (e *env) deleteClaims(names ...string) {
 	}
 }
 
-// The driver refuses what excludes each other, whatever allocations say: an administrator can write any.
+// The driver rejects mutually exclusive uses of a device regardless of allocations, because an administrator can write
+// any allocation.
 func TestSchedulerBypassed(t *testing.T) {
 	e := newEnv(t, "bypassed")
 	e.veth("by0")
@@ -143,7 +144,7 @@ func TestSchedulerBypassed(t *testing.T) {
 		pods := []string{"holder-" + holder}
 		for _, rival := range ways {
 			if rival == holder && rival != "whole" {
-				continue // claims may share it
+				continue // claims may share the device
 			}
 			pods = append(pods, holder+"-"+rival)
 			e.claimWith(holder+"-"+rival, "by-"+rival+"-link", allocations[rival])
@@ -158,7 +159,7 @@ func TestSchedulerBypassed(t *testing.T) {
 	e.asItWas(before)
 }
 
-// allocationOf has the scheduler allocate a device of a class, and returns how it did that.
+// allocationOf has the scheduler allocate a device of a class, and returns the allocation.
 func (e *env) allocationOf(name, class string) *resourceapi.AllocationResult {
 	e.Helper()
 	e.create(documents(sharedClaim(name, class), namedClaimPod(name)))
@@ -176,8 +177,8 @@ func (e *env) allocationOf(name, class string) *resourceapi.AllocationResult {
 	return allocation
 }
 
-// claimWith makes a claim with an allocation that no scheduler has made, and a pod of the same name on the node that
-// uses it.
+// claimWith creates a claim with an allocation that the scheduler did not make, and a pod with the same name on the
+// node that uses the claim.
 func (e *env) claimWith(name, class string, allocation *resourceapi.AllocationResult) {
 	e.Helper()
 	ctx := context.Background()
@@ -194,13 +195,13 @@ func (e *env) claimWith(name, class string, allocation *resourceapi.AllocationRe
 	e.create(strings.Replace(namedClaimPod(name), "spec:\n", "spec:\n  nodeName: "+e.cluster.NodeName()+"\n", 1))
 }
 
-// namedClaimPod is a pod that uses the claim of its own name.
+// namedClaimPod returns a pod that uses the claim with the same name.
 func namedClaimPod(name string) string {
 	return strings.Replace(pod(name, name), "resourceClaimTemplateName", "resourceClaimName", 1)
 }
 
-// The status of a policy reports whether the policy offers anything, including allocated devices, and reports nothing
-// once the policy selects nothing.
+// The status of a policy reports the number of its devices, including allocated devices, and reports zero once the
+// policy selects nothing.
 func TestPolicyCountsItsDevices(t *testing.T) {
 	e := newEnv(t, "counted")
 	e.veth("pc0")
@@ -216,12 +217,12 @@ func TestPolicyCountsItsDevices(t *testing.T) {
 	e.create(pod("one", "pc0"))
 	e.ready("one")
 	e.apply(expose("pc0", "macvlan", true, "nosuch"))
-	e.offers("pc0", "0 0 False") // the pod's device is published still, and of no policy
+	e.offers("pc0", "0 0 False") // the pod's device is still published, but not by this policy
 	e.deleting("one")
 	e.gone("one")
 }
 
-// offers waits for the devices, nodes and the condition in the status of a policy.
+// offers waits until the status of a policy has this number of devices and nodes and this condition.
 func (e *env) offers(policy, want string) {
 	e.Helper()
 	e.eventually("policy "+policy+" offers "+want, func(context.Context) (bool, error) {

@@ -29,20 +29,20 @@ var (
 		"the end of it")
 )
 
-// A soak of longSoak or more stops the API server, too: for longOutage, then and every outagePeriod. Afterwards nothing
-// is killed for as long again, since clients look only then whether it is back.
+// A soak of longSoak or more also stops the API server for longOutage, after the first round of kills and then every
+// outagePeriod. After an outage no component is killed for longOutage, because clients may take that long to reconnect.
 const (
 	longSoak     = 2 * time.Minute
 	longOutage   = time.Minute
 	outagePeriod = 5 * time.Minute
 )
 
-// Pods of every kind come and go, each in its own rhythm, while the driver, the runtime and kubelet are killed at
+// Pods of every kind start and end, each at its own rate, while the driver, the runtime and the kubelet are killed at
 // random. No container runs without its interfaces, an exclusive device is in one pod at a time, no pod is stuck, and
-// nothing is left.
+// nothing remains at the end.
 func TestSoak(t *testing.T) {
 	if *soakTime == 0 {
-		t.Skip("takes its time, and is not the same twice: `make soak` runs it")
+		t.Skip("takes long and is random: `make soak` runs it")
 	}
 	seed := *soakSeed
 	if seed == 0 {
@@ -56,14 +56,14 @@ func TestSoak(t *testing.T) {
 	e.observe("so2")
 	s := soak{env: e, end: time.Now().Add(*soakTime), kills: map[string]int{}, lastReady: map[string]time.Time{}}
 	var group sync.WaitGroup
-	defer group.Wait() // also when killing fails
+	defer group.Wait() // also if the kills fail
 	for i, kind := range kinds {
-		random := rand.New(rand.NewPCG(seed, uint64(i+1))) //nolint:gosec // it must be repeatable
+		random := rand.New(rand.NewPCG(seed, uint64(i+1))) //nolint:gosec // must be repeatable
 		group.Go(func() { s.churn(random, fmt.Sprintf("%s-%d", kind.template, i), kind) })
 	}
 	s.killAll(rand.New(rand.NewPCG(seed, 0))) //nolint:gosec // as above
 	group.Wait()
-	t.Logf("%d pods came and went; killed: %v", s.pods, s.kills)
+	t.Logf("%d pods started and ended; killed: %v", s.pods, s.kills)
 	for _, program := range slices.Sorted(maps.Keys(s.kills)) {
 		if s.kills[program] == 0 {
 			t.Errorf("%s was never killed: the test is too short", program)
@@ -77,7 +77,7 @@ func TestSoak(t *testing.T) {
 	e.asItWas(before)
 }
 
-// soakKind is a kind of pods: one at a time of each.
+// soakKind is a kind of pods. One pod of each kind exists at a time.
 type soakKind struct {
 	template   string
 	interfaces []string
@@ -122,7 +122,7 @@ type soak struct {
 	lastReady map[string]time.Time // by template
 }
 
-// churn makes pods of a kind, one after the other.
+// churn creates pods of a kind, one after another.
 func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 	for i := 0; time.Now().Before(s.end); i++ {
 		pod := fmt.Sprintf("%s-%d", name, i)
@@ -136,7 +136,7 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 			metav1.GetOptions{}); err == nil && startedEarly(seen, "main") {
 			s.Errorf("pod %s was started without its interfaces", pod)
 		}
-		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) // pods live for a while
+		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) // pods run for a while
 		if !s.try("delete", func() (string, error) {
 			return s.kubectl("", "delete", "pod", pod, "--ignore-not-found", "--timeout=60s")
 		}) {
@@ -149,8 +149,8 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 	}
 }
 
-// waitReady waits for a pod. Two kinds of pods compete for one device, and the scheduler may prefer the other one's
-// pods again and again: an unscheduled pod is stuck only if no pod of its template becomes Ready either.
+// waitReady waits for a pod. Two kinds of pods compete for one device, and the scheduler may repeatedly prefer the pods
+// of the other kind: an unscheduled pod is stuck only if no pod of its template becomes Ready either.
 func (s *soak) waitReady(pod, template string) bool {
 	progress := time.Now()
 	for time.Since(progress) < 4*patience {
@@ -173,8 +173,8 @@ func (s *soak) waitReady(pod, template string) bool {
 	return false
 }
 
-// try does something until it succeeds: the API server may be away, and then another pod keeps the device for as long
-// again.
+// try repeats an operation until it succeeds: the API server may be down, and another pod may then keep the device for
+// the same time again.
 func (s *soak) try(what string, do func() (string, error)) bool {
 	var output string
 	var err error
@@ -187,8 +187,8 @@ func (s *soak) try(what string, do func() (string, error)) bool {
 	return false
 }
 
-// killAll kills one component after the other, in rounds of random order, and gives each time to come back, or not
-// quite.
+// killAll kills one component after another, in rounds of random order. The pauses are random, so a component may not
+// have recovered before the next kill.
 func (s *soak) killAll(random *rand.Rand) {
 	components := map[string]func(){
 		stack.Driver:           s.killDriver,
@@ -203,7 +203,7 @@ func (s *soak) killAll(random *rand.Rand) {
 	for {
 		random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		for _, name := range names {
-			time.Sleep(time.Second + time.Duration(random.Int64N(int64(5*time.Second)))) // something happens meanwhile
+			time.Sleep(time.Second + time.Duration(random.Int64N(int64(5*time.Second)))) // the components work meanwhile
 			if !time.Now().Before(s.end) {
 				return
 			}
@@ -221,12 +221,13 @@ func (s *soak) killAll(random *rand.Rand) {
 func (s *soak) outage() {
 	restore := s.stopAPIServer()
 	s.kills[string(lab.APIServer)]++
-	time.Sleep(longOutage) // the test is about this outage
+	time.Sleep(longOutage) // the outage
 	restore()
 	time.Sleep(longOutage) // see longSoak
 }
 
-// killDriver kills the driver, if it runs, and with it the plugins that it has started, whatever these are doing.
+// killDriver kills the driver, if it is running, and with it the plugins that it has started, at any point of their
+// work.
 func (s *soak) killDriver() {
 	for _, pid := range s.processes(stack.Driver) {
 		s.keepLog()
@@ -234,7 +235,7 @@ func (s *soak) killDriver() {
 	}
 }
 
-// keepLog adds what the driver has logged to the file for it, if there is one.
+// keepLog appends the driver's log to the log file of the soak, if there is one.
 func (s *soak) keepLog() {
 	if *soakLog == "" {
 		return
@@ -243,7 +244,7 @@ func (s *soak) keepLog() {
 	if len(logs) == 0 {
 		return
 	}
-	// by their numbers
+	// sort by restart number
 	slices.SortFunc(logs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	data, err := os.ReadFile(logs[len(logs)-1])
 	if err != nil {

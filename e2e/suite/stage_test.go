@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// slowMacvlan is a plugin that the driver has never heard of: its schema is an object in the cluster.
+// slowMacvlan is the schema of a plugin without a built-in schema, as an object in the cluster.
 const slowMacvlan = `
 apiVersion: networking.dra.io/v1alpha1
 kind: CNIPluginSchema
@@ -23,21 +23,20 @@ spec:
   deviceParameters: [{parameter: master, attribute: ifName}]
 `
 
-// stage is a chain of two steps that a test can stop and let fail: a link as a whole, and then a slow macvlan
-// interface.
+// stage is a chain of two steps that a test can pause and make fail: a whole link, and then a slow macvlan interface.
 type stage struct {
 	controlled
 	name   string
 	before nodeState
 }
 
-// whole and late are the interfaces of a stage's pods.
+// whole and second are the interfaces of a stage's pods.
 const (
 	whole  = "net1"
 	second = "net2"
 )
 
-// stage makes one. Its links are called NAMEw and NAMEs.
+// stage creates a stage. Its links are called NAMEw and NAMEs.
 func (e *env) stage(name string, network int, seconds float64) *stage {
 	e.Helper()
 	s := &stage{controlled: e.controlled(name), name: name}
@@ -62,7 +61,7 @@ func (e *env) stage(name string, network int, seconds float64) *stage {
 	return s
 }
 
-// links makes the stage's links, always with the same addresses, as hardware has.
+// links creates the stage's links, always with the same addresses, like hardware.
 func (s *stage) links() {
 	s.Helper()
 	for _, link := range []string{s.name + "w", s.name + "s"} {
@@ -88,19 +87,19 @@ func (s *stage) unlink() {
 	}
 }
 
-// pod makes a watched pod with both interfaces.
+// pod creates a watched pod with both interfaces.
 func (s *stage) pod(name string) {
 	s.Helper()
 	s.create(watchedPod(name, "resourceClaimTemplateName: "+s.name, whole, second))
 }
 
-// pluginRuns waits until the slow plugin runs, and looks often: the moment counts.
+// pluginRuns waits until the slow plugin is running. It polls often, because tests depend on the exact time.
 func (s *stage) pluginRuns() {
 	s.Helper()
 	s.moment("the slow plugin runs", func() bool { return len(s.processes("slow-macvlan")) > 0 })
 }
 
-// moment waits for something that soon may be over.
+// moment waits for a condition that may be true only briefly.
 func (e *env) moment(what string, reached func() bool) {
 	e.Helper()
 	for end := time.Now().Add(patience); !reached(); time.Sleep(2 * time.Millisecond) {
@@ -110,7 +109,7 @@ func (e *env) moment(what string, reached func() bool) {
 	}
 }
 
-// wrote waits until the CNI log of a pod's claim has a line with all the texts.
+// wrote waits until the CNI log of a pod's claim has a line with all texts.
 func (s *stage) wrote(pod string, texts ...string) {
 	s.Helper()
 	s.moment(fmt.Sprintf("CNI log of pod %s with %q", pod, texts), func() bool {
@@ -137,7 +136,7 @@ func (s *stage) isPrepared(pod string) bool {
 
 // preparedOnly creates a pod that the kubelet only prepares: the runtime does not answer until resume is called. The
 // kubelet may call the runtime before it processes the pod and then waits two minutes for the answer, so preparedOnly
-// tries another pod.
+// retries with another pod.
 func (s *stage) preparedOnly(pod string) (resume func()) {
 	s.Helper()
 	resume = s.resumed("containerd")

@@ -16,8 +16,8 @@ import (
 
 var samples = flag.Int("samples", 5, "how many pods of each kind are measured")
 
-// The times from create to Ready of pods with more and more interfaces, and how long the runtime waited for the driver.
-// They are printed, not asserted.
+// Measure the times from create to Ready of pods with increasing numbers of interfaces, and the time that the runtime
+// waited for the driver. They are printed, not asserted.
 func TestTimesByInterfaces(t *testing.T) {
 	e := newEnv(t, "times")
 	links := make([]string, 8)
@@ -54,13 +54,13 @@ func TestTimesByInterfaces(t *testing.T) {
 	}
 }
 
-// How fast pods with links as a whole follow one another, deleted gracefully and by force, beside pods without claims
-// and pods with claims of a driver that does nothing in the same run: by forced deletion the next pod is given a device
-// that is still being released. Printed, not asserted.
+// Measure how fast pods with whole links follow one another, with graceful and forced deletion. The same run also
+// measures pods without claims and pods with claims of a driver that does nothing. With forced deletion the next pod
+// gets a device that is still being released. The results are printed, not asserted.
 func TestTimesOfChurn(t *testing.T) {
 	e := newEnv(t, "churn")
 	var links []string
-	for i := range 24 { // as many as pods that are being deleted may have, also if each has four
+	for i := range 24 { // enough for all pods that may be terminating at the same time, even with four links each
 		links = append(links, fmt.Sprintf("ch%d", i))
 		e.veth(links[i])
 	}
@@ -100,7 +100,7 @@ func TestTimesOfChurn(t *testing.T) {
 
 type hooks struct{ seconds, count float64 }
 
-// hooks is how long RunPodSandbox has waited for the driver.
+// hooks returns the time that RunPodSandbox has waited for the driver.
 func (e *env) hooks() hooks {
 	e.Helper()
 	var now hooks
@@ -115,7 +115,7 @@ func (e *env) hooks() hooks {
 	return now
 }
 
-// driverMetrics are the driver's metrics by name and labels.
+// driverMetrics returns the driver's metrics by name and labels.
 func (e *env) driverMetrics() (values map[string]float64) {
 	e.Helper()
 	e.eventually("the driver has metrics", func(ctx context.Context) (bool, error) {
@@ -142,8 +142,8 @@ func averages(before, after map[string]float64) []string {
 	return lines
 }
 
-// How long after the end of a chain that is too slow for RunPodSandbox the container starts: kubelet has given up on it
-// by then, and has to be woken. Printed, not asserted.
+// Measure the time from the end of a chain that is too slow for RunPodSandbox to the start of the container. By then
+// the kubelet has given up and must be woken. The result is printed, not asserted.
 func TestTimesOfLateChains(t *testing.T) {
 	e := newEnv(t, "latetimes")
 	e.veth("lt0")
@@ -158,7 +158,7 @@ func TestTimesOfLateChains(t *testing.T) {
 	for i := range *samples {
 		name := fmt.Sprintf("p%d", i)
 		e.create(watchedPod(name, "resourceClaimTemplateName: lt0", "net1"))
-		var processes []int // for a moment, while it executes another program, none is found
+		var processes []int // a process that is just executing a program is not found
 		e.moment("the container runs", func() bool { processes = e.containersOf(name); return len(processes) > 0 })
 		times = append(times, e.started(processes[0]).Sub(e.chainEnded(name)))
 		e.ready(name)
@@ -170,7 +170,7 @@ func TestTimesOfLateChains(t *testing.T) {
 		percentile(times, 50), percentile(times, 99), len(times))
 }
 
-// chainEnded is when the last ADD of a pod's claim ended, as the log of CNI calls has it.
+// chainEnded returns the time at which the last ADD of a pod's claim ended, according to the log of CNI calls.
 func (e *env) chainEnded(pod string) (end time.Time) {
 	e.Helper()
 	logs := e.filesOnNode("/var/log/dra-network", e.namespace+"_"+pod+"-net-*", "*.jsonl")

@@ -23,7 +23,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 	e.offerMacvlan("to0", "10.144.0.0/24")
 	e.apply(pod("p", "to0"))
 	e.ready("p")
-	e.deviceStatus("p", `"type":"Ready"`) // which may be written later than the pod is Ready
+	e.deviceStatus("p", `"type":"Ready"`) // the status may be written after the pod is Ready
 	driver := e.driverOn(e.cluster.NodeName())
 	other := e.driverOn("elsewhere")
 

@@ -27,7 +27,7 @@ const (
 	newTag = "new"
 )
 
-// upgrade is a cluster of the test's own, which begins with the oldest version that can be upgraded from.
+// upgrade is the test's own cluster, which starts with the oldest version that supports an upgrade.
 type upgrade struct {
 	*stage
 	old  oldest.Version
@@ -70,7 +70,7 @@ func TestUpgrade(t *testing.T) {
 	u.asItWas(u.before)
 	for _, bin := range []string{u.old.Bin, "../../bin"} {
 		if left, err := u.netdraOf(bin, "release"); err != nil || !strings.Contains(left, "nothing") {
-			t.Errorf("%s/netdra release says %v\n%s", bin, err, left)
+			t.Errorf("%s/netdra release returned %v\n%s", bin, err, left)
 		}
 	}
 	u.healthy("the node afterwards")
@@ -110,7 +110,7 @@ func newUpgrade(t *testing.T) *upgrade {
 	return u
 }
 
-// install installs the old version, makes both versions' images known to the node, and offers devices.
+// install installs the old version, imports the images of both versions into the node, and offers devices.
 func (u *upgrade) install(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface) {
 	t.Helper()
 	for tag, bin := range map[string]string{oldTag: u.old.Bin, newTag: "../../bin"} {
@@ -140,12 +140,13 @@ func (u *upgrade) install(t *testing.T, cluster *lab.Cluster, client kubernetes.
 	u.observe()
 }
 
-// tags are the settings of the chart for images with a tag.
+// tags returns the settings of the chart for images with a tag.
 func tags(tag string) []string {
 	return []string{"--set", "node.image.tag=" + tag, "--set", "controller.image.tag=" + tag}
 }
 
-// oldPods are pods with a link as a whole, with an interface on a shared link, and two with one claim.
+// oldPods creates pods of the old version: one with a whole link, one with an interface on a shared link, and two that
+// share a claim. It returns their names.
 func (u *upgrade) oldPods() []string {
 	u.Helper()
 	u.create(documents(sharedClaim("both", "up1-uplink"),
@@ -172,13 +173,13 @@ func (u *upgrade) attached(pods []string) map[string]string {
 	return all
 }
 
-// interfaces returns the interfaces of a pod, as ip prints them.
+// interfaces returns the interfaces of a pod, as printed by ip.
 func (u *upgrade) interfaces(pod string) string {
 	u.Helper()
 	return u.inPod(pod, "ip", "-o", "link", "show") + u.inPod(pod, "ip", "-4", "-o", "addr", "show")
 }
 
-// socketIsRead has the command line for people of both versions read the node socket.
+// socketIsRead reads the node socket with the netdra of both versions.
 func (u *upgrade) socketIsRead(pods []string) {
 	u.Helper()
 	for _, bin := range []string{u.old.Bin, "../../bin"} {
@@ -200,8 +201,8 @@ func (u *upgrade) socketIsRead(pods []string) {
 	}
 }
 
-// replace upgrades as docs/howto.md says. The new driver is killed as soon as it runs, and when it has read the
-// journal.
+// replace upgrades the driver as described in docs/howto.md. The new driver is killed as soon as it runs, and again
+// after it has read the journal.
 func (u *upgrade) replace() {
 	u.Helper()
 	clone, err := filepath.Abs("../..")
@@ -229,7 +230,7 @@ func (u *upgrade) replace() {
 	})
 }
 
-// killNew kills a driver that is none of the known ones at a moment of its life, and returns its process.
+// killNew kills the driver that is not among the known ones as soon as it has reached a state, and returns its process.
 func (u *upgrade) killNew(known []int, moment string, reached func() bool) int {
 	u.Helper()
 	var process int
@@ -247,7 +248,7 @@ func (u *upgrade) killNew(known []int, moment string, reached func() bool) int {
 	return process
 }
 
-// containerIsKilled kills the container of a pod, which starts again and has the same interfaces.
+// containerIsKilled kills the container of a pod, and checks that it restarts with the same interfaces.
 func (u *upgrade) containerIsKilled(pod string) {
 	u.Helper()
 	before := u.interfaces(pod)

@@ -15,8 +15,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// watchedPod is a pod whose container exits immediately if its interfaces are missing at its start, and which the
-// observer watches while it runs. Claim is the field that names its claim, for example "resourceClaimName: x".
+// watchedPod returns a pod whose container exits immediately if its interfaces are missing when it starts. The observer
+// watches the container while it is running. Claim is the field that refers to the pod's claim, for example
+// "resourceClaimName: x".
 func watchedPod(name, claim string, interfaces ...string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -30,7 +31,7 @@ spec:
 %s`, name, claim, watchedContainer("main", name, "[{name: net}]", interfaces...))
 }
 
-// watchedContainer is one in a list of containers; claims is the list of the claims that it names.
+// watchedContainer returns an element of a list of containers; claims is the list of the claims that it names.
 func watchedContainer(name, pod, claims string, interfaces ...string) string {
 	return fmt.Sprintf(`  - name: %s
     image: localhost/toolbox:e2e
@@ -41,11 +42,11 @@ func watchedContainer(name, pod, claims string, interfaces ...string) string {
 `, name, observer.Pod, pod, observer.Interfaces, strings.Join(interfaces, ","), sees(interfaces), claims)
 }
 
-// early is how a container ends that has started without its interfaces. It may end otherwise, too, for
-// example when the runtime is killed while it starts one.
+// early is the exit status of a container that has started without its interfaces. Other exits are possible, too, for
+// example if the runtime is killed while it starts a container.
 const early = 77
 
-// sees is a shell command that ends the shell unless each interface has an address.
+// sees returns a shell command that exits the shell unless each interface has an address.
 func sees(interfaces []string) string {
 	var all strings.Builder
 	for _, name := range interfaces {
@@ -54,8 +55,8 @@ func sees(interfaces []string) string {
 	return all.String()
 }
 
-// observe watches every watched container until the end of the test, and fails it if one runs without its interfaces.
-// The links, if any, may each have an interface of one pod at a time.
+// observe watches every watched container until the end of the test, and fails the test if a container runs without its
+// interfaces. At most one pod at a time may have an interface on each of the exclusive links.
 func (e *env) observe(exclusive ...string) {
 	e.Helper()
 	links := map[int]string{}
@@ -97,7 +98,7 @@ func (e *env) linkIndex(name string) int {
 	return link.Attrs().Index
 }
 
-// containersOf are the processes, as the host numbers them, of a watched pod's containers.
+// containersOf returns the processes of a watched pod's containers, as PIDs of the host.
 func (e *env) containersOf(pod string) []int {
 	e.Helper()
 	node, err := os.Readlink(e.fileOnNode("/proc/1/ns/mnt"))
@@ -105,7 +106,7 @@ func (e *env) containersOf(pod string) []int {
 		e.Fatal(err)
 	}
 	pids, err := process.PIDs(process.HasVariable(observer.Pod, pod),
-		process.OutsideNamespace("mnt", node)) // in it is the runtime, which has not begun with the container yet
+		process.OutsideNamespace("mnt", node)) // excludes the runtime before it executes the container
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -121,7 +122,7 @@ func (e *env) create(yaml string) {
 	}
 }
 
-// deleting begins to delete pods.
+// deleting starts the deletion of pods.
 func (e *env) deleting(pods ...string) {
 	e.Helper()
 	if output, err := e.kubectl("", append([]string{"delete", "pod", "--wait=false"}, pods...)...); err != nil {
@@ -129,7 +130,7 @@ func (e *env) deleting(pods ...string) {
 	}
 }
 
-// gone waits until pods are gone.
+// gone waits until pods no longer exist.
 func (e *env) gone(pods ...string) {
 	e.Helper()
 	e.allPods("are gone", pods, func(_ *corev1.Pod, err error) (bool, error) { return apierrors.IsNotFound(err), err })
@@ -146,7 +147,7 @@ func (e *env) neverStartedEarly() {
 	}
 }
 
-// startedEarly says whether a container of a pod has started without its interfaces.
+// startedEarly reports whether a container of a pod has started without its interfaces.
 func startedEarly(pod *corev1.Pod, container string) bool {
 	for _, status := range append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...) {
 		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated,

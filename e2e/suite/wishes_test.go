@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A claim sets the MAC address, addresses and name of its interface, where the topology allows it: also for a step
-// behind the root step. The webhook rejects values that every node would reject; TestBadClaims covers the errors that
-// nodes report.
+// A claim sets the MAC address, addresses and name of its interface, if the topology allows it, also for a step after
+// the root step. The webhook rejects values that every node would reject; TestBadClaims covers the errors that nodes
+// report.
 func TestClaimParameters(t *testing.T) {
 	e := newEnv(t, "wishes")
 	e.veth("wi0")
@@ -47,7 +47,7 @@ func TestClaimParameters(t *testing.T) {
 	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "data0"); !strings.Contains(shown, "mtu 1400") {
 		t.Errorf("the port is\n%s", shown)
 	}
-	// The pod has a class, so the controller knows by now that it has made it.
+	// The pod uses a class, so the controller has recorded it by now.
 	for _, refused := range []struct{ parameters, why string }{
 		{`{step: port, mac: "02:00:00:00:17:04"}`, `sets mac of step "port", which the topology does not allow`},
 		{`{ips: [10.173.0.300/24]}`, `"10.173.0.300/24" is not an address with a prefix length`},
@@ -73,7 +73,8 @@ func claimParameters(name string, parameters ...string) string {
 		fmt.Sprintf("devices:\n      config: [%s]", strings.Join(configs, ", ")), 1)
 }
 
-// A claim for eight devices gets eight interfaces, each with its own run of the topology, and they all go home.
+// A claim for eight devices gets eight interfaces, each through a separate run of the topology, and all devices are
+// restored.
 func TestEightInterfacesInOneClaim(t *testing.T) {
 	e := newEnv(t, "eight")
 	names := make([]string, 8)
@@ -99,7 +100,7 @@ func TestEightInterfacesInOneClaim(t *testing.T) {
 	for i := range names {
 		name := fmt.Sprintf("net%d", i+1)
 		if !regexp.MustCompile(name + `(@\S+)?:.* mtu 1300 `).MatchString(links) {
-			t.Errorf("%s is not as the topology wants it:\n%s", name, links)
+			t.Errorf("%s does not match the topology:\n%s", name, links)
 		}
 		if !regexp.MustCompile(name + ` +inet 10\.174\.0\.`).MatchString(addresses) {
 			t.Errorf("%s has no address:\n%s", name, addresses)

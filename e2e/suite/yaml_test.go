@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// expose is a policy that offers links by name for one CNI plugin.
+// expose returns a policy that offers links by name for one CNI plugin.
 func expose(name, cni string, shared bool, links ...string) string {
 	quoted := make([]string, len(links))
 	for i, link := range links {
@@ -28,7 +28,7 @@ spec:
 `, name, strings.Join(quoted, ", "), shared, capacity, cni, !shared)
 }
 
-// topology is a NetworkTopology with the given steps in YAML.
+// topology returns a NetworkTopology with the given steps in YAML.
 func topology(name, steps string) string {
 	return fmt.Sprintf(`
 apiVersion: networking.dra.io/v1alpha1
@@ -39,7 +39,7 @@ spec:
 `, name, strings.ReplaceAll("\n"+strings.TrimSpace(steps), "\n", "\n  "))
 }
 
-// claimTemplate asks for one device of each class.
+// claimTemplate returns a template for a claim that requests one device of each class.
 func claimTemplate(name string, classes ...string) string {
 	requests := ""
 	for i, class := range classes {
@@ -56,7 +56,7 @@ spec:
 `, name, requests)
 }
 
-// pod is a pod whose container sleeps; with a claim template if it is not empty.
+// pod returns a pod whose container sleeps, with a claim template unless that is empty.
 func pod(name, template string) string {
 	claims, use := "", ""
 	if template != "" {
