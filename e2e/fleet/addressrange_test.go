@@ -18,8 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// spread are a range of addresses, and two topologies that take of it: macvlan interfaces on the wire, and a VLAN on a
-// link to it that is in the pod.
+// spread contains a range of addresses and two topologies that allocate from it: macvlan interfaces on the wire, and a
+// VLAN on a link to the wire that is in the pod.
 const spread = `
 apiVersion: networking.dra.io/v1alpha1
 kind: AddressRange
@@ -67,7 +67,7 @@ metadata: {name: tagged}
 spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: tagged-link}}]}}}
 `
 
-// TestAddressRange gives pods of several nodes addresses of one range, on macvlan interfaces and in a VLAN: the
+// TestAddressRange allocates addresses of one range to pods of several nodes, on macvlan interfaces and in a VLAN. The
 // addresses are unique, and the pods reach each other through the kernels of their nodes. A lost node keeps its blocks
 // and uses them when it returns. A node whose Node object was deleted gets new blocks, and its old blocks stay reserved
 // until their return delay is over.
@@ -113,7 +113,7 @@ func TestAddressRange(t *testing.T) {
 	f.ready(nil, slices.Collect(maps.Keys(places))...)
 	addresses = f.uniqueAddresses(places)
 	f.reach("again0", addresses["right0"], addresses["anew0"], addresses["anew1"])
-	// Claims of the node's name that are nearly as old as the release keep its blocks.
+	// Claims for the name of the node that are almost as old as the release keep its blocks.
 	f.remove("anew0", "anew1")
 	delete(places, "anew0")
 	delete(places, "anew1")
@@ -123,8 +123,8 @@ func TestAddressRange(t *testing.T) {
 	f.remove(slices.Collect(maps.Keys(places))...)
 }
 
-// besideController returns the nodes, with the controller's node in the middle: it must notice changes of the other
-// two.
+// besideController returns the nodes, with the controller's node in the middle. The controller must notice changes of
+// the other two.
 func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 	f.Helper()
 	place := f.must("-n", stack.Namespace, "get", "pods", "-l", "app.kubernetes.io/name="+stack.Controller, "-o",
@@ -137,9 +137,9 @@ func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 	return rest[0], f.nodes[index], rest[1]
 }
 
-// vlan checks that pods in a VLAN on two nodes reach each other, and that a pod outside of it does not reach them. If
-// the kernel does not support VLANs, it checks that events of the pods report it before anything is attached, and that
-// their links stay on the host.
+// vlan checks that pods in a VLAN on two nodes reach each other, and that a pod outside the VLAN does not reach them.
+// If the kernel does not support VLANs, it checks that events of the pods report it before anything is attached, and
+// that their links stay on the host.
 func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	f.Helper()
 	places := map[string]*lab.Node{"tagged-left": left, "tagged-right": right}
@@ -168,7 +168,7 @@ func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	}
 }
 
-// event waits for an event of a pod that has all the texts.
+// event waits for an event of a pod that contains all texts.
 func (f *fleet) event(pod string, texts ...string) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("an event of pod %s says %q", pod, texts), func(context.Context) error {
@@ -182,12 +182,12 @@ func (f *fleet) event(pod string, texts ...string) {
 	})
 }
 
-// swap switches two nodes off under pods, which are deleted by force, and on again. The Node object of the second is
-// deleted meanwhile, so that it registers as another one.
+// swap switches off two nodes with pods, deletes the pods by force, and switches the nodes on again. Meanwhile it
+// deletes the Node object of the second, so that the node registers as a new one.
 func (f *fleet) swap(lost, replaced *lab.Node, pods ...string) {
 	f.Helper()
 	for _, n := range []*lab.Node{lost, replaced} {
-		f.Cleanup(func() { // or the next test has no node
+		f.Cleanup(func() { // the next tests need the node
 			if err := n.PowerOn(context.Background()); err != nil {
 				f.Error(err)
 			}
@@ -230,8 +230,8 @@ func (f *fleet) blocks() map[string]v1alpha1.AddressBlock {
 	return found
 }
 
-// returned shortens the delay of the range, and waits until all released blocks are returned. The controller counts the
-// delay itself: the time in a block's status decides nothing.
+// returned shortens the delay of the range, and waits until all released blocks are returned. The controller measures
+// the delay itself: the time in a block's status is not used.
 func (f *fleet) returned() {
 	f.Helper()
 	if output, err := f.kubectl("", "patch", "addressrange", "spread", "--type=merge", "--patch",
@@ -266,8 +266,8 @@ func (f *fleet) removeSpread() {
 	})
 }
 
-// uniqueAddresses returns the addresses of pods' net1, IPv4 before IPv6, as distinctAddresses does. It holds that each
-// pod has one of either, of a block that is the node's, by the UID that its object has now.
+// uniqueAddresses is distinctAddresses, and also checks that each pod has one IPv4 and one IPv6 address, from blocks
+// that belong to the current UID of its Node object.
 func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string {
 	f.Helper()
 	blocks, found := f.blocks(), f.distinctAddresses(places)
@@ -288,8 +288,8 @@ func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string
 	return found
 }
 
-// distinctAddresses returns the addresses of pods' net1, IPv4 before IPv6, as the kernels of their nodes have them. It
-// holds that no two pods have one.
+// distinctAddresses returns the addresses of pods' net1, IPv4 before IPv6, as reported by the kernels of their nodes.
+// It checks that no two pods have the same address.
 func (f *fleet) distinctAddresses(places map[string]*lab.Node) map[string][]string {
 	f.Helper()
 	found, owners := map[string][]string{}, map[string]string{}
@@ -315,8 +315,7 @@ func inBlock(block *v1alpha1.AddressBlock, address string) bool {
 	})
 }
 
-// reach waits until all addresses of its peers answer a pod through net1: a single ping may go unanswered on a busy
-// machine.
+// reach waits until all addresses of its peers answer a pod through net1. A busy machine may lose single pings.
 func (f *fleet) reach(pod string, peers ...[]string) {
 	f.Helper()
 	for _, address := range slices.Concat(peers...) {

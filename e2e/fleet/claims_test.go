@@ -25,7 +25,7 @@ func (f *fleet) allocatedOn(claim string, n *lab.Node) {
 	})
 }
 
-// poolOf returns an error unless a pool is one of a node.
+// poolOf returns an error unless a pool belongs to a node.
 func (f *fleet) poolOf(ctx context.Context, pool string, n *lab.Node) error {
 	list, err := f.client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -39,8 +39,8 @@ func (f *fleet) poolOf(ctx context.Context, pool string, n *lab.Node) error {
 	return fmt.Errorf("its pool is %q, which is none of %s", pool, n.NodeName())
 }
 
-// statusOf waits until the status of a claim is about the device of a node, with the hardware address that the node's
-// kernel has.
+// statusOf waits until the status of a claim describes the device of a node, with the hardware address from the kernel
+// of that node.
 func (f *fleet) statusOf(claim string, n *lab.Node) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("status of claim %s is of %s", claim, n.NodeName()), func(ctx context.Context) error {

@@ -12,11 +12,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// lease is the lease of the active controller.
+// lease is the name of the lease of the active controller.
 const lease = "dra-network-controller"
 
-// leaderless is a topology that is written while no controller works; invalid is one that no webhook accepts, for its
-// mistake.
+// leaderless is a topology that is created while no controller is active. invalid is a topology that every webhook
+// rejects, and mistake is the field that its message names.
 const (
 	leaderless = `
 apiVersion: networking.dra.io/v1alpha1
@@ -37,8 +37,9 @@ spec:
 	mistake = "spec.steps[0].selector.cel"
 )
 
-// TestControllerFailover kills the one of two controllers that works, again and again until the other one has its
-// lease. Meanwhile the other one's webhook answers, and a topology that was written has its classes afterwards.
+// TestControllerFailover kills the active one of two controllers repeatedly until the other one gets the lease.
+// Meanwhile the webhook of the other controller answers, and a topology that was created in this time gets its classes
+// afterwards.
 func TestControllerFailover(t *testing.T) {
 	f := newFleet(t, "failover")
 	scale := func(replicas int) {
@@ -51,8 +52,8 @@ func TestControllerFailover(t *testing.T) {
 	t.Cleanup(func() { f.must("delete", "networktopology", "leaderless", "--ignore-not-found") })
 	f.killPod(leader)
 	f.apply(leaderless)
-	// The webhooks' failurePolicy is Ignore: until the API has heard of the kill, requests go to the killed controller,
-	// too, and are then let through.
+	// The webhooks' failurePolicy is Ignore: until the API server has noticed the kill, it also sends requests to the
+	// killed controller, and then accepts them.
 	t.Cleanup(func() { f.must("delete", "networktopology", "invalid", "--ignore-not-found") })
 	f.eventually("an invalid topology is refused for its mistake", func(context.Context) error {
 		output, err := f.kubectl(invalid, "create", "-f", "-")
@@ -67,7 +68,7 @@ func TestControllerFailover(t *testing.T) {
 	})
 	f.eventually("another controller works", func(context.Context) error {
 		if now := f.leader(); now == leader {
-			f.killPod(leader) // it has started again, and must not be the one that takes over
+			f.killPod(leader) // it has restarted, and must not become the leader again
 			return fmt.Errorf("%s still has the lease", leader)
 		}
 		return nil
@@ -78,7 +79,7 @@ func TestControllerFailover(t *testing.T) {
 	})
 }
 
-// leader is the pod of the controller that works.
+// leader returns the pod of the active controller.
 func (f *fleet) leader() string {
 	f.Helper()
 	var holder string

@@ -16,7 +16,7 @@ func TestDrain(t *testing.T) {
 	f := newFleet(t, "drain")
 	drained := f.nodes[0]
 	t.Cleanup(func() { f.must("uncordon", drained.NodeName()) })
-	for _, n := range f.nodes[1:] { // the first is the only one that can have the pod
+	for _, n := range f.nodes[1:] { // so that the pod runs on the first node
 		f.must("cordon", n.NodeName())
 		t.Cleanup(func() { f.must("uncordon", n.NodeName()) })
 	}
@@ -48,7 +48,7 @@ func TestDrain(t *testing.T) {
 	f.owned(drained)
 }
 
-// deployment runs one pod with an interface of a persona, where there is room.
+// deployment returns a Deployment with one pod that has an interface of a persona.
 func deployment(name, persona string) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1
@@ -71,7 +71,7 @@ spec:
 `, name, persona, markVariable, early)
 }
 
-// available waits until the pod of a deployment is Ready on one of the nodes, and returns that.
+// available waits until the pod of a deployment is Ready on one of the nodes, and returns that node.
 func (f *fleet) available(name string, nodes ...*lab.Node) (found *lab.Node) {
 	f.Helper()
 	f.eventually("the pod of deployment "+name+" is Ready", func(ctx context.Context) error {

@@ -63,7 +63,7 @@ func refused(pod *corev1.Pod) bool {
 	return false
 }
 
-// nothingStarted holds that pods have no node and no devices.
+// nothingStarted checks that pods have no node and no devices.
 func (f *fleet) nothingStarted(pods []string) {
 	f.Helper()
 	for _, name := range pods {

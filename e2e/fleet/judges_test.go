@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// The checks of the other tests work: they find a link that has left the host, and remains on a node.
+// The checks that other tests rely on work: they detect a link that has left the host, and remains on a node.
 func TestJudges(t *testing.T) {
 	f := newFleet(t, "judges")
 	n := f.nodes[0]
@@ -46,7 +46,7 @@ func TestJudges(t *testing.T) {
 	}
 }
 
-// noticed returns an error if a node is as it was.
+// noticed returns an error if the state of a node has not changed.
 func noticed(ctx context.Context, n *lab.Node, before shape) error {
 	now, err := inspect(ctx, n)
 	if err == nil && cmp.Equal(before, now) {

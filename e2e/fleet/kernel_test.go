@@ -64,7 +64,7 @@ func (s space) String() string {
 	return "pod " + s.pod
 }
 
-// spaces are all network namespaces of a node that a process or a pin holds.
+// spaces returns all network namespaces of a node that are held by a process or a pin.
 func spaces(ctx context.Context, n *lab.Node) ([]space, error) {
 	holders, err := holders(n)
 	if err != nil {
@@ -77,7 +77,7 @@ func spaces(ctx context.Context, n *lab.Node) ([]space, error) {
 			return nil, err
 		}
 		if err != nil {
-			continue // its last process has ended meanwhile
+			continue // its last process has ended
 		}
 		s := space{pod: h.pod, host: h.host}
 		if err := json.Unmarshal(output, &s.links); err != nil {
@@ -88,13 +88,13 @@ func spaces(ctx context.Context, n *lab.Node) ([]space, error) {
 	return all, nil
 }
 
-// holder is what holds a network namespace.
+// holder is a process or a pin that holds a network namespace.
 type holder struct {
 	path, pod string
 	host      bool
 }
 
-// holders finds what holds each of a node's network namespaces once, by paths of the node.
+// holders returns one holder for each of a node's network namespaces, with paths on the node.
 func holders(n *lab.Node) (map[uint64]holder, error) {
 	found := map[uint64]holder{}
 	namespaces, err := n.NodeGlob("/proc/[0-9]*/ns/net")
@@ -109,7 +109,7 @@ func holders(n *lab.Node) (map[uint64]holder, error) {
 		process := filepath.Dir(filepath.Dir(path))
 		h, known := found[stat.Ino]
 		h.host = h.host || filepath.Base(process) == "1"
-		if !known { // the first process in it, which for the host is process 1: others come and go
+		if !known { // the first process in it, which for the host is process 1, because other processes may end
 			h.path = "/proc/" + filepath.Base(process) + "/ns/net"
 		}
 		if environment, err := os.ReadFile(filepath.Join(process, "environ")); err == nil {
@@ -134,9 +134,9 @@ func holders(n *lab.Node) (map[uint64]holder, error) {
 	return found, nil
 }
 
-// shape is the state of a node that must be the same after all pods are gone.
+// shape is the state of a node that must be the same when no pods remain.
 type shape struct {
-	// Links are the links of the host, without the host's ends of pods' first interfaces.
+	// Links are the links of the host, except the host ends of the pods' first interfaces.
 	Links []string
 	// Files are the files that attachments create.
 	Files []string
@@ -146,7 +146,7 @@ type shape struct {
 // network, pins of pods' own namespaces.
 var lasting = regexp.MustCompile(`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/cni\.lock$|/netns/cni-`)
 
-// inspect looks at a node.
+// inspect returns the state of a node.
 func inspect(ctx context.Context, n *lab.Node) (shape, error) {
 	var now shape
 	all, err := spaces(ctx, n)
@@ -175,7 +175,7 @@ func inspect(ctx context.Context, n *lab.Node) (shape, error) {
 	return now, nil
 }
 
-// asItWas waits until all nodes are as they were before the test.
+// asItWas waits until all nodes are in the same state as before the test.
 func (f *fleet) asItWas() {
 	f.Helper()
 	for _, n := range f.nodes {
@@ -189,8 +189,8 @@ func (f *fleet) asItWas() {
 	}
 }
 
-// inPod returns the links of a pod on a node by name, as the kernel reports them. An inspection misses a namespace if
-// the process through which it was found ends in the meantime, such as a probe or kubectl exec: then it retries.
+// inPod returns the links of a pod on a node by name, as the kernel reports them. It retries, because an inspection
+// misses a namespace if the process that holds it, such as a probe or kubectl exec, ends in the meantime.
 func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 	f.Helper()
 	links := map[string]link{}
@@ -210,9 +210,9 @@ func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 	return links
 }
 
-// owned holds that each link to the wire is in one place on its node, and no device with two claims. It returns where
-// the links of a node are, by their hardware addresses, which no boot changes. Namespaces are looked at one after
-// another, so a link that moves meanwhile may be seen twice, or not at all: then it looks again.
+// owned checks that each link to the wire is in exactly one namespace of its node, and that no device is allocated to
+// two claims. It returns the namespaces of the node's links by their hardware addresses, which are the same in every
+// boot. Namespaces are read one after another, so a moving link may be found twice, or not at all; then owned retries.
 func (f *fleet) owned(n *lab.Node) (places map[string]string) {
 	f.Helper()
 	f.eventually("each link of "+n.NodeName()+" is in one place", func(ctx context.Context) error {
@@ -250,13 +250,13 @@ func placesOf(all []space) (places map[string]string, problems []string) {
 			places[l.Address] = s.String()
 		}
 	}
-	if want := len(personas()) + 1; len(places) != want { // and the uplink
+	if want := len(personas()) + 1; len(places) != want { // plus the uplink
 		problems = append(problems, fmt.Sprintf("there are %d of %d links: %v", len(places), want, places))
 	}
 	return places, problems
 }
 
-// allocatedTwice are the devices that are allocated to two claims and have no shares.
+// allocatedTwice returns the devices without shares that are allocated to two claims.
 func allocatedTwice(claims []resourceapi.ResourceClaim) (problems []string) {
 	owners := map[string]string{}
 	for _, claim := range claims {
@@ -277,7 +277,7 @@ func allocatedTwice(claims []resourceapi.ResourceClaim) (problems []string) {
 	return problems
 }
 
-// address is the hardware address that a node's link to the wire has in every boot.
+// address returns the hardware address of a node's link to the wire, which is the same in every boot.
 func (f *fleet) address(n *lab.Node, name string) string {
 	f.Helper()
 	for _, l := range f.before[n.NodeName()].Links {

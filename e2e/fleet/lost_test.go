@@ -28,7 +28,7 @@ func TestLost(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			f := newFleet(t, "lost-"+way.name)
 			lost, other := f.nodes[0], f.nodes[1]
-			t.Cleanup(func() { // or the next test has no node
+			t.Cleanup(func() { // the next tests need the node
 				if err := errors.Join(lost.PowerOn(context.Background()), lost.Connect(lab.API)); err != nil {
 					t.Error(err)
 				}
@@ -48,7 +48,7 @@ func TestLost(t *testing.T) {
 			f.allocatedOn("wandering", other)
 			if way.runs {
 				if place := f.owned(lost)[f.address(lost, "eth1")]; place != "pod before" {
-					t.Errorf("the link of the node without API server is in %q: the test shows nothing", place)
+					t.Errorf("the link of the node without API server is in %q: the test proves nothing", place)
 				}
 			}
 
@@ -66,7 +66,7 @@ func TestLost(t *testing.T) {
 			if place := f.owned(other)[f.address(other, "eth1")]; place != "pod after" {
 				t.Errorf("the link of the node that has the claim now is in %q", place)
 			}
-			// The device of the first node can be had again.
+			// The device of the first node is available again.
 			f.create(watchedPod("again", ofTemplate("moved"), lost))
 			f.ready(nil, "again")
 			f.owned(lost)

@@ -22,18 +22,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// clusterName tells runs at the same time apart.
+// clusterName distinguishes concurrent runs.
 var clusterName = flag.String("cluster", "fleet", "name of the local Kubernetes that is started")
 
 // patience bounds every wait of a test.
 const patience = 3 * time.Minute
 
-// theCluster is the one cluster of the run; tests share it one after another, each with a namespace of its own.
+// theCluster is the cluster of the run. Tests use it one after another, each with its own namespace.
 var theCluster = testcluster.Shared{Start: start}
 
 func TestMain(m *testing.M) { os.Exit(theCluster.Main(m)) }
 
-// start starts three nodes, and what schedules groups of pods: beta in Kubernetes 1.37, and off.
+// start starts a cluster with three nodes that schedules groups of pods. In Kubernetes 1.37 these features are beta and
+// off by default.
 func start(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
 	return testcluster.Up(ctx, lab.Options{
 		Name: *clusterName, Nodes: 3, NodeName: "node",
@@ -42,7 +43,7 @@ func start(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
 	})
 }
 
-// fleet is one test's part of the cluster.
+// fleet is the part of the cluster that one test uses.
 type fleet struct {
 	*testing.T
 	cluster   *lab.Cluster
@@ -53,14 +54,14 @@ type fleet struct {
 	explained sync.Once
 }
 
-// newFleet gives a test a namespace of its own, devices of every persona on every node, and checks at its end that all
-// nodes are as they were.
+// newFleet creates a namespace for a test and devices of every persona on every node. At the end of the test it checks
+// that all nodes are in their initial state.
 func newFleet(t *testing.T, namespace string) *fleet {
 	t.Helper()
 	cluster, client := theCluster.Get(t)
 	f := &fleet{T: t, cluster: cluster, client: client, namespace: namespace, nodes: cluster.Nodes(),
 		before: map[string]shape{}}
-	f.apply(objects()) // the same for all tests, so that devices do not need to be published again
+	f.apply(objects()) // the same for all tests, so that the driver does not need to publish devices again
 	f.create(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
 	f.create(templates())
 	f.eventually("default ServiceAccount", func(ctx context.Context) error {
@@ -85,7 +86,7 @@ func newFleet(t *testing.T, namespace string) *fleet {
 	return f
 }
 
-// explain prints, once, the evidence for the diagnosis of a failed test.
+// explain prints, once, the evidence that is needed to diagnose a failed test.
 func (f *fleet) explain() {
 	if f.Failed() {
 		f.explained.Do(f.showEvidence)
@@ -131,7 +132,7 @@ func (f *fleet) kubectl(input string, args ...string) (string, error) {
 	return output.String(), err
 }
 
-// must runs kubectl, which must succeed.
+// must runs kubectl, and ends the test if it fails.
 func (f *fleet) must(args ...string) string {
 	f.Helper()
 	output, err := f.kubectl("", args...)
@@ -141,13 +142,13 @@ func (f *fleet) must(args ...string) string {
 	return output
 }
 
-// eventually waits until a look finds nothing wrong.
+// eventually waits until a check returns nil.
 func (f *fleet) eventually(what string, condition func(context.Context) error) {
 	f.Helper()
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 100*time.Millisecond, patience, true,
 		func(context.Context) (bool, error) {
-			// A time of its own: that the wait is over says nothing about what is looked at.
+			// Use a separate context: an error of the expired wait would hide the error of the check.
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			last = condition(ctx)
@@ -158,7 +159,7 @@ func (f *fleet) eventually(what string, condition func(context.Context) error) {
 	}
 }
 
-// pod reads a pod, which must be there.
+// pod returns a pod, which must exist.
 func (f *fleet) pod(name string) *corev1.Pod {
 	f.Helper()
 	pod, err := f.client.CoreV1().Pods(f.namespace).Get(context.Background(), name, metav1.GetOptions{})
@@ -168,7 +169,7 @@ func (f *fleet) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// ready waits until pods are Ready, with more restarts than those given, if any.
+// ready waits until pods are Ready. If restarts is not nil, each pod must have more restarts than that.
 func (f *fleet) ready(restarts map[string]int32, pods ...string) {
 	f.Helper()
 	for _, name := range pods {
@@ -195,7 +196,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// restarts are how often the containers of pods have started again.
+// restarts returns the number of restarts of pods.
 func (f *fleet) restarts(pods ...string) map[string]int32 {
 	f.Helper()
 	counts := map[string]int32{}
@@ -205,7 +206,7 @@ func (f *fleet) restarts(pods ...string) map[string]int32 {
 	return counts
 }
 
-// neverEarly holds that no container has started without its interface.
+// neverEarly checks that no container has started without its interface.
 func (f *fleet) neverEarly(pods ...string) {
 	f.Helper()
 	for _, name := range pods {
@@ -217,7 +218,7 @@ func (f *fleet) neverEarly(pods ...string) {
 	}
 }
 
-// remove deletes pods and waits until they are gone.
+// remove deletes pods and waits until they no longer exist.
 func (f *fleet) remove(pods ...string) {
 	f.Helper()
 	f.must(append([]string{"delete", "pod", "--wait=false"}, pods...)...)

@@ -14,12 +14,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// partitioned is how long a node is without the API server at least.
+// partitioned is the minimum time without the API server.
 var partitioned = flag.Duration("partition", 0, "how long TestPartition leaves a node without the API server, at least")
 
-// TestPartition cuts a node off from the API server while pods come and go. A container that ends there starts again
-// with its interface. When the node is back, pods that were deleted meanwhile are gone, one that was scheduled starts,
-// and each link has one owner.
+// TestPartition disconnects a node from the API server while pods are created and deleted. A container on that node
+// that ends starts again with its interface. After the reconnection, pods that were deleted meanwhile end, a pod that
+// was scheduled starts, and each link has one owner.
 func TestPartition(t *testing.T) {
 	f := newFleet(t, "partition")
 	cut, other := f.nodes[2], f.nodes[0]
@@ -55,7 +55,7 @@ func TestPartition(t *testing.T) {
 		f.remove(name)
 	}
 	if place := f.owned(cut)[f.address(cut, "eth2")]; place != "pod leaves" {
-		t.Errorf("without the API server, the link of the deleted pod is in %q: the test shows nothing", place)
+		t.Errorf("without the API server, the link of the deleted pod is in %q: the test proves nothing", place)
 	}
 
 	if err := cut.Connect(lab.API); err != nil {
@@ -65,7 +65,7 @@ func TestPartition(t *testing.T) {
 	f.ready(nil, "stays", "beside", "joins")
 	f.neverEarly("stays", "beside", "joins")
 	if now := f.pod("stays").UID; now != uid {
-		t.Errorf("the pod that stays is another one: %s, was %s", now, uid)
+		t.Errorf("the remaining pod was replaced: %s, was %s", now, uid)
 	}
 	f.eventually("links are where they should be", func(context.Context) error {
 		places := f.owned(cut)
@@ -101,7 +101,8 @@ func (f *fleet) startsAgain(n *lab.Node, pod string) {
 	})
 }
 
-// process is one of a node's that has a variable in its environment, as the node numbers it; empty if there is none.
+// process returns a process of a node with a variable in its environment, as a process ID of the node; empty if there
+// is none.
 func (f *fleet) process(n *lab.Node, variable string) string {
 	f.Helper()
 	found, err := n.NodeGlob("/proc/[0-9]*/environ")

@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// TestReboot switches a node off and on under a pod of every persona. Links come back with other indexes, in another
-// order. Each pod has its interface of the same link again, before its container starts; pods of another node notice
-// nothing. When the pods are gone, links and files are as before.
+// TestReboot switches a node off and on under a pod of every persona. Links return with other indexes, in another
+// order. Each pod has an interface of the same link again, before its container starts. Pods of another node are not
+// affected. When the pods have ended, links and files are as before.
 func TestReboot(t *testing.T) {
 	f := newFleet(t, "reboot")
 	rebooted, spared := f.nodes[1], f.nodes[2]
@@ -45,7 +45,7 @@ func TestReboot(t *testing.T) {
 }
 
 // inTheirPods checks that the pods of every persona on the second node, which are named after the personas, have their
-// links, and that first and second have an interface of the shared link.
+// links, and that the pods first and second have an interface of the shared link.
 func (f *fleet) inTheirPods(pods ...string) {
 	f.Helper()
 	n := f.nodes[1]

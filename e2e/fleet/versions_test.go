@@ -23,8 +23,8 @@ const oldTag, backTag = "old", "back"
 
 // TestVersions runs the oldest version of the driver that supports an upgrade on one node, and the current one on the
 // others. Pods get their interfaces on both, and a claim moves between them and back. Then the old version is upgraded
-// while pods run, which keep their interfaces, and the current version is downgraded to the oldest supported one: it
-// detaches the attachments of all versions.
+// while pods run, and the pods keep their interfaces. Finally the current version is downgraded to the oldest supported
+// version, which detaches the attachments of all versions.
 func TestVersions(t *testing.T) {
 	f := newFleet(t, "versions")
 	old, other := f.nodes[0], f.nodes[1]
@@ -96,7 +96,7 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// importVersion makes the image of a commit known to all nodes, under a tag.
+// importVersion imports the image of a commit into all nodes, under a tag.
 func (f *fleet) importVersion(tag, commit string) {
 	f.Helper()
 	clone, err := filepath.Abs("../..")
@@ -123,13 +123,13 @@ func (f *fleet) importVersion(tag, commit string) {
 	}
 }
 
-// setDriver changes the specification of the driver's DaemonSet.
+// setDriver patches the specification of the driver's DaemonSet.
 func (f *fleet) setDriver(spec string) {
 	f.Helper()
 	f.must("-n", stack.Namespace, "patch", "daemonset", stack.Driver, "--type=merge", "--patch", `{"spec":`+spec+`}`)
 }
 
-// runs has a node run the driver of an image, while other nodes keep theirs, and waits until it is ready.
+// runs updates the driver of one node to an image, without changing other nodes, and waits until it is ready.
 func (f *fleet) runs(n *lab.Node, tag string) {
 	f.Helper()
 	image := "localhost/" + stack.Driver + ":" + tag

@@ -19,14 +19,14 @@ import (
 
 const (
 	whereaboutsModule = "github.com/k8snetworkplumbingwg/whereabouts"
-	// whereaboutsDir contains the plugin's configuration of the cluster: a directory of nodes that the driver's
+	// whereaboutsDir contains the plugin's configuration for the cluster, a directory on nodes that the driver's
 	// container mounts.
 	whereaboutsDir = "/var/lib/cni/whereabouts"
-	// whereaboutsPool is the IPPool that the plugin makes for the range of [whereabouts].
+	// whereaboutsPool is the IPPool that the plugin creates for the range of [whereabouts].
 	whereaboutsPool = "10.206.0.0-24"
 )
 
-// whereabouts is a topology of macvlan interfaces on the wire, with addresses that the plugin keeps in the cluster.
+// whereabouts is a topology of macvlan interfaces on the wire, with addresses that the plugin records in the cluster.
 const whereabouts = `
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -48,10 +48,10 @@ metadata: {name: whereabouts}
 spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: whereabouts-link}}]}}}
 `
 
-// TestWhereabouts gives pods of several nodes addresses by the real plugin whereabouts, with the rights that its own
-// manifests give it: no two have one, and they reach each other through the kernels of their nodes. A node is switched
-// off under its pods, which are deleted by force: the addresses are free when the driver of the node is back, and only
-// then. At the end the plugin has no address of anybody.
+// TestWhereabouts allocates addresses to pods of several nodes with the real plugin whereabouts, which has the
+// permissions of its own manifests. All addresses are unique, and the pods reach each other through the kernels of
+// their nodes. A node is switched off and its pods are deleted by force: their addresses are released when the driver
+// of the node is running again, not before. At the end the plugin has no allocations.
 func TestWhereabouts(t *testing.T) {
 	f := newFleet(t, "whereabouts")
 	f.installWhereabouts()
@@ -71,7 +71,7 @@ func TestWhereabouts(t *testing.T) {
 	f.reach("right0", addresses["left0"], addresses["left1"], addresses["right1"], addresses["far"])
 	f.allocates(addresses)
 
-	f.Cleanup(func() { // or the next test has no node
+	f.Cleanup(func() { // the next tests need the node
 		if err := lost.PowerOn(context.Background()); err != nil {
 			f.Error(err)
 		}
@@ -87,7 +87,7 @@ func TestWhereabouts(t *testing.T) {
 	delete(places, "left1")
 	places["meanwhile"] = other
 	now := f.distinctAddresses(places)
-	for _, pod := range []string{"left0", "left1"} { // the plugin was not called to free these
+	for _, pod := range []string{"left0", "left1"} { // the plugin was not called to release these
 		now[pod] = addresses[pod]
 	}
 	f.allocates(now)
@@ -153,7 +153,7 @@ func (f *fleet) installWhereabouts() {
 	f.configureWhereabouts(strings.TrimSpace(f.must("-n", "kube-system", "create", "token", "whereabouts")))
 }
 
-// configureWhereabouts has the plugin find the cluster on each node, by a token.
+// configureWhereabouts configures the plugin's access to the cluster on each node, with a token.
 func (f *fleet) configureWhereabouts(token string) {
 	f.Helper()
 	config, err := clientcmd.LoadFromFile(f.cluster.Kubeconfig())
@@ -186,7 +186,7 @@ func (f *fleet) configureWhereabouts(token string) {
 				f.Fatal(err)
 			}
 		}
-		f.Cleanup(func() { // the path of before goes with the node's life
+		f.Cleanup(func() { // the path changes when the node reboots
 			folder, err := n.NodePath(whereaboutsDir)
 			if err == nil {
 				err = os.RemoveAll(folder)
@@ -198,7 +198,7 @@ func (f *fleet) configureWhereabouts(token string) {
 	}
 }
 
-// allocations are the addresses that the plugin has given, as PODREF has them, and one line for each reservation.
+// allocations returns the allocated addresses of the plugin, by pod reference, and one line for each reservation.
 func (f *fleet) allocations() []string {
 	f.Helper()
 	pools := f.must("-n", "kube-system", "get", "ippools.whereabouts.cni.cncf.io", "-o",
@@ -208,7 +208,7 @@ func (f *fleet) allocations() []string {
 	return slices.Sorted(strings.Lines(pools + reserved))
 }
 
-// allocates waits until the plugin has given exactly the addresses that pods have.
+// allocates waits until the plugin's allocations are exactly the addresses of the pods.
 func (f *fleet) allocates(addresses map[string][]string) {
 	f.Helper()
 	var want []string

@@ -7,14 +7,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// early is how a container ends that has started without its interface.
+// early is the exit status of a container that has started without its interface.
 const early = 77
 
 // markVariable is the environment variable that identifies the processes of pods.
 const markVariable = "POD_OF_TEST"
 
-// persona is one way to offer a link of every node: policy, topology and claim template have its name, and
-// the device has the name of the link.
+// persona is one way to offer a link of every node. Policy, topology and claim template have its name, and the device
+// has the name of the link.
 type persona struct {
 	name, link, plugin, config string
 	shared                     bool
@@ -33,7 +33,7 @@ func personas() []persona {
 	}
 }
 
-// objects are the policies and topologies of all personas.
+// objects returns the policies and topologies of all personas.
 func objects() string {
 	var all []string
 	for _, p := range personas() {
@@ -66,7 +66,7 @@ spec:
 	return strings.Join(all, "---\n")
 }
 
-// templates are claim templates of all personas.
+// templates returns the claim templates of all personas.
 func templates() string {
 	var all []string
 	for _, p := range personas() {
@@ -81,7 +81,7 @@ spec:
 	return strings.Join(all, "---\n")
 }
 
-// claim is one of its own of a persona.
+// claim returns a claim for a persona.
 func claim(name, persona string) string {
 	return fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -91,8 +91,8 @@ spec: {devices: {requests: [{name: link, exactly: {deviceClassName: %s-link}}]}}
 `, name, persona)
 }
 
-// watchedPod is a pod whose container exits immediately if it has no address on net1 at its start. Claim is the field
-// that names its claim, for example "resourceClaimName: x"; a nil node means any node.
+// watchedPod returns a pod whose container exits immediately if it has no address on net1 when it starts. Claim is the
+// field that refers to its claim, for example "resourceClaimName: x". A nil node means any node.
 func watchedPod(name, claim string, node *lab.Node) string {
 	selector := ""
 	if node != nil {
@@ -119,7 +119,7 @@ spec:
 `, name, claim, selector, markVariable, early)
 }
 
-// ofTemplate names a claim of its own for a pod.
+// ofTemplate returns the field of a pod that requests a generated claim of a persona.
 func ofTemplate(persona string) string { return "resourceClaimTemplateName: " + persona }
 
 func documents(parts ...string) string { return strings.Join(parts, "\n---\n") }
