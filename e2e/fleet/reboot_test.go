@@ -23,7 +23,7 @@ func TestReboot(t *testing.T) {
 	restarts, container := f.restarts(pods...), f.pod("spared").Status.ContainerStatuses[0].ContainerID
 	index := f.inPod(rebooted, "moved")["net1"].Index
 
-	for range 2 { // in the second boot the first has been forgotten
+	for range 2 { // in the second boot, no state of the first remains
 		if err := rebooted.Reboot(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -20,13 +20,14 @@ const (
 	pf1 = "0000:81:00.0"
 )
 
-// pluginState is where the sriov plugin keeps its records.
+// pluginState is the directory in which the sriov plugin keeps its records.
 const pluginState = "/var/lib/cni/sriov"
 
-// patience is how long anything may take inside, where all code is emulated.
+// patience is the time limit of each operation in the virtual machine, where all code is emulated.
 const patience = time.Minute
 
-// TestMain makes this binary three programs: the tests, a driver that they kill, and a CNI plugin that dies with it.
+// TestMain runs this binary as one of three programs: the tests, a driver that they kill, and a CNI plugin that dies
+// with the driver.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("CNI_COMMAND") != "":
@@ -69,12 +70,12 @@ func (b *bench) info(pf string, index int) netlink.VfInfo {
 	vfs := b.LinkOf(pf).Attrs().Vfs
 	position := slices.IndexFunc(vfs, func(vf netlink.VfInfo) bool { return vf.ID == index })
 	if position < 0 {
-		b.Fatalf("%s says nothing of its virtual function %d", pf, index)
+		b.Fatalf("%s does not report its virtual function %d", pf, index)
 	}
 	return vfs[position]
 }
 
-// settings describes a virtual function as its physical function has it.
+// settings describes a virtual function as reported by its physical function.
 func (b *bench) settings(pf string, index int) string {
 	b.Helper()
 	vf := b.info(pf, index)
@@ -82,7 +83,7 @@ func (b *bench) settings(pf string, index int) string {
 		vf.MaxTxRate)
 }
 
-// bind gives a PCI function another driver.
+// bind binds a PCI function to another driver.
 func (b *bench) bind(address, driver string) {
 	b.Helper()
 	b.must(os.WriteFile(testbench.SysPCI(address, "driver", "unbind"), []byte(address), 0))

@@ -13,7 +13,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// steps of one device with an address.
+// oneStep returns the steps for one device with an address.
 func oneStep(cniType, settings string, host int) string {
 	return fmt.Sprintf(
 		`[{name: nic, type: %s, config: {%s ipam: {type: static, addresses: [{address: 10.9.0.%d/24}]}}}]`, cniType,
@@ -21,7 +21,7 @@ func oneStep(cniType, settings string, host int) string {
 	)
 }
 
-// The link is found by its PCI address, whatever it is called.
+// The link is found by its PCI address, regardless of its name.
 func TestHostDeviceByPCIAddress(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
@@ -34,7 +34,7 @@ func TestHostDeviceByPCIAddress(t *testing.T) {
 	b.expect(before)
 }
 
-// The settings that the sriov plugin makes through the physical functions apply to traffic, and are reset in the end.
+// The settings that the sriov plugin applies through the physical functions affect traffic, and are reset at the end.
 func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	b := newBench(t, 3)
 	d := newDriver(b)
@@ -65,7 +65,7 @@ func TestSRIOVSettingsAreEnforced(t *testing.T) {
 	t.Logf("within a VLAN: %s", a.Reaches(same, "10.9.0.2"))
 	a.Isolated(other, "10.9.0.3")
 	a.Isolated(none, "10.9.0.4")
-	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 100)) // to see that it was the VLAN that kept them apart
+	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 100)) // to check that the VLAN was what isolated them
 	a.Reaches(other, "10.9.0.3")
 	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 200))
 	for _, p := range []*pod{a, same, other, none} {
@@ -85,7 +85,7 @@ func TestSpoofCheck(t *testing.T) {
 	honest.Reaches(witness, "10.9.0.3")
 	free.Reaches(witness, "10.9.0.3")
 	if passed, err := forged(free, witness, "net1"); err != nil || !passed {
-		t.Errorf("no frame from another's address came through from the function that may send them: %v", err)
+		t.Errorf("no frame with a foreign source address came through from the function that may send them: %v", err)
 	}
 	cheated, err := forged(honest, witness, "net1")
 	b.must(err)
@@ -95,7 +95,7 @@ func TestSpoofCheck(t *testing.T) {
 	b.expect(before)
 	b.empty()
 	if cheated {
-		t.Skip("this NIC accepts the setting and does not enforce it, like QEMU's: a frame with another's address " +
+		t.Skip("this NIC accepts the setting and does not enforce it, like QEMU's: a frame with a foreign source address " +
 			"came through")
 	}
 }
@@ -159,7 +159,7 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b.empty()
 }
 
-// The bond and its VLANs disappear with the namespace. Its members, which have the bond's address, remain.
+// The bond and its VLANs disappear with the namespace. Its members remain, with the address of the bond.
 func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -186,7 +186,8 @@ func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	b.expect(before)
 }
 
-// Virtual functions of one NIC share the channel between their drivers and the NIC.
+// Virtual functions of one NIC share the channel between their drivers and the NIC, so many attachments at the same
+// time must work.
 func TestManyAtOnce(t *testing.T) {
 	b := newBench(t, 4)
 	d := newDriver(b)
@@ -214,7 +215,7 @@ func TestManyAtOnce(t *testing.T) {
 	b.empty()
 }
 
-// active is the name of the link that carries the bond's traffic.
+// active returns the name of the link that carries the bond's traffic.
 func active(p *pod) (name string) {
 	p.WithLink("bond0", func(link netlink.Link) error {
 		bond, ok := link.(*netlink.Bond)
@@ -231,7 +232,7 @@ func active(p *pod) (name string) {
 	return name
 }
 
-// soil leaves a function as the worst of tenants, and an administrator in a hurry, would.
+// soil changes every property of a function that a malicious tenant or a careless administrator could change.
 func (b *bench) soil(p *pod, pf string, index int) {
 	b.Helper()
 	link := b.LinkOf(pf)
@@ -252,8 +253,8 @@ func (b *bench) soil(p *pod, pf string, index int) {
 	)
 }
 
-// However a function is left, and whether or not its plugin's DEL can do anything for it, the next tenant gets it as
-// new.
+// However a function was changed, and even if DEL of its plugin can do nothing, the next tenant gets it in its initial
+// state.
 func TestDirtyFunctionComesHomeClean(t *testing.T) {
 	for _, cniType := range []string{"host-device", "sriov"} {
 		for name, end := range map[string]func(*pod){"pod lives": func(*pod) {},
@@ -275,9 +276,9 @@ func TestDirtyFunctionComesHomeClean(t *testing.T) {
 	}
 }
 
-// A tenant does not take from the next the right to change its address: the igb driver refuses it to functions whose
-// address was set for them, as the sriov plugin does at every DEL and an earlier user may have done before the first
-// allocation.
+// A tenant cannot prevent the next tenant from changing the address. The igb driver rejects a change by functions whose
+// address was set through the physical function. The sriov plugin does that in every DEL, and an earlier user may have
+// done it before the first allocation.
 func TestNextTenantMayChangeItsAddress(t *testing.T) {
 	for name, test := range map[string]struct {
 		cniType string
@@ -297,7 +298,7 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 				for _, f := range functions {
 					b.must(netlink.LinkSetVfHardwareAddr(b.LinkOf(f.pf), f.index, b.info(f.pf, f.index).Mac))
 				}
-				b.expect(before) // it does not show
+				b.expect(before) // this is not visible
 			}
 			for round := range 2 {
 				var tenants []*pod
@@ -309,7 +310,7 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 					tenants = append(tenants, p)
 				}
 				for _, p := range tenants {
-					if err := p.Del(); err != nil { // of the sriov plugin, which can't restore the address
+					if err := p.Del(); err != nil { // the sriov plugin can't restore the address
 						t.Logf("the first DEL: %v", err)
 						p.Detach()
 					}
@@ -320,7 +321,7 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 	}
 }
 
-// Chains that change addresses of functions that are not trusted work for one tenant after the other.
+// Chains that change addresses of untrusted functions work for successive tenants.
 func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 	for name, test := range map[string]struct {
 		steps     string
@@ -357,8 +358,8 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 }
 
 // A virtual function without a link, because a userspace driver is bound to it, is rejected by a step that does not
-// declare a driver. A step that does leaves the driver bound. The plugin's own DEL fails while the pod lives, and still
-// all its settings are reset.
+// declare a driver. A step that declares one leaves it bound. DEL of the plugin fails while the pod lives, but all its
+// settings are reset.
 func TestFunctionWithoutLink(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -366,7 +367,7 @@ func TestFunctionWithoutLink(t *testing.T) {
 	before := b.functionState()
 	if _, err := d.Plan("link", `[{name: nic, type: sriov}]`, device("nic", b.VF(pf0, 0))); err == nil ||
 		!strings.Contains(err.Error(), "has no interface") {
-		t.Errorf("a step that wants a link: %v", err)
+		t.Errorf("a step that needs a link: %v", err)
 	}
 	p := d.attach("vfio", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77, trust: "on"}}]`,
 		function{"nic", pf0, 0})

@@ -17,21 +17,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// clusterPatience is how long anything may take for which kubelet and containerd have to do something. A pod takes ten
-// seconds here, and waits for the others.
+// clusterPatience is the time limit of operations that involve the kubelet and containerd. A pod takes ten seconds on
+// the emulated machine, and waits for other pods.
 const clusterPatience = 3 * time.Minute
 
-// cluster is the machine as the node of a Kubernetes with the driver. Tests use it one after the other.
+// cluster is the machine as a node of Kubernetes with the driver. Tests use it one after another.
 type cluster struct {
 	*bench
 	*kubenode.Node
-	// before is how the virtual functions must be at the end of a part.
+	// before is the required state of the virtual functions at the end of a part.
 	before []string
 	// annotations are the annotations of the created pods, in YAML.
 	annotations string
 }
 
-// newCluster gives the physical functions pf0 and pf1 virtual ones, and waits for the driver.
+// newCluster creates virtual functions on the physical functions pf0 and pf1, and waits for the driver.
 func newCluster(t *testing.T, vfs int) *cluster {
 	t.Helper()
 	node := kubenode.Join(t, clusterPatience, "use make sriov-test")
@@ -40,8 +40,8 @@ func newCluster(t *testing.T, vfs int) *cluster {
 	return c
 }
 
-// part gives a subtest a namespace of its own, and expects at its end that nothing is left of it: that every virtual
-// function is on the host as it was, and offered.
+// part runs a subtest in its own namespace. At its end it checks that nothing of it remains, and that every virtual
+// function is on the host in its initial state and published.
 func (c *cluster) part(name string, do func(*cluster)) {
 	c.Helper()
 	c.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func (c *cluster) attached(pod string) {
 	})
 }
 
-// index is the number of the virtual function that a pod got for a request.
+// index returns the number of the virtual function that was allocated to a pod for a request.
 func (c *cluster) index(pod string, request int) int {
 	c.Helper()
 	devices := c.devices(pod)
@@ -138,7 +138,7 @@ func (c *cluster) index(pod string, request int) int {
 	return c.functionIndex(devices[request])
 }
 
-// functionIndex is the number of the virtual function that is published under a name.
+// functionIndex returns the number of the virtual function that is published under a name.
 func (c *cluster) functionIndex(device string) int {
 	c.Helper()
 	index := -1
@@ -156,13 +156,13 @@ func (c *cluster) slices(ctx context.Context) ([]resourceapi.ResourceSlice, erro
 	return list.Items, nil
 }
 
-// inside is a pod's network namespace, found by a process of its container.
+// inside returns a pod's network namespace, through a process of its container.
 func (c *cluster) inside(name string) *pod {
 	c.Helper()
 	return c.PodAt(filepath.Join(c.process(name), "ns/net"))
 }
 
-// process is the folder in /proc of a pod's main process.
+// process returns the directory in /proc of a pod's main process.
 func (c *cluster) process(name string) string {
 	c.Helper()
 	dir, err := c.Process(name)

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// call runs the sriov plugin as a runtime would.
+// call runs the sriov plugin like a container runtime.
 func (b *bench) call(command, container, namespace, config string) error {
 	b.Helper()
 	path, err := (executor.PluginExec{}).FindInPath("sriov", cniDirs())
@@ -32,7 +32,7 @@ func sriovConfig(address, more string) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "test", "type": "sriov", "deviceID": %q%s}`, address, more)
 }
 
-// The driver works around these properties of the sriov plugin: both the test double and a real one do less than
+// The driver works around these properties of the sriov plugin. Both the test double and the real plugin do less than
 // expected.
 func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 	const vlan = `, "vlan": 77`
@@ -45,7 +45,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 	refuses := func(b *bench, what string, err error, text string) {
 		b.Helper()
 		if err == nil || !strings.Contains(err.Error(), text) {
-			b.Errorf("%s: error %v, want one that says %q", what, err, text)
+			b.Errorf("%s: error %v, want one that contains %q", what, err, text)
 		}
 	}
 	for name, test := range map[string]func(b *bench, pod, config string){
@@ -55,7 +55,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 				"already allocated")
 			b.must(b.call("DEL", b.Name(), pod, config))
 			vlanIs(b, "DEL", 0)
-			b.LinkOf(b.VF(pf0, 0)) // it is back on the host
+			b.LinkOf(b.VF(pf0, 0)) // it is on the host again
 			b.must(b.call("DEL", b.Name(), pod, config))
 		},
 		"namespace is gone": func(b *bench, pod, config string) {
@@ -72,7 +72,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 			vlanIs(b, "DEL without a record", 77)
 		},
 		"refused setting": func(b *bench, pod, _ string) {
-			refused := sriovConfig(b.VF(pf0, 0), vlan+`, "link_state": "enable"`) // which the igb driver does not have
+			refused := sriovConfig(b.VF(pf0, 0), vlan+`, "link_state": "enable"`) // the igb driver does not support this setting
 			refuses(b, "ADD with a link state", b.call("ADD", b.Name(), pod, refused), "not supported")
 			vlanIs(b, "ADD that failed", 77)
 		},
@@ -83,8 +83,8 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 			if b.call("DEL", b.Name(), pod, config) == nil {
 				b.Error("DEL of a function without a link succeeds while the namespace exists")
 			}
-			vlanIs(b, "DEL that failed", 0)              // settings come first
-			b.must(b.call("DEL", b.Name(), pod, config)) // it has forgotten what it failed at
+			vlanIs(b, "DEL that failed", 0)              // settings are reset first
+			b.must(b.call("DEL", b.Name(), pod, config)) // the plugin no longer has a record of the failed operation
 			cnitest.RemovePod(pod)
 		},
 	} {

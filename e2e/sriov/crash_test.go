@@ -23,14 +23,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// workerVariable holds the orders of a driver process.
+// workerVariable contains the orders of a driver process.
 const workerVariable = "SRIOV_WORKER"
 
 // orders is the task of a driver process: attach a virtual function, or roll back the leftovers of an earlier process.
 type orders struct {
 	Journal string
 	Dirs    []string
-	VF      string // PCI address; empty to undo
+	VF      string // PCI address; empty for a rollback
 	Pod     string // path of its namespace
 }
 
@@ -78,8 +78,8 @@ func (o orders) process() *exec.Cmd {
 	return cmd
 }
 
-// dieInTheMiddle is the sriov plugin up to where the function is in a namespace that only this process knows, with
-// settings made, another address and another name. Then the driver and the plugin are killed.
+// dieInTheMiddle performs the ADD of the sriov plugin up to the point where the function is in a temporary namespace
+// that only this process references, with changed settings, address and name. Then it kills the driver and itself.
 func dieInTheMiddle() error {
 	var config struct{ DeviceID string }
 	data, err := io.ReadAll(os.Stdin)
@@ -115,10 +115,11 @@ func dieInTheMiddle() error {
 	select {}
 }
 
-// otherPlugin is in the directory of a plugin that is this binary, and does the work that this binary cannot do.
+// otherPlugin is the name of the real plugin, in the same directory as this binary under the plugin's name. It
+// implements all other commands.
 const otherPlugin = "other"
 
-// plug is this binary as a CNI plugin: one that dies in ADD.
+// plug implements a CNI plugin that dies in ADD.
 func plug() int {
 	if os.Getenv("CNI_COMMAND") == "ADD" {
 		fmt.Fprintln(os.Stderr, dieInTheMiddle())

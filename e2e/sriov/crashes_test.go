@@ -58,7 +58,7 @@ func (c *cluster) losesPodsWhileDriverIsAway() {
 	c.Ready("late")
 }
 
-// The driver is killed as soon as a function has left the host, and when it has come back.
+// The driver is killed as soon as a function has left the host, and again as soon as it has returned.
 func (c *cluster) killsDriverInTheMiddle() {
 	c.oneFunction("killed")
 	c.create("killed", "pod")
@@ -82,8 +82,8 @@ func (c *cluster) away() (away int) {
 	return away
 }
 
-// Everything that holds a pod's namespace is taken away, so that the kernel destroys it and puts the function on the
-// host. The pod gets a new sandbox, with its function.
+// All references to a pod's namespace are removed, so that the kernel destroys it and returns the function to the host.
+// The pod gets a new sandbox, with its function.
 func (c *cluster) destroysNamespaces() {
 	c.oneFunction("destroyed")
 	c.create("destroyed", "pod")
@@ -103,7 +103,7 @@ func (c *cluster) destroysNamespaces() {
 	c.Ready("pod")
 }
 
-// A privileged application changes all properties of its virtual function, and an administrator does, too.
+// A privileged application and an administrator change all properties of the pod's virtual function.
 func (c *cluster) getsDirtyFunctions() {
 	c.oneFunction("dirty")
 	c.create("dirty", "pod")

@@ -55,8 +55,8 @@ func (o *observer) read() string {
 	return strings.Join(lines, "\n")
 }
 
-// describe omits the names of links, which are not deterministic. For virtual functions it shows how their names derive
-// from the physical function's name.
+// describe returns the properties of a device, without names of links, which are not deterministic. For virtual
+// functions it shows how their names derive from the physical function's name.
 func describe(d *discovery.Device) string {
 	if d.Type == discovery.TypePF {
 		return fmt.Sprintf("%s pf numa %d root %s %s vfs %d/%d %s", d.PCIAddress, d.NUMANode, d.PCIeRoot, d.Driver,
@@ -77,7 +77,7 @@ func describe(d *discovery.Device) string {
 	return line
 }
 
-// becomes waits for triggers until the machine is as wanted.
+// becomes waits for triggers until the devices are as wanted.
 func (o *observer) becomes(step, want string) {
 	o.Helper()
 	want = strings.TrimSpace(want)
@@ -105,8 +105,8 @@ func functions(numa, vfs int) string {
 	return text
 }
 
-// The published design's life cycle of a NIC: virtual functions are created, attached, bound to another driver,
-// configured, and removed while the driver runs. Each step must cause a notification.
+// The life cycle of a NIC from the published design: virtual functions are created, attached, bound to another driver,
+// configured, and removed while discovery is running. Each step must cause a notification.
 func TestDiscoveryFollowsVFs(t *testing.T) {
 	b := newBench(t, 0)
 	o := newObserver(b)

@@ -27,15 +27,15 @@ func newDriver(b *bench) *driver {
 	return &driver{b, b.NewDriver(executor.Options{})}
 }
 
-// cniDirs is where the plugins are: the first that has one wins.
+// cniDirs returns the directories of plugins. The first directory that contains a plugin is used.
 func cniDirs() []string { return filepath.SplitList(os.Getenv("CNI_PATH")) }
 
-// device is a virtual function for a root step.
+// device returns a virtual function as the device of a root step.
 func device(step, address string) cnichain.Device {
 	return cnichain.Device{Request: step, PCIAddress: address, Exclusive: true}
 }
 
-// function names a virtual function for a root step.
+// function identifies a virtual function for a root step.
 type function struct {
 	step, pf string
 	index    int
@@ -44,7 +44,7 @@ type function struct {
 // pod is a pod with devices.
 type pod = testbench.Pod
 
-// attach makes a pod and runs a chain for it. The name has at most 8 characters.
+// attach creates a pod and runs a chain for it. The name has at most 8 characters.
 func (d *driver) attach(name, steps string, functions ...function) *pod {
 	d.Helper()
 	p := d.pod(name, steps, functions...)
@@ -52,7 +52,7 @@ func (d *driver) attach(name, steps string, functions ...function) *pod {
 	return p
 }
 
-// pod makes a pod and what Add needs.
+// pod creates a pod with everything that Add needs.
 func (d *driver) pod(name, steps string, functions ...function) *pod {
 	d.Helper()
 	var devices []cnichain.Device
@@ -83,21 +83,21 @@ func (b *bench) functionState() []string {
 	return lines
 }
 
-// expect compares the machine's virtual functions, and looks for files of plugins.
+// expect checks that the virtual functions are in an earlier state, and that no files of plugins remain.
 func (b *bench) expect(before []string) {
 	b.Helper()
 	if diff := cmp.Diff(before, b.functionState()); diff != "" {
-		b.Errorf("virtual functions are not as they were (-before +now):\n%s", diff)
+		b.Errorf("virtual functions are not in their initial state (-before +now):\n%s", diff)
 	}
 }
 
-// empty expects that the sriov plugin has no record of anything. After a DEL that failed it keeps a note of which
-// namespace has the function, which ends with that namespace.
+// empty checks that the sriov plugin has no records. After a failed DEL the plugin keeps a record of the namespace of
+// the function, which is ignored if that namespace no longer exists.
 func (b *bench) empty() {
 	b.Helper()
 	b.must(filepath.WalkDir(pluginState, func(path string, entry os.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && entry.Name() == "vf_lock" {
-			return filepath.SkipDir // empty, one for each function
+			return filepath.SkipDir // contains an empty file for each function
 		}
 		if filepath.Base(filepath.Dir(path)) == "pci" {
 			if holder, err := os.ReadFile(path); err == nil && !(host.Linux{}).Exists(string(holder)) {
@@ -114,7 +114,7 @@ func (b *bench) empty() {
 	}))
 }
 
-// text renders a value for an error message.
+// text formats a value for an error message.
 func text(value any) string {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -15,18 +15,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// TestClusterInside uses the driver on a machine that is a whole single-node cluster: the shipped components share it
-// with etcd, API server, controller manager and scheduler.
+// TestClusterInside uses the driver on a machine that is a complete single-node cluster: the shipped components share
+// it with etcd, API server, controller manager and scheduler.
 func TestClusterInside(t *testing.T) {
 	c := newCluster(t, 2)
 	if !slices.Contains(c.programs(), "kube-apiserver") {
-		t.Skip("needs a machine that is all of a cluster: use make sriov-inside")
+		t.Skip("needs a machine that is a complete cluster: use make sriov-inside")
 	}
 	c.Apply(c.named(policies))
 	c.part("one", (*cluster).isWhole)
 }
 
-// isWhole sees that nothing of the cluster is elsewhere, and gives a pod a function.
+// isWhole checks that all parts of the cluster run on this machine, and attaches a function to a pod.
 func (c *cluster) isWhole() {
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
 		"containerd", "kubelet", kubenode.DriverName, "dra-network-controller"} {
@@ -57,7 +57,7 @@ func (c *cluster) programs() []string {
 	all, err := process.Find()
 	c.must(err)
 	for _, found := range all {
-		if arguments, err := found.CmdLine(); err == nil && len(arguments) > 0 { // or it has ended, or is the kernel's
+		if arguments, err := found.CmdLine(); err == nil && len(arguments) > 0 { // otherwise it has ended, or is a kernel thread
 			names = append(names, filepath.Base(arguments[0]))
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// kubeVirtReader is the program of e2e/kubevirt, which "make sriov-pods" builds into the folder that the machine
+// kubeVirtReader is the program of e2e/kubevirt, which "make sriov-pods" builds into the directory that the machine
 // shares.
 const kubeVirtReader = "/share/kubevirt-reader"
 
@@ -52,7 +52,7 @@ spec:
 	for pod, claim := range map[string]string{"of-template": "", "by-name": "function"} {
 		output, err := exec.Command(kubeVirtReader, "-root", filepath.Join(c.process(pod), "root"), "-claim", claim,
 			"net", "r0").CombinedOutput()
-		lines := strings.Split(strings.TrimSpace(string(output)), "\n") // it logs first
+		lines := strings.Split(strings.TrimSpace(string(output)), "\n") // the program logs first
 		address := lines[len(lines)-1]
 		if err != nil {
 			c.Errorf("KubeVirt reads in pod %s: %v: %s", pod, err, output)

@@ -20,16 +20,16 @@ import (
 
 const (
 	// multusProgram is the real Multus, of the version in e2e/multus/go.mod, which "make sriov-multus" builds into the
-	// folder that the machine shares. One in EXTRA_CNI_DIR replaces it.
+	// directory that the machine shares. Multus in EXTRA_CNI_DIR takes precedence.
 	multusProgram = "/share/multus"
 	multusPlugin  = "/opt/cni/bin/multus"
 	multusLog     = "/var/log/multus.log"
 )
 
-// multus makes Multus the network of the node until the end of the part.
+// multus installs Multus as the network of the node until the end of the part.
 func (c *cluster) multus() {
 	c.Helper()
-	if _, err := os.Stat(multusPlugin); err != nil { // not one of EXTRA_CNI_DIR
+	if _, err := os.Stat(multusPlugin); err != nil { // not installed from EXTRA_CNI_DIR
 		program, err := os.ReadFile(multusProgram)
 		if err != nil {
 			c.Skipf("needs %s: use make sriov-multus: %v", multusProgram, err)
@@ -65,7 +65,7 @@ func (c *cluster) multus() {
 	})
 }
 
-// attachedNetwork is Multus' report about a network of a pod.
+// attachedNetwork is the report of Multus about a network of a pod.
 type attachedNetwork struct {
 	Name      string `json:"name"`
 	Interface string `json:"interface"`
@@ -85,7 +85,7 @@ func (c *cluster) networks(ctx context.Context, pod string) (networks []attached
 	return networks, json.Unmarshal([]byte(found.Annotations[nad.Status]), &networks)
 }
 
-// withClaim makes a pod with a claim that its user made and a network of Multus, or with neither.
+// withClaim creates a pod, with a claim that a user created and a network of Multus unless these are empty.
 func (c *cluster) withClaim(name, claim, network string) {
 	c.Helper()
 	claims, used, annotations := "", "", ""
@@ -110,8 +110,8 @@ spec:
 `, name, claims, kubenode.Observed, c.Mark(name), used, annotations))
 }
 
-// claimedFunction makes a claim of a function, and the network by which Multus 4.2.3 attaches it: that knows devices by
-// the name of their claim.
+// claimedFunction creates a claim for a function, and the network through which Multus 4.2.3 attaches it. Multus 4.2.3
+// identifies devices by the name of their claim.
 func (c *cluster) claimedFunction(name, class string) {
 	c.Helper()
 	c.Apply(fmt.Sprintf(`
@@ -124,7 +124,7 @@ spec: {devices: {requests: [{name: r0, exactly: {deviceClassName: %[3]s}}]}}
   "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}}`))
 }
 
-// TestClusterMultus is apart from TestClusterPods, since Multus takes seconds for a call where all code is emulated.
+// TestClusterMultus is separate from TestClusterPods, because a call of Multus takes seconds if all code is emulated.
 func TestClusterMultus(t *testing.T) {
 	c := newCluster(t, 4)
 	c.Apply(c.named(`
@@ -145,8 +145,8 @@ spec:
 
 // attachesByMultus checks that the scheduler chooses virtual functions, the real Multus attaches them with the plugin
 // "sriov" and a NetworkAttachmentDefinition, and the driver reserves them in the meantime and restores them, even if it
-// was killed in between. A pod of a topology that the driver attaches itself has a function of the same NIC at the same
-// time.
+// was killed in between. At the same time, a pod with a topology that the driver attaches itself has a function of the
+// same NIC.
 func (c *cluster) attachesByMultus() {
 	c.multus()
 	c.topology("kept", c.named(`
@@ -187,7 +187,7 @@ spec:
 	c.Remove("a")
 	c.Gone("a")
 	c.DriverReady()
-	a = c.inside("own") // of another VLAN, so it is not reached; b still has all that it had
+	a = c.inside("own") // the pod is in another VLAN, so it cannot reach b; b still has all its settings
 	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, a.Links()); diff != "" {
 		c.Errorf("links of the pod that the driver attaches (-want +have):\n%s", diff)
 	}
@@ -215,7 +215,7 @@ func (c *cluster) attachedByMultus(pod string) {
 	if len(networks) == 0 {
 		c.Fatalf("pod %s has no %s", pod, nad.Status)
 	}
-	if diff := cmp.Diff(want, networks[1:]); diff != "" { // the first is the cluster's
+	if diff := cmp.Diff(want, networks[1:]); diff != "" { // the first is the cluster's network
 		c.Errorf("networks of pod %s as reported by Multus (-want +have):\n%s", pod, diff)
 	}
 	if have, want := c.settings(pf0, index), "vlan 77 qos 0 spoofchk false trust true rate 0"; have != want {

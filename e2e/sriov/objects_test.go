@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// topology makes a topology and a claim template, both called so, with a request for each class.
+// topology creates a topology and a claim template with the same name, with a request for each class.
 func (c *cluster) topology(name, steps string, roots ...string) {
 	c.Helper()
 	requests := ""
@@ -41,13 +41,13 @@ spec:
 	}
 }
 
-// create makes pods, each with a claim from a template.
+// create creates pods, each with a claim from a template.
 func (c *cluster) create(template string, names ...string) {
 	c.Helper()
 	c.createWith("exec sleep 86400", template, names...)
 }
 
-// createWith is create for pods whose container runs a shell's command.
+// createWith is create for pods whose container runs a shell command.
 func (c *cluster) createWith(script, template string, names ...string) {
 	c.Helper()
 	for _, name := range names {

@@ -13,7 +13,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// Requests of linux/vfio.h, and the type of an IOMMU that PCs have.
+// Requests of linux/vfio.h, and the IOMMU type of PCs.
 const (
 	vfioGroupGetDevice    = 0x3b6a
 	vfioGroupSetContainer = 0x3b68
@@ -21,8 +21,8 @@ const (
 	vfioType1             = 1
 )
 
-// A virtual function that an application still has open stays with the application: otherwise the kernel, and with it
-// the driver, would wait for the application's end. The function is restored as soon as it is closed.
+// A virtual function that an application still has open stays bound to the application's driver: otherwise the kernel,
+// and with it the driver, would wait for the end of the application. The function is restored as soon as it is closed.
 func TestFunctionThatIsStillOpen(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -41,7 +41,7 @@ func TestFunctionThatIsStillOpen(t *testing.T) {
 	b.expect(before)
 }
 
-// open opens a function as an application does that drives it.
+// open opens a function like an application that drives it.
 func (b *bench) open(address string) (closeIt func()) {
 	b.Helper()
 	// The virtual machine's IOMMU does not remap interrupts.

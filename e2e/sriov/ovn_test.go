@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// ovnKubernetes starts the double of OVN-Kubernetes on this machine, which ends with the test.
+// ovnKubernetes starts the double of OVN-Kubernetes on this machine, until the end of the test.
 func (c *cluster) ovnKubernetes() {
 	c.Helper()
 	c.Apply(nad.Definition)
@@ -44,7 +44,7 @@ type ovnPort struct {
 }
 
 // Virtual functions on a network of OVN-Kubernetes, as in deploy/samples: the driver passes the PCI address of the
-// function to the plugin. The plugin sets another MAC address and MTU, and records the function's name on the host; the
+// function to the plugin. The plugin sets another MAC address and MTU, and records the function's name on the host. The
 // driver does the rest.
 func (c *cluster) acceleratesNetworks() {
 	c.ovnKubernetes()

@@ -23,7 +23,7 @@ const pf2 = "0000:42:00.0"
 
 // policies are the policies of the published design (sections 5 and 6.2) for three NICs: the first has virtual
 // functions, and is allocated as a whole or shared by macvlan; the second has virtual functions; the third is shared by
-// macvlan or by ipvlan. A bridge is offered, too, and the virtual functions that are its ports are not.
+// macvlan or by ipvlan. A bridge is also offered, but the virtual functions that are its ports are not.
 const policies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -121,7 +121,7 @@ spec:
     supportedCNIPlugins: [{name: bridge, exclusive: false, consumePerAllocation: {ports: 1}}]
 `
 
-// TestClusterPods gives pods what the published design's examples offer, through the API.
+// TestClusterPods creates pods for the examples of the published design, through the API.
 func TestClusterPods(t *testing.T) {
 	c := newCluster(t, 4)
 	c.must(netlink.LinkSetUp(c.LinkOf(pf2)))
@@ -242,8 +242,8 @@ e2e-node/PF0: PF0-passthrough bandwidth 1k exclusion-slots 5 macvlans-capacity 6
 
 func (c *cluster) publishesFunctions() { c.published(publishedOfAll(4, 200)) }
 
-// Examples 1 and 2: one virtual function by sriov with all settings, which are visible on the NIC and reset afterwards,
-// and one by host-device.
+// Examples 1 and 2: one virtual function attached by sriov with all settings, which are visible on the NIC and reset
+// afterwards, and one attached by host-device.
 func (c *cluster) setsFunctions() {
 	c.topology("tagged", c.named(`
 - name: nic
@@ -329,8 +329,7 @@ func (c *cluster) bondsFunctions() {
 	}
 }
 
-// Example 4: macvlan and ipvlan don't fit on one link. Whoever comes first has it; the other waits until the last one
-// has gone.
+// Example 4: macvlan and ipvlan cannot share a link. The first pod gets it; the other waits until the first has ended.
 func (c *cluster) keepsPersonasApart() {
 	for _, kind := range []string{"macvlan", "ipvlan"} {
 		c.topology(kind, c.named(fmt.Sprintf(`
@@ -357,8 +356,8 @@ func (c *cluster) keepsPersonasApart() {
 	}
 }
 
-// Example 6: a pod gets a NIC as a whole only while no pod has a virtual function of it or a macvlan on it, and then no
-// other pod gets any.
+// Example 6: a pod gets a NIC as a whole only while no other pod has a virtual function of the NIC or a macvlan
+// interface on it. Then no other pod gets any of these.
 func (c *cluster) keepsPassthroughApart() {
 	for name, step := range map[string]string{"whole": "host-device", "shared": "macvlan", "function": "sriov"} {
 		attribute := map[string]string{"whole": "ifName", "shared": "ifName", "function": "pfName"}[name]
@@ -393,8 +392,8 @@ func (c *cluster) keepsPassthroughApart() {
 	}
 }
 
-// Example 7: a virtual function that is a port of a bridge is not offered, and the bridge is; the rest of the NIC
-// cannot be allocated as a whole.
+// Example 7: a virtual function that is a port of a bridge is not offered, but the bridge is. The NIC cannot be
+// allocated as a whole.
 func (c *cluster) bridgesFunctions() {
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br-sriov-data"}}
 	c.must(netlink.LinkAdd(bridge))
@@ -419,7 +418,8 @@ func (c *cluster) bridgesFunctions() {
 	c.must(netlink.LinkSetDown(port))
 }
 
-// The administrator changes the number of functions. One that a pod has stays published, with a taint, and comes back.
+// The administrator changes the number of functions. A function that is in a pod stays published, with a taint, until
+// the pod ends. New functions are published.
 func (c *cluster) followsNumVFs() {
 	c.topology("kept", c.named(`
 - name: nic
@@ -445,11 +445,11 @@ func (c *cluster) followsNumVFs() {
 	c.SetVFs(pf1, 0)
 	c.SetVFs(pf1, 4)
 	c.published(publishedOfAll(4, 200))
-	c.before = c.functionState()      // they have other addresses
+	c.before = c.functionState()      // the new functions have other addresses
 	c.must(os.RemoveAll(pluginState)) // the plugin's record of the removed function, which its DEL could not find
 }
 
-// ipv4 is the IPv4 address of a link of a pod.
+// ipv4 returns the IPv4 address of a link of a pod.
 func ipv4(p *pod, name string) (address string) {
 	p.WithLink(name, func(link netlink.Link) error {
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)

@@ -15,19 +15,19 @@ import (
 // testProtocol is an Ethernet type for local experiments (IEEE 802).
 const testProtocol = 0x88b5
 
-// forged sends frames from an address that is not the sender's, and says whether one arrived.
+// forged sends frames with a foreign source address, and reports whether one arrived.
 func forged(origin, target *pod, name string) (bool, error) {
 	source := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
 	receiver, _, err := packetSocket(target, name)
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = receiver.Close() }() // is only read
+	defer func() { _ = receiver.Close() }() // only read
 	sender, index, err := packetSocket(origin, name)
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = sender.Close() }() // the data was sent already
+	defer func() { _ = sender.Close() }() // the data was already sent
 	frame := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, source...)
 	frame = append(frame, testProtocol>>8, testProtocol&0xff)
 	frame = append(frame, make([]byte, 46)...)
@@ -58,7 +58,7 @@ func forged(origin, target *pod, name string) (bool, error) {
 
 // packetSocket opens a socket for frames of the test protocol on a link of a pod.
 func packetSocket(p *pod, name string) (file *os.File, index int, err error) {
-	const protocol = testProtocol>>8 | testProtocol&0xff<<8 // in network order
+	const protocol = testProtocol>>8 | testProtocol&0xff<<8 // in network byte order
 	err = p.Enter(func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {

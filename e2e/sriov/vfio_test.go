@@ -18,8 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// opener is a container's command that opens each group of devices that it is given, as an application does that drives
-// them.
+// opener is the command of a container that opens all its device groups, like an application that drives the devices.
 const opener = `exec 9<>/dev/vfio/vfio; for f in /dev/vfio/[0-9]*; do exec 8<>$f || exit 1; done; exec sleep 86400`
 
 // application creates a topology for applications that drive virtual functions of a NIC themselves.
@@ -41,7 +40,7 @@ func driverOf(address string) string {
 	return filepath.Base(target)
 }
 
-// group is a function's device node.
+// group returns the path of a function's device node.
 func (c *cluster) group(address string) string {
 	c.Helper()
 	target, err := os.Readlink(testbench.SysPCI(address, "iommu_group"))
@@ -49,7 +48,7 @@ func (c *cluster) group(address string) string {
 	return "/dev/vfio/" + filepath.Base(target)
 }
 
-// opened are the device nodes that a pod's main process has open.
+// opened returns the device nodes that a pod's main process has open.
 func (c *cluster) opened(pod string) []string {
 	c.Helper()
 	var paths []string
@@ -64,7 +63,7 @@ func (c *cluster) opened(pod string) []string {
 
 // Applications that drive virtual functions themselves get the device nodes. The functions are bound to the
 // application's driver while the pod has them, with the settings that the plugin makes through the physical function. A
-// function that an administrator has bound to that driver before stays bound.
+// function that an administrator has already bound to that driver stays bound.
 func (c *cluster) givesFunctionsToApplications() {
 	prepared := c.VF(pf1, 0)
 	c.bind(prepared, "vfio-pci")
@@ -73,7 +72,7 @@ func (c *cluster) givesFunctionsToApplications() {
 			c.bind(prepared, "")
 		}
 	})
-	c.published(publishedOfAll(4, 200)) // it is offered as before
+	c.published(publishedOfAll(4, 200)) // it is published as before
 	before := c.functionState()
 	c.application("bound", "PF0")
 	c.topology("prepared", fmt.Sprintf(`
@@ -140,9 +139,9 @@ spec:
 	c.must(os.RemoveAll(pluginState))
 }
 
-// The driver is killed as soon as a function has lost its own driver, when it has it again, and when the plugin has
-// noted in whose namespace the function is. Of this mode the plugin's DEL leaves the note, and it must not be in the
-// way of the next attempt.
+// The driver is killed as soon as a function has lost its own driver, as soon as the function has it again, and as soon
+// as the plugin has recorded the namespace of the function. In this mode DEL of the plugin does not remove the record,
+// which must not block the next attempt.
 func (c *cluster) killsDriverWhileItBinds() {
 	c.application("bound", "PF0")
 	functions := []string{c.VF(pf0, 0), c.VF(pf0, 1)}
@@ -161,7 +160,7 @@ func (c *cluster) killsDriverWhileItBinds() {
 	})
 	c.KillDriver()
 	c.Gone("unbound")
-	c.must(os.RemoveAll(pluginState)) // so that the next record is a new one
+	c.must(os.RemoveAll(pluginState)) // so that the next record is new
 	c.createWith(opener, "bound", "noted")
 	c.soon("a note of the plugin", func() bool { return len(c.glob(filepath.Join(pluginState, "*-net1"))) > 0 })
 	c.KillDriver()
@@ -172,7 +171,7 @@ func (c *cluster) killsDriverWhileItBinds() {
 	c.must(os.RemoveAll(pluginState))
 }
 
-// soon looks without a pause, so as to see what lasts only for a moment.
+// soon polls without pauses, to detect a state that lasts only briefly.
 func (c *cluster) soon(what string, seen func() bool) {
 	c.Helper()
 	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); {
