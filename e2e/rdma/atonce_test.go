@@ -19,13 +19,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// pairs is how many pairs of pods come and go side by side. A physical function has seven virtual ones.
+// pairs is the number of pairs of pods that run concurrently. A physical function has seven virtual functions.
 const pairs = 3
 
 // Pods that start concurrently sometimes exchange the numbers of their devices. Each opens only its own device. Several
-// pairs do that side by side: devices of other pods move in the meantime, and the waits for the kubelet overlap. Two
-// pods start concurrently six times, or as often as RDMA_ROUNDS says: fifty take 25 minutes if the processors are
-// otherwise idle ("lab vm test --cluster --rdma=exclusive --processors 2 --timeout 40m --env RDMA_ROUNDS=50 ...").
+// pairs do this concurrently, so devices of other pods move in the meantime, and the waits for the kubelet overlap. Two
+// pods start concurrently six times, or RDMA_ROUNDS times: fifty rounds take 25 minutes if the processors are otherwise
+// idle ("lab vm test --cluster --rdma=exclusive --processors 2 --timeout 40m --env RDMA_ROUNDS=50 ...").
 func TestClusterPodsAtOnce(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -60,7 +60,7 @@ func TestClusterPodsAtOnce(t *testing.T) {
 	c.onMachine(devices...)
 	c.until("driver that has forgotten all pods", kubenode.Forgotten)
 	if have := int(passed.Load()); have != count {
-		t.Errorf("%d of %d rounds came to their end", have, count)
+		t.Errorf("%d of %d rounds were completed", have, count)
 	}
 	t.Logf("%d rounds; %d of %d pods had a device whose number had changed", passed.Load(), changed.Load(), 2*count)
 }
@@ -89,7 +89,7 @@ func (c *cluster) pair(t *testing.T, number int) *pair {
 	return p
 }
 
-// comeAndGo is one round. It returns how many of the devices have changed their numbers on their way into the pods.
+// comeAndGo runs one round. It returns the number of devices whose numbers changed when they moved into the pods.
 func (p *pair) comeAndGo(round int) (changed int32) {
 	p.Helper()
 	before, start := p.onceHome(), time.Now()
@@ -135,7 +135,7 @@ func (p *pair) onceHome() (numbers map[string]string) {
 				problems = append(problems, fmt.Errorf("%s is not among %q", device, onHost))
 				continue
 			}
-			number, err := findUverbs(device) // the kernel makes it when it has listed the device
+			number, err := findUverbs(device) // the kernel creates it after it has listed the device
 			numbers[device] = number
 			problems = append(problems, err)
 		}
@@ -144,7 +144,7 @@ func (p *pair) onceHome() (numbers map[string]string) {
 	return numbers
 }
 
-// opened are the devices that the pod's container has opened, which runs checked: all that it has.
+// opened returns the devices that the pod's container, which runs checked, has opened: all devices that it has.
 func (p *pair) opened(pod string) (files []string) {
 	p.Helper()
 	p.until("devices that pod "+pod+" has opened", func(context.Context) error {
@@ -155,7 +155,7 @@ func (p *pair) opened(pod string) (files []string) {
 		data, err := os.ReadFile(filepath.Join(dir, "root", openedFile))
 		files = strings.Fields(string(data))
 		if err == nil && len(files) == 0 {
-			err = kubenode.ErrStill // it is being written
+			err = kubenode.ErrStill // the file is being written
 		}
 		return err
 	})

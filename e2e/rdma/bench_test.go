@@ -15,13 +15,13 @@ import (
 // pf0 is a physical function of the machine.
 const pf0 = "0000:41:00.0"
 
-// Modes of RDMA's network namespaces, as the kernel names them.
+// Modes of RDMA's network namespaces, with their names in the kernel.
 const (
 	exclusive = "exclusive"
 	shared    = "shared"
 )
 
-// patience is how long anything may take inside, where all code is emulated.
+// patience is the time limit of each operation in the virtual machine, where all code is emulated.
 const patience = 2 * time.Minute
 
 // bench is the machine.
@@ -31,7 +31,7 @@ func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
 func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
-// newBench skips the test in machines of another mode; an empty one means any.
+// newBench skips the test on machines with another mode; an empty mode means any.
 func newBench(t *testing.T, mode string) *bench {
 	t.Helper()
 	b := &bench{testbench.New(t, patience, "use make rdma-test")}
@@ -45,7 +45,8 @@ func newBench(t *testing.T, mode string) *bench {
 	return b
 }
 
-// needsLab skips the test where Soft RoCE is not the lab's variant (e2e/vm/rxe), whose devices follow their links.
+// needsLab skips the test unless the machine has the lab's variant of Soft RoCE (e2e/vm/rxe), whose devices follow
+// their links.
 func (b *bench) needsLab() {
 	b.Helper()
 	version, err := os.ReadFile("/sys/module/rdma_rxe/version")
@@ -77,7 +78,7 @@ type place struct {
 // machine is the machine's own namespace.
 func (b *bench) machine() *place { return &place{b, b.PodAt("/proc/1/ns/net")} }
 
-// pod makes a namespace, which ends with the test, or with cnitest.RemovePod.
+// pod creates a namespace that ends with the test, or with cnitest.RemovePod.
 func (b *bench) pod(name string) *place {
 	b.Helper()
 	p := &place{b, b.PodAt(cnitest.NewPod(b.T, name))}
@@ -90,7 +91,7 @@ func (p *place) moveLink(name string, target *place) {
 	p.Helper()
 	namespace, err := os.Open(target.Path)
 	p.must(err)
-	defer func() { _ = namespace.Close() }() // was only read
+	defer func() { _ = namespace.Close() }() // only read
 	p.WithLink(name, func(link netlink.Link) error { return netlink.LinkSetNsFd(link, int(namespace.Fd())) })
 }
 
@@ -100,7 +101,7 @@ func (p *place) moveDevice(name string, target *place) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = namespace.Close() }() // was only read
+	defer func() { _ = namespace.Close() }() // only read
 	return p.Enter(func() error {
 		device, err := netlink.RdmaLinkByName(name)
 		if err != nil {
@@ -110,14 +111,14 @@ func (p *place) moveDevice(name string, target *place) error {
 	})
 }
 
-// addDevice makes an RDMA device of Soft RoCE on a link of the namespace. In exclusive mode the device is in the
+// addDevice creates an RDMA device of Soft RoCE on a link of the namespace. In exclusive mode the device is in the
 // machine's own namespace, wherever the link is.
 func (p *place) addDevice(name, link string) {
 	p.Helper()
 	p.Inside(func() error { return netlink.RdmaLinkAdd(name, "rxe", link) })
 }
 
-// devices are the names of the RDMA devices that are seen in the namespace, in order.
+// devices returns the sorted names of the RDMA devices that are visible in the namespace.
 func (p *place) devices() (names []string) {
 	p.Helper()
 	p.Inside(func() error {
@@ -131,7 +132,7 @@ func (p *place) devices() (names []string) {
 	return names
 }
 
-// address sets a link of the namespace up and gives it an address.
+// address sets a link of the namespace up and adds an address to it.
 func (p *place) address(name, address string) {
 	p.Helper()
 	subnet, err := netlink.ParseAddr(address + "/24")
@@ -139,7 +140,7 @@ func (p *place) address(name, address string) {
 	p.WithLink(name, func(link netlink.Link) error { return netlink.AddrAdd(link, subnet) }, netlink.LinkSetUp)
 }
 
-// open opens the character device of an RDMA device, as a process of the namespace does.
+// open opens the character device of an RDMA device in the namespace, and closes it.
 func (p *place) open(uverbs string) error {
 	return p.Enter(func() error {
 		file, err := os.OpenFile("/dev/infiniband/"+uverbs, os.O_RDWR, 0)

@@ -19,13 +19,13 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// moving is a topology whose plugin moves its device into the pod.
+// moving returns a topology whose plugin moves its device into the pod.
 func moving(cniType string, pod int) string {
 	return fmt.Sprintf(`[{name: nic, type: %s, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`, cniType, pod)
 }
 
-// rdmaFunctions makes virtual functions with RDMA devices rxe0, rxe1, ..., and returns their links.
+// rdmaFunctions creates virtual functions with RDMA devices rxe0, rxe1, ..., and returns the names of their links.
 func (b *bench) rdmaFunctions(count int) (links []string) {
 	b.Helper()
 	for i, address := range b.functions(count) {
@@ -36,10 +36,10 @@ func (b *bench) rdmaFunctions(count int) (links []string) {
 	return links
 }
 
-// node is the path of the character device of an RDMA device whose name is unique on the machine.
+// node returns the path of the character device of an RDMA device whose name is unique on the machine.
 func (b *bench) node(device string) string { return "/dev/infiniband/" + b.uverbs(device) }
 
-// An RDMA device moves into the pod with its function, works there for this pod only, and returns.
+// An RDMA device moves into the pod with its function, works only for this pod there, and returns.
 func TestChainMovesRDMADevice(t *testing.T) {
 	for _, cniType := range []string{"sriov", "host-device", "netdev"} {
 		t.Run(cniType, func(t *testing.T) {
@@ -119,8 +119,8 @@ func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 	t.Logf("%d of 100 moves changed a number", changed)
 }
 
-// A driver that is killed before or after any commit, or any change of an RDMA device, leaves the next one what it
-// needs: function and RDMA device are on the machine under their names.
+// If a driver is killed before or after any commit, or any change of an RDMA device, the next driver can recover:
+// function and RDMA device are on the machine under their names.
 func TestChainKilledAnywhere(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -146,7 +146,7 @@ func TestChainKilledAnywhere(t *testing.T) {
 	}
 }
 
-// Whatever becomes of an RDMA device in a pod, it is on the machine under its name in the end.
+// Whatever happens to an RDMA device in a pod, it is on the machine under its name at the end.
 func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
 	for name, change := range map[string]func(pod *tenant){
 		"renamed in the pod": func(pod *tenant) { pod.rename("rxe0", "mine") },
@@ -172,7 +172,7 @@ func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
 	}
 }
 
-// addOther makes an RDMA device on another link of the machine. It is in the machine's own namespace.
+// addOther creates an RDMA device on another link of the machine. It is in the machine's own namespace.
 func (t *tenant) addOther(name string) {
 	t.Helper()
 	t.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
@@ -180,7 +180,8 @@ func (t *tenant) addOther(name string) {
 	t.Cleanup(func() { _ = netlink.RdmaLinkDel(name) })
 }
 
-// A name that another device has taken keeps the function back, with the reason, until it is free.
+// If another device uses the name of the RDMA device, the function is quarantined with the reason until the name is
+// free.
 func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -189,7 +190,7 @@ func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	pod := d.tenant("pod", moving("netdev", 1), links[0], true)
 	pod.Attach()
 	pod.addOther("rxe0")
-	pod.Destroy() // the kernel calls it ibdevN
+	pod.Destroy() // the kernel renames the device to ibdevN
 	if err := pod.Del(); err == nil || !strings.Contains(err.Error(), "rxe0") {
 		t.Errorf("error is %v", err)
 	}
@@ -201,8 +202,8 @@ func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	}
 }
 
-// An RDMA device that was removed while the pod had it: the function is held back with the reason, and given again when
-// the device is there again.
+// If an RDMA device was removed while it was in the pod, the function is quarantined with the reason, and released when
+// it has an RDMA device again.
 func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -219,7 +220,7 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	})
 	if err := d.Executor.Check(context.Background(), pod.Attachment); err == nil ||
 		!strings.Contains(err.Error(), "RDMA device rxe0 is gone") {
-		t.Errorf("Check says %v", err)
+		t.Errorf("Check returned %v", err)
 	}
 	device := *pod.Attachment.Steps[0].Step.Device
 	for d.Executor.Quarantined(&device) == nil {
@@ -229,19 +230,19 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	}
 	if err := d.Executor.Quarantined(&device); !strings.Contains(err.Error(),
 		"its RDMA device rxe0 is not on the host") {
-		t.Errorf("it is held back with %v", err)
+		t.Errorf("it is quarantined with %v", err)
 	}
-	b.machine().addDevice("rxe5", links[0]) // an administrator makes another
+	b.machine().addDevice("rxe5", links[0]) // an administrator creates another
 	for _, left := range d.Executor.Leftovers() {
 		b.must(d.Executor.Retry(context.Background(), left.Key))
 	}
 	if err := d.Executor.Quarantined(&device); err != nil {
-		t.Errorf("it is still held back: %v", err)
+		t.Errorf("it is still quarantined: %v", err)
 	}
 	b.machine().sees("rxe0")
 }
 
-// Debian's Soft RoCE removes its device when the link moves: the pod does not start without it.
+// Debian's Soft RoCE removes its device when the link moves. The pod does not start without the device.
 func TestChainWithoutItsRDMADevice(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -256,7 +257,7 @@ func TestChainWithoutItsRDMADevice(t *testing.T) {
 	b.machine().has("veth0")
 }
 
-// In shared mode the device stays; the list of device nodes is what separates pods.
+// In shared mode the device does not move. Pods are separated only by their lists of device nodes.
 func TestChainInSharedMode(t *testing.T) {
 	b := newBench(t, shared)
 	b.needsLab()
@@ -278,8 +279,8 @@ func TestChainInSharedMode(t *testing.T) {
 	b.machine().sees("rxe0", "rxe1")
 }
 
-// A port that several pods share through macvlan: each gets the port's RDMA device, and management devices where the
-// topology says so. In exclusive mode that is refused before anything is done.
+// Several pods share a port through macvlan. Each gets the port's RDMA device, and management devices if the topology
+// requests them. In exclusive mode the plan is rejected before anything is changed.
 func TestChainOnASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {managementDevices: true},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`
@@ -294,7 +295,7 @@ func TestChainOnASharedPort(t *testing.T) {
 		if len(devices) != 1 || !slices.Equal(devices[0].Links, []int{b.LinkByName("port").Attrs().Index}) {
 			t.Errorf("the machine has %+v", devices)
 		}
-		return // unit tests cover the rejected ones
+		return // unit tests cover the rejected plans
 	}
 	pods := []*tenant{d.tenant("one", fmt.Sprintf(step, 1), "port", false),
 		d.tenant("two", fmt.Sprintf(step, 2), "port", false)}

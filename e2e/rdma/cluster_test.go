@@ -18,10 +18,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// clusterPatience is how long anything may take for which kubelet and containerd have to do something.
+// clusterPatience is the time limit of operations that involve the kubelet and containerd.
 const clusterPatience = 5 * time.Minute
 
-// cluster is the machine as the node of a Kubernetes with the driver.
+// cluster is the machine as a node of Kubernetes with the driver.
 type cluster struct {
 	*bench
 	*kubenode.Node
@@ -33,7 +33,7 @@ func newCluster(t *testing.T, mode string) *cluster {
 	return &cluster{bench: newBench(t, mode), Node: node}
 }
 
-// kubectl returns what the command prints. It takes seconds where all code is emulated, so apply does not use it.
+// kubectl runs kubectl and returns its output. A call takes seconds if all code is emulated, so apply does not use it.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
@@ -45,7 +45,7 @@ func (c *cluster) kubectl(args ...string) string {
 	return string(output)
 }
 
-// until repeats a look until it finds nothing wrong.
+// until repeats a check until it returns nil.
 func (c *cluster) until(what string, condition func(context.Context) error) {
 	c.Helper()
 	c.Until(what, condition)
@@ -57,7 +57,7 @@ func (c *cluster) apply(documents string) {
 	c.Apply(documents)
 }
 
-// pod makes a pod with a claim from a template, and returns its network namespace when it is Ready. Its container can
+// pod creates a pod with a claim from a template, and returns its network namespace when it is Ready. Its container can
 // run the machine's programs, such as /usr/bin/rping.
 func (c *cluster) pod(name, template string) *place {
 	c.Helper()
@@ -69,7 +69,7 @@ func (c *cluster) pod(name, template string) *place {
 	return p
 }
 
-// inside is the network namespace of a pod that runs.
+// inside returns the network namespace of a running pod.
 func (c *cluster) inside(name string) *place {
 	c.Helper()
 	p := &place{c.bench, c.PodAt("")}
@@ -81,7 +81,7 @@ func (c *cluster) inside(name string) *place {
 	return p
 }
 
-// podObject makes the pod, whose container runs a shell's command once, and waits for nothing.
+// podObject creates a pod whose container runs a shell command once, and does not wait for it.
 func (c *cluster) podObject(name, template, script string) {
 	c.Helper()
 	c.apply(c.barePod(name, template, script) + `
@@ -98,8 +98,8 @@ func (c *cluster) podObject(name, template, script string) {
 `)
 }
 
-// barePod is a pod without the machine's programs. Its text ends with its container. A DNS policy that needs cluster
-// DNS, which is missing here, would make the kubelet write an event on each sync of the pod.
+// barePod returns a pod without the machine's programs. Its text ends with its container. A DNS policy that needs
+// cluster DNS, which is missing here, would make the kubelet write an event on each sync of the pod.
 func (c *cluster) barePod(name, template, script string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -120,7 +120,7 @@ spec:
     resources: {claims: [{name: net}]}`, name, template, kubenode.Observed, c.Mark(name), script)
 }
 
-// A pod gets a virtual function on a node with RDMA as on any other, and the function is restored afterwards.
+// On a node with RDMA, a pod gets a virtual function as on any other node, and the function is restored afterwards.
 func TestClusterPodWithFunction(t *testing.T) {
 	c := newCluster(t, "")
 	function := c.functions(1)[0]

@@ -16,14 +16,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// heldPlugins are where the plugin "held" is, and its second name: for a step that makes no interface.
+// Paths of the plugin "held" and of its control files, and its second name, for a step that creates no interface.
 const (
 	heldPlugin  = "/opt/cni/bin/held"
 	heldControl = "/run/cni/rdma-"
 	heldSecond  = "held-second"
 )
 
-// heldTopology has two steps: netdev with RDMA devices, and one that does nothing. A test can stop both, before and
+// heldTopology has two steps: netdev with RDMA devices, and a step that does nothing. A test can stop both, before and
 // after.
 const heldTopology = `
 apiVersion: networking.dra.io/v1alpha1
@@ -78,7 +78,7 @@ spec:
       - {name: nic, exactly: {deviceClassName: held-nic}}
 `
 
-// moment is when a plugin is stopped, and where the function's link and RDMA device are then.
+// moment is a point at which a plugin is stopped, and where the function's link and RDMA device are at that point.
 type moment struct {
 	name       string // as the plugin "held" names it, after its step
 	link, rdma string // "pod" or "machine"
@@ -97,8 +97,8 @@ func TestClusterKilled(t *testing.T) {
 	c.apply(heldTopology)
 	begin, end := []moment{
 		{"nic.after-ADD", "pod", "machine"},
-		{"nic.before-DEL", "pod", "machine"}, // the ADD is undone
-		{"second.before-ADD", "pod", "pod"},  // and done again
+		{"nic.before-DEL", "pod", "machine"}, // rollback of the ADD
+		{"second.before-ADD", "pod", "pod"},  // ADD again
 	}, []moment{
 		{"second.before-DEL", "pod", "pod"},
 		{"nic.before-DEL", "pod", "machine"},
@@ -125,28 +125,28 @@ func TestClusterKilled(t *testing.T) {
 		return problem
 	})
 	if left, err := filepath.Glob("/run/netns/dra-*"); err != nil || len(left) > 0 {
-		t.Errorf("pins are left: %q, %v", left, err)
+		t.Errorf("pins remain: %q, %v", left, err)
 	}
 }
 
-// checked is the command of a container that ends with an error unless it has its interface and can open its device
-// when it starts. Then it writes into openedFile which devices it has opened, all that it has, and ends when it is told
-// to: kubelet waits two seconds for a first process that is told nothing.
+// checked is the command of a container that fails unless it has its interface and can open all its devices when it
+// starts. Then it writes the opened devices into openedFile. It exits on SIGTERM, because the kubelet waits two seconds
+// for a main process that does not.
 const checked = `test -e /sys/class/net/net1 &&
 	for file in /dev/infiniband/uverbs*; do : <"$file" || exit 1; opened="$opened $file"; done &&
 	trap "exit 0" TERM && echo $opened >` + openedFile + ` && { /bin/sleep 86400 & wait; }`
 
-// openedFile is what checked writes, in its container.
+// openedFile is the file in the container that checked writes.
 const openedFile = "/opened"
 
-// killing is a cluster with a function whose plugin tests stop.
+// killing is a cluster with a function whose plugin is stopped by tests.
 type killing struct {
 	*cluster
 	link string
 }
 
-// place returns where the link and the RDMA device are: "machine" if the machine has them under their names, otherwise
-// "pod".
+// place returns the locations of the link and the RDMA device: "machine" if the machine has them under their names,
+// otherwise "pod".
 func (k *killing) place() (where [2]string) {
 	k.Helper()
 	where = [2]string{"pod", "pod"}
@@ -164,7 +164,7 @@ func (k *killing) place() (where [2]string) {
 	return where
 }
 
-// hold makes the plugin stop at moments, each until the driver was killed then, or the test ends.
+// hold makes the plugin stop at moments. Each stop lasts until the driver was killed at that moment, or the test ends.
 func (k *killing) hold(moments ...moment) {
 	k.Helper()
 	for _, stop := range moments {
@@ -174,7 +174,7 @@ func (k *killing) hold(moments ...moment) {
 	}
 }
 
-// killAt waits until the plugin is stopped at a moment, kills the driver, and lets the plugin go on.
+// killAt waits until the plugin is stopped at a moment, kills the driver, and resumes the plugin.
 func (k *killing) killAt(stop moment) {
 	k.Helper()
 	stage, when, _ := strings.Cut(stop.name, ".")
@@ -189,7 +189,7 @@ func (k *killing) killAt(stop moment) {
 	k.Logf("the driver dies at %s", stop.name)
 	k.KillDriver()
 	k.must(os.Remove(heldControl + stop.name))
-	if err := os.Remove(waits); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a plugin that was killed, too
+	if err := os.Remove(waits); err != nil && !errors.Is(err, fs.ErrNotExist) { // the plugin was killed, too
 		k.Fatal(err)
 	}
 }

@@ -22,7 +22,7 @@ func newDriver(b *bench) *driver {
 // tenant is a pod with a device.
 type tenant struct{ *place }
 
-// tenant makes a pod, and prepares a claim for it: the first step of the topology gets a link of the machine.
+// tenant creates a pod, and prepares a claim for it. The first step of the topology gets a link of the machine.
 func (d *driver) tenant(name, steps, link string, exclusively bool) *tenant {
 	d.Helper()
 	pod := d.Pod(name, steps, cnichain.Device{IfName: link, Exclusive: exclusively})
@@ -30,10 +30,10 @@ func (d *driver) tenant(name, steps, link string, exclusively bool) *tenant {
 	return &tenant{&place{d.bench, pod}}
 }
 
-// nodes are the device nodes that containers of the pod get.
+// nodes returns the device nodes that containers of the pod get.
 func (t *tenant) nodes() []string { return t.Attachment.Steps[0].DeviceNodes }
 
-// end is the tenant as one that talks.
+// end returns the tenant as an end of a connection.
 func (t *tenant) end(device, address string) *end {
 	return &end{place: t.place, device: device, address: address}
 }

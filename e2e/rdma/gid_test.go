@@ -21,12 +21,12 @@ func (t *tenant) verbs() cnichain.VerbsDevice {
 	t.Helper()
 	verbs := t.Attachment.Steps[0].Verbs
 	if verbs == nil || len(verbs.Devices) != 1 || verbs.Unknown != "" {
-		t.Fatalf("the driver tells %+v", verbs)
+		t.Fatalf("the driver reports %+v", verbs)
 	}
 	return verbs.Devices[0]
 }
 
-// gidOf is the entry of RoCE v2 that the driver tells for an address of net1.
+// gidOf returns the GID of RoCE v2 that the driver reports for an address of net1.
 func (t *tenant) gidOf(address string) cnichain.GID {
 	t.Helper()
 	gids := t.verbs().GIDs
@@ -34,12 +34,12 @@ func (t *tenant) gidOf(address string) cnichain.GID {
 		return gid.Address == address && gid.Type == cnichain.GIDRoCEv2 && gid.Interface == "net1"
 	})
 	if position < 0 {
-		t.Fatalf("the driver tells no GID of RoCE v2 for %s on net1: %+v", address, gids)
+		t.Fatalf("the driver reports no GID of RoCE v2 for %s on net1: %+v", address, gids)
 	}
 	return gids[position]
 }
 
-// shows compares every GID that the driver tells with what sysfs shows in the pod.
+// shows compares each GID that the driver reports with sysfs in the pod.
 func (t *tenant) shows() {
 	t.Helper()
 	device := t.verbs()
@@ -50,11 +50,11 @@ func (t *tenant) shows() {
 			port+"gid_attrs/ndevs/"+index).CombinedOutput()
 		want := fmt.Sprintf("%s\n%s\n%s\n", gid.GID, gid.Type, gid.Interface)
 		if have := strings.ReplaceAll(string(output), "IB/RoCE v1", cnichain.GIDRoCEv1); err != nil || have != want {
-			t.Errorf("entry %s is %q (%v), and the driver tells %q", index, output, err, want)
+			t.Errorf("entry %s is %q (%v), and the driver reports %q", index, output, err, want)
 		}
 	}
 	if t.uverbs(device.Name) != device.Verbs {
-		t.Errorf("%s has the character device %s, and the driver tells %s", device.Name, t.uverbs(device.Name),
+		t.Errorf("%s has the character device %s, and the driver reports %s", device.Name, t.uverbs(device.Name),
 			device.Verbs)
 	}
 }
@@ -75,7 +75,8 @@ func (t *tenant) talksBy(server *tenant, mine, theirs, over string) {
 	}
 }
 
-// Applications send by the index that the driver tells, of each address: whatever the others are, and in both modes.
+// Applications send with the index that the driver reports for each address, regardless of the other addresses, in both
+// modes.
 func TestChainTellsGIDs(t *testing.T) {
 	const step = `[{name: nic, type: netdev, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.%[1]d.9/24}, {address: 10.0.0.%[1]d/24},
@@ -104,7 +105,7 @@ func TestChainTellsGIDs(t *testing.T) {
 	right.talksBy(left, "10.0.0.2", "10.0.0.1", "10.0.0.1")
 	right.talksBy(left, "fd00::2", "fd00::1", "10.0.0.1")
 
-	// The application changes its addresses, which the kernel then gives other entries.
+	// The application changes its addresses, and the kernel assigns other entries to them.
 	left.WithLink("net1",
 		func(link netlink.Link) error { return netlink.AddrDel(link, mask24("10.0.1.9")) },
 		func(link netlink.Link) error { return netlink.AddrAdd(link, mask24("10.0.0.77")) })
@@ -123,8 +124,9 @@ func TestChainTellsGIDs(t *testing.T) {
 	b.machine().sees("rxe0", "rxe1")
 }
 
-// A port that pods share by macvlan has the GIDs of all of them in one table, with the names of links in their
-// namespaces: each is told its own. Two pods with one address can't be told apart, and both are told so.
+// A port that pods share through macvlan has the GIDs of all pods in one table, with the names of links in their
+// namespaces. The driver reports to each pod only its own GIDs. It cannot distinguish two pods with the same address,
+// and reports that to both.
 func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`
@@ -144,7 +146,7 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 		for _, gid := range pod.verbs().GIDs {
 			if gid.Interface != "net1" || gid.Address != "" && !strings.HasPrefix(gid.Address, "fe80") &&
 				gid.Address != address {
-				t.Errorf("the pod with %s is told %+v", address, gid)
+				t.Errorf("for the pod with %s the driver reports %+v", address, gid)
 			}
 		}
 	}
@@ -154,7 +156,7 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 		verbs := d.Executor.VerbsReader().Read(pod.Attachment.Pin, pod.Attachment.Steps, 0)
 		if !strings.Contains(verbs.Unknown, "cannot be told apart") ||
 			strings.Contains(fmt.Sprint(verbs.Devices), "10.0.0.2") {
-			t.Errorf("a pod with another's address is told %+v", verbs)
+			t.Errorf("for a pod with the address of another pod the driver reports %+v", verbs)
 		}
 	}
 	for _, pod := range []*tenant{first, second, same} {
@@ -162,7 +164,7 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 	}
 }
 
-// mask24 is an IPv4 address of a network with 256.
+// mask24 returns an IPv4 address in a /24 network.
 func mask24(address string) *netlink.Addr {
 	return &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(address).To4(), Mask: net.CIDRMask(24, 32)}}
 }

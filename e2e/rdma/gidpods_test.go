@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// told returns the container's environment variables of net1, by the part of the names after DRA_NETWORK_NET1_.
+// told returns the container's environment variables of net1, by the part of their names after DRA_NETWORK_NET1_.
 func (c *cluster) told(pod string) map[string]string {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/env")
@@ -30,7 +30,7 @@ func (c *cluster) told(pod string) map[string]string {
 	return told
 }
 
-// inStatus waits for the RDMA device that the status of a pod's claim has.
+// inStatus waits until the status of a pod's claim contains an RDMA device, and returns the device.
 func (c *cluster) inStatus(pod string) (device cnichain.VerbsDevice) {
 	c.Helper()
 	c.until("RDMA device in the status of the claim of pod "+pod, func(ctx context.Context) error {
@@ -76,7 +76,7 @@ func TestClusterPodsReadGIDs(t *testing.T) {
 		gid := device.GIDs[0]
 		if told["RDMA_DEVICE"] != device.Name || told["VERBS_DEVICE"] != device.Verbs || told["GID"] != gid.GID ||
 			told["GID_INDEX"] != fmt.Sprint(gid.Index) || told["GID_TYPE"] != "RoCE v2" || gid.Interface != "net1" {
-			t.Errorf("pod %s is told %v, and its claim says %+v", pod, told, device)
+			t.Errorf("pod %s has the variables %v, and its claim the device %+v", pod, told, device)
 		}
 		output, err := c.execute(context.Background(), pod, "/usr/bin/cat",
 			"/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/net/nic/dra.networking-metadata.json")
@@ -84,7 +84,7 @@ func TestClusterPodsReadGIDs(t *testing.T) {
 		output = strings.Join(strings.Fields(output), "")
 		for _, want := range []string{`"dra.networking/gidIndex":{"int":` + told["GID_INDEX"] + `}`,
 			`"dra.networking/verbsDevice":{"string":"` + told["VERBS_DEVICE"] + `"}`} {
-			if strings.Count(output, want) != 2 { // in each version
+			if strings.Count(output, want) != 2 { // once in each version
 				t.Errorf("the file in pod %s lacks %s:\n%s", pod, want, output)
 			}
 		}

@@ -18,7 +18,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// uverbs is what findUverbs finds.
+// uverbs is findUverbs, and ends the test on an error.
 func (b *bench) uverbs(device string) string {
 	b.Helper()
 	found, err := findUverbs(device)
@@ -26,8 +26,8 @@ func (b *bench) uverbs(device string) string {
 	return found
 }
 
-// findUverbs returns the name of the character device of an RDMA device, whose name must be unique on the machine: this
-// class of sysfs shows all devices in every namespace.
+// findUverbs returns the name of the character device of an RDMA device, whose name must be unique on the machine,
+// because this class of sysfs shows all devices in every namespace.
 func findUverbs(device string) (found string, err error) {
 	nodes, err := filepath.Glob("/sys/class/infiniband_verbs/uverbs*/ibdev")
 	if err != nil {
@@ -51,7 +51,7 @@ func findUverbs(device string) (found string, err error) {
 	return found, nil
 }
 
-// sees expects that a namespace sees RDMA devices and no others.
+// sees expects that exactly these RDMA devices are visible in a namespace.
 func (p *place) sees(want ...string) {
 	p.Helper()
 	if have := p.devices(); !slices.Equal(have, want) {
@@ -59,13 +59,13 @@ func (p *place) sees(want ...string) {
 	}
 }
 
-// has expects that a namespace has a link.
+// has expects that a namespace contains a link.
 func (p *place) has(link string) {
 	p.Helper()
 	p.WithLink(link)
 }
 
-// functionPair makes two virtual functions with RDMA devices rxe0 and rxe1, and two pods. Nothing has moved yet.
+// functionPair creates two virtual functions with RDMA devices rxe0 and rxe1, and two pods. It moves nothing.
 func (b *bench) functionPair() (left, right *end, links []string) {
 	b.Helper()
 	b.needsLab()
@@ -92,7 +92,7 @@ func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	b.must(machine.moveDevice("rxe0", left.place))
 	machine.moveLink(links[0], left.place)
 	machine.moveLink(links[1], right.place)
-	machine.sees("rxe1") // the link has gone, and the device not with it
+	machine.sees("rxe1") // the link has left, but not the device
 	b.must(machine.moveDevice("rxe1", right.place))
 	machine.sees()
 	left.sees("rxe0")
@@ -119,7 +119,7 @@ func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	left.rping(right)
 }
 
-// addressOf is the PCI address of a link in the machine's own namespace.
+// addressOf returns the PCI address of a link in the machine's own namespace.
 func (b *bench) addressOf(link string) string {
 	b.Helper()
 	target, err := os.Readlink("/sys/class/net/" + link + "/device")
@@ -127,8 +127,8 @@ func (b *bench) addressOf(link string) string {
 	return filepath.Base(target)
 }
 
-// opensOnlyInside expects that processes of other namespaces than a device's can't open it, root included, although
-// they see its node.
+// opensOnlyInside expects that only processes in a device's namespace can open it. Processes in other namespaces,
+// including root, cannot, although they see its node.
 func (b *bench) opensOnlyInside(ends ...*end) {
 	b.Helper()
 	for _, e := range ends {
@@ -144,8 +144,8 @@ func (b *bench) opensOnlyInside(ends ...*end) {
 	}
 }
 
-// When a namespace ends, the kernel returns function and RDMA device: the latter under a name that the kernel chooses,
-// if its name is taken.
+// When a namespace ends, the kernel returns function and RDMA device. If the name of the RDMA device is in use, the
+// kernel chooses another.
 func TestLabEndOfNamespace(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right, links := b.functionPair()
@@ -177,8 +177,8 @@ func TestLabEndOfNamespace(t *testing.T) {
 	}
 }
 
-// vethPair makes two pods that a veth joins, and then RDMA devices rxe0 and rxe1 on its ends: in this order Debian's
-// Soft RoCE works, too.
+// vethPair creates two pods that a veth connects, and then RDMA devices rxe0 and rxe1 on its ends. In this order
+// Debian's Soft RoCE works, too.
 func (b *bench) vethPair() (left, right *end) {
 	b.Helper()
 	left = &end{place: b.pod("left"), device: "rxe0", address: "10.0.0.1"}
@@ -193,7 +193,8 @@ func (b *bench) vethPair() (left, right *end) {
 	return left, right
 }
 
-// An RDMA device that was made on a link inside a pod begins in the machine's namespace, and works in the pod's.
+// An RDMA device that was created on a link inside a pod is first in the machine's namespace, and works in the pod's
+// after a move.
 func TestLabDeviceMovesToItsLink(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right := b.vethPair()
@@ -211,8 +212,8 @@ func TestLabDeviceMovesToItsLink(t *testing.T) {
 	b.machine().sees("rxe0", "rxe1")
 }
 
-// A device gives its number up when it moves, and takes the lowest that is free: names of nodes must be looked up
-// after a move.
+// A device releases its number when it moves, and gets the lowest free number. The names of nodes must therefore be
+// looked up after a move.
 func TestLabNumberChangesWithMove(t *testing.T) {
 	b := newBench(t, exclusive)
 	pod := b.pod("pod")

@@ -24,7 +24,7 @@ func (b *bench) fails(cmd *exec.Cmd) string {
 	return string(output)
 }
 
-// Memory of RDMA is locked: a process without CAP_IPC_LOCK, whoever it is, gets no more than its RLIMIT_MEMLOCK.
+// RDMA locks memory: a process without CAP_IPC_LOCK, regardless of its user, cannot lock more than its RLIMIT_MEMLOCK.
 func TestLabLockedMemory(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right := b.vethPair()
@@ -58,13 +58,13 @@ func TestLabLockedMemory(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			if text := part.fails(right.command(ctx, as(right)...)); !strings.Contains(text, "Couldn't register MR") {
-				t.Errorf("it failed otherwise: %s", text)
+				t.Errorf("it failed with another error: %s", text)
 			}
 		})
 	}
 }
 
-// The cgroup's controller limits what processes take of an RDMA device, by the device's name.
+// The cgroup's controller limits the usage of an RDMA device by processes, by the device's name.
 func TestLabCgroupLimits(t *testing.T) {
 	b := newBench(t, "")
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})
@@ -83,7 +83,7 @@ func TestLabCgroupLimits(t *testing.T) {
 	cmd := b.machine().command(ctx, "ibv_rc_pingpong", "-d", "rxe0", "-g", "0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(folder.Fd())}
 	if text := b.fails(cmd); !strings.Contains(text, "Couldn't create CQ") {
-		b.Errorf("it failed otherwise: %s", text)
+		b.Errorf("it failed with another error: %s", text)
 	}
 	limits, err := os.ReadFile(filepath.Join(group, "rdma.max"))
 	b.must(err)

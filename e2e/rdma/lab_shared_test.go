@@ -34,7 +34,7 @@ func TestLabSharedDeviceCannotMove(t *testing.T) {
 	pod.sees("rxe0")
 }
 
-// In shared mode an RDMA device on a pod's macvlan works there, and is seen and can be opened everywhere.
+// In shared mode an RDMA device on a pod's macvlan works there, and every namespace sees it and can open it.
 func TestLabSharedMacvlan(t *testing.T) {
 	b := newBench(t, shared)
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "parent"}})
@@ -56,7 +56,7 @@ func TestLabSharedMacvlan(t *testing.T) {
 	b.opensEverywhere(ends...)
 }
 
-// In shared mode a virtual function goes to a pod alone, and its RDMA device works there.
+// In shared mode a virtual function moves to a pod without its RDMA device, and the RDMA device works there.
 func TestLabSharedFunction(t *testing.T) {
 	b := newBench(t, shared)
 	left, right, links := b.functionPair()

@@ -10,13 +10,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// mtu is the maximum of a packet of verbs on links of 1500 bytes.
+// mtu is the maximum size of verbs packets on links with an MTU of 1500.
 const mtu = "1024"
 
 // ofLinks selects links by name.
 const ofLinks = `device.attributes["dra.networking"].ifName in ["left0", "right0"]`
 
-// exposeLinks offers the links left0 and right0 as a whole, whatever they are.
+// exposeLinks offers the links left0 and right0 as a whole, regardless of their type.
 func (c *cluster) exposeLinks() {
 	c.Helper()
 	c.apply(`
@@ -33,8 +33,8 @@ spec:
 `)
 }
 
-// Pods get links without hardware, with RDMA devices of their own, in both modes: both ends of a veth, and two macvlans
-// on one port. The pods exchange data.
+// Pods get links without hardware, with their own RDMA devices, in both modes: both ends of a veth, and two macvlans on
+// one port. The pods exchange data.
 func TestClusterLinksExchangeData(t *testing.T) {
 	for name, add := range map[string]func(*bench){
 		"veth": func(b *bench) {
@@ -78,13 +78,13 @@ func (b *bench) removeDevices(names ...string) {
 	}
 }
 
-// peer is a pod that talks: the end that it is on the network, and its name.
+// peer is a pod that exchanges data: its end on the network, and its name.
 type peer struct {
 	*end
 	pod string
 }
 
-// peers makes two pods with a claim from a template, each of which gets one of these RDMA devices.
+// peers creates two pods with claims from a template. Each gets one of these RDMA devices.
 func (c *cluster) peers(template string, devices ...string) (peers []*peer) {
 	c.Helper()
 	for i := range 2 {
@@ -112,11 +112,11 @@ func (c *cluster) peers(template string, devices ...string) (peers []*peer) {
 	return peers
 }
 
-// exchange lets the second pod talk to the first in every way.
+// exchange exchanges data between the two pods with every program.
 func (c *cluster) exchange(peers []*peer) {
 	c.Helper()
 	server, asking := peers[0], peers[1]
-	gids := []string{server.gid(), asking.gid()} // rdma_cm, too, finds the device by it
+	gids := []string{server.gid(), asking.gid()} // rdma_cm finds the device by the GID, too
 	address := []string{"-a", server.address, "-C", "3"}
 	c.talks(server.pod, asking.pod, append([]string{"/usr/bin/rping", "-s"}, address...),
 		append([]string{"/usr/bin/rping", "-c"}, address...))

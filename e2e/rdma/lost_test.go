@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// Changes in a pod's namespace while the pod runs, by the kernel or by a privileged application, do not cost the
-// machine its link or its RDMA device: both return under their names, and the next pod gets them.
+// If the kernel or a privileged application changes a pod's namespace while the pod is running, the machine does not
+// lose the link or the RDMA device: both return under their names, and the next pod gets them.
 func TestClusterPodsHarmed(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -22,7 +22,7 @@ func TestClusterPodsHarmed(t *testing.T) {
 		name string
 		harm func(pod string)
 	}{
-		{"destroyed", func(pod string) { c.DestroyNamespace(pod) }}, // the kernel calls the device ibdevN
+		{"destroyed", func(pod string) { c.DestroyNamespace(pod) }}, // the kernel renames the device to ibdevN
 		{"renamed", func(pod string) {
 			c.inside(pod).rename("rxe0", "mine")
 			c.inside(pod).renameLink("net1", "mine0")
@@ -48,8 +48,8 @@ func TestClusterPodsHarmed(t *testing.T) {
 	c.until("driver that holds nothing", kubenode.Forgotten)
 }
 
-// A device whose name another has on the machine when its pod's namespace ends is held back with the reason, and no pod
-// gets its function until the name is free and the device has it.
+// If the name of a device is used by another device on the machine when its pod's namespace ends, the device is
+// quarantined with the reason. No pod gets its function until the name is free and the device has it.
 func TestClusterRDMANameTaken(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -60,7 +60,7 @@ func TestClusterRDMANameTaken(t *testing.T) {
 	c.Ready("first")
 	c.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
 	c.machine().addDevice("rxe0", "other")
-	c.DestroyNamespace("first") // the kernel calls its device ibdevN
+	c.DestroyNamespace("first") // the kernel renames the device to ibdevN
 	c.goes("first")
 	c.quarantined(1)
 	leftovers, err := kubenode.Query(context.Background(), "leftovers")
@@ -85,7 +85,7 @@ func (c *cluster) release() {
 	c.Exec("netdra", "release", "--all")
 }
 
-// renameLink renames a link of a namespace, which must be down for that.
+// renameLink renames a link of a namespace. It sets the link down for that, as the kernel requires.
 func (p *place) renameLink(link, name string) {
 	p.Helper()
 	p.WithLink(link, netlink.LinkSetDown,

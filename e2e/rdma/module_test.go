@@ -14,11 +14,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// opened is the command of a container that keeps its device open, as an application does.
+// opened is the command of a container that keeps its device open, like an application.
 const opened = `for file in /dev/infiniband/uverbs*; do exec 9<>"$file" || exit 1; done; exec /bin/sleep 86400`
 
-// unload removes the module of Soft RoCE, and with it its RDMA devices in all namespaces. The kernel does not refuse
-// that while an application has one open (ib_uverbs disassociates it).
+// unload removes the module of Soft RoCE, and with it its RDMA devices in all namespaces. The kernel allows that while
+// an application has a device open (ib_uverbs disassociates it).
 func (b *bench) unload() {
 	b.Helper()
 	b.must(unix.DeleteModule("rdma_rxe", unix.O_NONBLOCK))
@@ -35,7 +35,8 @@ func (b *bench) load() {
 	b.Exec("insmod", modules[0])
 }
 
-// quarantined waits until a number of devices have the taint, or none and everything of pods is forgotten.
+// quarantined waits until a number of devices have the taint. For zero it also waits until the driver has no records of
+// pods.
 func (c *cluster) quarantined(count int) {
 	c.Helper()
 	c.until(fmt.Sprintf("%d devices in quarantine", count), func(ctx context.Context) error {
@@ -56,8 +57,9 @@ func (c *cluster) quarantined(count int) {
 	})
 }
 
-// The module is unloaded while a pod has its device open, and while another starts: the first is told, the second does
-// not start. The function of the first is held back until it has its RDMA device again, and then both are given out.
+// The module is unloaded while a pod has its device open, and while another pod starts: an event of the first pod
+// reports it, and the second does not start. The function of the first pod is quarantined until it has its RDMA device
+// again. Then both functions are available.
 func TestClusterModuleUnloaded(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -108,7 +110,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	c.hasLinks(links...)
 }
 
-// twoFunctions is a claim of two functions with RDMA devices, each with limits.
+// twoFunctions contains a claim for two functions with RDMA devices, each with limits.
 const twoFunctions = `
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -139,8 +141,8 @@ spec:
       - {name: right, exactly: {deviceClassName: two-right}}
 `
 
-// limits are the lines of rdma.max of a pod's container that are limits, without names and indexes, in order, and the
-// names.
+// limits returns the limits in rdma.max of a pod's container, without names and indexes, in order, and the names of
+// their devices.
 func (c *cluster) limits(pod string) (values, names []string) {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/cat", "/sys/fs/cgroup/rdma.max")
@@ -156,8 +158,8 @@ func (c *cluster) limits(pod string) (values, names []string) {
 	return values, names
 }
 
-// Every RDMA device of a claim has its own limit, also when another one of the node has its name in another network
-// namespace: the kernel's file goes by name, and by index where names are not unique.
+// Each RDMA device of a claim has its own limit, even if another device of the node has the same name in another
+// network namespace: the kernel's file identifies devices by name, and by index if names are not unique.
 func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -197,8 +199,8 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	c.onMachine("rxe0", "rxe1", "rxe2")
 }
 
-// offers waits until a number of devices is published. Two functions that were allocated when only two existed keep
-// half of the port's bandwidth each, and leave nothing for a third.
+// offers waits until a number of devices is published. It prevents an allocation while only two functions exist: each
+// would keep half of the port's bandwidth, and leave nothing for the third.
 func (c *cluster) offers(count int) {
 	c.Helper()
 	c.until(fmt.Sprintf("%d devices that are offered", count), func(ctx context.Context) error {
@@ -210,7 +212,8 @@ func (c *cluster) offers(count int) {
 	})
 }
 
-// released waits until the driver holds no claim of a pod. Before, it gives the pod's RDMA device the name that it had.
+// released waits until the driver has no claim of a pod. Before that, the driver restores the name of the pod's RDMA
+// device.
 func (c *cluster) released(pod string) {
 	c.Helper()
 	c.until("released claim of pod "+pod, func(ctx context.Context) error {
@@ -222,7 +225,7 @@ func (c *cluster) released(pod string) {
 	})
 }
 
-// limited expects that a program that needs more objects than two is refused.
+// limited expects that the kernel rejects a program that needs more than two objects.
 func (c *cluster) limited(pod, device string) {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong",

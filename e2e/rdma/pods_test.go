@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// expose offers virtual functions exclusively, and the link "port" to several.
+// expose offers virtual functions exclusively, and the link "port" to several pods.
 func (c *cluster) expose() {
 	c.Helper()
 	c.apply(`
@@ -43,8 +43,8 @@ spec:
 `)
 }
 
-// topology makes a topology with RDMA devices, of one step that takes a device with RDMA, and a claim template of its
-// name. Extra are further fields of the step.
+// topology creates a topology with one step for an RDMA device, and a claim template with the same name. Extra contains
+// further fields of the step.
 func (c *cluster) topology(name, cniType, selector, extra string) {
 	c.Helper()
 	c.apply(fmt.Sprintf(`
@@ -79,13 +79,13 @@ func (c *cluster) execute(ctx context.Context, pod string, args ...string) (stri
 	return string(output), err
 }
 
-// outcome is the output of a program in a pod, and the error of its end.
+// outcome is the output and the error of a program in a pod.
 type outcome struct {
 	output string
 	err    error
 }
 
-// begin is execute for a program that goes on.
+// begin is execute in the background.
 func (c *cluster) begin(ctx context.Context, pod string, args []string) <-chan outcome {
 	ended := make(chan outcome, 1)
 	go func() {
@@ -95,7 +95,7 @@ func (c *cluster) begin(ctx context.Context, pod string, args []string) <-chan o
 	return ended
 }
 
-// addressOfPod is the IPv4 address of net1.
+// addressOfPod returns the IPv4 address of net1.
 func (p *place) addressOfPod() (address string) {
 	p.Helper()
 	p.Inside(func() error {
@@ -112,8 +112,8 @@ func (p *place) addressOfPod() (address string) {
 	return address
 }
 
-// talks starts a server in a pod and then a client in another, again and again until the server listens. A server that
-// the runtime was too busy to start is started again.
+// talks starts a server in a pod, and retries a client in another pod until the server listens. It restarts the server
+// if the runtime was too busy to start it.
 func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
@@ -131,7 +131,7 @@ func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 			}
 			ended = c.begin(ctx, server, serve)
 		case <-ctx.Done():
-			last := <-ended // with the context
+			last := <-ended // it ends with the context
 			c.Fatalf("%q has not succeeded: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, last.err, last.output)
 		case <-time.After(time.Second):
 		}
@@ -141,7 +141,7 @@ func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 	}
 }
 
-// goes deletes pods and waits until they have gone.
+// goes deletes pods and waits until they no longer exist.
 func (c *cluster) goes(names ...string) {
 	c.Helper()
 	c.Remove(names...)
@@ -149,7 +149,7 @@ func (c *cluster) goes(names ...string) {
 }
 
 // Pods that name a claim of a topology with RDMA see and open exactly their own device, and exchange data through it.
-// When they go the device is on the machine under its name.
+// After their end the device is on the machine under its name.
 func TestClusterPodsExchangeData(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()
@@ -162,8 +162,8 @@ func TestClusterPodsExchangeData(t *testing.T) {
 	c.onMachine(before...)
 }
 
-// onMachine waits until the machine has RDMA devices: the devices of ended pods return some time after the deletion of
-// the pod objects.
+// onMachine waits until the machine has exactly these RDMA devices. The devices of ended pods return some time after
+// the deletion of the pod objects.
 func (c *cluster) onMachine(devices ...string) {
 	c.Helper()
 	c.until("RDMA devices on the machine", func(context.Context) error {
@@ -174,7 +174,7 @@ func (c *cluster) onMachine(devices ...string) {
 	})
 }
 
-// hasLinks waits until the machine has links: they return after their RDMA devices.
+// hasLinks waits until the machine has links. They return after their RDMA devices.
 func (c *cluster) hasLinks(links ...string) {
 	c.Helper()
 	c.until("links on the machine", func(context.Context) error {
@@ -187,7 +187,7 @@ func (c *cluster) hasLinks(links ...string) {
 	})
 }
 
-// The topology limits the memory that a process may lock: with a low limit, an application cannot register its memory,
+// The topology limits the memory that a process may lock. With a low limit, an application cannot register its memory,
 // regardless of its user; with a sufficient limit it can.
 func TestClusterLockedMemory(t *testing.T) {
 	c := newCluster(t, "")
@@ -207,7 +207,7 @@ func TestClusterLockedMemory(t *testing.T) {
 		if fields := strings.Fields(output); !slices.Equal(fields, []string{want.limit, want.limit}) {
 			t.Errorf("pod %s may lock %q, want %s", template, fields, want.limit)
 		}
-		// A server that has its memory waits for a peer, until timeout ends it with 124.
+		// A server that could register its memory waits for a peer, until timeout ends it with status 124.
 		output, err = c.execute(context.Background(), template, "/usr/bin/setpriv", "--reuid=1000", "--regid=1000",
 			"--clear-groups", "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong", "-g", "1", "-s", "1048576")
 		if err == nil || !strings.Contains(output, want.text) {
@@ -218,8 +218,8 @@ func TestClusterLockedMemory(t *testing.T) {
 	}
 }
 
-// More objects of an RDMA device than the topology allows are refused, also when the device has another name, and when
-// it has left the pod and come back.
+// The kernel rejects more objects of an RDMA device than the topology allows, also if the device has another name, and
+// after it has left the pod and returned.
 func TestClusterRDMALimits(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()

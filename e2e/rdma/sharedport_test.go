@@ -12,10 +12,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Several pods share a port by macvlan. In exclusive mode their events report why this is not possible. In shared mode
-// each gets the port's RDMA device, and they exchange data by the port's GID. Their own GIDs, which are in the same
-// table, do not work with Soft RoCE: its socket is in the port's network namespace, and packets for a macvlan's address
-// go to the pod's.
+// Several pods share a port through macvlan. In exclusive mode their events report why this is not possible. In shared
+// mode each gets the port's RDMA device, and they exchange data through the port's GID. Their own GIDs, which are in
+// the same table, do not work with Soft RoCE: its socket is in the port's network namespace, but packets for a
+// macvlan's address go to the pod's namespace.
 func TestClusterSharedPort(t *testing.T) {
 	c := newCluster(t, "")
 	c.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
@@ -51,7 +51,7 @@ func TestClusterSharedPort(t *testing.T) {
 	c.silent("one", "two", ends)
 }
 
-// silent expects that two pods find each other by TCP, and that nothing comes from one to the other by their own GIDs.
+// silent expects that two pods connect by TCP, but that no RDMA message arrives between their own GIDs.
 func (c *cluster) silent(server, asking string, ends []*end) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
@@ -68,7 +68,7 @@ func (c *cluster) silent(server, asking string, ends []*end) {
 		if err == nil {
 			c.Fatalf("%q works now: say so in docs/limits.md: %s", clientArgs, output)
 		}
-		// It has met the server by TCP, and waited for its messages until timeout ended it.
+		// It has connected to the server by TCP, and waited for messages until timeout ended it.
 		if strings.Contains(output, "remote address") && strings.Contains(output, "exit code 124") {
 			c.Logf("between GIDs of macvlans on the port: %s", output)
 			return

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// end is one of two ends that talk: an RDMA device in a namespace, with the address of its link.
+// end is one end of a connection: an RDMA device in a namespace, with the address of its link.
 type end struct {
 	*place
 	device, address string
 }
 
-// command is a program that runs in the namespace, with a sysfs that shows the namespace's RDMA devices, which
-// libibverbs reads.
+// command returns a command that runs a program in the namespace, with a sysfs that shows the namespace's RDMA devices,
+// which libibverbs reads.
 func (p *place) command(ctx context.Context, args ...string) *exec.Cmd {
 	const script = `mount -t sysfs sysfs /sys && exec "$@"`
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + p.Path, "unshare", "--mount", "bash", "-c",
 		script, "bash"}, args...)...)
 }
 
-// gid is the index of the GID of the end's address, as programs take it: the kernel adds it when the link has the
-// address.
+// gid returns the index of the GID of the end's address, as programs expect it. It waits, because the kernel adds the
+// GID after the link has the address.
 func (e *end) gid() (index string) {
 	e.Helper()
 	mapped := netip.AddrFrom16(netip.MustParseAddr(e.address).As16()).As16()
@@ -53,7 +53,7 @@ func (e *end) gid() (index string) {
 	return index
 }
 
-// rping connects with rdma_cm from one end to another, and sends messages: it needs the queue pair 1 of both devices.
+// rping connects one end to another with rdma_cm, and sends messages. It needs queue pair 1 of both devices.
 func (e *end) rping(server *end) {
 	e.Helper()
 	server.gid() // rdma_cm finds the device by it
@@ -62,7 +62,7 @@ func (e *end) rping(server *end) {
 	e.converse(server, slices.Concat([]string{"rping", "-s"}, address), slices.Concat([]string{"rping", "-c"}, address))
 }
 
-// pingPong exchanges messages, of a size in bytes, on a reliable connection of verbs, which is arranged over TCP.
+// pingPong exchanges messages of a size in bytes on a reliable connection of verbs, which is set up over TCP.
 func (e *end) pingPong(server *end, size int) {
 	e.Helper()
 	e.converse(server, pingPong(server, size), append(pingPong(e, size), server.address))
@@ -73,7 +73,7 @@ func pingPong(e *end, size int) []string {
 	return []string{"ibv_rc_pingpong", "-d", e.device, "-g", e.gid(), "-n", "20", "-s", fmt.Sprint(size)}
 }
 
-// sendBandwidth sends as fast as it goes.
+// sendBandwidth sends at the maximum rate.
 func (e *end) sendBandwidth(server *end) {
 	e.Helper()
 	command := func(e *end) []string {
@@ -106,7 +106,7 @@ func (e *end) converse(server *end, serve, clientArgs []string) {
 			ending := <-ended
 			e.Fatalf("%q has not succeeded after %s: %v: %s\n%q: %v: %s", clientArgs, patience, err, output, serve,
 				ending, &said)
-		default: // the server does not listen yet
+		default: // the server is not listening yet
 		}
 	}
 	if err := <-ended; err != nil {
@@ -115,7 +115,7 @@ func (e *end) converse(server *end, serve, clientArgs []string) {
 	e.Logf("%s from %s to %s took %s", clientArgs[0], e.Path, server.Path, time.Since(start).Round(time.Millisecond))
 }
 
-// talk sends in every way.
+// talk exchanges data with every program.
 func (e *end) talk(server *end) {
 	e.Helper()
 	e.rping(server)
