@@ -17,16 +17,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// arena is one cluster with one contestant in it.
+// arena is a cluster with one contestant.
 type arena struct {
 	options Options
 	cluster *lab.Cluster
 	client  kubernetes.Interface
-	// stop ends what runs outside of the cluster; may be nil.
+	// stop ends processes outside of the cluster; may be nil.
 	stop func() error
 }
 
-// enter creates a cluster with the links that all contestants get. The directory of peers is in the CNI plugin path of
+// enter creates a cluster with the links that all contestants use. The directory of peers is in the CNI plugin path of
 // all clusters, so that all nodes are identical.
 func enter(ctx context.Context, options Options) (*arena, error) {
 	cluster, err := lab.Up(ctx, lab.Options{Name: options.Cluster, Clone: options.Clone,
@@ -75,7 +75,7 @@ func (a *arena) addLinks(prefix string, first, end int) error {
 	return nil
 }
 
-// apply applies objects, and tries again for a while: webhooks and definitions take a moment.
+// apply applies objects, with retries for 30 seconds, because webhooks and definitions may not be ready yet.
 func (a *arena) apply(ctx context.Context, objects string) error {
 	end := time.Now().Add(30 * time.Second)
 	for {
@@ -95,8 +95,8 @@ func (a *arena) apply(ctx context.Context, objects string) error {
 	}
 }
 
-// lost are the links of the first devices that are not on the node, sorted. Links that are still on their way back have
-// half a minute.
+// lost returns the links of the first devices that are not on the node, sorted. It waits half a minute for links that
+// are still returning.
 func (a *arena) lost(ctx context.Context, links int) ([]string, error) {
 	var missing []string
 	for range 30 {
@@ -133,17 +133,17 @@ func (a *arena) lost(ctx context.Context, links int) ([]string, error) {
 // usage is the resource usage of a process since its start.
 type usage struct {
 	pid  int
-	cpu  float64 // seconds, including its children that have ended
+	cpu  float64 // in seconds, including its children that have ended
 	peak float64 // MiB
 }
 
-// ticks is how many clock ticks /proc/PID/stat counts in a second (proc(5), sysconf(_SC_CLK_TCK)): 100 on all of
-// Linux's platforms that Go has.
+// ticks is the number of clock ticks per second in /proc/PID/stat (proc(5), sysconf(_SC_CLK_TCK)): 100 on all Linux
+// platforms that Go supports.
 const ticks = 100
 
-// use returns what the daemon with this program has used, nothing if it is the empty string. It runs on the node: there
-// the daemon has a process of its own, found by its program as its container sees it. The CPU time includes CNI plugins
-// that it has started and waited for.
+// use returns the resource usage of the daemon with this program, or zero if program is empty. It runs on the node and
+// finds the process of the daemon by the path of its program in its container. The CPU time includes CNI plugins that
+// the daemon has started and waited for.
 func (a *arena) use(ctx context.Context, program string) (usage, error) {
 	if program == "" {
 		return usage{}, nil
@@ -158,7 +158,7 @@ done`, program)
 }
 
 // parseUsage parses the node's output about a program: its PID, the lines of /proc/PID/status and the times of
-// /proc/PID/stat (proc(5)). Two processes of one name cannot be distinguished, so they are an error.
+// /proc/PID/stat (proc(5)). Two processes of the same program cannot be distinguished, so they are an error.
 func parseUsage(program, text string) (u usage, err error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -171,7 +171,7 @@ func parseUsage(program, text string) (u usage, err error) {
 			var kilobytes float64
 			_, err = fmt.Sscanf(size, "%g kB", &kilobytes)
 			u.peak = kilobytes / 1024
-		} else if _, fields, found := strings.Cut(line, ") "); found { // after the name, which may have spaces
+		} else if _, fields, found := strings.Cut(line, ") "); found { // after the name, which may contain spaces
 			words := strings.Fields(fields)
 			if len(words) < 15 {
 				return u, fmt.Errorf("cannot measure %s: its stat is %q", program, line)
@@ -192,7 +192,8 @@ func parseUsage(program, text string) (u usage, err error) {
 }
 
 // metrics returns the metrics page that a daemon serves on a port of the node. The difference of two pages is the usage
-// in between. Sums of histograms only grow while the daemon lives; counting and checkDaemon verify that.
+// in between. Sums of histograms only grow while the daemon runs; counting and checkDaemon verify that it was not
+// restarted.
 func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (
 		net.Conn, error,
@@ -213,7 +214,7 @@ func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	return string(body), err
 }
 
-// sumOf adds up what a page of metrics has for all that begins with a prefix.
+// sumOf adds up the values of all metrics on a page that begin with a prefix.
 func sumOf(page, prefix string) (sum float64) {
 	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)

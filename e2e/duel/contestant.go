@@ -25,20 +25,20 @@ const (
 const Ours = "netdev and macvlan by this driver"
 
 // otherVersion is the directory among the peers with the programs of another version of this driver, in the layout of
-// bin, to measure the cost of a change. They run with the manifests of the current version.
+// bin. Use it to measure the cost of a change. The programs run with the manifests of the current version.
 const otherVersion = "before"
 
-// contestant is one way to give pods interfaces. Nothing of a contestant is known elsewhere: to add one is to add an
-// element to contestants, and its binary to the folder of peers.
+// contestant is one way to attach interfaces to pods. No other code depends on a contestant: to add one, add an element
+// to contestants, and its binary to the directory of peers.
 type contestant struct {
 	name string
-	// kinds it has, beside pods without any.
+	// kinds are its kinds of interfaces, in addition to pods without any.
 	kinds []string
-	// binary is its program in the directory of peers; empty for contestants that the repository builds itself.
+	// binary is its program in the directory of peers; empty if the repository builds the contestant.
 	binary string
 	// optional reports that a missing contestant is not an error.
 	optional bool
-	// start deploys it in the cluster; the processes that it starts end with the cluster.
+	// start deploys it in the cluster. Processes that it starts end with the cluster.
 	start func(context.Context, *arena) error
 	// objects returns the objects that pods of a kind with n interfaces need, as YAML, named kind-n. makeRequest
 	// returns the part of the pod manifest that refers to them.
@@ -48,11 +48,11 @@ type contestant struct {
 	daemon string
 	// driver is the name of its DRA driver.
 	driver string
-	// hook and plugin are prefixes of sums of its histograms of seconds, hook over RunPodSandbox, served on the node's
-	// port.
+	// hook and plugin are prefixes of the sums of its histograms of seconds, served on port of the node: the time in
+	// RunPodSandbox, and the time in CNI plugins.
 	port         int
 	hook, plugin string
-	// churns reports that a pod may be created while the previous one is ending: any free device is suitable.
+	// churns reports that a pod may be created while the previous one is ending, because any free device is suitable.
 	churns bool
 }
 
@@ -129,11 +129,11 @@ func repeat(text string, n int) []string {
 
 func startIdle(ctx context.Context, a *arena) error {
 	stop, err := idledriver.Start(ctx, a.cluster, a.client, devices)
-	a.stop = stop // it runs in this process, so it does not end with the cluster
+	a.stop = stop // the driver runs in this process, so it does not end with the cluster
 	return err
 }
 
-// startOurs installs this driver, with the programs in bin and the charts of the clone.
+// startOurs installs this driver, with the programs in bin and the chart of the clone.
 func startOurs(ctx context.Context, a *arena, bin string) error {
 	if err := stack.Install(ctx, a.cluster, stack.Options{Clone: a.options.Clone, Bin: bin,
 		Progress: a.options.Progress}); err != nil {
@@ -142,7 +142,7 @@ func startOurs(ctx context.Context, a *arena, bin string) error {
 	return a.apply(ctx, ourPolicies)
 }
 
-// startDranet runs the peer as its own manifest does, from an image of its binary, with the filter open for veths.
+// startDranet runs dranet like its own manifest, from an image of its binary, with its filter opened for veths.
 func startDranet(ctx context.Context, a *arena) error {
 	dir, err := os.MkdirTemp("", "duel-")
 	if err != nil {
@@ -165,8 +165,8 @@ func startDranet(ctx context.Context, a *arena) error {
 	return err
 }
 
-// startMultus makes the peer the node's first CNI plugin; it delegates to the existing configuration. The runtime uses
-// the first file by name in the directory. It watches the directory, so no restart is needed.
+// startMultus makes Multus the first CNI plugin of the node; it delegates to the existing configuration. The runtime
+// uses the first file by name in the directory. It watches the directory, so no restart is needed.
 func startMultus(ctx context.Context, a *arena) error {
 	if err := a.apply(ctx, nad.Definition); err != nil {
 		return err

@@ -37,21 +37,21 @@ func TestQuantile(t *testing.T) {
 func TestSpread(t *testing.T) {
 	same := []float64{7, 7, 7}
 	if have := spread(same, same); have != 0 {
-		t.Errorf("samples that are all alike are spread by %v", have)
+		t.Errorf("the spread of equal samples is %v", have)
 	}
 	wide, narrow := []float64{100, 200, 300, 400, 500}, []float64{100, 101, 102, 103, 104}
 	if have := spread(wide, same); have < 100 || have > 200 || have != spread(wide, same) {
-		t.Errorf("samples between 100 and 500 are spread by %v, then %v", have, spread(wide, same))
+		t.Errorf("the spread of samples between 100 and 500 is %v, then %v", have, spread(wide, same))
 	}
 	if have := spread(narrow, same); have > 2 {
-		t.Errorf("samples between 100 and 104 are spread by %v", have)
+		t.Errorf("the spread of samples between 100 and 104 is %v", have)
 	}
 	if !math.IsNaN(spread(nil, same)) {
 		t.Error("no samples have a spread")
 	}
 }
 
-// some are results with one contestant of each sort.
+// some returns results with one contestant of each kind.
 func some() *Results {
 	r := &Results{Samples: 2, Rounds: 2, Skipped: map[string]string{"Multus": "multus is not in the given folder"},
 		Machine: map[string]string{"processors": "2"}}
@@ -108,7 +108,7 @@ func TestChartsAreXML(t *testing.T) {
 				circles++
 			}
 		}
-		want := len(interfaces()) + 1 // and one in the legend
+		want := len(interfaces()) + 1 // plus one in the legend
 		if name == chartOfMacvlans {
 			want = 0
 		}
@@ -153,7 +153,7 @@ func TestPublishedPage(t *testing.T) {
 	}
 	made, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*"))
 	if err != nil || len(made) < 2 {
-		t.Fatalf("rendering has made %q (%v)", made, err)
+		t.Fatalf("rendering has created %q (%v)", made, err)
 	}
 	for _, path := range made {
 		want, err := os.ReadFile(path)
@@ -167,7 +167,7 @@ func TestPublishedPage(t *testing.T) {
 	}
 }
 
-// Peers that are not there are told, but for the other version of this driver; of that only who has named it is told.
+// choose reports missing peers. It reports a missing other version of this driver only if the user has named it.
 func TestChoose(t *testing.T) {
 	const other = "another version of this driver"
 	peers := t.TempDir()
@@ -194,12 +194,12 @@ func TestChoose(t *testing.T) {
 		t.Error("a run without contestants succeeds, and would replace earlier results")
 	}
 	if _, err := Run(t.Context(), Options{Only: []string{"no claim"}, Stages: []string{StageSideBySide},
-		Progress: io.Discard, Keep: func(*Results) error { t.Error("nothing is kept as results"); return nil },
+		Progress: io.Discard, Keep: func(*Results) error { t.Error("kept results without measurements"); return nil },
 	}); err == nil {
-		t.Error("a run of those who give no interfaces, side by side, succeeds")
+		t.Error("a side-by-side run of contestants without interfaces succeeds")
 	}
 	if !includes(nil, StageAlone) || includes([]string{StageAlone}, StageSideBySide) {
-		t.Error("all stages are run where some are named, or none where none is")
+		t.Error("all stages run although some are named, or no stage runs if none is named")
 	}
 	if err := os.Mkdir(filepath.Join(peers, "before"), 0o755); err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ x_sum{event="B"} 7
 	}
 }
 
-// What contestants apply is YAML, with a name for each of its objects.
+// The objects of contestants are valid YAML, and each has a name.
 func TestManifests(t *testing.T) {
 	texts := []string{ourPolicies, dranetManifest}
 	for _, c := range contestants() {

@@ -8,17 +8,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// course is pods of one kind that are made one after the other.
+// course is a series of pods of one kind that are created one after another.
 type course struct {
 	kind         string
 	interfaces   int
 	milliseconds []float64
-	// hooks and plugins are what RunPodSandbox and the CNI plugins in it took, in milliseconds for each pod.
+	// hooks and plugins are the durations of RunPodSandbox and of the CNI plugins in it, in milliseconds for each pod.
 	hooks, plugins []float64
 }
 
-// prepare readies pods without interfaces of their own, and with each of the given numbers of each kind. Without an
-// error the caller stops the watch of them.
+// prepare creates the objects for pods without interfaces from a contestant and with each of the given numbers of each
+// kind, and starts the watch of pods. Without an error the caller must stop the watch.
 func (m *measurement) prepare(ctx context.Context, numbers []int) (err error) {
 	m.courses = []*course{{kind: none}}
 	for _, kind := range m.kinds {
@@ -34,9 +34,9 @@ func (m *measurement) prepare(ctx context.Context, numbers []int) (err error) {
 	return err
 }
 
-// inTurn makes pods one after the other, one of each course of each measurement in turn: a machine that is slower for a
-// while is so for all of them. Their order changes from one to the next, the same in each run, so that no course always
-// follows the same one. The first of each is not counted.
+// inTurn creates pods one after another, one of each course of each measurement in turn, so that changes in the speed
+// of the machine affect all of them. The order differs between iterations but is the same in each run, so that no
+// course always follows the same one. The first pod of each course is not counted.
 func inTurn(ctx context.Context, samples int, measurements ...*measurement) error {
 	type entry struct {
 		*measurement
@@ -48,7 +48,7 @@ func inTurn(ctx context.Context, samples int, measurements ...*measurement) erro
 			entries = append(entries, entry{m, i})
 		}
 	}
-	order := rand.New(rand.NewPCG(1, 1)) // a seed of no meaning
+	order := rand.New(rand.NewPCG(1, 1)) // an arbitrary seed
 	for iteration := range samples + 1 {
 		for _, i := range order.Perm(len(entries)) {
 			e := entries[i]
@@ -61,7 +61,7 @@ func inTurn(ctx context.Context, samples int, measurements ...*measurement) erro
 	return nil
 }
 
-// keepCourses adds what was measured of all courses to the results.
+// keepCourses adds the measurements of all courses to the results.
 func (m *measurement) keepCourses(load string) {
 	for _, c := range m.courses {
 		m.keep(Series{Kind: c.kind, Interfaces: c.interfaces, Load: load, Milliseconds: c.milliseconds,
@@ -69,7 +69,7 @@ func (m *measurement) keepCourses(load string) {
 	}
 }
 
-// single creates pods one after the other. The usage of the daemon is counted over all of them.
+// single creates pods one after another. The usage of the daemon is counted over all of them.
 func (m *measurement) single(ctx context.Context) error {
 	if err := m.prepare(ctx, interfaces()); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (m *measurement) single(ctx context.Context) error {
 	return nil
 }
 
-// run is the next pod of a course. The hook is timed for pods with interfaces.
+// run creates the next pod of a course. The hook is timed for pods with interfaces.
 func (m *measurement) run(ctx context.Context, f *follower, c *course, name string, counts bool) error {
 	asked := request{}
 	if c.interfaces > 0 {
@@ -107,8 +107,8 @@ func (m *measurement) run(ctx context.Context, f *follower, c *course, name stri
 	return next()
 }
 
-// timeHook adds what RunPodSandbox waited for while do makes a pod to its course: the daemon's histograms have grown by
-// that.
+// timeHook adds the time that RunPodSandbox waited while do creates a pod to the course of the pod. It is the increase
+// of the daemon's histograms.
 func (m *measurement) timeHook(ctx context.Context, c *course, do func() error) error {
 	if m.hook == "" {
 		return do()

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Links of the node: linkPrefix and a number are given to pods as a whole, sharedPrefix and a number carry macvlans.
+// Links of the node: links with linkPrefix and a number are moved into pods, links with sharedPrefix and a number have
+// macvlans.
 const (
 	linkPrefix   = "du"
 	sharedPrefix = "dm"
@@ -36,7 +37,7 @@ spec:
     supportedCNIPlugins: [{name: macvlan, exclusive: false}]
 `
 
-// ourObjects are a topology and a claim template.
+// ourObjects returns a topology and a claim template.
 func ourObjects(kind string, n int) string {
 	name := objectName(kind, n)
 	steps, classes := "", make([]string, n)
@@ -61,12 +62,12 @@ spec:
 ---%s`, name, steps, claimTemplate(name, classes...))
 }
 
-// addresses is the IPAM configuration of the i-th macvlan, the same for all contestants.
+// addresses returns the IPAM configuration of the i-th macvlan, the same for all contestants.
 func addresses(i int) string {
 	return fmt.Sprintf(`{"type": "host-local", "subnet": "10.18%d.0.0/22"}`, i)
 }
 
-// multusObjects are the NetworkAttachmentDefinitions of n interfaces. Multus has no pool of links: each definition
+// multusObjects returns the NetworkAttachmentDefinitions for n interfaces. Multus has no pool of links: each definition
 // names one.
 func multusObjects(kind string, n int) string {
 	var list []string
@@ -88,7 +89,7 @@ spec: {config: '%s'}
 	return strings.Join(list, "---")
 }
 
-// claimTemplate asks for one device of each class.
+// claimTemplate returns a template for a claim that requests one device of each class.
 func claimTemplate(name string, classes ...string) string {
 	requests := ""
 	for i, class := range classes {
@@ -110,8 +111,7 @@ spec:
 const multusConfig = `{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s]}
 `
 
-// dranetManifest runs dranet with its required permissions. It offers only the links of the duel, also if they are
-// veths.
+// dranetManifest runs dranet with its required permissions. It offers only the links of the duel, including veths.
 const dranetManifest = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

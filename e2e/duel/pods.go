@@ -17,11 +17,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// errTooLong reports that a pod has not reached its state within readyIn.
+// errTooLong means that a pod has not reached its state within readyIn.
 var errTooLong = errors.New("it took too long")
 
-// readyIn is how long a pod may take until it counts as one that does not start. It is longer than any kubelet waits
-// before it tries again, so one failed try does not count as a pod that does not start.
+// readyIn is the time limit for the start of a pod. It is longer than the kubelet's longest delay before a retry, so
+// one failed attempt does not count as a failed start.
 const readyIn = 2 * time.Minute
 
 // pod returns a pod that sleeps until it receives a signal and then exits immediately.
@@ -47,24 +47,25 @@ func pod(name string, r request) *corev1.Pod {
 	return p
 }
 
-// follower watches all pods of the duel, so that no watch has to start while the clock runs. It receives and stores
-// events immediately: the server ends a watch whose events wait. The channel has room for all events of a series, so
-// the goroutine never waits. The goroutine records the time of each event when it arrives, not when a caller reads it.
-// It writes failed before it closes the channel, and callers read it afterwards, which orders the two.
+// follower watches all pods of the duel, so that no watch has to start while the clock is running. It receives and
+// stores events immediately, because the server ends a watch whose events are not read. The channel has room for all
+// events of a series, so the goroutine never waits. The goroutine records the time of each event when it arrives, not
+// when a caller reads it. It writes failed before it closes the channel, and callers read it afterwards, which orders
+// the two.
 type follower struct {
 	cancel context.CancelFunc
 	events chan seenPod // never full
-	failed error        // why the events have ended, once they have
+	failed error        // why the watch has ended, once it has
 }
 
-// seenPod is an event of a watch with its time.
+// seenPod is an event of a watch with its arrival time.
 type seenPod struct {
 	when  time.Time
 	event watch.EventType
 	pod   *corev1.Pod
 }
 
-// mostEvents is more than pods of one series cause: each is changed about ten times.
+// mostEvents exceeds the number of events of one series: each pod causes about ten.
 const mostEvents = 100_000
 
 // follow watches the pods of the run. Times are recorded on the arrival of events, so samples do not depend on the
@@ -91,7 +92,7 @@ func (a *arena) follow(ctx context.Context) (*follower, error) {
 	go func() {
 		defer close(f.events)
 		defer pods.Stop()
-		for event := range pods.ResultChan() { // ends with the context
+		for event := range pods.ResultChan() { // the channel is closed with the context
 			pod, ok := event.Object.(*corev1.Pod)
 			if !ok {
 				f.failed = fmt.Errorf("cannot follow pods: %w; measure again", apierrors.FromObject(event.Object))
@@ -105,8 +106,8 @@ func (a *arena) follow(ctx context.Context) (*follower, error) {
 
 func (f *follower) stop() { f.cancel() }
 
-// wait returns when a pod is as asked for; when it was seen is the result. Events that are for another pod are dropped:
-// each pod is waited for in the order in which pods are made. It is for one goroutine.
+// wait waits for an event that done accepts, and returns its arrival time. It drops other events, so pods must be
+// waited for in the order of their creation. It must not be called concurrently.
 func (f *follower) wait(parent context.Context, what string, done func(watch.EventType, *corev1.Pod) bool) (
 	time.Time, error,
 ) {
@@ -146,9 +147,9 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// makeReady makes a pod, and deletes it when it is Ready; it is still ending when this returns. The time in
-// milliseconds begins before the request to create the pod, and ends when this process has heard that it is Ready, so
-// it has the API server's part in it, which is the same for all.
+// makeReady creates a pod, and starts its deletion when it is Ready; the pod is still ending when makeReady returns.
+// The time in milliseconds starts before the request to create the pod, and ends when this process receives the event
+// that it is Ready. It therefore includes the time of the API server, which is the same for all contestants.
 func (a *arena) makeReady(ctx context.Context, f *follower, name string, r request, options metav1.DeleteOptions) (
 	milliseconds float64, err error,
 ) {
@@ -171,18 +172,18 @@ func (a *arena) makeReady(ctx context.Context, f *follower, name string, r reque
 	return took.Seconds() * 1000, nil
 }
 
-// slow is what no pod takes that waits for nothing but work.
+// slow is longer than the start of any pod that does not have to wait for something.
 const slow = 3 * time.Second
 
-// tellSlow tells the events of a pod that waited for something: a cluster is gone after its contestant, and with it the
-// only trace of what that was.
+// tellSlow prints the events of a pod that took too long: the cluster ends with its contestant, and with it the only
+// evidence of the cause.
 func (a *arena) tellSlow(ctx context.Context, name string, took time.Duration) {
 	events, err := a.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
 		metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	_, _ = fmt.Fprintf(a.options.Progress, "    pod %s of cluster %s took %d ms\n", name, a.options.Cluster,
 		took.Milliseconds())
 	if err != nil {
-		return // the time is told, and is what counts
+		return // the time is already printed, and is what matters
 	}
 	for i := range events.Items {
 		e := &events.Items[i]
@@ -191,8 +192,8 @@ func (a *arena) tellSlow(ctx context.Context, name string, took time.Duration) {
 	}
 }
 
-// series makes n pods, each as soon as the last is being deleted. One more comes first and is not counted: classes,
-// policies and caches are new to it.
+// series creates n pods, each as soon as the deletion of the previous one has started. An additional first pod is not
+// counted, because classes, policies and caches are new for it.
 func (a *arena) series(ctx context.Context, prefix string, n int, r request, options metav1.DeleteOptions) (
 	milliseconds []float64, err error,
 ) {
@@ -219,7 +220,7 @@ func (a *arena) series(ctx context.Context, prefix string, n int, r request, opt
 }
 
 // burst creates n pods concurrently and returns the time at which each was Ready, in this order. Pods that do not
-// become Ready are left out. The limit applies to each next pod: it restarts whenever a pod becomes Ready.
+// become Ready are left out. The time limit restarts whenever a pod becomes Ready.
 func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []float64, err error) {
 	f, err := a.follow(ctx)
 	if err != nil {
@@ -263,7 +264,7 @@ func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []flo
 	return milliseconds, errors.Join(err, a.allGone(ctx))
 }
 
-// allGone waits until no pod of the duel is left.
+// allGone waits until no pod of the duel remains.
 func (a *arena) allGone(ctx context.Context) error {
 	for end := time.Now().Add(readyIn); ; {
 		list, err := a.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "duel=pod"})

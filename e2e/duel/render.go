@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// The part of a page between these lines is what Render makes.
+// Render replaces the part of a page between these lines.
 const (
 	partBegins = "<!-- made by duel: begin -->"
 	partEnds   = "<!-- made by duel: end -->"
 )
 
-// Render writes the tables of results into a page, and the charts that it shows beside it. Charts are written first, so
-// that the page never shows tables that are newer than they.
+// Render writes the tables of results into a page, and the charts of the page next to it. It writes charts first, so
+// that the tables are never newer than the charts.
 func Render(r *Results, page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -49,7 +49,7 @@ func Replace(page, part string) (string, error) {
 	return before + partBegins + "\n" + part + partEnds + after, nil
 }
 
-// Tables are the figures as Markdown.
+// Tables returns the results as Markdown.
 func Tables(r *Results) string {
 	var b strings.Builder
 	put := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
@@ -151,7 +151,7 @@ func (r *Results) putHooks(put func(string, ...any)) {
 	}
 }
 
-// hooks is a cell of that table.
+// hooks returns a cell of that table.
 func (s *Series) hooks() string {
 	if len(s.HookMilliseconds) == 0 {
 		return ""
@@ -198,7 +198,7 @@ func unless(value float64, format string) string {
 	return fmt.Sprintf(format, value)
 }
 
-// names are the contestants in the order of the run.
+// names returns the contestants in the order of the run.
 func (r *Results) names() (names []string) {
 	for _, s := range r.Series {
 		if !slices.Contains(names, s.Contestant) {
@@ -208,7 +208,7 @@ func (r *Results) names() (names []string) {
 	return names
 }
 
-// kinds returns the kinds of interfaces of a contestant; for one without any, only the pods without interfaces.
+// kinds returns the kinds of interfaces of a contestant; if it has none, only the pods without interfaces.
 func (r *Results) kinds(name string) (kinds []string) {
 	for _, s := range r.Series {
 		if s.Contestant == name && s.Kind != none && !slices.Contains(kinds, s.Kind) {
@@ -260,7 +260,7 @@ const (
 	chartOfMacvlans = "performance-macvlan.svg"
 )
 
-// Charts are pictures of the times over pods without interfaces, by file name.
+// Charts returns charts of the times in addition to pods without interfaces, by file name.
 func Charts(r *Results) map[string]string {
 	return map[string]string{
 		chartOfLinks:    r.chart("Links moved into a pod", moved, claimOnly),
@@ -268,7 +268,7 @@ func Charts(r *Results) map[string]string {
 	}
 }
 
-// curve is one contestant's P50 and P99 over its P50 without interfaces, for each of interfaces.
+// curve contains P50 and P99 of one contestant minus its P50 without interfaces, for each number in interfaces.
 type curve struct {
 	name     string
 	p50, p99 []float64
@@ -283,11 +283,12 @@ const (
 	mostTicks, smallestTickStep = 6, 10.0
 )
 
-// colours are told apart by those who see red and green alike, too (Okabe and Ito's palette).
+// colours are also distinguishable with red-green color blindness (palette of Okabe and Ito).
 func colours() []string { return []string{"#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"} }
 
 // curves returns the curves of all contestants with measurements for all numbers of interfaces, and their highest
-// value. A contestant that lacks one of the numbers has no curve: a gap would look like a measurement.
+// value. A contestant without measurements for one of the numbers has no curve, because a gap would look like a
+// measurement.
 func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 	highest = smallestTickStep
 	for _, name := range r.names() {
@@ -310,8 +311,8 @@ func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 	return curves, highest
 }
 
-// chart draws one picture as SVG by hand: a library would decide the size, the fonts and the order of attributes, and
-// each version of it would change every picture in the repository.
+// chart returns a chart as SVG. It does not use a library: that would decide the size, the fonts and the order of
+// attributes, and each of its versions would change every chart in the repository.
 func (r *Results) chart(title string, kinds ...string) string {
 	curves, highest := r.curves(kinds)
 	step := smallestTickStep

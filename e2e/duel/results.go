@@ -11,43 +11,43 @@ import (
 )
 
 // Results contains all measurements of one run, sample by sample. It keeps samples instead of statistics, so that other
-// tables can be generated from an old run. It is also the file format: fields that are added must be optional.
+// tables can be generated from an old run. It is also the file format, so new fields must be optional.
 type Results struct {
-	// Time is when the run began.
+	// Time is the start time of the run.
 	Time time.Time `json:"time"`
 	// Machine and Versions describe the environment of the run: name to text.
 	Machine  map[string]string `json:"machine"`
 	Versions map[string]string `json:"versions"`
-	// Samples is how many pods each series has in each round, moreSamples times as many side by side; Rounds is how
-	// often each contestant was measured.
+	// Samples is the number of pods per series and round; side by side it is multiplied by moreSamples. Rounds is the
+	// number of measurements of each contestant.
 	Samples int `json:"samples"`
 	Rounds  int `json:"rounds"`
-	// Skipped are the contestants that were not measured, or not to the end, with the reason.
+	// Skipped contains the contestants that were not measured, or not completely, with the reason.
 	Skipped map[string]string `json:"skipped,omitempty"`
 	// Series are the times from create to Ready.
 	Series []Series `json:"series"`
-	// Costs are what contestants used and lost meanwhile.
+	// Costs are the resource usage and the losses of the contestants.
 	Costs []Cost `json:"costs"`
 }
 
-// Series is pods of one kind, one after the other unless its Load says otherwise.
+// Series is a series of pods of one kind, created one after another unless Load says otherwise.
 type Series struct {
 	Contestant string `json:"contestant"`
-	// Kind is how interfaces come into the pod: "none", "claim only", "moved link", "macvlan".
+	// Kind is the kind of interfaces: "none", "claim only", "moved link" or "macvlan".
 	Kind string `json:"kind"`
 	// Interfaces is the number of interfaces of each pod, in addition to the interface of the cluster's network.
 	Interfaces int `json:"interfaces"`
-	// Load is "single" (the next pod, one of each kind in turn, is created when the last one is gone), "churn" and
-	// "churn, forced" (as soon as the last one is Ready and being deleted, gracefully or with a grace period of 0),
-	// "burst" (all concurrently), "killed" (its daemon was killed just before) or "side by side" (as "single", with the
-	// clusters of all contestants at the same time).
+	// Load is "single" (the next pod, one of each kind in turn, is created when the previous one no longer exists),
+	// "churn" and "churn, forced" (as soon as the previous one is Ready and being deleted, gracefully or with a grace
+	// period of 0), "burst" (all concurrently), "killed" (the daemon was killed just before) or "side by side" (like
+	// "single", with the clusters of all contestants at the same time).
 	Load string `json:"load"`
-	// Milliseconds from create to Ready, in the order of the pods.
+	// Milliseconds contains the times from create to Ready, in the order of the pods.
 	Milliseconds []float64 `json:"milliseconds"`
-	// NotReady is how many pods of a burst were not Ready two minutes after the one before.
+	// NotReady is the number of pods of a burst that were not Ready two minutes after the previous one.
 	NotReady int `json:"notReady,omitempty"`
-	// HookMilliseconds is how long RunPodSandbox waited for the contestant, for each pod in the same order, and
-	// PluginMilliseconds the part of it that CNI plugins took. Empty where the contestant does not tell.
+	// HookMilliseconds contains the time that RunPodSandbox waited for the contestant, for each pod in the same order,
+	// and PluginMilliseconds the part of it in CNI plugins. Both are empty if the contestant does not report them.
 	HookMilliseconds   []float64 `json:"hookMilliseconds,omitempty"`
 	PluginMilliseconds []float64 `json:"pluginMilliseconds,omitempty"`
 }
@@ -65,7 +65,7 @@ func (s *Series) overhead() []float64 {
 	return rest
 }
 
-// Cost is what one contestant used for its series, in one round.
+// Cost is the resource usage of one contestant for its series, in one round.
 type Cost struct {
 	Contestant string `json:"contestant"`
 	// Attachments is the number of interfaces that pods got, and Pods the number of these pods. Pods without interfaces
@@ -76,15 +76,15 @@ type Cost struct {
 	// are zero for contestants without a daemon.
 	CPUSeconds float64 `json:"cpuSeconds"`
 	PeakMiB    float64 `json:"peakMiB"`
-	// SliceWrites are the changes of its ResourceSlices while pods came and went.
+	// SliceWrites is the number of changes of its ResourceSlices while pods were created and deleted.
 	SliceWrites int `json:"sliceWrites"`
-	// LinksLost are the links of the node that are missing at the end, out of LinksGiven.
+	// LinksLost are the links of the node that are missing at the end. LinksGiven is the number of links at the start.
 	LinksGiven int      `json:"linksGiven"`
 	LinksLost  []string `json:"linksLost,omitempty"`
 }
 
-// Quantile is the smallest sample that is not exceeded by the share q of all samples (nearest rank), in milliseconds.
-// NaN without samples. With 20 samples P99 is the largest one. Samples need not be sorted.
+// Quantile returns the smallest sample that is not less than the share q of all samples (nearest rank), in
+// milliseconds. Without samples it returns NaN. With 20 samples P99 is the largest one. Samples need not be sorted.
 func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()
@@ -93,14 +93,14 @@ func Quantile(samples []float64, q float64) float64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// spread is by how much the difference of the medians of two series moves by chance, in milliseconds: half of the
-// interval in which 95% of the differences are when samples are drawn at random, with repetition, from the two series
-// (the percentile bootstrap). The same samples give the same answer. NaN without samples.
+// spread returns the random variation of the difference of the medians of two series, in milliseconds: half of the
+// interval that contains 95% of the differences if samples are drawn at random, with replacement, from the two series
+// (the percentile bootstrap). The same samples give the same result. Without samples it returns NaN.
 func spread(samples, plain []float64) float64 {
 	if len(samples) == 0 || len(plain) == 0 {
 		return math.NaN()
 	}
-	random := rand.New(rand.NewPCG(1, 1)) // a seed of no meaning
+	random := rand.New(rand.NewPCG(1, 1)) // an arbitrary seed
 	median := func(series []float64) float64 {
 		drawn := make([]float64, len(series))
 		for i := range drawn {
@@ -131,7 +131,7 @@ func (r *Results) add(s Series) {
 	r.Series = append(r.Series, s)
 }
 
-// find returns a series, one without samples if it was not measured.
+// find returns a series. It has no samples if it was not measured.
 func (r *Results) find(contestant, kind, load string, interfaces int) Series {
 	for _, s := range r.Series {
 		if s.Contestant == contestant && s.Kind == kind && s.Load == load && s.Interfaces == interfaces {
@@ -141,7 +141,7 @@ func (r *Results) find(contestant, kind, load string, interfaces int) Series {
 	return Series{}
 }
 
-// Read reads results from a file that Write has written.
+// Read reads results from a file of Write.
 func Read(path string) (*Results, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -154,7 +154,7 @@ func Read(path string) (*Results, error) {
 	return &r, nil
 }
 
-// Write writes results into a file, complete or not at all.
+// Write writes results into a file atomically.
 func (r *Results) Write(path string) error {
 	data, err := json.MarshalIndent(r, "", " ")
 	if err != nil {

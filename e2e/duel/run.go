@@ -21,13 +21,13 @@ import (
 
 // Options select the measurements.
 type Options struct {
-	// Clone is the project's folder, and Bin the one with its binaries.
+	// Clone is the clone of the project, and Bin the directory of its binaries.
 	Clone, Bin string
 	// Peers is a directory with the binaries of other drivers, named dranet and multus. Missing ones are skipped.
 	Peers string
 	// Cluster is the name of the local cluster.
 	Cluster string
-	// Samples is how many pods each series has, and Rounds how often everything is measured.
+	// Samples is the number of pods per series, and Rounds the number of rounds.
 	Samples, Rounds int
 	// Only are the contestants to measure; empty means all.
 	Only []string
@@ -41,19 +41,19 @@ type Options struct {
 
 // Stages of a run.
 const (
-	// StageAlone gives one contestant after the other the machine for itself.
+	// StageAlone measures one contestant after another, without other clusters on the machine.
 	StageAlone = "alone"
-	// StageSideBySide has the clusters of all contestants at the same time.
+	// StageSideBySide runs the clusters of all contestants at the same time.
 	StageSideBySide = "side-by-side"
 )
 
 // AllStages returns the stages of a published run.
 func AllStages() []string { return []string{StageAlone, StageSideBySide} }
 
-// interfaces that pods are given.
+// interfaces returns the numbers of interfaces per pod.
 func interfaces() []int { return []int{1, 2, 4, 8} }
 
-// Run measures all contestants, each on a cluster of its own. If a contestant fails, Skipped contains its name and the
+// Run measures all contestants, each on its own cluster. If a contestant fails, Skipped contains its name and the
 // reason, its earlier measurements stay in the results, and the run continues.
 func Run(ctx context.Context, options Options) (*Results, error) {
 	chosen, skipped := choose(options)
@@ -81,13 +81,13 @@ func Run(ctx context.Context, options Options) (*Results, error) {
 	return r, nil
 }
 
-// includes says whether a value is wanted: all are where none is named.
+// includes reports whether a value is wanted. An empty list wants all values.
 func includes(wanted []string, value string) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, value)
 }
 
 // choose returns the contestants to measure, and the names of the others with the reason. An optional contestant
-// without programs is listed only if the user has named it.
+// without programs is listed only if the user named it.
 func choose(options Options) (chosen []contestant, skipped map[string]string) {
 	skipped = map[string]string{}
 	for _, c := range contestants() {
@@ -113,7 +113,7 @@ func names(list []contestant) []string {
 	return names
 }
 
-// alone measures one contestant after the other, and does so in each round.
+// alone measures one contestant after another in each round.
 func alone(ctx context.Context, options Options, chosen []contestant, r *Results) error {
 	for round := range options.Rounds {
 		for _, c := range chosen {
@@ -122,7 +122,7 @@ func alone(ctx context.Context, options Options, chosen []contestant, r *Results
 			switch {
 			case ctx.Err() != nil:
 				return ctx.Err()
-			case err != nil: // keep earlier results: they took time, too
+			case err != nil: // keep earlier results, which took time
 				r.Skipped[c.name] = fmt.Sprintf("not whole: %v", err)
 			}
 			if options.Keep == nil {
@@ -150,8 +150,8 @@ func (c contestant) missing(options Options) string {
 	return ""
 }
 
-// measure is one contestant in one round, on a cluster of its own. Costs are added at the end only, so a contestant
-// that did not get there has none.
+// measure measures one contestant in one round, on its own cluster. It adds costs only at the end, so a contestant that
+// fails has none.
 func measure(ctx context.Context, options Options, c contestant, r *Results) (err error) {
 	a, err := enter(ctx, options)
 	if err != nil {
@@ -180,15 +180,15 @@ type measurement struct {
 	contestant
 	results *Results
 	cost    Cost
-	made    int // prefixes of pods' names so far
+	made    int // number of prefixes of pod names so far
 	// courses, the prefix of their pods and the watch exist once sequential pods are prepared.
 	courses []*course
 	podName string
 	pods    *follower
-	pid     int // of the daemon when it had started; 0 if that is not looked at
+	pid     int // of the daemon after its start; 0 if it is not checked
 }
 
-// note adds a series to the results. For a burst it counts the missing pods as not Ready.
+// note adds a series to the results. In a burst, missing pods count as not Ready.
 func (m *measurement) note(kind, load string, n int, milliseconds []float64) {
 	missing := 0
 	if load == "burst" {
@@ -210,11 +210,11 @@ func (m *measurement) prefix() string {
 	return fmt.Sprintf("p%d", m.made)
 }
 
-// errRestarted reports that samples are from two processes.
+// errRestarted means that the samples are from two processes.
 var errRestarted = errors.New("its daemon was restarted while it was measured")
 
-// counting adds what the daemon uses while do makes pods to the cost. A daemon that is another process afterwards has
-// lost what it had counted, so that is an error.
+// counting adds the resource usage of the daemon while do creates pods to the cost. If the daemon is a different
+// process afterwards, its counters were lost, so that is an error.
 func (m *measurement) counting(ctx context.Context, do func() error) error {
 	before, err := m.use(ctx, m.daemon)
 	if err != nil {
@@ -240,8 +240,8 @@ func (m *measurement) counting(ctx context.Context, do func() error) error {
 	return nil
 }
 
-// countSliceWrites counts the changes of the contestant's ResourceSlices until the result is called. It counts events,
-// so a write that changes nothing is none. The watch begins where the list ends, so nothing is counted twice.
+// countSliceWrites counts the changes of the contestant's ResourceSlices until end is called. It counts events, so a
+// write without changes does not count. The watch starts where the list ends, so no event is counted twice.
 func (m *measurement) countSliceWrites(ctx context.Context) (end func() int, err error) {
 	if m.driver == "" {
 		return func() int { return 0 }, nil
@@ -271,7 +271,7 @@ func (m *measurement) countSliceWrites(ctx context.Context) (end func() int, err
 	}, nil
 }
 
-// churn is pods in a tight loop over ten links, deleted gracefully and by force.
+// churn creates pods in a tight loop over ten links, with graceful and forced deletion.
 func (m *measurement) churn(ctx context.Context) error {
 	kind := claimOnly
 	if slices.Contains(m.kinds, moved) {
@@ -325,8 +325,8 @@ func (m *measurement) burst(ctx context.Context) error {
 	return nil
 }
 
-// killed creates one pod right after the daemon was killed. At that point no process answers for its claim: the kubelet
-// restarts the daemon first, so most of the time is its start.
+// killed creates one pod right after the daemon was killed. At that time no process can prepare its claim, so most of
+// the time is the restart of the daemon by the kubelet.
 func (m *measurement) killed(ctx context.Context) error {
 	if m.daemon == "" || !slices.Contains(m.kinds, moved) {
 		return nil

@@ -110,7 +110,7 @@ func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	machine.has(links[0])
 	machine.has(links[1])
 
-	for i, e := range []*end{right, left} { // each to where the other was
+	for i, e := range []*end{right, left} { // each to the previous place of the other
 		machine.moveLink(links[i], e.place)
 		b.must(machine.moveDevice(fmt.Sprintf("rxe%d", i), e.place))
 		e.device = fmt.Sprintf("rxe%d", i)
