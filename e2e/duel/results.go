@@ -78,7 +78,8 @@ type Cost struct {
 	PeakMiB    float64 `json:"peakMiB"`
 	// SliceWrites is the number of changes of its ResourceSlices while pods were created and deleted.
 	SliceWrites int `json:"sliceWrites"`
-	// LinksLost are the links of the node that are missing at the end. LinksGiven is the number of links at the start.
+	// LinksGiven is the number of links that the contestant could use. LinksLost are the links of these that are
+	// missing on the node at the end.
 	LinksGiven int      `json:"linksGiven"`
 	LinksLost  []string `json:"linksLost,omitempty"`
 }

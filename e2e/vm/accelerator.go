@@ -11,17 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// probeTime is plenty for a machine that boots at all with KVM.
+// probeTime is more than enough for a machine that boots with KVM.
 const probeTime = 20 * time.Second
 
 // chooseAccelerator uses KVM if a machine boots with it. The existence of /dev/kvm is not enough: on hosts that are
 // virtual machines themselves it may not run this kernel. Booting is the only reliable test: nested virtualization may
 // be available, but hang or lack a feature that the kernel requires. The test has a time limit. The result is cached
 // until the host reboots, so a failed boot happens once per boot of the host. The caller holds the lock of the image,
-// which prevents concurrent tests. A command without arguments makes the machine switch itself off as soon as it is up.
+// which prevents concurrent tests. With a command without arguments the machine switches itself off as soon as it has
+// booted.
 func (i *Image) chooseAccelerator(ctx context.Context) (string, error) {
 	if err := unix.Access("/dev/kvm", unix.R_OK|unix.W_OK); err != nil {
-		return emulation, nil //nolint:nilerr // then it is not there, or for others
+		return emulation, nil //nolint:nilerr // it does not exist, or is not accessible
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -6,10 +6,10 @@ import (
 	"io/fs"
 )
 
-// cpioWriter writes an archive in the format "newc", which the kernel takes as its initial file system. Names are
-// relative to the root, and folders come before what is in them. See
-// Documentation/driver-api/early-userspace/buffer-format.rst of the kernel. Writing it here needs no cpio program, and
-// the same content has the same bytes. After the first error nothing is written; finish returns it.
+// cpioWriter writes an archive in the format "newc", which the kernel accepts as its initial file system. Names are
+// relative to the root, and directories precede their content. See
+// Documentation/driver-api/early-userspace/buffer-format.rst of the kernel. It needs no cpio program, and the same
+// content results in the same bytes. After the first error it writes nothing more; finish returns that error.
 type cpioWriter struct {
 	output io.Writer
 	ino    int
@@ -21,7 +21,7 @@ const (
 	cpioFile   = 0o100000
 )
 
-// folder adds a folder.
+// folder adds a directory.
 func (w *cpioWriter) folder(name string) { w.entry(name, cpioFolder|0o755, nil) }
 
 // file adds a file.
@@ -35,9 +35,9 @@ func (w *cpioWriter) finish() error {
 	return w.err
 }
 
-// entry writes the header of 13 hexadecimal numbers, the name and the data; the latter two are filled up to four bytes.
-// In order they are: inode, mode, owner, group, number of links, time, size, device of the file (two), device of a
-// special file (two), length of the name with its zero byte, and a checksum, which this format has not.
+// entry writes the header of 13 hexadecimal numbers, the name and the data. The latter two are padded to four bytes.
+// The numbers are: inode, mode, owner, group, number of links, time, size, device of the file (two), device of a
+// special file (two), length of the name with its zero byte, and a checksum, which this format does not use.
 func (w *cpioWriter) entry(name string, mode int, data []byte) {
 	w.ino++
 	header := "070701"

@@ -1,5 +1,5 @@
 // Package vm boots a small Linux machine with real SR-IOV NICs, and runs commands in it. QEMU emulates the physical
-// functions (Intel igb, with up to 7 virtual functions each), on PCIe roots and NUMA nodes of their own. Kernel,
+// functions (Intel igb, with up to 7 virtual functions each), each with its own PCIe root, on two NUMA nodes. Kernel,
 // modules and tools come from Debian packages, which are unpacked into a cache: nothing is installed.
 //
 // Images of kind [RDMA] have a newer kernel and the RDMA tools. With the module of [Image.RXE] the RDMA devices of

@@ -14,15 +14,15 @@ import (
 const (
 	offsetSetupSectors  = 0x1f1
 	offsetMagic         = 0x202 // "HdrS"
-	offsetPayload       = 0x248 // from the end of the setup code
+	offsetPayload       = 0x248 // relative to the end of the setup code
 	offsetPayloadLength = 0x24c
 	endOfHeader         = 0x250
 	sector              = 512
 )
 
-// unpackKernel takes the kernel proper out of a bzImage, whose own unpacking takes an emulated processor seconds. QEMU
-// starts the unpacked kernel, an ELF file, by its PVH entry point, which Debian's kernels have. Nothing in the image is
-// trusted to be where it says: all offsets are compared with its length.
+// unpackKernel extracts the kernel from a bzImage, because an emulated processor needs seconds to decompress it. QEMU
+// starts the unpacked kernel, an ELF file, at its PVH entry point, which Debian's kernels have. All offsets in the
+// image are checked against its length.
 func unpackKernel(image []byte) ([]byte, error) {
 	if len(image) < endOfHeader || string(image[offsetMagic:offsetMagic+4]) != "HdrS" {
 		return nil, errors.New("not an x86 kernel image")
@@ -33,7 +33,7 @@ func unpackKernel(image []byte) ([]byte, error) {
 	if end > uint64(len(image)) || end < begin+4 {
 		return nil, fmt.Errorf("its kernel should be at %d to %d of %d bytes", begin, end, len(image))
 	}
-	payload := image[begin : end-4] // the last four are the length, which is not zstd's
+	payload := image[begin : end-4] // the last four bytes are the length, which is not part of the zstd data
 	decoder, err := zstd.NewReader(bytes.NewReader(payload))
 	if err != nil {
 		return nil, err

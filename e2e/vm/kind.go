@@ -10,11 +10,12 @@ import (
 type Kind int
 
 const (
-	// SRIOV machines have the kernel of Debian's stable suite.
+	// SRIOV machines have the kernel of the stable suite of Debian.
 	SRIOV Kind = iota
-	// RDMA machines have the kernel of its backports, whose rxe can be used in network namespaces, and RDMA's tools.
+	// RDMA machines have the kernel of the backports suite, whose rxe supports network namespaces, and the tools for
+	// RDMA.
 	RDMA
-	// OVS machines have the kernel of the stable suite, and Open vSwitch and OVN, which nothing starts.
+	// OVS machines have the kernel of the stable suite, and Open vSwitch and OVN, which are not started automatically.
 	OVS
 )
 
@@ -30,7 +31,7 @@ const (
 
 // parts are the components of an image.
 type parts struct {
-	// prefix is how the names of its folder begin in the cache.
+	// prefix is the prefix of the name of its directory in the cache.
 	prefix string
 	// suites are the Debian suites of its packages; kernelSuite is the suite of its kernel.
 	suites      []string
@@ -38,7 +39,7 @@ type parts struct {
 	// packages are Debian packages, without the dependencies that apt adds. They do not include the kernel: its
 	// dependencies would set up a boot loader.
 	packages []string
-	// kernelPackages are how the names of the packages begin that the kernel is in, before its release.
+	// kernelPackages are the prefixes of the names of the kernel's packages, before its release.
 	kernelPackages []string
 	// modules are the modules that machines can load, in addition to earlyModules.
 	modules []string
@@ -68,7 +69,7 @@ func (k Kind) parts() *parts {
 	case OVS:
 		p.prefix = "vm-ovs-"
 		p.packages = append(p.packages, strings.Fields("openvswitch-switch ovn-central ovn-host")...)
-		// libcrc32c, a dependency of Open vSwitch, requests an algorithm by name while it is loaded.
+		// libcrc32c, a dependency of Open vSwitch, requests an algorithm by name when it is loaded.
 		p.modules = append(p.modules, strings.Fields("crc32c_generic vport_geneve")...)
 	}
 	return p
@@ -79,11 +80,11 @@ func rdmaModules() []string {
 	return strings.Fields("ib_core ib_uverbs ib_umad rdma_ucm rdma_cm ib_cm iw_cm rdma_rxe")
 }
 
-// earlyModules are those without which the root file system can't be mounted. They are loaded by vminit from the
-// initial file system, without modprobe, which is in the root file system.
+// earlyModules returns the modules that are required to mount the root file system. vminit loads them from the initial
+// file system, without modprobe, which is in the root file system.
 func earlyModules() []string { return []string{"9p", "9pnet_virtio", "overlay"} }
 
-// folder returns the name of the image in the cache, which includes a hash of its components.
+// folder returns the name of the image's directory in the cache, which includes a hash of its components.
 func (p *parts) folder() string {
 	all := []string{recipe, p.kernelSuite, strings.Join(p.packages, " "), strings.Join(earlyModules(), " "),
 		strings.Join(p.modules, " ")}

@@ -43,14 +43,14 @@ type machine struct {
 	parameters       []string
 }
 
-// hostFolder is a folder of the host that the machine sees by its tag.
+// hostFolder is a directory of the host that the machine mounts by its tag.
 type hostFolder struct {
 	tag, path string
 	writable  bool
 }
 
-// numaNodes is how many there are. Physical functions alternate between them, each on a PCIe root of its own. Two are
-// the least that a test of alignment needs. There is one processor, on the first: the second has memory only.
+// numaNodes is the number of NUMA nodes. Physical functions alternate between them, each on its own PCIe root. Tests of
+// alignment need at least two. All processors are on the first; the second only has memory.
 const numaNodes = 2
 
 // arguments returns QEMU's command line, without the program. The machine has two serial lines: the kernel's console,
@@ -78,7 +78,7 @@ func (m *machine) arguments() []string {
 		"-serial", "file:" + filepath.Join(m.runDir, "console.log"), "-chardev", "stdio,id=terminal,signal=off",
 		"-serial", "chardev:terminal",
 	}
-	args = append(args, m.hardware()...) // first, since its places are fixed
+	args = append(args, m.hardware()...) // first, because its PCI addresses are fixed
 	folders := append([]hostFolder{{tag: guest.RootTag, path: root},
 		{tag: guest.ControlTag, path: m.runDir, writable: true}}, m.folders...)
 	for _, folder := range folders {
@@ -96,7 +96,7 @@ func (m *machine) arguments() []string {
 	return args
 }
 
-// arguments returns the arguments of the NIC. It uses QEMU's user-mode network, which needs neither a link nor
+// arguments returns QEMU's arguments for the NIC. It uses QEMU's user-mode network, which needs neither a link nor
 // privileges on the host: QEMU opens sockets in the network namespace in which its process was started.
 func (u *Uplink) arguments() []string {
 	network := fmt.Sprintf("user,id=uplink,ipv6=off,net=%s,host=%s", u.Subnet, u.Gateway)
@@ -107,9 +107,9 @@ func (u *Uplink) arguments() []string {
 		guest.UplinkMAC}
 }
 
-// hardware returns the arguments of NUMA nodes, PCIe and NICs. All NICs are on one network segment inside QEMU. Each
-// physical function is behind a root port of its own on an expander bridge (pxb-pcie), which determines its NUMA node.
-// Bus numbers begin at 0x40 and 0x80; the function is on the bus behind its port, so the first is 0000:41:00.0 and the
+// hardware returns QEMU's arguments for NUMA nodes, PCIe and NICs. All NICs are on one network segment inside QEMU.
+// Each physical function is behind its own root port on an expander bridge (pxb-pcie), which determines its NUMA node.
+// Bus numbers begin at 0x40 and 0x80. The function is on the bus behind its port, so the first is 0000:41:00.0 and the
 // second 0000:81:00.0. The option romfile= omits boot ROMs, which the fetched packages do not contain.
 func (m *machine) hardware() []string {
 	var args []string

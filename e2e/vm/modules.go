@@ -14,16 +14,16 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// moduleTree is the content of lib/modules/VERSION of a kernel package. It reads the metadata of the module files and
-// not modules.dep, which depmod only creates in an installed system.
+// moduleTree is the content of lib/modules/VERSION of a kernel package. Dependencies come from the metadata of the
+// module files instead of modules.dep, which depmod only creates on an installed system.
 type moduleTree struct {
 	dir string
-	// paths of the files, relative to dir, by the modules' names.
+	// paths contains the paths of the files, relative to dir, by the modules' names.
 	paths   map[string]string
 	builtin map[string]bool
 }
 
-// module is a kernel module, unpacked.
+// module is an unpacked kernel module.
 type module struct {
 	name string
 	path string // relative to the tree, without .xz
@@ -55,14 +55,15 @@ func openModules(dir string) (*moduleTree, error) {
 	return tree, nil
 }
 
-// moduleName is the name that the kernel gives to the module in a file.
+// moduleName returns the kernel's name for the module in a file.
 func moduleName(path string) string {
 	name, _, _ := strings.Cut(filepath.Base(path), ".ko")
 	return strings.ReplaceAll(name, "-", "_")
 }
 
 // collect returns the named modules and all their dependencies, each after its own dependencies and only once. It omits
-// modules that are built into the kernel. An unknown name is an error: the list is wrong, or the kernel has changed.
+// modules that are built into the kernel. An unknown name is an error, because the list is wrong or the kernel has
+// changed.
 func (t *moduleTree) collect(names []string) ([]module, error) {
 	var all []module
 	seen := map[string]bool{}
@@ -97,7 +98,7 @@ func (t *moduleTree) collect(names []string) ([]module, error) {
 	return all, nil
 }
 
-// read reads a module and unpacks it: the kernel of the machine would take it as it is only with
+// read reads a module and unpacks it. The kernel of the machine could load a packed module only with
 // CONFIG_MODULE_DECOMPRESS.
 func (t *moduleTree) read(name string) (module, error) {
 	path, ok := t.paths[name]
@@ -125,7 +126,7 @@ func unxz(data []byte) ([]byte, error) {
 	return io.ReadAll(reader)
 }
 
-// dependenciesOfFile are the names of the modules that the one in a file depends on.
+// dependenciesOfFile returns the names of the modules that the module in a file depends on.
 func dependenciesOfFile(file string) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -138,7 +139,7 @@ func dependenciesOfFile(file string) ([]string, error) {
 	return needed, nil
 }
 
-// dependencies reads "depends=a,b" from a module's .modinfo, in which each entry ends with a zero byte.
+// dependencies reads "depends=a,b" from a module's .modinfo section, in which each entry ends with a zero byte.
 func dependencies(data []byte) ([]string, error) {
 	file, err := elf.NewFile(bytes.NewReader(data))
 	if err != nil {

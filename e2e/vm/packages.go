@@ -14,9 +14,9 @@ import (
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// apt is apt-get with a root of its own: it neither reads nor changes the installed packages. Its status file is empty,
-// so that it fetches all dependencies, including already installed ones. No other process uses its
-// directories, so it takes no lock and does not wait for an apt-get of the system.
+// apt runs apt-get with its own root: it neither reads nor changes the installed packages. Its status file is empty, so
+// that it fetches all dependencies, including already installed ones. No other process uses its directories, so it
+// takes no lock and does not wait for an apt-get of the system.
 type apt struct {
 	dir    string
 	mirror string
@@ -54,7 +54,7 @@ func newApt(ctx context.Context, dir, mirror string, suites []string) (*apt, err
 	return a, nil
 }
 
-// ownMirror asks this machine's apt where it has Debian from.
+// ownMirror returns the mirror of Debian that this machine's apt uses.
 func ownMirror(ctx context.Context) (string, error) {
 	output, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)",
 		"Created-By: Packages").Output()
@@ -69,8 +69,8 @@ func ownMirror(ctx context.Context) (string, error) {
 	return "", errors.New("apt has no mirror of Debian on this machine: name one")
 }
 
-// run runs apt-get in the root. It returns what was printed to standard output; an error has the rest. Recommendations
-// are left out: they would double the image.
+// run runs apt-get in the root. It returns the standard output; an error contains the error output. Recommended
+// packages are omitted, because they would double the size of the image.
 func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	settings := []string{
 		"Dir::Etc::sourcelist=" + filepath.Join(a.dir, "sources.list"), "Dir::Etc::sourceparts=" +
@@ -121,22 +121,22 @@ func (a *apt) fetch(ctx context.Context, p *parts) ([]string, kernelVersion, err
 	return files, kernel, err
 }
 
-// files are the packages that were downloaded.
+// files returns the paths of the downloaded packages.
 func (a *apt) files() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(a.dir, "cache", "archives", "*.deb"))
 	slices.Sort(files)
 	return files, err
 }
 
-// kernelVersion is a kernel of Debian.
+// kernelVersion is a version of Debian's kernel.
 type kernelVersion struct {
-	// Release is what uname says, such as 6.12.1+deb13-amd64, and part of its packages' names.
+	// Release is the release as reported by uname, such as 6.12.1+deb13-amd64. It is part of the names of its packages.
 	Release string `json:"release"`
 	// Package is the version of its packages, such as 6.12.1-1.
 	Package string `json:"package"`
 }
 
-// packages are packages of this kernel, as apt takes them, whose names begin so.
+// packages returns the packages of this kernel with these prefixes, in the syntax of apt.
 func (k kernelVersion) packages(prefixes []string) (all []string) {
 	for _, prefix := range prefixes {
 		all = append(all, prefix+k.Release+"="+k.Package)
@@ -144,7 +144,7 @@ func (k kernelVersion) packages(prefixes []string) (all []string) {
 	return all
 }
 
-// plannedKernel finds the kernel among what apt would install: "Inst linux-image-RELEASE (VERSION SUITE...".
+// plannedKernel finds the kernel in the plan of apt: "Inst linux-image-RELEASE (VERSION SUITE...".
 func plannedKernel(plan string) (kernelVersion, error) {
 	for line := range strings.Lines(plan) {
 		fields := strings.Fields(line)
@@ -158,8 +158,8 @@ func plannedKernel(plan string) (kernelVersion, error) {
 	return kernelVersion{}, fmt.Errorf("apt would install no kernel: %s", plan)
 }
 
-// unpack unpacks packages into root, without running anything of them. Maintainer scripts do not run, so users,
-// alternatives and services of packages are missing: the guest writes the few files that programs expect.
+// unpack unpacks packages into root without installing them. Maintainer scripts do not run, so users, alternatives and
+// services of packages are missing: the guest writes the few files that programs expect.
 func unpack(ctx context.Context, root string, files []string) error {
 	if err := os.MkdirAll(filepath.Join(root, "usr"), 0o755); err != nil {
 		return err
@@ -180,7 +180,7 @@ func unpack(ctx context.Context, root string, files []string) error {
 	return nil
 }
 
-// explain adds what a failed program printed.
+// explain adds the error output of a failed program to its error.
 func explain(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

@@ -21,24 +21,24 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// ErrUnavailable reports that machines cannot run here, because something outside the project is missing: tests are
-// skipped then.
+// ErrUnavailable means that machines cannot run on this host, because something outside the project is missing. Tests
+// are skipped then.
 var ErrUnavailable = errors.New("virtual machines are not available here")
 
 // Options configure the content and the location of an image. The zero value is usable.
 type Options struct {
 	// Kind is the purpose of its machines; the zero value is SRIOV.
 	Kind Kind
-	// CacheDir is where images are kept; empty means lab.CacheDir().
+	// CacheDir is the directory for images; empty means lab.CacheDir().
 	CacheDir string
 	// Mirror is the URI of a mirror of Debian; empty means the mirror of this machine's apt.
 	Mirror string
-	// Progress gets a line for every step; nil means none.
+	// Progress receives a line for each step; nil discards them.
 	Progress io.Writer
 }
 
-// Image is what machines boot from. It is read-only, so that any number of them can run at a time. It may be used by
-// several goroutines.
+// Image is the content from which machines boot. It is read-only, so any number of machines can use it at the same
+// time. It may be used concurrently.
 type Image struct {
 	dir   string
 	parts *parts
@@ -46,15 +46,15 @@ type Image struct {
 	mirror string
 	// vminit is the first process of machines.
 	vminit []byte
-	// accelerator is what QEMU runs them with.
+	// accelerator is the accelerator of QEMU for the machines.
 	accelerator string
 	progress    io.Writer
 }
 
 // Prepare creates the image, unless the cache contains it, and builds vminit. Without a cache it takes about half a
-// minute and downloads 160 MB. Concurrent calls wait for the one that prepares. The error is ErrUnavailable if an
-// external requirement is missing: the architecture, Debian's tools, or a mirror. The working directory must be inside
-// a clone of the project, from which vminit is built each time.
+// minute and downloads 160 MB. Concurrent calls wait for the one that creates the image. The error is ErrUnavailable if
+// an external requirement is missing: the architecture, Debian's tools, or a mirror. The working directory must be
+// inside a clone of the project, from which vminit is built each time.
 func Prepare(ctx context.Context, o Options) (*Image, error) {
 	if err := checkHost(); err != nil {
 		return nil, err
@@ -91,8 +91,8 @@ func Prepare(ctx context.Context, o Options) (*Image, error) {
 	return image, err
 }
 
-// checkHost returns an error that matches ErrUnavailable where no machine can be had, by which tests skip and do not
-// fail.
+// checkHost returns an error that matches ErrUnavailable if this host cannot run machines, so that tests are skipped
+// instead of failing.
 func checkHost() error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return fmt.Errorf("%w: they need Linux on amd64, and this is %s on %s", ErrUnavailable, runtime.GOOS,
@@ -109,15 +109,15 @@ func checkHost() error {
 	return nil
 }
 
-// make makes the image in a folder of its own, which gets its name only when it is complete. The folder is beside the
-// result, for the rename. Documentation and locales are removed: the host reads the root file system for the machine,
-// and a smaller one is faster to cache.
+// make creates the image in a temporary directory, and renames it when it is complete. The directory has the same
+// parent as the result, for the rename. Documentation and locales are removed: the host reads the root file system for
+// the machine, and a smaller one is faster to cache.
 func (i *Image) make(ctx context.Context) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(i.dir), "making-vm-*")
 	if err != nil {
 		return fmt.Errorf("cannot make an image: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // gone already after the rename
+	defer func() { _ = os.RemoveAll(tmp) }() // already renamed if the image is complete
 	start := time.Now()
 	i.printf("fetching Debian packages for virtual machines, about 160 MB, once")
 	files, kernel, err := i.fetchPackages(ctx, filepath.Join(tmp, "apt"))
@@ -145,7 +145,7 @@ func (i *Image) make(ctx context.Context) error {
 	return os.Rename(tmp, i.dir)
 }
 
-// fetchPackages fails with ErrUnavailable, unless the caller has stopped it.
+// fetchPackages downloads the packages of the image. It fails with ErrUnavailable, unless the caller has canceled it.
 func (i *Image) fetchPackages(ctx context.Context, dir string) (files []string, kernel kernelVersion, err error) {
 	private, err := newApt(ctx, dir, i.mirror, i.parts.suites)
 	if err == nil {
@@ -154,7 +154,7 @@ func (i *Image) fetchPackages(ctx context.Context, dir string) (files []string, 
 	return files, kernel, unavailable(ctx, ErrUnavailable, err)
 }
 
-// unavailable makes an error of fetching packages one of the kind, unless the caller has stopped it.
+// unavailable wraps an error of fetching packages in an error of a kind, unless the caller has canceled the context.
 func unavailable(ctx context.Context, kind, err error) error {
 	if err == nil {
 		return nil
@@ -166,17 +166,17 @@ func unavailable(ctx context.Context, kind, err error) error {
 }
 
 func (i *Image) printf(format string, args ...any) {
-	// Progress is for people only: that it cannot be printed must not stop the work.
+	// Progress is only informational: a failure to print it must not stop the work.
 	_, _ = fmt.Fprintf(i.progress, "vm: "+format+"\n", args...)
 }
 
 // installKernel writes the unpacked kernel, its version and the early modules into dir. In root it keeps only the
-// modules that machines can load, unpacked. An emulated processor needs seconds to decompress the kernel, and then each
-// module while it is loaded, which takes no time on this machine.
+// modules that machines can load, unpacked. An emulated processor would need seconds to decompress the kernel, and then
+// each module while it is loaded, which is fast on the host.
 func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kernelVersion) error {
 	tree := filepath.Join(root, "usr", "lib", "modules", kernel.Release)
 	image, err := os.ReadFile(filepath.Join(root, "boot", "vmlinuz-"+kernel.Release))
-	if errors.Is(err, fs.ErrNotExist) { // newer packages have it beside the modules
+	if errors.Is(err, fs.ErrNotExist) { // newer packages have it in the directory of the modules
 		image, err = os.ReadFile(filepath.Join(tree, "vmlinuz"))
 	}
 	if err != nil {
@@ -204,11 +204,11 @@ func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kern
 	return depmod(ctx, root, kernel.Release)
 }
 
-// kernelFile says which kernel an image has.
+// kernelFile contains the version of the image's kernel.
 const kernelFile = "kernel.json"
 
-// installModules puts the modules and all that they depend on into the image. Those for the root file system are apart,
-// numbered, since they are loaded before anything can look for others.
+// installModules copies the modules and all their dependencies into the image. The modules for the root file system are
+// in a separate directory, with numbers, because they are loaded before modprobe is available.
 func installModules(dir, tree string, modules []string) error {
 	available, err := openModules(tree)
 	if err != nil {
@@ -245,8 +245,8 @@ func writeFile(path string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// depmod runs the image's own, without entering it. The loader of the image is called by its path with the image's
-// libraries: so it runs on any host, and needs no root.
+// depmod runs the depmod of the image on the image. It calls the loader of the image by its path with the image's
+// libraries, so it runs on any host and does not need root.
 func depmod(ctx context.Context, root, version string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(root, loader),
 		"--argv0", "depmod", "--library-path", filepath.Join(root, libraries), filepath.Join(root, "usr/bin/kmod"),
@@ -263,7 +263,7 @@ func buildInit(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // a leftover in the folder for temporary files
+	defer func() { _ = os.RemoveAll(tmp) }() // at worst, a temporary directory remains
 	file := filepath.Join(tmp, "vminit")
 	if err := Build(ctx, file, modulePath+"/e2e/cmd/vminit"); err != nil {
 		return nil, err
@@ -273,13 +273,13 @@ func buildInit(ctx context.Context) ([]byte, error) {
 
 const modulePath = "github.com/dra-networking/dra-network-driver"
 
-// Build builds commands so that they run in a machine as well: static, into the file or existing folder to. The
-// working directory must be inside a clone of the project.
+// Build builds commands that also run in a machine: static, into the file or existing directory target. The working
+// directory must be inside a clone of the project.
 func Build(ctx context.Context, target string, packages ...string) error {
 	return goTool(ctx, append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", target}, packages...)...)
 }
 
-// BuildTest builds the tests of a package into a file that runs in a machine.
+// BuildTest builds the tests of a package into a file that also runs in a machine.
 func BuildTest(ctx context.Context, target, testedPackage string) error {
 	return goTool(ctx, "test", "-c", "-ldflags", "-s -w", "-o", target, testedPackage)
 }
@@ -293,8 +293,8 @@ func goTool(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// initialFiles writes the initial file system of the kernel. It is created for each machine, since each run builds
-// vminit. The names of the modules define their order.
+// initialFiles writes the initial file system of the kernel. It is created for each machine, because each Prepare
+// builds vminit. The names of the modules define their order.
 func (i *Image) initialFiles(output io.Writer) error {
 	archive := cpioWriter{output: output}
 	modules := filepath.Join(i.dir, "modules")
@@ -315,7 +315,7 @@ func (i *Image) initialFiles(output io.Writer) error {
 	return archive.finish()
 }
 
-// lock waits for an exclusive lock. The file stays: removing it would let two hold the lock.
+// lock waits for an exclusive lock. The file is not removed: otherwise two processes could hold the lock.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {
@@ -325,7 +325,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 	defer tick.Stop()
 	for {
 		if err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
-			return func() { _ = file.Close() }, nil // closing gives the lock back
+			return func() { _ = file.Close() }, nil // closing releases the lock
 		}
 		select {
 		case <-tick.C:

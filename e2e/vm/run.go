@@ -22,86 +22,89 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// DefaultTimeout ends machines whose command hangs, which is all that it is for: it is three times what the longest
-// lane without a limit of its own takes where all code is emulated and nothing else runs. With less, a busy host fails
-// tests that only are slow.
+// DefaultTimeout ends machines whose command hangs. It is three times the duration of the longest test suite without
+// its own limit if all code is emulated and nothing else runs. With less, tests would fail on a busy host only because
+// they are slow.
 const DefaultTimeout = 20 * time.Minute
 
 // Command describes a machine and its command. Only Args must be set. The zero value boots a machine that switches
 // itself off. Run does not change it.
 type Command struct {
-	// Args is the command, as root, with iproute2, ethtool, jq, bash and the like at hand.
+	// Args is the command, which runs as root. iproute2, ethtool, jq, bash and similar tools are available.
 	Args []string
-	// Env are further environment variables, as NAME=value; guest.Variable is always set.
+	// Env contains additional environment variables, as NAME=value; guest.Variable is always set.
 	Env []string
-	// Dir is the working directory inside; empty means /.
+	// Dir is the working directory in the machine; empty means /.
 	Dir string
-	// PFs is how many SR-IOV physical functions there are, at PCI addresses 0000:41:00.0, 0000:81:00.0,
-	// 0000:42:00.0..., by turns on NUMA nodes 0 and 1; 0 means 2.
+	// PFs is the number of SR-IOV physical functions, at PCI addresses 0000:41:00.0, 0000:81:00.0, 0000:42:00.0...,
+	// alternating between NUMA nodes 0 and 1; 0 means 2.
 	PFs int
-	// VFs is how many virtual functions each of them gets before the command starts: at most 7.
+	// VFs is the number of virtual functions to create on each physical function before the command, at most 7.
 	VFs int
-	// MemoryMB is 0 for 1536.
+	// MemoryMB is the size of the memory; 0 means 1536.
 	MemoryMB int
-	// Processors is 0 for 1. Where all code is emulated, more help one machine that has the host for itself.
+	// Processors is the number of processors; 0 means 1. If all code is emulated, more processors only help a machine
+	// that is alone on the host.
 	Processors int
 	// Modules are further kernel modules to load; the modules of the NICs are always loaded.
 	Modules []string
 	// ModuleFiles are files of kernel modules that are loaded after Modules, with their dependencies.
 	ModuleFiles []string
-	// Parameters are further ones for the kernel's command line, such as ib_core.netns_mode=0.
+	// Parameters are additional parameters for the kernel's command line, such as ib_core.netns_mode=0.
 	Parameters []string
-	// Share is a folder of the host that the command sees as /share and may write to; empty means none.
+	// Share is a directory of the host that is writable at /share in the machine; empty means none.
 	Share string
-	// Folders are folders of the host that the command sees, read-only: paths outside by paths inside.
+	// Folders maps paths in the machine to directories of the host, which are mounted read-only.
 	Folders map[string]string
-	// Written are the same, for folders that it may write to.
+	// Written is like Folders, for writable directories.
 	Written map[string]string
-	// Uplink is a further NIC, which leads to the network of this process; nil means none.
+	// Uplink is an additional NIC that leads to the network of this process; nil means none.
 	Uplink *Uplink
 	// Output receives the output of the command, stdout and stderr, while it runs; nil discards it.
 	Output io.Writer
 	// Interactive connects the command to the terminal of this process instead of Output.
 	Interactive bool
-	// Timeout is after which time the machine is ended; 0 means DefaultTimeout, and no limit if it is interactive.
+	// Timeout is the time limit of the machine; 0 means DefaultTimeout, or no limit if the command is interactive.
 	Timeout time.Duration
 }
 
 // Uplink is a NIC that leads into the network namespace of the thread that calls [Image.Run]: the gateway routes to
-// addresses there. It has no address inside at first.
+// addresses there. Its link has no address at first.
 type Uplink struct {
-	// Link is how it is called inside.
+	// Link is the name of its link in the machine.
 	Link string
-	// Subnet is the network behind it, a CIDR, and Gateway an address in it.
+	// Subnet is the network behind the NIC, a CIDR, and Gateway an address in it.
 	Subnet, Gateway string
-	// Machine is the address in it to which connections to each of Ports of the namespace's 127.0.0.1 are forwarded.
+	// Machine is an address in the subnet. Connections to each of Ports on 127.0.0.1 of the namespace are forwarded to
+	// it.
 	Machine string
 	Ports   []int
 }
 
 // Result is the result of a command.
 type Result struct {
-	// ExitCode is the command's; 128 and the signal if one ended it.
+	// ExitCode is the exit status of the command, or 128 plus the signal that ended it.
 	ExitCode int
-	// Boot and Command are how long it took until the command began, and from there to its end, by the machine's clock.
+	// Boot and Command are the durations of the boot, up to the start of the command, and of the command, by the
+	// machine's clock.
 	Boot, Command time.Duration
 }
 
 // Run boots a machine, runs the command and ends the machine. A command that fails is not an error, but a command that
 // could not be run or did not end is. The machine ends with the context and with this process. Several machines may run
-// concurrently, each with a directory of its own. If the error is not nil, the exit status is undefined; the error
-// contains the end of the console.
+// concurrently, each with its own directory. If the error is not nil, the exit status is undefined; the error contains
+// the end of the console.
 func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
 	return i.run(ctx, c, i.accelerator)
 }
 
-// run boots a machine for one command. Everything that it needs is in one folder, which is removed with it.
+// run boots a machine for one command. All files of the machine are in one directory, which is removed at the end.
 func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result, error) {
 	dir, err := os.MkdirTemp("", "dra-vm-*")
 	if err != nil {
 		return Result{}, fmt.Errorf("cannot make a machine: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the folder for temporary files
+	defer func() { _ = os.RemoveAll(dir) }() // at worst, a temporary directory remains
 	m := &machine{imageDir: i.dir, runDir: dir, accelerator: accelerator, pfs: cmp.Or(c.PFs, 2),
 		memory: cmp.Or(c.MemoryMB, 1536), processors: cmp.Or(c.Processors, 1), uplink: c.Uplink,
 		parameters: c.Parameters}
@@ -152,9 +155,9 @@ func (c *Command) order(m *machine) (*guest.Order, error) {
 	return order, nil
 }
 
-// showFolders adds the folders of the host that the command needs to the machine and to its order. A folder is shown by
-// 9p under a tag, since a path may be too long for one. A folder must exist when the machine starts; files in it may
-// come and go.
+// showFolders adds the directories of the host that the command needs to the machine and to its order. 9p identifies a
+// directory by a tag, since a path may be too long. A directory must exist when the machine starts; files in it may be
+// created and removed later.
 func (c *Command) showFolders(m *machine, order *guest.Order) error {
 	add := func(outside, inside string, writable bool) error {
 		path, err := filepath.Abs(outside)
@@ -202,10 +205,10 @@ func (c *Command) showFolders(m *machine, order *guest.Order) error {
 	return nil
 }
 
-// moduleFilesDir is the folder inside with Command.ModuleFiles.
+// moduleFilesDir is the directory in the machine with Command.ModuleFiles.
 const moduleFilesDir = "/opt/modules"
 
-// writeRunDir writes the files of a single machine: its order, and the archive from which it boots.
+// writeRunDir writes the files of one machine: its order, and the archive from which it boots.
 func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	data, err := json.Marshal(order)
 	if err != nil {
@@ -221,9 +224,9 @@ func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	return errors.Join(i.initialFiles(archive), archive.Close())
 }
 
-// boot runs QEMU until the machine switches itself off. How the command ended is in the outcome file and not in QEMU's
-// exit status, which is 0 for any machine that switched itself off. The time limit kills QEMU, and with it the machine;
-// WaitDelay bounds the wait for whoever else has its output.
+// boot runs QEMU until the machine switches itself off. The outcome file contains the result of the command. QEMU's
+// exit status does not: it is 0 for any machine that has switched itself off. The time limit kills QEMU, and with it
+// the machine; WaitDelay bounds the wait for other processes that have its output open.
 func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	root := filepath.Join(i.dir, "root")
 	args := append([]string{"--library-path", filepath.Join(root, libraries), filepath.Join(root, qemu)},
@@ -233,8 +236,8 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	cmd.WaitDelay = 5 * time.Second
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
-	// A process group of its own keeps the terminal's signals away, which are for this process to handle; but the
-	// terminal can be read by its own group only.
+	// A separate process group keeps the terminal's signals away from QEMU, because this process handles them. But only
+	// the terminal's own group can read from it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: !c.Interactive}
 	cmd.Stdout = c.Output
 	if c.Interactive {
@@ -243,9 +246,9 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 		if err != nil {
 			return fmt.Errorf("cannot use the terminal: %w", err)
 		}
-		defer func() { _ = term.Restore(int(os.Stdin.Fd()), state) }() // QEMU does, unless it was killed
+		defer func() { _ = term.Restore(int(os.Stdin.Fd()), state) }() // QEMU restores it, unless it was killed
 	}
-	// The kernel sends the death signal when the thread ends that has started the process, so this one has to stay.
+	// The kernel sends the death signal when the thread that started the process ends, so this thread must not end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Run()
@@ -268,8 +271,8 @@ func consoleTail(dir string) string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// readOutcome reads what vminit has written. No file means that the machine ended before its command did: a panic, or
-// vminit could not mount the control folder.
+// readOutcome reads the outcome that vminit has written. If the file is missing, the machine ended before its command:
+// because of a panic, or because vminit could not mount the control directory.
 func readOutcome(dir string) (Result, error) {
 	var outcome guest.Outcome
 	data, err := os.ReadFile(filepath.Join(dir, guest.OutcomeFile))

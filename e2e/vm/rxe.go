@@ -26,7 +26,7 @@ import (
 //go:embed rxe/rxe.patch
 var rxePatch []byte
 
-// ErrNoRXE reports that the lab's variant of Soft RoCE can't be built here: tests that need it are skipped then.
+// ErrNoRXE means that the lab's variant of Soft RoCE can't be built on this host. Tests that need it are skipped then.
 var ErrNoRXE = errors.New("the lab's Soft RoCE cannot be had here")
 
 const rxeModule = "rdma_rxe.ko"
@@ -43,11 +43,12 @@ patch --force --strip=1 --fuzz=0 <rxe.patch
 make -s -j "$(nproc)" -C "/lib/modules/$1/build" M=/rxe modules
 x86_64-linux-gnu-strip --strip-debug rdma_rxe.ko`
 
-// RXE returns the file of the lab's variant of the kernel module rdma_rxe, whose devices follow their links into
-// network namespaces (see rxe/README.md). It is built of Debian's source of the image's kernel, unless the cache has
-// it: from nothing that takes a minute and downloads 250 MB. It fails with ErrNoRXE if that cannot be had, or not built
-// here; that the patch does not fit the source is another error. The module fits the kernel of this image only (its
-// vermagic), and the cache has one for each version of the kernel's packages.
+// RXE returns the path of the lab's variant of the kernel module rdma_rxe, whose devices follow their links into
+// network namespaces (see rxe/README.md). Unless the cache contains it, RXE builds it from Debian's source of the
+// image's kernel, which takes a minute and downloads 250 MB. It fails with ErrNoRXE if the source cannot be downloaded,
+// or the module cannot be built on this host. If the patch does not apply to the source, it returns another error. The
+// module only fits the kernel of this image (its vermagic), and the cache contains one for each version of the kernel's
+// packages.
 func (i *Image) RXE(ctx context.Context) (string, error) {
 	var kernel kernelVersion
 	data, err := os.ReadFile(filepath.Join(i.dir, kernelFile))
@@ -73,7 +74,7 @@ func (i *Image) RXE(ctx context.Context) (string, error) {
 	return filepath.Join(dir, rxeModule), nil
 }
 
-// makeRXE builds in a folder of its own; dir gets its name only when it is complete.
+// makeRXE builds the module in a temporary directory, which is renamed to dir when it is complete.
 func (i *Image) makeRXE(ctx context.Context, dir string, kernel kernelVersion) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: only root can build it", ErrNoRXE)
@@ -112,7 +113,7 @@ func (i *Image) makeRXE(ctx context.Context, dir string, kernel kernelVersion) e
 	return os.Rename(built, dir)
 }
 
-// fetchSource downloads what the module is built of and with.
+// fetchSource downloads the source of the module and the packages to build it.
 func (i *Image) fetchSource(ctx context.Context, dir string, kernel kernelVersion, source string) ([]string, error) {
 	private, err := newApt(ctx, dir, i.mirror, i.parts.suites)
 	if err == nil {
@@ -132,9 +133,9 @@ func (i *Image) fetchSource(ctx context.Context, dir string, kernel kernelVersio
 	return private.files()
 }
 
-// runInRoot runs a script with root as its root, and in a process namespace of its own, which ends with it. The scripts
-// of a foreign kernel source run as root there, but see neither processes nor mounts of this machine; what hangs ends
-// with the first of them. The folder needs /dev/null and nothing else of /dev.
+// runInRoot runs a script in a chroot and in its own PID namespace, which ends with the script. The scripts of a
+// foreign kernel source run as root there, but see neither processes nor mounts of this machine, and processes that
+// hang end with the script. Of /dev, the directory only needs /dev/null.
 func runInRoot(ctx context.Context, root, script string, args ...string) error {
 	for _, name := range []string{"dev", "proc", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
@@ -148,7 +149,7 @@ func runInRoot(ctx context.Context, root, script string, args ...string) error {
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/sbin:/usr/bin", "HOME=/tmp"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: unix.CLONE_NEWPID,
 		Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
-	// The kernel sends the death signal when the thread ends that has started the process, so this one has to stay.
+	// The kernel sends the death signal when the thread that started the process ends, so this thread must not end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	output, err := cmd.CombinedOutput()

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// The archive is what cpio itself would read.
+// cpio can read the archive.
 func TestCPIO(t *testing.T) {
 	tool, err := exec.LookPath("cpio")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestCPIO(t *testing.T) {
 	}
 }
 
-// bzImage wraps a kernel as the kernel's own build does.
+// bzImage packs a kernel like the build of the kernel.
 func bzImage(t *testing.T, kernel []byte) []byte {
 	t.Helper()
 	encoder, err := zstd.NewWriter(nil)
@@ -91,7 +91,7 @@ func TestUnpackKernel(t *testing.T) {
 	}
 }
 
-// elfModule is an object file with nothing but .modinfo.
+// elfModule returns an object file that contains only .modinfo.
 func elfModule(info string) []byte {
 	names := "\x00.modinfo\x00.shstrtab\x00"
 	const headerSize, sectionSize = 64, 64
@@ -174,7 +174,7 @@ func TestModulesComeAfterWhatTheyDependOn(t *testing.T) {
 	}
 	_, err = tree.collect([]string{"broken"})
 	if err == nil || !strings.Contains(err.Error(), "no module missing, which broken depends on") {
-		t.Errorf("a dependency that is not there: %v", err)
+		t.Errorf("a missing dependency: %v", err)
 	}
 }
 
@@ -200,15 +200,15 @@ func TestImagesOfKinds(t *testing.T) {
 		t.Errorf("folders are %s, %s and %s", sriov.folder(), rdma.folder(), ovs.folder())
 	}
 	if slices.Contains(sriov.packages, "openvswitch-switch") || !slices.Contains(ovs.packages, "openvswitch-switch") {
-		t.Error("Open vSwitch is in machines of another kind, or not in its own")
+		t.Error("Open vSwitch is in machines of another kind, or missing in OVS machines")
 	}
 	rdma.modules = append(rdma.modules, "other")
 	if rdma.folder() == RDMA.parts().folder() {
-		t.Error("another module is the same image")
+		t.Error("a different module results in the same image")
 	}
 }
 
-// Physical functions alternate between NUMA nodes, each on a root of its own.
+// Physical functions alternate between NUMA nodes, each on its own PCIe root.
 func TestHardware(t *testing.T) {
 	m := &machine{pfs: 3, memory: 1024}
 	all := strings.Join(m.arguments(), "\n")
@@ -224,7 +224,7 @@ func TestHardware(t *testing.T) {
 	}
 }
 
-// Each of several processors that are emulated has a thread of its own.
+// Each of several emulated processors has its own thread.
 func TestProcessors(t *testing.T) {
 	for _, test := range []struct {
 		accelerator string
@@ -268,7 +268,7 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 	}
 }
 
-// A module's file is shown to the machine, which loads before it what it depends on.
+// The machine sees the file of a module, and loads its dependencies first.
 func TestModuleFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "own.ko")
 	if err := writeFile(file, elfModule("depends=middle,bottom\x00")); err != nil {

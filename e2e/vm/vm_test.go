@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is the time limit of a machine for any operation; it takes seconds if the processors are otherwise idle.
+// patience is the time limit of a machine for any operation. Operations take seconds if the processors are otherwise
+// idle.
 const patience = 3 * time.Minute
 
 func prepared(t *testing.T) *Image {
@@ -74,7 +75,7 @@ func TestRun(t *testing.T) {
 func TestRunOfNothing(t *testing.T) {
 	_, err := prepared(t).Run(t.Context(), Command{Args: []string{"no-such-command"}, Timeout: patience})
 	if err == nil || !strings.Contains(err.Error(), "no-such-command") {
-		t.Errorf("a command that is not there: %v", err)
+		t.Errorf("a missing command: %v", err)
 	}
 }
 
@@ -88,7 +89,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// doomedVariable makes the test binary a caller that is going to be killed.
+// doomedVariable is set if the test binary is a caller that will be killed.
 const doomedVariable = "VM_TEST_DOOMED"
 
 func TestMain(m *testing.M) {
@@ -104,11 +105,11 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// A machine ends with the process that started it, even if that process has no chance to end it.
+// A machine ends with the process that started it, even if that process is killed.
 func TestCallerIsKilled(t *testing.T) {
 	prepared(t)
 	caller := exec.Command("/proc/self/exe")
-	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // it leaves its files there
+	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // it leaves its files in that directory
 	caller.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	output, err := caller.StdoutPipe()
 	if err != nil {
@@ -129,14 +130,14 @@ func TestCallerIsKilled(t *testing.T) {
 	if err := caller.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = caller.Wait() // killed
+	_ = caller.Wait() // it was killed
 	ended, err := unix.Poll([]unix.PollFd{{Fd: int32(machine), Events: unix.POLLIN}}, int(patience.Milliseconds()))
 	if err != nil || ended != 1 {
-		t.Errorf("the machine has outlived its caller: %v", err)
+		t.Errorf("the machine outlived its caller: %v", err)
 	}
 }
 
-// child is the process that a process has started.
+// child returns the process that a process has started.
 func child(t *testing.T, pid int) int {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

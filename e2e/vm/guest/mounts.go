@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount is one mount; its folder is made.
+// mount is one mount. Its directory is created if it is missing.
 type mount struct {
 	source, path, kind, options string
 	flags                       uintptr
 }
 
-// mountAll mounts in order, since later paths are inside of earlier mounts.
+// mountAll creates mounts in order, because later paths are inside of earlier mounts.
 func mountAll(mounts []mount) error {
 	for _, m := range mounts {
 		if err := os.MkdirAll(m.path, 0o755); err != nil {
@@ -41,7 +41,7 @@ func shared(f Folder) mount {
 	return m
 }
 
-// furnish replaces the initial file system by the real one: the unpacked packages below a memory file system. The
+// furnish replaces the initial file system with the real root: the unpacked packages below a memory file system. The
 // phases are: devices and processes; modules, which 9p and overlay need; the packages and the memory file system as one
 // root; then a switch to this root, which moves /dev and /proc. The mounts can only use files of the initial file
 // system or files that are created here, as no others exist yet.
@@ -88,13 +88,13 @@ func furnish() error {
 		{source: "tmpfs", path: "/dev/shm", kind: "tmpfs"},
 		{source: "tmpfs", path: "/run", kind: "tmpfs", options: "mode=755"},
 		{source: "tmpfs", path: "/tmp", kind: "tmpfs"},
-		// Its files must be no overlay's, in which containers could not have overlays of their own.
+		// These files must not be in an overlay, because containers could not create their own overlays there.
 		{source: "tmpfs", path: "/var/lib", kind: "tmpfs", options: "mode=755"},
 	})
 }
 
-// enter is what switch_root does: the initial file system can't be unmounted, so the new root goes on top of it. The
-// kernel runs vminit from its rootfs, which pivot_root refuses to leave (pivot_root(2)).
+// enter does the same as switch_root: the initial file system can't be unmounted, so the new root is mounted over it.
+// The kernel runs vminit from its rootfs, which pivot_root does not support (pivot_root(2)).
 func enter(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
@@ -123,14 +123,14 @@ func loadEarlyModules() error {
 	return nil
 }
 
-// loadModule loads the kernel module in a file, unless the kernel has one of that name.
+// loadModule loads the kernel module in a file, unless the kernel already has a module with that name.
 func loadModule(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	err = unix.FinitModule(int(file.Fd()), "", 0)
-	_ = file.Close() // was only read
+	_ = file.Close() // only read
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("cannot load kernel module %s: %w", path, err)
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// makeVFs gives every physical function its virtual ones. The driver makes them only of a function whose link is up.
-// Functions of one physical function come together: to change their number, the kernel wants it to be 0 first, as it is
-// after a boot.
+// makeVFs creates virtual functions on every physical function. The driver only creates them if the link of the
+// physical function is up. All virtual functions of a physical function are created at the same time: to change their
+// number, the kernel requires it to be 0 first, as it is after a boot.
 func makeVFs(count int) error {
 	functions, err := filepath.Glob("/sys/bus/pci/devices/*/sriov_numvfs")
 	if err != nil {
@@ -34,7 +34,7 @@ func makeVFs(count int) error {
 	return nil
 }
 
-// nameUplink finds the NIC by its address, since the order of links is not defined.
+// nameUplink renames the link with UplinkMAC. It compares addresses, because the order of links is not defined.
 func nameUplink(name string) error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -48,7 +48,7 @@ func nameUplink(name string) error {
 	return fmt.Errorf("no NIC has the address %s", UplinkMAC)
 }
 
-// setUp sets a link up, which the kernel leaves down.
+// setUp sets a link up, because the kernel creates links down.
 func setUp(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {

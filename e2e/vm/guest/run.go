@@ -16,9 +16,9 @@ import (
 
 const controlDir = "/run/vm"
 
-// Run is the life of the machine. It returns only if the machine could not be switched off. A panic of this process is
-// a kernel panic, and the kernel reboots immediately. QEMU ends then, and only the console is left as evidence. The
-// sync writes all files to the host.
+// Run is the main function of the machine. It returns only if the machine could not be switched off. A panic of this
+// process is a kernel panic, and the kernel reboots immediately, which ends QEMU. Only the console remains as evidence.
+// The sync writes all files to the host.
 func Run() error {
 	err := live()
 	if err != nil {
@@ -28,8 +28,8 @@ func Run() error {
 	return errors.Join(err, unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF))
 }
 
-// live makes the machine ready, obeys the order, and writes the outcome. An error that it returns could not be told
-// outside, except on the console; one of the order is in the outcome.
+// live prepares the machine, executes the order, and writes the outcome. An error of the order is in the outcome. An
+// error that live returns can only be reported on the console.
 func live() error {
 	if err := furnish(); err != nil {
 		return err
@@ -49,8 +49,8 @@ func live() error {
 	return os.WriteFile(filepath.Join(controlDir, OutcomeFile), data, 0o644)
 }
 
-// obey reads the order and runs its command. It measures boot and command by the uptime, without the clock of the host,
-// which advances while an emulated processor waits.
+// obey reads the order and runs its command. It measures boot and command by the uptime instead of the clock of the
+// host, which advances while an emulated processor waits.
 func obey(outcome *Outcome) error {
 	var order Order
 	data, err := os.ReadFile(filepath.Join(controlDir, OrderFile))
@@ -118,9 +118,9 @@ func prepare(order *Order) error {
 	return nil
 }
 
-// run runs the command and returns its exit status. As the first process it also becomes the parent of orphaned
-// processes. It waits only for the command: the machine's end kills the remaining processes. If a signal ends the
-// command, the status is 128 plus the signal, as in a shell.
+// run runs the command and returns its exit status. As the first process, this process also becomes the parent of
+// orphaned processes. run waits only for the command: the machine's end kills the remaining processes. If a signal ends
+// the command, the status is 128 plus the signal, as in a shell.
 func run(order *Order) (int, error) {
 	terminal, err := openTerminal(order.Window)
 	if err != nil {
@@ -166,7 +166,7 @@ func run(order *Order) (int, error) {
 }
 
 // openTerminal opens the serial line: as a terminal with a window, or as a plain stream of bytes. Without a window, the
-// line must pass on what the command writes byte by byte: OPOST would put a carriage return before each new line.
+// line must transmit the output of the command unchanged: OPOST would insert a carriage return before each newline.
 func openTerminal(window *Window) (*os.File, error) {
 	file, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -192,8 +192,8 @@ func openTerminal(window *Window) (*os.File, error) {
 	return file, nil
 }
 
-// drain waits until all output has left the machine. It opens the terminal again: the kernel has taken it from all who
-// had it when a shell that it controlled ended. With another argument than 0, TCSBRK waits and sends no break
+// drain waits until all output has left the machine. It opens the terminal again: when a shell that controlled it
+// ended, the kernel disconnected all open descriptors. With a nonzero argument, TCSBRK waits and does not send a break
 // (ioctl_tty(2), tcdrain(3)).
 func drain() error {
 	terminal, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
@@ -204,7 +204,7 @@ func drain() error {
 	return errors.Join(unix.IoctlSetInt(int(terminal.Fd()), unix.TCSBRK, untilSent), terminal.Close())
 }
 
-// uptime is in seconds; 0 where it can't be read.
+// uptime returns the uptime in seconds, or 0 if it can't be read.
 func uptime() float64 {
 	data, err := os.ReadFile("/proc/uptime")
 	if err != nil {
