@@ -52,7 +52,7 @@ type Command struct {
 	ModuleFiles []string
 	// Parameters are additional parameters for the kernel's command line, such as ib_core.netns_mode=0.
 	Parameters []string
-	// Share is a directory of the host that is writable at /share in the machine; empty means none.
+	// Folders maps directories of the host to paths in the machine, where they are mounted read-only.
 	Share string
 	// Folders maps paths in the machine to directories of the host, which are mounted read-only.
 	Folders map[string]string
