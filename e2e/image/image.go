@@ -24,7 +24,7 @@ const (
 	typeGzip     = typeLayer + "+gzip"
 )
 
-// descriptor points at a blob of the image. These types are the parts of the OCI image specification that this package
+// descriptor refers to a blob of the image. These types are the parts of the OCI image specification that this package
 // writes, with the fields in a fixed order: encoding/json keeps the order of a struct, and sorts the keys of maps, so
 // the same value has the same bytes.
 type descriptor struct {
@@ -53,8 +53,8 @@ type index struct {
 	Manifests     []descriptor `json:"manifests"`
 }
 
-// configFile is the configuration of an image. It has neither a time nor a history, which the specification allows to
-// leave out.
+// configFile is the configuration of an image. It omits the time and the history, which are optional in the
+// specification.
 type configFile struct {
 	platform
 	Config runConfig `json:"config"`
@@ -75,10 +75,10 @@ type rootFS struct {
 	DiffIDs []string `json:"diff_ids"`
 }
 
-// Write packs an image into the tar file at path, in the OCI image layout with one layer: the image that the only spec
-// describes, or one for several architectures with one spec each. It writes the file atomically. Concurrent readers of
-// an older file are safe, and so is a concurrent Write of the same path: the last one wins. Sources are read twice, and
-// a change in between is an error. The temporary file is in the same directory because of the rename.
+// Write packs an image into the tar file at path, in the OCI image layout with one layer: for one architecture with one
+// spec, or for several architectures with one spec each. It replaces the file atomically, so concurrent readers of an
+// older file are safe, and so is a concurrent Write of the same path: the last one wins. Sources are read twice, and a
+// change in between is an error. The temporary file is in the same directory for the rename.
 func Write(path string, specs ...Spec) error {
 	if err := checkSpecs(specs); err != nil {
 		return fmt.Errorf("cannot write image %q: %w", path, err)
@@ -109,13 +109,13 @@ func checkSpecs(specs []Spec) error {
 	return nil
 }
 
-// writeFile makes a file appear whole: whoever reads it while it is written sees the one before.
+// writeFile replaces a file atomically: concurrent readers see the previous content.
 func writeFile(path string, write func(io.Writer) error) error {
 	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // gone already after the rename
+	defer func() { _ = os.Remove(tmp.Name()) }() // already renamed if it is complete
 	err = write(tmp)
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
@@ -134,14 +134,14 @@ type variant struct {
 	config, manifest named
 }
 
-// named is an encoded blob with what points at it.
+// named is an encoded blob with its descriptor.
 type named struct {
 	data []byte
 	desc descriptor
 }
 
-// newVariant generates the layer, only to learn its digest and size. A descriptor stands before what it points at, in
-// the manifest and in the header of the tar file, so digest and size must be known before the layer is written.
+// newVariant generates the layer, but only to determine its digest and size. In the manifest and in the tar file the
+// descriptor comes before the layer, so digest and size must be known before the layer is written.
 func newVariant(s Spec) (variant, error) {
 	entries, err := s.entries()
 	if err != nil {
@@ -173,8 +173,8 @@ func newVariant(s Spec) (variant, error) {
 }
 
 // writeLayout writes the image layout. Each layer is generated twice, first to determine its digest and size and then
-// to write it, so that large binaries need neither memory nor a temporary file. index.json has one entry, also for
-// several architectures: the index over them is a blob of its own, and its digest identifies the image in a registry.
+// to write it, so that large binaries need neither memory nor a temporary file. index.json has one entry, even for
+// several architectures: their index is a separate blob, whose digest identifies the image in a registry.
 func writeLayout(w io.Writer, specs []Spec) error {
 	variants := make([]variant, 0, len(specs))
 	var blobs []named
@@ -207,7 +207,7 @@ func writeLayout(w io.Writer, specs []Spec) error {
 	return writeBlobs(tar.NewWriter(w), idx.data, blobs, variants)
 }
 
-// writeBlobs writes the layout of an OCI image (image-spec, image-layout.md), each blob once.
+// writeBlobs writes the layout of an OCI image (image-spec, image-layout.md). It writes each blob once.
 func writeBlobs(out *tar.Writer, idx []byte, blobs []named, variants []variant) error {
 	err := errors.Join(addBlob(out, "oci-layout", []byte(`{"imageLayoutVersion":"1.0.0"}`)),
 		addBlob(out, "index.json", idx))
@@ -253,7 +253,7 @@ func encodeLayer(w io.Writer, entries []entry, compressed bool) (string, error) 
 	return m.digestAfter(err)
 }
 
-// addLayer writes the layer into out and makes sure that it is the one that was measured.
+// addLayer writes the layer into out and checks that its digest did not change since newVariant.
 func addLayer(out *tar.Writer, v variant) error {
 	if err := out.WriteHeader(header(blobName(v.layer), v.layer.Size)); err != nil {
 		return err
@@ -285,7 +285,7 @@ func blobName(d descriptor) string {
 	return "blobs/sha256/" + d.Digest[len("sha256:"):]
 }
 
-// blob encodes v and describes the result.
+// blob encodes v as JSON and returns it with its descriptor.
 func blob(mediaType string, v any) (named, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -296,8 +296,8 @@ func blob(mediaType string, v any) (named, error) {
 		Size: int64(len(data))}}, nil
 }
 
-// meter counts and digests what passes through it. It counts what the writer behind it took, so that after an error
-// both are right.
+// meter counts and digests the data that passes through it. It includes only the bytes that the underlying writer has
+// accepted, so both are correct even after an error.
 type meter struct {
 	out  io.Writer
 	hash hash.Hash
@@ -311,7 +311,7 @@ func newMeter(out io.Writer) *meter {
 // Write implements io.Writer.
 func (m *meter) Write(p []byte) (int, error) {
 	n, err := m.out.Write(p)
-	m.hash.Write(p[:n]) // never fails, says package hash
+	m.hash.Write(p[:n]) // never fails (package hash)
 	m.size += int64(n)
 	return n, err
 }

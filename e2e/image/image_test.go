@@ -51,7 +51,7 @@ func write(t *testing.T, s image.Spec) []byte {
 	return data
 }
 
-// files reads a tar: name to content, and the headers.
+// files reads a tar file. It returns the contents and the headers by name.
 func files(t *testing.T, data []byte) (map[string][]byte, map[string]*tar.Header) {
 	t.Helper()
 	content, headers := map[string][]byte{}, map[string]*tar.Header{}
@@ -73,13 +73,13 @@ func files(t *testing.T, data []byte) (map[string][]byte, map[string]*tar.Header
 
 func TestSameInputSameBytes(t *testing.T) {
 	first := write(t, spec(source(t, "program")))
-	for range 20 { // maps are walked in another order each time
+	for range 20 { // maps are iterated in another order each time
 		if !bytes.Equal(first, write(t, spec(source(t, "program")))) {
-			t.Fatal("the same input gave different bytes")
+			t.Fatal("the same input resulted in different bytes")
 		}
 	}
 	if bytes.Equal(first, write(t, spec(source(t, "Program")))) {
-		t.Fatal("different input gave the same bytes")
+		t.Fatal("different input resulted in the same bytes")
 	}
 }
 
@@ -88,7 +88,7 @@ func TestContent(t *testing.T) {
 	for name, data := range layout {
 		sum := sha256.Sum256(data)
 		if digest, ok := strings.CutPrefix(name, "blobs/sha256/"); ok && digest != hex.EncodeToString(sum[:]) {
-			t.Errorf("blob %s has another digest than its name says", name)
+			t.Errorf("the digest of blob %s differs from its name", name)
 		}
 	}
 	type desc struct {

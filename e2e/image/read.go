@@ -12,26 +12,26 @@ import (
 	"strings"
 )
 
-// maxDocument is the size in bytes above which an index, manifest or configuration is refused. It bounds the memory
-// that a hostile archive costs. Layers are never held in memory.
+// maxDocument is the maximum size in bytes of an index, manifest or configuration. It bounds the memory that a hostile
+// archive can use. Layers are never held in memory.
 const maxDocument = 1 << 20
 
 // Summary is the self-description of an image archive.
 type Summary struct {
-	// Ref is the name that it is imported as.
+	// Ref is the name under which it is imported.
 	Ref string
 	// Digest identifies the image in a registry: the digest of the index over all architectures, or of the only
 	// manifest.
 	Digest string
-	// Labels are by architecture.
+	// Labels contains the labels of each architecture.
 	Labels map[string]map[string]string
 }
 
-// Read verifies an archive of Write: all blobs must have the digests and sizes that refer to them, and the archive must
-// not contain others. It calls visit for each regular file of each architecture with its absolute path. The content
-// comes from a blob with the right digest; whether it unpacks to the digest in the configuration is only known at the
-// end, so use data that visit has collected only if Read returns no error. An error of visit ends Read, and is
-// returned. visit does not need to read a whole file. Links and directories are not visited, so that no name leads
+// Read verifies an archive of Write: all blobs must match the digests and sizes that refer to them, and the archive
+// must not contain other blobs. It calls visit for each regular file of each architecture with its absolute path. The
+// content is from a blob with the right digest, but the digest of the unpacked content, which is in the configuration,
+// is only verified at the end. Therefore use data from visit only if Read returns no error. An error of visit ends
+// Read, and is returned. visit need not read a whole file. Links and directories are not visited, so that no name leads
 // elsewhere.
 func Read(path string, visit func(architecture, name string, content io.Reader) error) (Summary, error) {
 	f, err := os.Open(path)
@@ -47,11 +47,11 @@ func Read(path string, visit func(architecture, name string, content io.Reader) 
 	return summary, nil
 }
 
-// span is where a blob is in the archive.
+// span is the position of a blob in the archive.
 type span struct{ start, size int64 }
 
-// reader verifies one archive. Its used has the digests that something points at: a blob that nothing points at could
-// carry anything past a look at the image.
+// reader verifies one archive. used contains the digests that are referenced: an unreferenced blob could carry hidden
+// content past an inspection of the image.
 type reader struct {
 	file  *os.File
 	blobs map[string]span // by digest
@@ -99,7 +99,7 @@ func (r *reader) read() (Summary, error) {
 	return summary, nil
 }
 
-// scan learns where the blobs are, and compares each with its name.
+// scan finds the positions of the blobs, and compares the digest of each with its name.
 func (r *reader) scan() error {
 	archive := tar.NewReader(r.file)
 	for {
@@ -110,7 +110,7 @@ func (r *reader) scan() error {
 		if err != nil {
 			return fmt.Errorf("cannot read the archive: %w", err)
 		}
-		start, err := r.file.Seek(0, io.SeekCurrent) // archive/tar reads no further than it has to
+		start, err := r.file.Seek(0, io.SeekCurrent) // archive/tar does not read ahead
 		if err != nil {
 			return err
 		}
@@ -135,8 +135,8 @@ func (r *reader) scan() error {
 	}
 }
 
-// open finds the blob of a descriptor, and notes that it is used. A blob can be opened again: two architectures may
-// share a layer.
+// open returns the content of a descriptor's blob, and marks the blob as used. It may be called again for a blob,
+// because two architectures may share a layer.
 func (r *reader) open(d descriptor) (*io.SectionReader, error) {
 	where, ok := r.blobs[d.Digest]
 	if !ok {
@@ -149,7 +149,7 @@ func (r *reader) open(d descriptor) (*io.SectionReader, error) {
 	return io.NewSectionReader(r.file, where.start, where.size), nil
 }
 
-// document decodes a JSON blob. open compares the size in the descriptor with the size of the blob, so the limit
+// document decodes a JSON blob. open verifies that the size in the descriptor is the size of the blob, so the limit
 // applies to the content.
 func (r *reader) document(d descriptor, object any) error {
 	if d.Size > maxDocument {
@@ -165,8 +165,8 @@ func (r *reader) document(d descriptor, object any) error {
 	return nil
 }
 
-// variant verifies the image of one architecture. A platform is recorded in two places, and runtimes read either; here
-// they must agree.
+// variant verifies the image of one architecture. The platform is recorded in two places, and runtimes read either of
+// them, so they must be equal.
 func (r *reader) variant(d descriptor) (configFile, error) {
 	var m manifest
 	var config configFile
@@ -192,8 +192,8 @@ func (r *reader) variant(d descriptor) (configFile, error) {
 	return config, nil
 }
 
-// layer visits the files of a layer, and verifies what it unpacks to. The tar reader stops at the end of its archive,
-// but the digest is of all bytes, so the rest is read, too.
+// layer visits the files of a layer, and verifies its uncompressed digest. The tar reader stops at the end of its
+// archive, but the digest covers all bytes, so layer also reads the rest.
 func (r *reader) layer(architecture string, d descriptor, diffID string) error {
 	section, err := r.open(d)
 	if err != nil {
@@ -223,7 +223,7 @@ func (r *reader) layer(architecture string, d descriptor, diffID string) error {
 			return err
 		}
 	}
-	if _, err := io.Copy(io.Discard, content); err != nil { // what pads the end
+	if _, err := io.Copy(io.Discard, content); err != nil { // padding at the end
 		return err
 	}
 	if m.digest() != diffID {

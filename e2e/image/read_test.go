@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/image"
 )
 
-// multi writes an image for two architectures, which share a file.
+// multi writes an image for two architectures that share a file.
 func multi(t *testing.T) string {
 	t.Helper()
 	first, second := spec(source(t, "one")), spec(source(t, "two"))
@@ -54,7 +54,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 	again := multi(t)
 	if !bytes.Equal(content(t, path), content(t, again)) {
-		t.Error("the same input gave different bytes")
+		t.Error("the same input resulted in different bytes")
 	}
 	single := filepath.Join(t.TempDir(), "single.tar")
 	if err := image.Write(single, spec(source(t, "program"))); err != nil {
@@ -65,7 +65,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// Every byte of a blob is part of its digest, and what names blobs must be true.
+// Read rejects an image if any byte of a blob has changed, or if a reference to a blob is wrong.
 func TestChangedImageIsRefused(t *testing.T) {
 	path := multi(t)
 	good := content(t, path)
@@ -85,7 +85,7 @@ func TestChangedImageIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, _, err := read(path); err == nil {
-				t.Error("it is taken")
+				t.Error("it was accepted")
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func TestSpecsOfOneImage(t *testing.T) {
 	other.Architecture = "arm64"
 	for name, specs := range map[string][]image.Spec{"two names": {amd64, other}, "twice": {amd64, amd64}, "none": nil} {
 		if err := image.Write(filepath.Join(t.TempDir(), "x.tar"), specs...); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 }

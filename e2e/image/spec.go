@@ -17,41 +17,41 @@ import (
 // defaultPath is the PATH of programs unless the image sets one.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Spec describes an image. All paths inside the image are absolute and clean. It is data: Write reads it and changes
-// nothing. Owner and group of all files are root, whatever User is; times are the beginning of 1970.
+// Spec describes an image. All paths inside the image are absolute and clean. Write does not change it. Owner and group
+// of all files are root, regardless of User; times are the start of 1970.
 type Spec struct {
 	// Ref is the name under which the image is imported, for example "localhost/driver:e2e".
 	Ref string
-	// Files are the regular files. Their parent directories are made with mode 0755.
+	// Files are the regular files. Their parent directories are created with mode 0755.
 	Files []File
 	// Links are symbolic links: path inside the image to target.
 	Links map[string]string
-	// Dirs are directories that shall exist although nothing is in them. /tmp always does, with mode 1777.
+	// Dirs are directories that exist even if they are empty. /tmp always exists, with mode 1777.
 	Dirs []string
 	// Entrypoint and Cmd are the command line.
 	Entrypoint, Cmd []string
-	// Env are settings of the form NAME=value. PATH is added unless given.
+	// Env contains variables of the form NAME=value. PATH is added unless it is set.
 	Env []string
-	// Labels describe the image to people and tools.
+	// Labels describe the image for users and tools.
 	Labels map[string]string
-	// User is the numeric user, and group if wanted, for example "65532:65532"; empty is root.
+	// User is the numeric user, optionally with a group, for example "65532:65532"; empty means root.
 	User string
-	// Architecture is as in GOARCH; empty is this machine's.
+	// Architecture is a value of GOARCH; empty means this machine's architecture.
 	Architecture string
-	// Compressed makes the layer smaller and the packing slower. Registries keep such a layer, and with it the image's
-	// digest, as it is.
+	// Compressed makes the layer smaller and the packing slower. Registries store the layer unchanged, and with it the
+	// image's digest.
 	Compressed bool
 }
 
 // File is one regular file of an image.
 type File struct {
-	// Path is where the file is inside the image.
+	// Path is the path of the file in the image.
 	Path string
-	// Source is the local file to copy; Data is used when it is empty.
+	// Source is the local file to copy; if it is empty, Data is used.
 	Source string
 	// Data is the content if Source is empty.
 	Data []byte
-	// Mode holds the permission bits; zero means 0755.
+	// Mode contains the permission bits; zero means 0755.
 	Mode fs.FileMode
 }
 
@@ -85,8 +85,8 @@ func (s Spec) env() []string {
 	return append([]string{defaultPath}, s.Env...)
 }
 
-// entries lists everything in the layer, parents before children. Every problem is returned, not only the first one.
-// The order of files, links and folders in the spec has no influence.
+// entries returns all entries of the layer, parents before children. It returns all problems, not only the first. The
+// order of files, links and directories in the spec does not matter.
 func (s Spec) entries() ([]entry, error) {
 	if err := checkRef(s.Ref); err != nil {
 		return nil, err
@@ -125,8 +125,8 @@ func (s Spec) entries() ([]entry, error) {
 	return withParents(items)
 }
 
-// withParents adds the missing parent directories and sorts. An entry below a file or a link is refused: whoever
-// unpacks the layer could be led out of it.
+// withParents adds the missing parent directories and sorts. It rejects an entry below a file or a link, because
+// unpacking the layer could then write outside of it.
 func withParents(items map[string]entry) ([]entry, error) {
 	if _, ok := items["/tmp"]; !ok {
 		items["/tmp"] = entry{path: "/tmp", kind: tar.TypeDir, mode: 0o1777}
@@ -155,8 +155,7 @@ func withParents(items map[string]entry) ([]entry, error) {
 	return out, nil
 }
 
-// checkRef refuses a name without a tag: kubelet adds ":latest" to a name without one, and would not find the image
-// under the name as it is.
+// checkRef rejects a name without a tag: the kubelet adds ":latest" to such a name, and would not find the image.
 func checkRef(ref string) error {
 	name, tag, ok := strings.Cut(ref[strings.LastIndex(ref, "/")+1:], ":")
 	if !ok || name == "" || tag == "" || strings.ContainsAny(ref, " \t\r\n\x00@") {
@@ -183,8 +182,8 @@ func writeLayer(w io.Writer, entries []entry) error {
 	return tw.Close()
 }
 
-// writeEntry writes one entry of a layer. Times and owners are always the same: a layer's digest depends on its content
-// only.
+// writeEntry writes one entry of a layer. Times and owners are constant, so the digest of a layer depends only on its
+// content.
 func writeEntry(tw *tar.Writer, e entry) error {
 	h := &tar.Header{Typeflag: e.kind, Name: e.path[1:], Mode: e.mode, Linkname: e.target, ModTime: time.Unix(0, 0)}
 	if e.kind == tar.TypeDir {
