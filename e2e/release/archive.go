@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// item is a file of an archive: its path in the archive, and the source of its content. Content is used without a
-// source.
+// item is a file of an archive: its path in the archive, and the source of its content. Without a source, content is
+// used.
 type item struct {
 	name, source string
 	content      []byte
@@ -23,8 +23,8 @@ type item struct {
 
 // writeArchive writes items as a compressed tar file, sorted by name, owned by root, all with the same time. The result
 // does not depend on the machine: the gzip header has no name and no time, and the tar format is USTAR, which has whole
-// seconds and no extension headers that a newer Go might write differently. The file is not written atomically; the
-// directory around it is renamed when it is complete.
+// seconds and no extension headers, which a newer version of Go might write differently. The file is not written
+// atomically; the directory around it is renamed when it is complete.
 func writeArchive(file string, made time.Time, items []item) (err error) {
 	items = slices.SortedFunc(slices.Values(items), func(a, b item) int { return strings.Compare(a.name, b.name) })
 	f, err := os.Create(file)
@@ -42,7 +42,7 @@ func writeArchive(file string, made time.Time, items []item) (err error) {
 	return errors.Join(archive.Close(), packed.Close())
 }
 
-// addItem adds a file with the time of the commit and no owner, so that two runs make equal archives.
+// addItem adds a file with the time of the commit and no owner, so that two runs create equal archives.
 func addItem(archive *tar.Writer, made time.Time, i item) error {
 	content := i.content
 	if i.source != "" {
@@ -60,9 +60,9 @@ func addItem(archive *tar.Writer, made time.Time, i item) error {
 	return err
 }
 
-// readArchive hands out the files of what writeArchive writes. It is for archives from elsewhere: anything but a
-// regular file below the folder is refused, before anybody could join its name with a path. Contents are held in
-// memory, one at a time.
+// readArchive calls visit for each file of an archive of writeArchive. It can read untrusted archives: it rejects
+// everything except regular files below the directory, before a caller can join their names with a path. It holds one
+// file at a time in memory.
 func readArchive(file string, visit func(name string, content []byte) error) error {
 	f, err := os.Open(file)
 	if err != nil {

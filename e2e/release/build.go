@@ -20,15 +20,16 @@ import (
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
 const (
-	// pluginModule has the CNI plugins of the image with plugins; e2e/tools/go.mod says which, and in which version.
+	// pluginModule contains the CNI plugins of the image with plugins. e2e/tools/go.mod lists them and pins their
+	// version.
 	pluginModule  = "github.com/containernetworking/plugins"
 	pluginVersion = pluginModule + "/pkg/utils/buildversion.BuildVersion"
 	buildTags     = "grpcnotrace"
 )
 
-// build compiles the programs, and the CNI plugins that the image with plugins has, into folders of their own. Programs
-// are of the source at the commit. Plugins are others' code at the versions of e2e/tools/go.mod, which the commit
-// fixes, too.
+// build compiles the programs, and the CNI plugins for the image with plugins, into separate directories. Programs are
+// built from the source at the commit. Plugins are third-party code at the versions of e2e/tools/go.mod, which the
+// commit also pins.
 func (s Source) build(ctx context.Context, architecture, programs, plugins string) error {
 	err := compile(ctx, s.path(), architecture, programs, "-s -w", "./cmd/...")
 	if err != nil {
@@ -49,10 +50,10 @@ func (s Source) build(ctx context.Context, architecture, programs, plugins strin
 	return nil
 }
 
-// compile runs go build. It sets every variable that changes the result, and ignores "go env -w", also for variables
-// that are empty in the environment, which go treats as unset. GOAMD64 and GOARM64 are the oldest levels, so that
-// programs run on all processors. -trimpath keeps the directory out of the result, and -buildvcs=auto writes commit and
-// tag into it, if git is installed and the directory is a clone.
+// compile runs go build. It sets every variable that changes the result, and ignores "go env -w", even for variables
+// that are empty in the environment, which go treats as unset. GOAMD64 and GOARM64 are the lowest levels, so that
+// programs run on all processors. -trimpath removes the directory from the result, and -buildvcs=auto adds commit and
+// tag, if git is installed and the directory is a clone.
 func compile(ctx context.Context, module, architecture, dir, ldflags string, packages ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -83,8 +84,8 @@ func (s Source) checkPrograms(dir string) error {
 	return nil
 }
 
-// checkVersion reports how a program differs from one of this version that was built of this commit. It looks at what
-// Go has written into the binary (debug/buildinfo), so the program of another architecture need not run.
+// checkVersion returns an error unless a program has this version and was built from this commit. It reads the build
+// information in the binary (debug/buildinfo), so a program for another architecture need not run.
 func checkVersion(info *debug.BuildInfo, version, commit string) error {
 	if info.Main.Version != version {
 		return fmt.Errorf("its version is %q, not %q", info.Main.Version, version)
@@ -138,7 +139,7 @@ func (s Source) plugins(ctx context.Context) (version string, packages []string,
 	return version, packages, nil
 }
 
-// fileNames are the names in a folder, sorted.
+// fileNames returns the sorted names in a directory.
 func fileNames(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// sourceRegistry is where the images are that the manifests of the repository name.
+// sourceRegistry is the registry of the images in the manifests of the repository.
 const sourceRegistry = "localhost"
 
 const (
@@ -21,18 +21,18 @@ const (
 	crdFolder = "crds"
 )
 
-// registryPattern is a registry with or without a path in it. It becomes part of image names, and of YAML that is
-// written without quotes: nothing in it may have a meaning there.
+// registryPattern matches a registry, with or without a path in it. The value becomes part of image names, and of YAML
+// without quotes, so it must not contain special characters.
 var registryPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d+)?(/[a-z0-9]+([._-][a-z0-9]+)*)*$`)
 
-// chartVersion is the version of the chart, which Helm wants without the v.
+// chartVersion returns the version of the chart. Helm expects it without the v.
 func chartVersion(version string) string { return strings.TrimPrefix(version, "v") }
 
 func chartFile(version string) string { return chartName + "-" + chartVersion(version) + ".tgz" }
 
 // writeChart packs the chart as Helm does, with the version of the release as the chart's version and as the tag of the
-// images, which are in registry. Helm itself is not needed: a packed chart is an archive whose only directory has its
-// name. Helm rejects a chart without a semantic version.
+// images, which are in registry. It does not need Helm: a packed chart is an archive with one directory that has the
+// name of the chart. Helm rejects a chart without a semantic version.
 func (s Source) writeChart(dir, registry string) error {
 	root := s.path("deploy", "chart")
 	var items []item
@@ -62,9 +62,9 @@ func (s Source) writeChart(dir, registry string) error {
 	return writeArchive(filepath.Join(dir, chartFile(s.Version)), s.Time, items)
 }
 
-// addFolder adds the files below dir, also below a link to a directory. It follows links, since the chart contains its
-// definitions by a link, and a link that leads out of the archive would be broken. The order is the order of ReadDir;
-// writeArchive sorts anyway.
+// addFolder adds the files below dir, also below a link to a directory. It follows links, because the chart contains
+// its definitions as a link, and a link to a target outside of the archive would be broken. The order does not matter,
+// because writeArchive sorts.
 func addFolder(items *[]item, dir, name string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

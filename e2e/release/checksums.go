@@ -38,7 +38,7 @@ func sumFolder(dir string) (map[string]string, error) {
 	return sums, nil
 }
 
-// sumFile reads a file in pieces: archives of images have 100 MB and more.
+// sumFile returns the SHA-256 of a file. It reads the file in pieces, because archives of images have 100 MB and more.
 func sumFile(path string) (sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -52,7 +52,7 @@ func sumFile(path string) (sum string, err error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// formatSums writes checksums as sha256sum does.
+// formatSums formats checksums like sha256sum.
 func formatSums(sums map[string]string) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
@@ -61,8 +61,8 @@ func formatSums(sums map[string]string) string {
 	return text.String()
 }
 
-// compareSums reports each file that differs, is missing, or is unexpected. says is the source of the wanted checksums,
-// for the messages.
+// compareSums reports each file that differs, is missing, or is unexpected. says names the source of the wanted
+// checksums in the messages.
 func compareSums(want, got map[string]string, says string) error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(want)) {

@@ -15,21 +15,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// pluginFolder is where the image with plugins has them, for cniPlugins.included of the chart.
+// pluginFolder is the directory of the plugins in the image with plugins, for cniPlugins.included of the chart.
 const pluginFolder = "/opt/cni/included"
 
-// withPlugins is the image of the driver that brings CNI plugins.
+// withPlugins is the name of the driver's image that contains CNI plugins.
 const withPlugins = stack.Driver + "-with-plugins"
 
-// imageList has a line for each image: its name with its digest, and the archive.
+// imageList contains a line for each image: its name with its digest, and the archive.
 const imageList = "images.txt"
 
 func imageNames() []string { return []string{stack.Controller, stack.Driver, withPlugins} }
 
 func imageFile(name, version string) string { return name + "_" + version + ".oci.tar" }
 
-// writeImages packs each image for all architectures, and lists them with their digests. The digests are read of the
-// finished archives, by the code that verifies them.
+// writeImages packs each image for all architectures, and lists the images with their digests. It reads the digests
+// from the finished archives, with the code that verifies them.
 func (m maker) writeImages() error {
 	var list strings.Builder
 	for _, name := range imageNames() {
@@ -45,7 +45,7 @@ func (m maker) writeImages() error {
 		if err := image.Write(file, specs...); err != nil {
 			return err
 		}
-		if err := os.Chmod(file, 0o644); err != nil { // as the others: to be published
+		if err := os.Chmod(file, 0o644); err != nil { // readable for all users, like the other files to be published
 			return err
 		}
 		summary, err := image.Read(file, func(string, string, io.Reader) error { return nil })
@@ -61,8 +61,8 @@ func imageLine(name, version string, summary image.Summary) string {
 	return summary.Ref + "@" + summary.Digest + " " + imageFile(name, version) + "\n"
 }
 
-// image describes an image for one architecture. The images with and without plugins have the same program: the suffix
-// of the name is cut off.
+// image returns the spec of an image for one architecture. The images with and without plugins contain the same
+// program, so the suffix of the name is removed.
 func (m maker) image(name, architecture string) (image.Spec, error) {
 	program := strings.TrimSuffix(name, strings.TrimPrefix(withPlugins, stack.Driver))
 	spec := stack.Image(program, m.programs(architecture), m.Registry+"/"+name+":"+m.Version)
@@ -95,9 +95,9 @@ func newBinary(content []byte) (binary, error) {
 	return binary{digest: digestOf(content), info: info}, err
 }
 
-// readImages verifies the images and returns the binaries that they have, by architecture and name. A binary of several
-// images is the same in all. Binaries that an image has beside its program are known by their base name: no two of
-// different content may have one.
+// readImages verifies the images and returns the binaries that they contain, by architecture and name. A binary in
+// several images must be the same in all. Binaries are identified by their base name, so two binaries with different
+// content must not have the same name.
 func readImages(dir, version string) (map[string]map[string]binary, []image.Summary, error) {
 	found := map[string]map[string]binary{}
 	var summaries []image.Summary
@@ -122,8 +122,8 @@ func readImages(dir, version string) (map[string]map[string]binary, []image.Summ
 	return found, summaries, nil
 }
 
-// addBinary remembers the binaries of images, and returns an error for two of one name that differ: then the SBOM would
-// be about only one of them.
+// addBinary records a binary of an image. It returns an error if another binary has the same name and different
+// content, because the SBOM would then describe only one of them.
 func addBinary(found map[string]binary, name string, content io.Reader) error {
 	data, err := io.ReadAll(content)
 	if err != nil {

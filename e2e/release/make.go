@@ -17,25 +17,25 @@ import (
 
 // Options configure the release.
 type Options struct {
-	// Clone is the project's folder; the commit that is checked out there is released.
+	// Clone is the clone of the project. Its checked-out commit is released.
 	Clone string
-	// Version is one such as v0.1.0.
+	// Version is a version such as v0.1.0.
 	Version string
-	// Registry is where the images will be, such as registry.example/team.
+	// Registry is the future registry of the images, such as registry.example/team.
 	Registry string
-	// Out is the folder that appears with the files.
+	// Out is the directory to create with the files.
 	Out string
-	// Key signs checksums and provenance; without it the release has neither signature nor provenance.
+	// Key signs checksums and provenance. Without it the release has neither a signature nor a provenance.
 	Key *ecdsa.PrivateKey
-	// Builder is the URI of who builds; empty is ByHand.
+	// Builder is the URI of the builder; empty means ByHand.
 	Builder string
 	// Progress receives lines about the progress; may be nil.
 	Progress io.Writer
 }
 
-// Make writes the files of a release into a folder, which appears complete or not at all. The temporary folder is
-// beside Out, for the rename. It needs git, Go, and the modules of the commit; the network is used only for modules
-// that are not in Go's cache. Making the same again gives the same bytes.
+// Make writes the files of a release into a directory, which appears only when it is complete. The temporary directory
+// has the same parent as Out, for the rename. Make needs git, Go, and the modules of the commit; it uses the network
+// only for modules that are not in Go's cache. The same input results in the same bytes.
 func Make(ctx context.Context, o Options) error {
 	if err := makeRelease(ctx, o); err != nil {
 		return fmt.Errorf("cannot make release %s: %w", o.Version, err)
@@ -43,7 +43,7 @@ func Make(ctx context.Context, o Options) error {
 	return nil
 }
 
-// makeRelease checks what it was asked for before it begins: building takes minutes.
+// makeRelease checks the options before it starts, because a build takes minutes.
 func makeRelease(ctx context.Context, o Options) error {
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -54,7 +54,7 @@ func makeRelease(ctx context.Context, o Options) error {
 	if !registryPattern.MatchString(o.Registry) {
 		return fmt.Errorf("%q is not a registry: use the form registry.example/team", o.Registry)
 	}
-	var err error // commands run in other folders
+	var err error // commands run in other directories
 	if o.Out, err = filepath.Abs(o.Out); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func makeRelease(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(work) }() // the results were renamed out of it
+	defer func() { _ = os.RemoveAll(work) }() // the results have been moved out of it
 	m := maker{Options: o, files: filepath.Join(work, "files"), work: work}
 	if err := os.Mkdir(m.files, 0o755); err != nil {
 		return err
@@ -85,15 +85,16 @@ func makeRelease(ctx context.Context, o Options) error {
 	return os.Rename(m.files, o.Out)
 }
 
-// maker makes one release. files is what becomes Out, and work all of the temporary folder, with source and binaries.
+// maker creates one release. files is the directory that becomes Out, and work is the temporary directory, with source
+// and binaries.
 type maker struct {
 	Options
 	source      Source
 	files, work string
 }
 
-// run makes the files of a release, those first that others are made of: checksums and signatures come last, over
-// everything.
+// run creates the files of a release in the order of their dependencies. Checksums and signatures come last, because
+// they cover all other files.
 func (m maker) run(ctx context.Context) error {
 	for _, architecture := range Architectures() {
 		m.printf("building for linux/%s", architecture)
@@ -134,7 +135,7 @@ const (
 	licence       = "LICENSE"
 )
 
-// archiveName is the name of an archive, and of the folder in it.
+// archiveName returns the name of an archive, and of the directory in it.
 func archiveName(program, version, architecture string) string {
 	return program + "_" + version + "_linux_" + architecture
 }
@@ -163,8 +164,8 @@ func (m maker) writeArchives(architecture string) error {
 	return nil
 }
 
-// writeSBOM lists the components of the binaries of one architecture. It reads the binaries and not go.mod: modules
-// that the linker left out are not in any program.
+// writeSBOM writes the list of the components of the binaries of one architecture. It reads the binaries instead of
+// go.mod, because modules that the linker has dropped are not in any program.
 func (m maker) writeSBOM(architecture string) error {
 	binaries := map[string]binary{}
 	for _, dir := range []string{m.programs(architecture), m.plugins(architecture)} {
@@ -204,7 +205,7 @@ func (m maker) seal() error {
 		m.printf("not signed: no key given")
 		return nil
 	}
-	// Use the version that built the programs, which go.mod may select, and not the version of the command.
+	// Use the version that built the programs, which go.mod may select, instead of the version of the command.
 	built, err := buildinfo.ReadFile(filepath.Join(m.programs(Architectures()[0]), stack.Driver))
 	if err != nil {
 		return fmt.Errorf("cannot read the version of Go: %w", err)

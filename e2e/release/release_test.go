@@ -21,7 +21,7 @@ import (
 
 const version = "v0.3.1-rc.2"
 
-// project writes a repository that is like the project's, and tiny: programs without imports, one CNI plugin.
+// project creates a repository that is a minimal copy of the project's: programs without imports, and one CNI plugin.
 func project(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -103,7 +103,7 @@ func makeRelease(t *testing.T, clone string, key *ecdsa.PrivateKey) string {
 	return out
 }
 
-// content returns the files of a folder by name.
+// content returns the files of a directory by name.
 func content(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -152,12 +152,12 @@ func TestRelease(t *testing.T) {
 			delete(second, name)
 		}
 		if len(second) > 0 {
-			t.Errorf("only the second run made %d files", len(second))
+			t.Errorf("only the second run created %d files", len(second))
 		}
 	})
 	t.Run("rejects another key", func(t *testing.T) {
 		if _, err := release.Verify(first, version, &newKey(t).PublicKey); err == nil {
-			t.Error("a signature of another key is taken")
+			t.Error("accepted a signature of another key")
 		}
 	})
 	t.Run("is not another version", func(t *testing.T) {
@@ -171,13 +171,13 @@ func TestRelease(t *testing.T) {
 	t.Run("lists what it is made of", func(t *testing.T) { materials(t, first) })
 }
 
-// changes makes one change at a time: to any file, with and without new checksums, and to what files there are.
+// changes tests one change at a time: to each file, with and without matching checksums, and to the set of files.
 func changes(t *testing.T, dir string, key *ecdsa.PrivateKey) {
 	good := content(t, dir)
 	refused := func(t *testing.T, key *ecdsa.PublicKey) {
 		t.Helper()
 		if _, err := release.Verify(dir, version, key); err == nil {
-			t.Error("the change is not noticed")
+			t.Error("the change was not detected")
 		}
 	}
 	for name, data := range good {
@@ -203,11 +203,11 @@ func changes(t *testing.T, dir string, key *ecdsa.PrivateKey) {
 		t.Fatal(err)
 	}
 	if _, err := release.Verify(dir, version, &key.PublicKey); err != nil {
-		t.Errorf("the release that is as it was: %v", err)
+		t.Errorf("the unchanged release: %v", err)
 	}
 }
 
-// materials looks for the plugin's module in the SBOM, and for the files in the provenance.
+// materials checks that the SBOM contains the plugin's module, and the provenance the files.
 func materials(t *testing.T, dir string) {
 	files := content(t, dir)
 	var bom struct {
@@ -234,16 +234,16 @@ func materials(t *testing.T, dir string) {
 	for name := range files {
 		if !strings.HasPrefix(name, "SHA256SUMS") && name != "provenance.intoto.json" &&
 			!bytes.Contains(envelope.Payload, []byte(`"`+name+`"`)) {
-			t.Errorf("the provenance does not have %s", name)
+			t.Errorf("the provenance does not contain %s", name)
 		}
 	}
 }
 
-// An unsigned release is taken only as such.
+// An unsigned release is accepted only without a key.
 func TestUnsigned(t *testing.T) {
 	dir := makeRelease(t, project(t), nil)
 	if _, err := release.Verify(dir, version, &newKey(t).PublicKey); err == nil {
-		t.Error("a release without a signature is taken as signed")
+		t.Error("accepted a release without a signature as signed")
 	}
 	if report, err := release.Verify(dir, version, nil); err != nil || report.Signed {
 		t.Errorf("%+v: %v", report, err)
@@ -251,8 +251,8 @@ func TestUnsigned(t *testing.T) {
 	t.Run("whose checksums fit another program", func(t *testing.T) { substituted(t, dir) })
 }
 
-// substituted makes changes, one at a time, and writes matching checksums: then only the set of files and the
-// references between files are inconsistent.
+// substituted tests changes, one at a time, with matching checksums. Only the set of files and the references between
+// files are inconsistent.
 func substituted(t *testing.T, dir string) {
 	const programs = "dra-network-driver_" + version + "_linux_arm64"
 	for _, c := range []struct{ name, change, want string }{
@@ -313,7 +313,8 @@ func TestRefusals(t *testing.T) {
 	refuse("there already", "v0.1.1", "localhost", "is there already")
 }
 
-// selfTest: programs for this machine report their version; the programs of the tiny project do not.
+// selfTest checks that programs for this machine must report their version, which the programs of the minimal project
+// do not.
 func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	report, err := release.Verify(dir, version, key)
 	if err != nil {
@@ -321,18 +322,18 @@ func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	}
 	err = release.SelfTest(t.Context(), dir, "", report, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), `netdra says ""`) {
-		t.Errorf("programs that do not say their version pass: %v", err)
+		t.Errorf("programs that do not report their version pass: %v", err)
 	}
 }
 
-// Users who sign all their tags need no key to make a release.
+// Users whose git signs all tags need no key to make a release.
 func TestTagsAreNotSigned(t *testing.T) {
 	clone, homeDir := project(t), t.TempDir()
 	write(t, filepath.Join(homeDir, ".gitconfig"),
 		"[tag]\ngpgSign = true\n[user]\nname = Test\nemail = t@example.com\n")
 	t.Setenv("HOME", homeDir)
 	t.Setenv("GNUPGHOME", homeDir)
-	t.Setenv("VISUAL", "false") // what would ask for a message fails
+	t.Setenv("VISUAL", "false") // a program that asks for a message fails
 	dir := filepath.Join(t.TempDir(), "source")
 	if _, err := release.Checkout(t.Context(), clone, version, dir); err != nil {
 		t.Fatal(err)
@@ -367,10 +368,10 @@ func TestKeys(t *testing.T) {
 	for name, bad := range map[string][]byte{"nothing": nil, "P-384": block("PRIVATE KEY", wrong),
 		"password": block("ENCRYPTED SIGSTORE PRIVATE KEY", encoded), "broken": block("PRIVATE KEY", encoded[:40])} {
 		if _, err := release.ParseKey(bad); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("%s was accepted", name)
 		}
 		if _, err := release.ParsePublicKey(bad); err == nil {
-			t.Errorf("%s is taken as public key", name)
+			t.Errorf("%s was accepted as public key", name)
 		}
 	}
 }

@@ -17,7 +17,7 @@ type binary struct {
 	info   *debug.BuildInfo
 }
 
-// bom is a software bill of materials, as CycloneDX 1.6 describes it. The order of the fields is the order in the file.
+// bom is a software bill of materials in the format CycloneDX 1.6. The order of the fields is the order in the file.
 // The functions that fill lists sort them.
 type bom struct {
 	Schema       string       `json:"$schema"`
@@ -58,9 +58,9 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// newSBOM lists what the binaries of one architecture are made of: the modules that Go has written into each, with
-// their checksums of go.sum, and the standard library. It has no serial number and no time, so the same binaries have
-// the same SBOM, and whoever has the binaries can make it again.
+// newSBOM lists the components of the binaries of one architecture: the modules that Go has recorded in each binary,
+// with their checksums from go.sum, and the standard library. It has no serial number and no time, so the same binaries
+// result in the same SBOM, and anyone with the binaries can reproduce it.
 func newSBOM(version, commit, architecture string, binaries map[string]binary) ([]byte, error) {
 	release := component{Ref: "release", Type: "application", Name: chartName, Version: version}
 	document := bom{Schema: "http://cyclonedx.org/schema/bom-1.6.schema.json", Format: "CycloneDX", Spec: "1.6",
@@ -90,7 +90,7 @@ func newSBOM(version, commit, architecture string, binaries map[string]binary) (
 }
 
 // librariesOf returns the modules whose code a binary contains, and the standard library. A replaced module is listed
-// as its replacement, since that was compiled.
+// as its replacement, because that was compiled.
 func librariesOf(info *debug.BuildInfo) []component {
 	found := []component{moduleComponent("std", strings.TrimPrefix(info.GoVersion, "go"), "")}
 	modules := info.Deps

@@ -18,9 +18,9 @@ import (
 // payloadType is the type of in-toto statements in DSSE envelopes.
 const payloadType = "application/vnd.in-toto+json"
 
-// ParseKey reads a private key, ECDSA P-256 as PEM, as `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`
-// makes it. Errors have nothing of it. The curve is the one that cosign verifies without further options. A key with a
-// password would have to be asked for, which no workflow can answer.
+// ParseKey reads a private key, ECDSA P-256 in PEM, as created by `openssl genpkey -algorithm EC -pkeyopt
+// ec_paramgen_curve:P-256`. Errors contain no part of the key. cosign verifies this curve without further options. A
+// password is not supported, because no workflow could enter it.
 func ParseKey(data []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil {
@@ -46,7 +46,7 @@ func ParseKey(data []byte) (*ecdsa.PrivateKey, error) {
 	return private, nil
 }
 
-// ParsePublicKey reads a public key, ECDSA P-256 as PEM.
+// ParsePublicKey reads a public key, ECDSA P-256 in PEM.
 func ParsePublicKey(data []byte) (*ecdsa.PublicKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "PUBLIC KEY" {
@@ -72,7 +72,7 @@ func sign(key *ecdsa.PrivateKey, data []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(signature), err
 }
 
-// checkSignature checks a signature as "cosign sign-blob" writes it: ECDSA over SHA-256, ASN.1, base64.
+// checkSignature verifies a signature of "cosign sign-blob": ECDSA over SHA-256, ASN.1, base64.
 func checkSignature(key *ecdsa.PublicKey, data []byte, encoded string) error {
 	signature, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
@@ -85,8 +85,8 @@ func checkSignature(key *ecdsa.PublicKey, data []byte, encoded string) error {
 	return nil
 }
 
-// keyID names a key: the SHA-256 of its encoding (PKIX). It is a hint for people and tools that have several keys;
-// verification does not look at it.
+// keyID returns the ID of a key: the SHA-256 of its encoding (PKIX). It is a hint for users and tools with several
+// keys; verification does not use it.
 func keyID(key *ecdsa.PublicKey) (string, error) {
 	encoded, err := x509.MarshalPKIXPublicKey(key)
 	sum := sha256.Sum256(encoded)
@@ -96,7 +96,7 @@ func keyID(key *ecdsa.PublicKey) (string, error) {
 // envelope is a DSSE envelope.
 type envelope struct {
 	PayloadType string              `json:"payloadType"`
-	Payload     []byte              `json:"payload"` // base64, as encoding/json has it
+	Payload     []byte              `json:"payload"` // base64, from encoding/json
 	Signatures  []envelopeSignature `json:"signatures"`
 }
 
@@ -105,8 +105,8 @@ type envelopeSignature struct {
 	Signature string `json:"sig"`
 }
 
-// preAuthentication returns the data that a DSSE signature covers ("PAE" in version 1 of its protocol). It contains
-// type and lengths, so that a signature for another purpose or another split of the data is not valid here.
+// preAuthentication returns the data that a DSSE signature covers ("PAE" in version 1 of its protocol). It contains the
+// type and the lengths, so that a signature for another purpose or another split of the data is not valid.
 func preAuthentication(kind string, payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
 }
@@ -127,8 +127,8 @@ func seal(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// open returns the payload of an envelope that key has signed. Nothing of the payload is decoded before a signature is
-// known to be good. One good signature is enough, whoever else has signed.
+// open returns the payload of an envelope that key has signed. It decodes no part of the payload before it has verified
+// a signature. One valid signature of the key is sufficient, regardless of other signatures.
 func open(key *ecdsa.PublicKey, data []byte) ([]byte, error) {
 	var e envelope
 	decoder := json.NewDecoder(bytes.NewReader(data))

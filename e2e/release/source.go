@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// Repository is where the project is.
+// Repository is the URL of the project.
 const Repository = "https://github.com/dra-networking/dra-network-driver"
 
-// versionPattern is a semantic version of major 0 or 1, which a Go module may have without a suffix to its path.
+// versionPattern matches a semantic version of major version 0 or 1, because a Go module with a higher one needs a
+// suffix in its path.
 var versionPattern = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
 
-// Source is a clone of one commit, tagged with the version, in a folder that only the release uses.
+// Source is a clone of one commit, tagged with the version, in a directory that only the release uses.
 type Source struct {
 	Dir, Commit, Version string
 	Time                 time.Time
@@ -42,8 +43,8 @@ func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	if err != nil {
 		return fail(err)
 	}
-	// An empty answer: there is no such tag yet. Of an annotated tag the first is the commit that it leads to; of a
-	// plain one the first is empty and the second is the commit.
+	// The output is empty if the tag does not exist. For an annotated tag the first field is the commit; for a
+	// lightweight tag the first field is empty, and the second is the commit.
 	if tagged, err := git(ctx, clone, "for-each-ref", "--format=%(*objectname)%(objectname)",
 		"refs/tags/"+version); err != nil || tagged != "" && !strings.HasPrefix(tagged, commit) {
 		return fail(orElse(err, "the tag is on another commit: check out that commit, or choose another version"))
@@ -57,9 +58,9 @@ func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 		return fail(err)
 	}
 	for _, args := range [][]string{
-		{"clone", "--quiet", "--no-tags", "--no-checkout", clone, dir}, // other tags would be other versions
+		{"clone", "--quiet", "--no-tags", "--no-checkout", clone, dir}, // Go could derive a version from other tags
 		{"-C", dir, "checkout", "--quiet", "--detach", commit},
-		{"-C", dir, "tag", "--no-sign", version, commit}, // whatever the user's settings are
+		{"-C", dir, "tag", "--no-sign", version, commit}, // regardless of the user's settings
 	} {
 		if _, err := git(ctx, clone, args...); err != nil {
 			return fail(err)
@@ -72,11 +73,11 @@ func (s Source) path(parts ...string) string {
 	return filepath.Join(append([]string{s.Dir}, parts...)...)
 }
 
-// git runs git in a folder, and nowhere else.
+// git runs git in a directory, without settings for other repositories.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = dir
-	// A hook of git runs with variables that name its own repository.
+	// Hooks of git run with variables that select their own repository.
 	for _, setting := range os.Environ() {
 		if !strings.HasPrefix(setting, "GIT_") {
 			cmd.Env = append(cmd.Env, setting)

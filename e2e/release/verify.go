@@ -49,8 +49,8 @@ type verifier struct {
 	Report
 }
 
-// run checks a release in the order of trust: the signature, the files that it covers, then their references to each
-// other.
+// run checks a release in the order of trust: the signature, the files that it covers, and then the references between
+// them.
 func (v *verifier) run(version string) (Report, error) {
 	// The content of a file is only used after the file was compared with the signed checksum.
 	sums, err := v.checksums()
@@ -78,7 +78,7 @@ func (v *verifier) run(version string) (Report, error) {
 
 func (v *verifier) read(name string) ([]byte, error) { return os.ReadFile(filepath.Join(v.dir, name)) }
 
-// checksums verifies the list of checksums and the files that it has.
+// checksums verifies the list of checksums and the listed files.
 func (v *verifier) checksums() (map[string]string, error) {
 	list, err := v.read(sumsName)
 	if err != nil {
@@ -148,8 +148,8 @@ func contents(version string) []string {
 	return names
 }
 
-// images verifies the images, and learns commit and registry of them. The first image says which commit and registry it
-// is, and all others have to say the same; the programs in them say the commit, too (see binaries).
+// images verifies the images, and reads the commit and the registry from them. The first image defines both, and all
+// others must match. The programs in the images also contain the commit (see binaries).
 func (v *verifier) images() (map[string]map[string]binary, []image.Summary, error) {
 	found, summaries, err := readImages(v.dir, v.Version)
 	if err != nil {
@@ -240,7 +240,7 @@ func (v *verifier) archive(name, architecture string, programs []string, found m
 	return nil
 }
 
-// imageList checks that the list, from which people copy digests, contains the digests of the images in the archives.
+// imageList checks that the list, from which users copy digests, contains the digests of the images in the archives.
 func (v *verifier) imageList(summaries []image.Summary) error {
 	var want strings.Builder
 	for i, name := range imageNames() {
@@ -253,7 +253,7 @@ func (v *verifier) imageList(summaries []image.Summary) error {
 	return err
 }
 
-// chart verifies that the chart is of this version and installs these images.
+// chart verifies that the chart has this version and installs these images.
 func (v *verifier) chart() error {
 	var chart struct{ Name, Version, AppVersion string }
 	type part struct {
@@ -284,7 +284,7 @@ func (v *verifier) chart() error {
 	return nil
 }
 
-// manifests checks that what "kubectl apply" would install is of this version.
+// manifests verifies that the manifests for "kubectl apply" install this version.
 func (v *verifier) manifests() error {
 	name := manifestsName(v.Version, "")
 	text, err := v.read(name)
