@@ -16,13 +16,13 @@ import (
 
 func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
-// reading is the cost of listing slices as protobuf, as components of Kubernetes do.
+// reading is the cost of listing slices as protobuf, like components of Kubernetes.
 type reading struct {
 	Bytes        int     `json:"bytes"`
 	Milliseconds float64 `json:"milliseconds"`
 }
 
-// list reads the slices that a field selector names, once.
+// list lists the slices that match a field selector once.
 func (f *fleet) list(t *testing.T, selector string) reading {
 	t.Helper()
 	begin := time.Now()
@@ -35,8 +35,8 @@ func (f *fleet) list(t *testing.T, selector string) reading {
 	return reading{Bytes: len(data), Milliseconds: float64(time.Since(begin).Microseconds()) / 1000}
 }
 
-// sliceSizes are the sizes of the slices of one node, in ascending order: a change of a device sends its slice to each
-// watcher.
+// sliceSizes returns the sizes of the slices of one node, in ascending order. A change of a device sends its whole
+// slice to each watcher.
 func (f *fleet) sliceSizes(t *testing.T) []int {
 	t.Helper()
 	var sizes []int
@@ -47,7 +47,7 @@ func (f *fleet) sliceSizes(t *testing.T) []int {
 	return sizes
 }
 
-// slicesOf are the slices of a node.
+// slicesOf returns the slices of a node.
 func (f *fleet) slicesOf(t *testing.T, node string) []resourceapi.ResourceSlice {
 	t.Helper()
 	list, err := f.client.ResourceV1().ResourceSlices().List(t.Context(),
@@ -64,9 +64,10 @@ type layout string
 const (
 	// ours is the layout that the driver publishes.
 	ours layout = "driver"
-	// samePools has the pools and slices of the driver, without counters.
+	// samePools uses the pools and slices of the driver, without counters.
 	samePools layout = "same-pools"
-	// onePool has all devices of a node in one pool, without counters, as many in a slice as the API allows.
+	// onePool puts all devices of a node in one pool, without counters, with as many devices per slice as the API
+	// allows.
 	onePool layout = "one-pool"
 )
 
@@ -98,7 +99,7 @@ func without(layout layout, all []resourceapi.ResourceSlice) []resourceapi.Resou
 	return plain
 }
 
-// put publishes the sample's devices for all nodes in a layout, and returns the number of slices.
+// put publishes the devices of the sample for all nodes in a layout, and returns the number of slices.
 func (f *fleet) put(t *testing.T, layout layout, sample []resourceapi.ResourceSlice) int {
 	t.Helper()
 	slices := sample
@@ -122,7 +123,7 @@ func (f *fleet) put(t *testing.T, layout layout, sample []resourceapi.ResourceSl
 	return len(slices) * f.nodes
 }
 
-// clear removes the slices of the first nodes.
+// clear deletes the slices of the first nodes.
 func (f *fleet) clear(t *testing.T, nodes int) {
 	t.Helper()
 	f.each(t, nodes, func(ctx context.Context, i int) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin"
 )
 
-// fleet are nodes of one shape, whose drivers run in this process.
+// fleet is a set of nodes with the same shape, whose drivers run in this process.
 type fleet struct {
 	*plane
 	shape     shape
@@ -30,7 +30,7 @@ type fleet struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when something changed
-	// published has the devices in the slices of each node that were seen, by slice, and with which revision.
+	// published contains the observed slices of each node by name.
 	published map[string]map[string]contents
 }
 
@@ -43,7 +43,7 @@ type contents struct {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-// newFleet makes the nodes and begins to watch slices.
+// newFleet creates the nodes and starts to watch slices.
 func newFleet(t *testing.T, p *plane, s shape, nodes int) *fleet {
 	t.Helper()
 	f := &fleet{plane: p, shape: s, recording: s.record(t), cniDir: pluginFiles(t), nodes: nodes,
@@ -57,7 +57,7 @@ func newFleet(t *testing.T, p *plane, s shape, nodes int) *fleet {
 	return f
 }
 
-// watch keeps published up to date until ctx ends. What slices hold is thrown away: there may be a gigabyte of it.
+// watch keeps published up to date until ctx ends. It discards the devices of slices, which could use a gigabyte.
 func (f *fleet) watch(ctx context.Context, t *testing.T) {
 	t.Helper()
 	api := f.client.ResourceV1().ResourceSlices()
@@ -91,7 +91,7 @@ func (f *fleet) watch(ctx context.Context, t *testing.T) {
 	}
 }
 
-// see notes what a slice has.
+// see records a slice.
 func (f *fleet) see(slice *resourceapi.ResourceSlice) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -109,7 +109,7 @@ func (f *fleet) see(slice *resourceapi.ResourceSlice) {
 	f.published[node][slice.Name] = c
 }
 
-// forget removes a slice.
+// forget removes the record of a deleted slice.
 func (f *fleet) forget(slice *resourceapi.ResourceSlice) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,13 +117,13 @@ func (f *fleet) forget(slice *resourceapi.ResourceSlice) {
 	delete(f.published[*slice.Spec.NodeName], slice.Name)
 }
 
-// wake makes all waiting goroutines check their conditions again; the caller has the lock.
+// wake makes all waiting goroutines check their conditions again. The caller holds the lock.
 func (f *fleet) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// until waits until holds, which is called with the lock, is true.
+// until waits until holds returns true. holds is called with the lock.
 func (f *fleet) until(ctx context.Context, what string, holds func() bool) error {
 	for {
 		f.mu.Lock()
@@ -140,7 +140,8 @@ func (f *fleet) until(ctx context.Context, what string, holds func() bool) error
 	}
 }
 
-// complete reports whether all devices of a node were seen, with the policies of the revision; the caller has the lock.
+// complete reports whether all devices of a node were observed with the policies of the revision. The caller holds the
+// lock.
 func (f *fleet) complete(i int, revision int64) bool {
 	devices := 0
 	for _, c := range f.published[nodeName(i)] {
@@ -152,7 +153,7 @@ func (f *fleet) complete(i int, revision int64) bool {
 	return devices == f.shape.entries()
 }
 
-// slices is the number of slices of all nodes.
+// slices returns the number of slices of all nodes.
 func (f *fleet) slices() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -163,8 +164,8 @@ func (f *fleet) slices() int {
 	return count
 }
 
-// writesOfChange is how many writes are needed when all devices of the first nodes change: one for a pool with its
-// devices in one slice, which keeps its generation, and one for each slice of a pool with several.
+// writesOfChange returns the number of writes if all devices of the first nodes change: one for a pool with its devices
+// in one slice, which keeps its generation, and one for each slice of a pool with several.
 func (f *fleet) writesOfChange(nodes int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -195,7 +196,7 @@ func (f *fleet) drive(ctx context.Context, i int) error {
 	})
 }
 
-// publishAll lets each of the first nodes publish, some at a time, and ends its driver.
+// publishAll runs the driver of each of the first nodes until it has published, several at a time.
 func (f *fleet) publishAll(t *testing.T, nodes int) {
 	t.Helper()
 	f.each(t, nodes, func(ctx context.Context, i int) error {
@@ -205,12 +206,12 @@ func (f *fleet) publishAll(t *testing.T, nodes int) {
 		go func() { ended <- f.drive(ctx, i) }()
 		err := f.until(ctx, nodeName(i)+" publishes its devices", func() bool { return f.complete(i, 1) })
 		cancel()
-		<-ended //nolint:errcheck // it is that ctx has ended
+		<-ended //nolint:errcheck // the error is that ctx has ended
 		return err
 	})
 }
 
-// each does something for each number below count, several at a time.
+// each calls do for each number below count, several at a time.
 func (f *fleet) each(t *testing.T, count int, do func(ctx context.Context, i int) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())

@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// plane is a control plane, and kwok, which keeps nodes and pods.
+// plane is a control plane with kwok, which simulates nodes and pods.
 type plane struct {
 	*lab.Cluster
 	client kubernetes.Interface
@@ -33,7 +33,7 @@ type plane struct {
 	clone  string
 }
 
-// newPlane starts a control plane with our definitions and with kwok, until the end of the test.
+// newPlane starts a control plane with the project's definitions and with kwok, until the end of the test.
 func newPlane(t *testing.T) *plane {
 	t.Helper()
 	clone, err := testcluster.Clone()
@@ -86,15 +86,15 @@ func (p *plane) apply(t *testing.T, text string) {
 	}
 }
 
-// What [requests] count beside verbs.
+// Keys of [requests] in addition to verbs.
 const (
-	// watching is the number of watches that are open.
+	// watching is the number of open watches.
 	watching = "watching"
-	// dryRun is for requests that write nothing: drivers ask with them which fields the API server keeps.
+	// dryRun counts requests that write nothing. Drivers use them to determine which fields the API server keeps.
 	dryRun = "dry-run"
 )
 
-// requests are the API server's requests for ResourceSlices that have ended so far, by verb, and the open watches.
+// requests counts the completed requests for ResourceSlices to the API server by verb, and the open watches.
 type requests map[string]int
 
 var requestLine = regexp.MustCompile(`(?m)^apiserver_(request_total|longrunning_requests)\{([^}]*` +
@@ -125,10 +125,10 @@ func (p *plane) requests(t *testing.T) requests {
 	return found
 }
 
-// writes is the number of requests that change something.
+// writes returns the number of requests that change something.
 func (r requests) writes() int { return r["POST"] + r["PUT"] + r["PATCH"] + r["DELETE"] + r["APPLY"] }
 
-// since are the requests after earlier ones.
+// since returns the requests after earlier ones.
 func (r requests) since(earlier requests) requests {
 	difference := requests{}
 	for verb, count := range r {
@@ -137,7 +137,7 @@ func (r requests) since(earlier requests) requests {
 	return difference
 }
 
-// etcd calls etcd's JSON gateway, and decodes the answer.
+// etcd calls etcd's JSON gateway, and decodes the response.
 func (p *plane) etcd(t *testing.T, path, body string, answer any) {
 	t.Helper()
 	data := p.askEtcd(t, http.MethodPost, path, strings.NewReader(body))
@@ -165,7 +165,7 @@ func (p *plane) askEtcd(t *testing.T, method, path string, body io.Reader) []byt
 	return data
 }
 
-// stored is the size of etcd's data that is in use, in bytes, without what was before.
+// stored returns the size of etcd's data in use, in bytes, without old revisions.
 func (p *plane) stored(t *testing.T) int64 {
 	t.Helper()
 	var read struct{ Header struct{ Revision string } }
@@ -185,10 +185,10 @@ func (p *plane) stored(t *testing.T) int64 {
 }
 
 // forgetMemory restarts components that keep the memory of deleted slices, so that the measurement of the next layout
-// covers only its own usage, and enough memory is available.
+// does not include it, and enough memory is available.
 func (p *plane) forgetMemory(t *testing.T) {
 	t.Helper()
-	p.stored(t) // which drops what etcd remembers of them
+	p.stored(t) // which also removes old revisions from etcd
 	for _, component := range []lab.Component{lab.APIServer, lab.ControllerManager} {
 		if err := p.Stop(t.Context(), component, syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -224,15 +224,15 @@ func (p *plane) use(t *testing.T, component lab.Component) usage {
 	return usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), resident: int64(status.VmRSS)}
 }
 
-// profile has kube-scheduler write down where its processor time goes for profileSeconds from now on, into a file for
-// "go tool pprof" in the folder of profiles. The result waits for that. Without a folder nothing is done.
+// profile starts a CPU profile of kube-scheduler for profileSeconds, for "go tool pprof", in the directory of profiles.
+// wait waits for its end. If no directory is set, profile does nothing.
 func (p *plane) profile(t *testing.T, layout layout) (wait func()) {
 	t.Helper()
 	if *profiles == "" {
 		return func() {}
 	}
 	config := rest.CopyConfig(p.config)
-	// The certificate of its server is one that it has made itself. It is asked inside of the cluster's namespace.
+	// The server uses a self-signed certificate. The request is sent inside the cluster's namespace.
 	config.Host, config.CAFile, config.CAData, config.Insecure = schedulerURL, "", nil, true
 	client, err := rest.HTTPClientFor(config)
 	if err == nil {
@@ -255,13 +255,13 @@ func (p *plane) profile(t *testing.T, layout layout) (wait func()) {
 	}
 }
 
-// schedulerURL is the default of kube-scheduler, inside of the cluster's namespace.
+// schedulerURL is the default address of kube-scheduler, inside the cluster's namespace.
 const (
 	schedulerURL   = "https://127.0.0.1:10259"
 	profileSeconds = 15
 )
 
-// download writes what a server answers into a file.
+// download writes the response of a server into a file.
 func download(ctx context.Context, client *http.Client, url, path string) error {
 	asked, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -22,19 +22,19 @@ const (
 	templateName = "scale"
 )
 
-// rate is how fast kube-scheduler bound pods that had waited for it.
+// rate is the speed at which kube-scheduler bound pods that had been waiting for it.
 type rate struct {
 	Pods int `json:"pods"`
-	// PodsPerSecond is without the first pod, which waits for the caches of the scheduler.
+	// PodsPerSecond excludes the first pod, which waits for the caches of the scheduler.
 	PodsPerSecond float64 `json:"podsPerSecond"`
-	// SchedulerMillisecondsPerPod is processor time of the scheduler.
+	// SchedulerMillisecondsPerPod is the CPU time of the scheduler.
 	SchedulerMillisecondsPerPod float64 `json:"schedulerMillisecondsPerPod"`
 	SchedulerBytes              int64   `json:"schedulerBytes"`
 	APIServerBytes              int64   `json:"apiServerBytes"`
 }
 
-// follow watches objects from a version on. It goes on where it was when the API server ends a watch, as it does where
-// events wait longer than it likes: a busy machine makes them wait.
+// follow watches objects from a version on. It resumes when the API server ends the watch. The server ends watches
+// whose events are not read in time, which happens on a busy machine.
 func follow(
 	t *testing.T, version string, start func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) *toolswatch.RetryWatcher {
@@ -47,8 +47,8 @@ func follow(
 	return watcher
 }
 
-// schedule makes pods with a claim for one device each while the scheduler is stopped, starts it, and measures until
-// the last pod is bound. Afterwards no pod and no claim is left.
+// schedule creates pods with a claim for one device each while the scheduler is stopped, starts it, and measures until
+// the last pod is bound. At the end it removes all pods and claims.
 func (f *fleet) schedule(t *testing.T, pods int, layout layout) rate {
 	t.Helper()
 	ctx := t.Context()
@@ -97,7 +97,7 @@ func (f *fleet) schedule(t *testing.T, pods int, layout layout) rate {
 		SchedulerBytes:              used.resident, APIServerBytes: f.use(t, lab.APIServer).resident}
 }
 
-// createPods makes pods and waits until they have their claims.
+// createPods creates pods and waits until they have their claims.
 func (f *fleet) createPods(t *testing.T, pods int) {
 	t.Helper()
 	template := &resourceapi.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: templateName}}
@@ -122,7 +122,7 @@ func (f *fleet) createPods(t *testing.T, pods int) {
 	f.untilClaims(t, pods)
 }
 
-// deletePods deletes all pods and waits until their claims are gone, too.
+// deletePods deletes all pods and waits until their claims no longer exist either.
 func (f *fleet) deletePods(t *testing.T) {
 	t.Helper()
 	now := int64(0)
@@ -133,7 +133,7 @@ func (f *fleet) deletePods(t *testing.T) {
 	f.untilClaims(t, 0)
 }
 
-// untilClaims waits until there are so many claims.
+// untilClaims waits until this number of claims exists.
 func (f *fleet) untilClaims(t *testing.T, count int) {
 	t.Helper()
 	seen := map[string]bool{}

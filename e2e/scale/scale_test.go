@@ -30,7 +30,7 @@ var (
 	least    = flag.Float64("least", 0, "fail if pods are scheduled slower than this times as fast as plain slices")
 )
 
-// figures are what one run measured.
+// figures are the measurements of one run.
 type figures struct {
 	Date       string `json:"date"`
 	Processors int    `json:"processors"`
@@ -46,7 +46,7 @@ type figures struct {
 // figured is the cost of the slices of a layout.
 type figured struct {
 	SlicesPerNode int `json:"slicesPerNode"`
-	// Stored is what etcd has more than without slices, in bytes.
+	// Stored is the additional data in etcd compared with no slices, in bytes.
 	Stored       int64 `json:"storedBytes"`
 	LargestSlice int   `json:"largestSliceBytes"`
 	// WritesPerSecond is the rate at which the API server accepts the slices of all nodes together.
@@ -60,22 +60,23 @@ type figured struct {
 // policy then changes the devices of all of them.
 type restart struct {
 	Drivers int `json:"drivers"`
-	// FirstWrites are those before the restart, when there was nothing.
+	// FirstWrites are the writes of the first start, when no slice existed.
 	FirstWrites int `json:"firstWrites"`
-	// Seconds is how long it takes until the last of them watches its slices.
+	// Seconds is the time until the last driver watches its slices.
 	Seconds float64 `json:"seconds"`
-	// Lists are lists of slices in addition to the watches, which begin with the existing objects, and DryRuns are
-	// requests that determine which fields the API server keeps.
+	// Lists are lists of slices in addition to the watches, which start with the existing objects. DryRuns are requests
+	// that determine which fields the API server keeps.
 	Lists   int `json:"lists"`
 	DryRuns int `json:"dryRuns"`
 	// Writes are the writes of unchanged slices.
 	Writes int `json:"writes"`
-	// PolicyWrites are the writes after a change of the policies, which changes every device. Each driver paces itself
-	// by the time that it takes to read its node, and here all of them share a processor, so a rate would mean nothing.
+	// PolicyWrites are the writes after a change of the policies that changes every device. Each driver limits its rate
+	// by the time that it needs to read its node, and here all drivers share the processors, so a rate would be
+	// meaningless.
 	PolicyWrites int `json:"policyWrites"`
 }
 
-// TestScale is one story, since each state is the work of the one before.
+// The parts of TestScale run in order, because each depends on the state that the previous one leaves.
 func TestScale(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a control plane of Kubernetes in private namespaces")
@@ -102,7 +103,7 @@ func TestScale(t *testing.T) {
 }
 
 // drivers runs the drivers of some nodes: they publish, restart, and publish the effect of a change of policies. It
-// returns the slices of one node: the slices of the others are the same.
+// returns the slices of one node, because those of the other nodes are the same.
 func (f *fleet) drivers(t *testing.T, all *figures) []resourceapi.ResourceSlice {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -113,7 +114,7 @@ func (f *fleet) drivers(t *testing.T, all *figures) []resourceapi.ResourceSlice 
 	return f.slicesOf(t, nodeName(0))
 }
 
-// publish lets drivers publish for the first time.
+// publish runs the first publication of the drivers.
 func (f *fleet) publish(t *testing.T, all *figures) {
 	t.Helper()
 	before := f.requests(t)
@@ -125,7 +126,8 @@ func (f *fleet) publish(t *testing.T, all *figures) {
 	}
 }
 
-// restart starts the drivers of many nodes together, and changes policies after they have read the existing objects.
+// restart starts the drivers of many nodes together, and changes policies after the drivers have read the existing
+// objects.
 func (f *fleet) restart(t *testing.T, all *figures) {
 	t.Helper()
 	count := min(*drivers, f.nodes)
@@ -138,7 +140,7 @@ func (f *fleet) restart(t *testing.T, all *figures) {
 	defer func() {
 		cancel()
 		for range count {
-			<-ended //nolint:errcheck // it is that ctx has ended
+			<-ended //nolint:errcheck // the error is that ctx has ended
 		}
 	}()
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -165,11 +167,11 @@ func (f *fleet) restart(t *testing.T, all *figures) {
 	all.Restart.PolicyWrites = f.writesOfChange(count)
 	all.Restart.Writes = f.requests(t).since(before).writes() - all.Restart.PolicyWrites
 	if all.Restart.Writes != 0 {
-		t.Errorf("drivers that started wrote %d slices that nothing had changed", all.Restart.Writes)
+		t.Errorf("restarted drivers wrote %d unchanged slices", all.Restart.Writes)
 	}
 }
 
-// layouts are those to measure.
+// layouts returns the layouts to measure.
 func layouts() []layout {
 	var all []layout
 	for name := range strings.SplitSeq(*layoutNames, ",") {
@@ -178,7 +180,7 @@ func layouts() []layout {
 	return all
 }
 
-// measure publishes the sample for every node, in a layout, and measures what that costs.
+// measure publishes the sample for every node in a layout, and measures the costs.
 func (f *fleet) measure(
 	t *testing.T, empty int64, layout layout, sample []resourceapi.ResourceSlice,
 ) *figured {
@@ -195,7 +197,7 @@ func (f *fleet) measure(
 	return m
 }
 
-// print shows a table, and adds the figures to the file for programs.
+// print prints a table, and adds the figures to the machine-readable file.
 func (all *figures) print(t *testing.T) {
 	t.Helper()
 	table := fmt.Sprintf("%d nodes with %d devices each (%s, %d entries)\n", all.Nodes, all.Devices, all.Shape,
@@ -234,16 +236,16 @@ func (all *figures) print(t *testing.T) {
 	}
 }
 
-// check compares what must be so on every machine.
+// check checks the figures that must hold on every machine.
 func (all *figures) check(t *testing.T) {
 	t.Helper()
 	plain := all.Layouts[onePool]
 	if plain == nil || all.Layouts[ours] == nil {
-		return // it was not asked for
+		return // the layouts were not measured
 	}
 	ratio := all.Layouts[ours].Scheduled.PodsPerSecond / plain.Scheduled.PodsPerSecond
 	t.Logf("pods are scheduled %.2f times as fast as with plain slices", ratio)
-	if math.IsNaN(ratio) || ratio < *least { // NaN if nothing was scheduled
-		t.Errorf("pods are scheduled %.2f times as fast as with plain slices, and %.2f is asked for", ratio, *least)
+	if math.IsNaN(ratio) || ratio < *least { // NaN if no pod was scheduled
+		t.Errorf("pods are scheduled %.2f times as fast as with plain slices, but %.2f is required", ratio, *least)
 	}
 }

@@ -17,13 +17,13 @@ type shape struct {
 	functions int
 	// policies are the names of the node's policies in [policies].
 	policies []string
-	// plugin is the CNI plugin that pods ask for.
+	// plugin is the CNI plugin that pods use.
 	plugin string
 }
 
-// shapeOf divides a number of devices: into virtual functions of four NICs, or of eight for hundreds of devices, or
-// into separate links. A NIC or a separate link has one entry, which pods share (functions, links), or an exclusive
-// one, too, so that the entries must exclude each other (mixed-functions, mixed-links).
+// shapeOf divides a number of devices into virtual functions of four NICs, or of eight for hundreds of devices, or into
+// separate links. A NIC or a separate link has one entry that pods share (functions, links), or additionally an
+// exclusive one, so that the entries must exclude each other (mixed-functions, mixed-links).
 func shapeOf(name string, devices int) (shape, error) {
 	nics := 4
 	if devices >= 512 {
@@ -51,7 +51,7 @@ func shapeOf(name string, devices int) (shape, error) {
 		name)
 }
 
-// entries is the number of devices that a node publishes.
+// entries returns the number of devices that a node publishes.
 func (s shape) entries() int {
 	count := s.nics * s.functions
 	for _, p := range s.policies {
@@ -62,7 +62,7 @@ func (s shape) entries() int {
 	return count
 }
 
-// record writes the machine as netdra records one.
+// record writes a recording of the machine in the format of netdra.
 func (s shape) record(t *testing.T) string {
 	t.Helper()
 	h := discoverytest.NewHost()
@@ -89,7 +89,7 @@ func (s shape) record(t *testing.T) string {
 	return dir
 }
 
-// policyTexts are the policies of all shapes, with an attribute that a change of them changes.
+// policyTexts contains the policies of all shapes. An attribute in them changes with the revision.
 var policyTexts = map[string]string{
 	"shared": `
 selector: {cel: 'device.attributes["dra.networking"].type in ["pf", "nic"]'}
@@ -118,9 +118,9 @@ exposure:
 `,
 }
 
-// objects are the policies in YAML, and the class that pods ask for. A revision is an attribute that only the last
-// policy gives, which has devices in every slice: of two policies a driver may see one a moment before the other, and
-// then it writes its slices twice.
+// objects returns the policies in YAML, and the class that pods request. The revision is an attribute of only the last
+// policy, which has devices in every slice: if two policies changed, a driver could see one change before the other and
+// write its slices twice.
 func (s shape) objects(revision int) string {
 	documents := []string{fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -145,7 +145,7 @@ spec:
 	return strings.Join(documents, "---")
 }
 
-// pluginFiles is a directory with the CNI plugins of the shapes, for the driver to find.
+// pluginFiles returns a directory with the CNI plugins of the shapes, for the driver to find.
 func pluginFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
