@@ -33,8 +33,8 @@ var asks = [][]int64{
 // tiers are the bandwidths of the policy, in Mbit/s.
 var tiers = []int64{10000, 25000, 50000}
 
-// Claims for bandwidth get the smallest tier that is enough, never more than the link has, and are refused only if that
-// would be more.
+// Claims for bandwidth get the smallest sufficient tier. They never exceed the bandwidth of the link, and are rejected
+// only if they would.
 func TestBandwidth(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		n := p.publish(t, "tiers", record(t, machine(len(asks), functions)),
@@ -93,7 +93,7 @@ func (n node) request(ctx context.Context, nic string, order []int64) error {
 	return nil
 }
 
-// smallest is the tier for an amount; 0 if none is enough.
+// smallest returns the smallest tier that is at least amount, or 0 if there is none.
 func smallest(amount int64) int64 {
 	for _, tier := range tiers {
 		if amount <= tier {
@@ -109,8 +109,8 @@ func bandwidthOf(device resourceapi.Device) int64 {
 	return value.Value()
 }
 
-// A claim selects a device by the requested capacity alone and consumes that amount, or the default if it requests
-// nothing.
+// A claim can select a device only by the requested capacity. It consumes that amount, or the default if it requests
+// none.
 func TestCapacity(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		n := p.publish(t, "capacity", record(t, machine(1, functions)), []v1alpha1.DeviceExposurePolicy{
@@ -133,7 +133,7 @@ exposure:
 		for i, test := range []struct {
 			title    string
 			request  request
-			device   string // a part of its name; empty if the claim is refused
+			device   string // a part of its name; empty if the claim is rejected
 			consumed string // of the capacity of a shared device
 		}{
 			{"two of the NIC's macvlans", request{class: anyPlugin, capacity: map[string]string{"macvlans": "2"}},

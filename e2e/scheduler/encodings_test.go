@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The other tests use the encoding that was requested from the driver: an API server could have dropped unknown fields,
-// and the driver could have fallen back to another encoding.
+// The driver publishes the encoding that the other tests request. An API server could have dropped unknown fields, and
+// the driver could have fallen back to another encoding.
 func TestEncodings(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		m := exclusionMachines()[0]

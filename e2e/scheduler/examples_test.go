@@ -59,7 +59,7 @@ func checkExample(t *testing.T, p *plane, name string, machine *discoverytest.Ho
 	}
 }
 
-// checkReferenceNode counts what the design promises of its node.
+// checkReferenceNode checks the counts that the design specifies for its reference node.
 func checkReferenceNode(t *testing.T, n node, policies []v1alpha1.DeviceExposurePolicy) {
 	t.Helper()
 	published, err := n.published()
@@ -85,7 +85,7 @@ func checkReferenceNode(t *testing.T, n node, policies []v1alpha1.DeviceExposure
 	}
 }
 
-// golden reads an example's policies and the slices that are published for them.
+// golden returns the policies of an example and the slices that are published for them.
 func golden(
 	t *testing.T, name string,
 ) (policies []v1alpha1.DeviceExposurePolicy, published []*resourceapi.ResourceSlice) {
@@ -114,8 +114,8 @@ func parse[T any](t *testing.T, text string) T {
 	return value
 }
 
-// specs are the specs of slices as YAML, in an order that does not depend on the names that are generated for them, as
-// if all were of the first generation. The golden files' node is called as this one.
+// specs returns the specs of slices as sorted YAML, as if all were of the first generation. The order does not depend
+// on generated names. The name of the node replaces the one in the golden files.
 func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 	t.Helper()
 	texts := make(map[string]bool, len(all))
@@ -124,7 +124,7 @@ func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 		spec.Pool.Generation = 1
 		spec.Pool.Name = strings.Replace(spec.Pool.Name, "worker-1/", n.name+"/", 1)
 		spec.NodeName = &n.name
-		for _, device := range spec.Devices { // policies have the node's name before their own: see owned
+		for _, device := range spec.Devices { // policy names have the node's name as a prefix: see owned
 			const exposurePolicy = "dra.networking/exposurePolicy"
 			if by := device.Attributes[exposurePolicy].StringValue; by != nil {
 				name := strings.TrimPrefix(*by, n.name+"-")

@@ -11,7 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestExclusion tries every use of a NIC next to every other, and next to every two others that can be used
+// TestExclusion tries every use of a NIC next to every other use, and next to every pair of uses that is possible
 // concurrently.
 func TestExclusion(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
@@ -58,7 +58,8 @@ func (n node) try(ctx context.Context, nic, arrival string, s series, refusals *
 	return refusals.expect(ctx, n, pod)
 }
 
-// tryPods creates a pod for each use. If the last is refused, it must be scheduled after the pods that it excludes end.
+// tryPods creates a pod for each use. If the last pod is rejected, the scheduler must schedule it after the end of the
+// pods that exclude it.
 func (n node) tryPods(ctx context.Context, nic string, s series, refusals *refusals) (bool, error) {
 	var pods []string
 	for i, u := range s {
@@ -109,13 +110,13 @@ func (n node) got(ctx context.Context, pod, nic string, uses ...use) error {
 	return nil
 }
 
-// refusals are pods that must stay refused.
+// refusals contains pods that must stay rejected.
 type refusals struct {
 	mu   sync.Mutex
 	pods map[string]bool
 }
 
-// expect waits for the decision about a pod, and tells whether it is scheduled all the same.
+// expect waits for the decision about a pod that should be rejected, and reports whether it was scheduled.
 func (r *refusals) expect(ctx context.Context, n node, pod string) (bool, error) {
 	if used, err := n.decided(ctx, pod); used || err != nil {
 		return used, err
@@ -129,14 +130,14 @@ func (r *refusals) expect(ctx context.Context, n node, pod string) (bool, error)
 	return false, nil
 }
 
-// forget takes out a pod that has a reason to be scheduled now.
+// forget removes a pod that may be scheduled now.
 func (r *refusals) forget(pod string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pods, pod)
 }
 
-// stand checks that no refused pod was scheduled later: the first verdict could have come too early.
+// stand checks that no rejected pod was scheduled later, because the first decision could have been too early.
 func (r *refusals) stand(n node) error {
 	var wrong []error
 	for pod := range r.pods {

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Virtual functions that come and go while the driver runs are published and withdrawn.
+// Virtual functions that are created and removed while the driver is running are published and withdrawn.
 func TestFunctionsComeAndGo(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
@@ -49,8 +49,9 @@ func TestFunctionsComeAndGo(t *testing.T) {
 	})
 }
 
-// A NIC that is offered as a whole while one of its virtual functions is in use waits for it. This also applies if the
-// virtual function was allocated when it was published without counters, since nothing excluded it then.
+// A NIC that becomes available as a whole while one of its virtual functions is in use cannot be allocated until the
+// function is free. This also applies if the virtual function was allocated when it was published without counters,
+// because nothing excluded it then.
 func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
@@ -87,7 +88,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 		n.offers(t, 6)
 		first := asks("first", "host-device", nicName(0))
 		waits(first)
-		gets(asks("free", "host-device", nicName(1)), "card1-passthrough") // the scheduler has seen what is new
+		gets(asks("free", "host-device", nicName(1)), "card1-passthrough") // the scheduler has the new devices
 		second := asks("second", "host-device", nicName(0))
 		waits(second)
 		waits(asks("other", "sriov", nicName(1)))
@@ -108,7 +109,7 @@ func become(t *testing.T, recording string, count int) {
 	t.Helper()
 	m := machine(1, count)
 	if count == 0 {
-		m.VirtualFunctions("0000:01:00.0") // a physical function all the same
+		m.VirtualFunctions("0000:01:00.0") // still a physical function
 	}
 	point(t, recording, m)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// record writes a machine as netdra records one.
+// record writes a recording of a machine in the format of netdra.
 func record(t *testing.T, machine *discoverytest.Host) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -17,7 +17,8 @@ func record(t *testing.T, machine *discoverytest.Host) string {
 	return dir
 }
 
-// machine has NICs of 100 Gbit/s, each with this number of virtual functions. With 0 a NIC does not support them.
+// machine returns a machine with NICs of 100 Gbit/s, each with this number of virtual functions. With 0 the NICs do not
+// support them.
 func machine(count, functions int) *discoverytest.Host {
 	h := discoverytest.NewHost()
 	for i := range count {

@@ -31,7 +31,7 @@ var older = flag.Bool("older", false, "also test the oldest supported Kubernetes
 
 // version is a control plane that every test runs on.
 type version struct {
-	name       string // of subtests, and a part of the cluster's
+	name       string // of subtests, and part of the cluster's name
 	kubernetes string // see lab.Options
 	gates      map[string]bool
 	// encodings are flags of the driver that the gates allow.
@@ -48,7 +48,7 @@ var versions = []version{
 	{name: "1.36", kubernetes: "1.36"},
 }
 
-// running are the control planes by the name of their version; each is started by the first test that needs it.
+// running contains the control planes by the name of their version. The first test that needs one starts it.
 var running struct {
 	sync.Mutex
 	planes map[string]*plane
@@ -68,7 +68,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onEvery runs a test on every version.
+// onEvery runs a test on each version.
 func onEvery(t *testing.T, test func(*testing.T, *plane)) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -105,10 +105,10 @@ func planeOf(v version) (*plane, error) {
 	return p, err
 }
 
-// startPlane starts a control plane with our definitions and classes. If that fails, its processes end with this
-// process.
+// startPlane starts a control plane with the project's definitions and classes. If that fails, its processes end with
+// this process.
 func startPlane(v version) (*plane, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // includes a build from nothing
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // includes a build without a cache
 	defer cancel()
 	clone, err := filepath.Abs("../..")
 	if err != nil {
@@ -125,7 +125,7 @@ func startPlane(v version) (*plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // the API server is ours alone
+	config.QPS = -1 // only this test uses the API server
 	config.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

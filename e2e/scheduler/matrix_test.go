@@ -17,12 +17,12 @@ type matrix struct {
 	nics
 	rows []series
 	mu   sync.Mutex
-	seen map[string]bool // by the key of a row and an arrival: whether the last was used, too
+	seen map[string]bool // by the key of a row and an arrival: whether the last use was allowed
 }
 
 func key(s series, arrival string) string { return s.names() + " " + arrival }
 
-// used says whether the last of a series was used, if that is known.
+// used reports whether the last use of a series was allowed, and whether that is known.
 func (m *matrix) used(s series, arrival string) (used, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,7 +30,7 @@ func (m *matrix) used(s series, arrival string) (used, known bool) {
 	return used, known
 }
 
-// fill tries every series in every way, each on a NIC of its own. Each way has a node of its own: the scheduler needs
+// fill tries every series in every way, each on a separate NIC. Each way has its own node, because the scheduler needs
 // more time for a pod if its node has more pools.
 func (m *matrix) fill(t *testing.T, p *plane) {
 	t.Helper()
@@ -47,7 +47,7 @@ func (m *matrix) fill(t *testing.T, p *plane) {
 	})
 }
 
-// atOnce is how many series are tried at the same time on a node.
+// atOnce is the number of series that are tried concurrently on a node.
 const atOnce = 8
 
 // fillBy tries every series in one way.
@@ -64,7 +64,7 @@ func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
 			used, err := n.try(t.Context(), nicName(i), arrival, s, &refusals)
 			if err != nil {
 				t.Errorf("%s: %v", s.names(), err)
-				return nil // all others are tried
+				return nil // try the others
 			}
 			m.mu.Lock()
 			defer m.mu.Unlock()
@@ -100,7 +100,7 @@ func (m *matrix) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: uses that are possible next to existing ones (%s)\n", m.title, strings.Join(allArrivals(), "/"))
 	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	// a strings.Builder takes everything
+	// writing to a strings.Builder never fails
 	line := func(cells []string) { _, _ = fmt.Fprintln(w, strings.Join(cells, "\t")) }
 	line(append([]string{"in use"}, strings.Split(series(m.uses).names(), ", ")...))
 	for row := range slices.Chunk(m.rows, len(m.uses)) {
@@ -114,7 +114,8 @@ func (m *matrix) String() string {
 	return out.String()
 }
 
-// cell is one word if all arrivals agree, and one for each of them if not. Wrong ones are marked.
+// cell returns one word if all arrivals have the same result, and one word for each of them otherwise. Wrong results
+// are marked.
 func (m *matrix) cell(s series) string {
 	var words []string
 	for _, arrival := range s.arrivals() {

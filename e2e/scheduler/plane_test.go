@@ -28,15 +28,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// patience bounds every wait of a test. The scheduler tries a refused pod again within ten seconds.
+// patience bounds every wait of a test. The scheduler retries a rejected pod within ten seconds.
 const patience = 2 * time.Minute
 
-// plane is a control plane, with caches of what tests look at.
+// plane is a control plane, with caches of the objects that tests read.
 type plane struct {
 	*lab.Cluster
 	client  kubernetes.Interface
 	driver  string // the binary
-	version string // for people
+	version string // the version, for messages
 	// templates reports that pods of tests get claims from templates. The scheduler of 1.36 sometimes misses the
 	// creation of such claims and retries the pod only after minutes.
 	templates bool
@@ -52,10 +52,10 @@ type plane struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when a cache has changed
-	nodes   int           // made so far
+	nodes   int           // number of nodes so far
 }
 
-// watch fills the caches and keeps them up to date until stop.
+// watch fills the caches and keeps them up to date until stop is called.
 func (p *plane) watch(ctx context.Context) error {
 	forever, end := context.WithCancel(context.Background())
 	p.end = end
@@ -100,19 +100,19 @@ func (p *plane) wake() {
 	p.changed = make(chan struct{})
 }
 
-// change is closed at the next change of a cache.
+// change returns a channel that is closed at the next change of a cache.
 func (p *plane) change() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.changed
 }
 
-// until waits until holds returns no error, and looks whenever a cache has changed.
+// until waits until holds returns no error. It checks again whenever a cache has changed.
 func (p *plane) until(ctx context.Context, what string, holds func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not so after %s", patience))
 	defer cancel()
 	for {
-		change := p.change() // asked before looking, or a change between the two would be missed
+		change := p.change() // read first, or a change after the check would be missed
 		err := holds()
 		if err == nil {
 			return nil
@@ -143,8 +143,9 @@ type node struct {
 	name string
 }
 
-// publish creates a node whose machine is in the directory recording, with policies for this node only. The driver runs
-// with the flags until the end of the test. Pools have the node's name, so a node never has remains of an earlier test.
+// publish creates a node for the machine in the directory recording, with policies only for this node. The driver runs
+// with the flags until the end of the test. The names of pools contain the name of the node, so nothing of an earlier
+// test can affect a node.
 func (p *plane) publish(
 	t *testing.T, title, recording string, policies []v1alpha1.DeviceExposurePolicy, flags ...string,
 ) node {
@@ -170,7 +171,7 @@ func (p *plane) publish(
 	return n
 }
 
-// owned prints policies with names and a selector of the node.
+// owned returns policies as YAML, with names and a selector for the node.
 func (n node) owned(t *testing.T, policies []v1alpha1.DeviceExposurePolicy) string {
 	t.Helper()
 	var documents []string
@@ -212,7 +213,7 @@ func (n node) drive(t *testing.T, flags ...string) {
 	})
 }
 
-// pluginFiles is a directory with the CNI plugins of the tests, for the driver to find.
+// pluginFiles returns a directory with the CNI plugins of the tests, for the driver to find.
 func pluginFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -224,7 +225,7 @@ func pluginFiles(t *testing.T) string {
 	return dir
 }
 
-// published are the node's slices, of complete pools only.
+// published returns the node's slices, but only of complete pools.
 func (n node) published() ([]*resourceapi.ResourceSlice, error) {
 	all, err := n.slices.List(labels.Everything())
 	if err != nil {
@@ -247,7 +248,7 @@ func (n node) published() ([]*resourceapi.ResourceSlice, error) {
 	return mine, nil
 }
 
-// devices are the node's published devices by name.
+// devices returns the node's published devices by name.
 func (n node) devices() (map[string]resourceapi.Device, error) {
 	slices, err := n.published()
 	devices := map[string]resourceapi.Device{}
@@ -259,7 +260,7 @@ func (n node) devices() (map[string]resourceapi.Device, error) {
 	return devices, err
 }
 
-// offers waits until so many devices are published.
+// offers waits until this number of devices is published.
 func (n node) offers(t *testing.T, count int) {
 	t.Helper()
 	err := n.until(t.Context(), fmt.Sprintf("node %s offers %d devices", n.name, count), func() error {

@@ -19,8 +19,8 @@ import (
 // anyPlugin is the class of all devices of the driver.
 const anyPlugin = "network"
 
-// classes are a DeviceClass for each CNI plugin, as the controller makes them for topologies, and one for all. With
-// lists, the CNI plugins of a device are one attribute.
+// classes returns a DeviceClass for each CNI plugin, like those of the controller for topologies, and one for all
+// devices. With lists, the CNI plugins of a device are one attribute.
 func classes(lists bool) string {
 	class := func(name string, conditions ...string) string {
 		isOurs := fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)
@@ -51,10 +51,11 @@ spec:
 	return strings.Join(documents, "---\n")
 }
 
-// request asks for one device of a class.
+// request requests one device of a class.
 type request struct {
 	class string
-	// nic is the interface of the physical device, which or whose virtual function is requested. Empty means any NIC.
+	// nic is the interface name of the requested NIC, or of the NIC whose virtual function is requested; empty means
+	// any NIC.
 	nic string
 	// capacity is the requested capacity of the device, such as "bandwidth": "10000".
 	capacity map[string]string
@@ -66,7 +67,7 @@ func claim(requests ...request) resourceapi.ResourceClaimSpec {
 	for i, r := range requests {
 		exactly := &resourceapi.ExactDeviceRequest{DeviceClassName: r.class}
 		if r.nic != "" {
-			// Only functions have a pfName.
+			// Only virtual functions have a pfName.
 			exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(
 				`device.attributes["dra.networking"].ifName == %q || `+
 					`device.attributes["dra.networking"].?pfName.orValue("") == %q`, r.nic, r.nic)}}}
@@ -86,7 +87,7 @@ func claim(requests ...request) resourceapi.ResourceClaimSpec {
 	return spec
 }
 
-// pod makes a pod that can go to this node only, with a claim for each spec, which may be made from templates. It
+// pod creates a pod that can only run on this node, with a claim for each spec, from templates if templates is set. It
 // returns the pod's name.
 func (n node) pod(
 	ctx context.Context, name string, templates bool, specs ...resourceapi.ResourceClaimSpec,
@@ -111,7 +112,7 @@ func (n node) pod(
 	return name, err
 }
 
-// claim makes a claim or a template of one, for a pod to use.
+// claim creates a claim, or a template for a claim, and returns the entry for a pod that uses it.
 func (n node) claim(
 	ctx context.Context, name string, template bool, spec resourceapi.ResourceClaimSpec,
 ) (corev1.PodResourceClaim, error) {
@@ -127,7 +128,7 @@ func (n node) claim(
 	return corev1.PodResourceClaim{ResourceClaimName: &name}, err
 }
 
-// release deletes a pod, whose claims are then free for others.
+// release deletes a pod, which releases its claims.
 func (n node) release(ctx context.Context, pod string) error {
 	now := int64(0)
 	return n.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, pod,
@@ -143,12 +144,12 @@ const (
 	refused
 )
 
-// verdict returns the scheduler's decision about a pod so far. Only claims that cannot be allocated count as refused: a
-// pod may also wait for the creation of its claims, or for a pool to be complete.
+// verdict returns the current decision of the scheduler about a pod. Only claims that cannot be allocated count as a
+// rejection: a pod may also wait for the creation of its claims, or for a pool to be complete.
 func (n node) verdict(name string) (verdict, error) {
 	pod, err := n.pods.Get(name)
 	if err != nil {
-		return undecided, err // the cache does not have it yet
+		return undecided, err // the pod is not in the cache yet
 	}
 	if pod.Spec.NodeName != "" {
 		return scheduled, nil
@@ -164,7 +165,7 @@ func (n node) verdict(name string) (verdict, error) {
 	return undecided, fmt.Errorf("the scheduler has not looked at it")
 }
 
-// decided waits until the scheduler has decided about a pod, and tells whether it is scheduled.
+// decided waits until the scheduler has decided about a pod, and reports whether it is scheduled.
 func (n node) decided(ctx context.Context, pod string) (bool, error) {
 	var v verdict
 	err := n.until(ctx, "pod "+pod+" is scheduled or refused", func() (err error) {
@@ -190,8 +191,8 @@ func (n node) allocated(
 	return devices, err
 }
 
-// outcome waits until a pod is scheduled or refused, as it should be, and returns the devices that it then has. What
-// should be scheduled may be refused at first: the scheduler may not have seen the node's devices yet.
+// outcome waits until a pod is scheduled or rejected, as wanted, and returns its devices. If it should be scheduled, an
+// earlier rejection is ignored, because the scheduler may not have received the node's devices yet.
 func (n node) outcome(
 	ctx context.Context, pod string, wanted bool,
 ) ([]resourceapi.DeviceRequestAllocationResult, error) {

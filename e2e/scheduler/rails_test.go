@@ -14,11 +14,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// railAttribute is the attribute that policies of samples set on NICs.
+// railAttribute is the attribute of NICs that the policies of samples set.
 const railAttribute resourceapi.QualifiedName = "example.com/rail"
 
 // TestRails checks that the scheduler allocates NICs next to the GPUs of another driver, on two kinds of machines with
-// eight of each: one where the PCI root pairs them, and one where a table in the policy does.
+// eight of each: one pairs them by the PCI root, and one by a table in the policy.
 func TestRails(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		if err := p.apply(t.Context(), fmt.Sprintf(`
@@ -38,12 +38,12 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 			n := railNode(t, p, "mi300x", "eight-gpus-by-table.yaml", "gpus-with-rails.yaml")
 			n.refused(t, "by-root", pairs(1, deviceattribute.StandardDeviceAttributePCIeRoot))
 			n.aligned(t, "seven", 7, railAttribute, nil)
-			// A GPU and a port are left. The GPU has no rail, as if its driver could not determine it.
+			// One GPU and one NIC are left. The GPU has no rail, as if its driver could not determine it.
 			n.refused(t, "without-rail", pairs(1, railAttribute))
 			if !p.derivedAttributes {
 				return
 			}
-			// In a claim that gives it one, it has.
+			// A claim can derive a rail for the GPU.
 			n.aligned(t, "derived", 1, railAttribute, &resourceapi.DeviceDerivedAttribute{
 				Name: resourceapi.FullyQualifiedName(railAttribute),
 				Expression: `device.attributes["resource.kubernetes.io"].pciBusID == "0000:e5:00.0" ? 7 : ` +
@@ -53,7 +53,7 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 	})
 }
 
-// railNode publishes the recording of a machine, with the policy of a sample, and GPUs of a file of ResourceSlices.
+// railNode publishes the recording of a machine, with the policy of a sample, and GPUs from a file of ResourceSlices.
 func railNode(t *testing.T, p *plane, name, sample, gpus string) node {
 	t.Helper()
 	machine := discoverytest.GPUMachines()[name]
@@ -84,7 +84,8 @@ func documents[T any](t *testing.T, file, kind string) []T {
 	return all
 }
 
-// pairs requests GPUs, each with a NIC that has the same value of an attribute, and all NICs on distinct rails.
+// pairs returns a claim for GPUs, each with a NIC that has the same value of an attribute, and all NICs on distinct
+// rails.
 func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceClaimSpec {
 	requests := make([]request, 0, 2*count)
 	for range count {
@@ -103,8 +104,8 @@ func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceC
 	return spec
 }
 
-// aligned checks that a pod gets pairs, and that each is one: the devices that are published of the node tell. Derived
-// is how a claim computes the attribute of GPUs, or nil; the value of these is then not looked at.
+// aligned checks that a pod gets pairs that match according to the published devices of the node. derived computes the
+// attribute of GPUs in the claim, or is nil. With derived, the published values of the GPUs are not checked.
 func (n node) aligned(t *testing.T, name string, count int, attribute resourceapi.QualifiedName,
 	derived *resourceapi.DeviceDerivedAttribute) {
 	t.Helper()
@@ -143,7 +144,7 @@ func (n node) aligned(t *testing.T, name string, count int, attribute resourceap
 	t.Logf("pod %s has %s", pod, names(devices))
 }
 
-// text is the value of a string or of a number, with which of both it is.
+// text formats the value of a string or of a number so that they can be distinguished.
 func text(a resourceapi.DeviceAttribute) string {
 	switch {
 	case a.StringValue != nil:
@@ -154,7 +155,7 @@ func text(a resourceapi.DeviceAttribute) string {
 	return "none"
 }
 
-// refused checks that a pod with such a claim is not scheduled.
+// refused checks that a pod with this claim is not scheduled.
 func (n node) refused(t *testing.T, name string, spec resourceapi.ResourceClaimSpec) {
 	t.Helper()
 	pod, err := n.pod(t.Context(), name, false, spec)

@@ -15,11 +15,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// A node with eight NICs of 128 virtual functions each: it is published completely, a flapping link is written once, a
-// change writes only the slices of its pool, and the driver then returns the memory to the kernel.
+// A node has eight NICs with 128 virtual functions each. The driver publishes all of them, writes a flapping link once,
+// writes only the slices of the changed pool after a change, and then returns the memory to the kernel.
 func TestThousandDevices(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
-		// A computation needs 80 MiB, in KiB; 30 MiB stay, 36 after other tests.
+		// Limit in KiB. A computation needs 80 MiB, of which 30 MiB stay, or 36 MiB after other tests.
 		const nics, functions, most = 8, 128, 50 << 10
 		m := machine(nics, functions)
 		recording := filepath.Join(t.TempDir(), "recording")
@@ -39,7 +39,7 @@ func TestThousandDevices(t *testing.T) {
 		before := n.versions(t)
 		for _, back := range []bool{true, false} {
 			link.OperState, link.Carrier = map[bool]string{true: "up", false: "down"}[back], back
-			other.MTU++ // without it the test could not detect when the driver has seen the carrier
+			other.MTU++ // otherwise the test could not detect when the driver has read the carrier
 			point(t, recording, m)
 			n.untilDevice(t, nicName(1)+"-passthrough", "has the new MTU", func(device *resourceapi.Device) bool {
 				mtu := device.Attributes["dra.networking/mtu"].IntValue
@@ -56,7 +56,7 @@ func TestThousandDevices(t *testing.T) {
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true,
 			func(context.Context) (bool, error) {
 				anonymous, file = n.resident(t)
-				return anonymous <= most, nil // pages of the file are the page cache's
+				return anonymous <= most, nil // pages of the binary belong to the page cache
 			})
 		t.Logf("%d devices in %d slices; the driver has %d MiB of its own resident, and %d MiB of its binary",
 			nics*(1+functions), len(before), anonymous>>10, file>>10)
@@ -66,7 +66,7 @@ func TestThousandDevices(t *testing.T) {
 	})
 }
 
-// untilDevice waits until a published device is as it should be.
+// untilDevice waits until holds returns true for a published device.
 func (n node) untilDevice(t *testing.T, name, what string, holds func(*resourceapi.Device) bool) {
 	t.Helper()
 	err := n.until(t.Context(), fmt.Sprintf("device %s %s", name, what), func() error {
@@ -81,7 +81,7 @@ func (n node) untilDevice(t *testing.T, name, what string, holds func(*resourcea
 	}
 }
 
-// versions are the resource versions of the node's slices, by "pool name".
+// versions returns the resource versions of the node's slices, by "pool name".
 func (n node) versions(t *testing.T) map[string]string {
 	t.Helper()
 	slices, err := n.published()
@@ -95,7 +95,8 @@ func (n node) versions(t *testing.T) map[string]string {
 	return versions
 }
 
-// resident is the memory of the driver of the node, in KiB, from /proc of the host: its own, and pages of the binary.
+// resident returns the resident memory of the driver of the node, in KiB, from /proc of the host: anonymous memory, and
+// pages of the binary.
 func (n node) resident(t *testing.T) (anonymous, file int) {
 	t.Helper()
 	found, err := process.One(process.Runs("dra-network-driver"), process.HasArgument(func(argument string) bool {

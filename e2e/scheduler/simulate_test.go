@@ -21,19 +21,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The number of random claims, and the number of nodes; each node fills up independently.
+// The number of nodes and the number of random claims for each. Each node fills up independently.
 const (
 	simulatedNodes = 8
 	claimsOfANode  = 26
 	siteAttribute  = "site" // identifies the node of the test to which a device belongs
-	freedOneIn     = 2      // one in this many refusals that name claims leads to the release of these claims
+	freedOneIn     = 2      // one in this many rejections that name claims leads to the release of these claims
 	refusedAtLeast = 40     // percent
 	refusedAtMost  = 60
 	provenAtLeast  = 20
-	endedOneIn     = 4 // how often a pod ends before the next comes, so that not all is refused in the end
+	endedOneIn     = 4 // how often a pod ends before the next is created, so that not all claims are rejected in the end
 )
 
-// simulation counts what a test has seen.
+// simulation counts the results of a test.
 type simulation struct {
 	mu                      sync.Mutex
 	fitted, refused, proven int
@@ -46,7 +46,7 @@ func (s *simulation) add(count *int) {
 }
 
 // TestSimulateAgreesWithTheScheduler passes random claims to `netdra simulate` and then to the scheduler. It releases
-// the claims that are named as obstacles; then the scheduler must accept the pod that it has refused.
+// the claims that are reported as obstacles. After that the scheduler must accept the pod that it has rejected.
 func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a control plane of Kubernetes in private namespaces")
@@ -71,7 +71,7 @@ func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 				}
 				n := p.publish(t, "simulated", recording, policies)
 				n.offers(t, 2*machines.entries())
-				random := rand.New(rand.NewPCG(uint64(i), 1)) //nolint:gosec // it must be repeatable
+				random := rand.New(rand.NewPCG(uint64(i), 1)) //nolint:gosec // must be repeatable
 				n.simulated(t, random, site, &seen)
 			})
 		}
@@ -81,11 +81,11 @@ func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	t.Logf("%d claims: %d fitted, %d (%d %%) were refused; named obstacles were released %d times", tried,
 		seen.fitted, seen.refused, share, seen.proven)
 	if !t.Failed() && (tried < 200 || share < refusedAtLeast || share > refusedAtMost || seen.proven < provenAtLeast) {
-		t.Error("the test sees too few of one kind")
+		t.Error("the test had too few results of one kind")
 	}
 }
 
-// simulated tries random claims on a node, one after the other.
+// simulated tries random claims on a node, one after another.
 func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simulation) {
 	t.Helper()
 	var using []string // pods
@@ -141,7 +141,7 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 	}
 }
 
-// ended deletes a pod, and waits until its claim is free.
+// ended deletes a pod, and waits until its claim is released.
 func (n node) ended(ctx context.Context, pod string) error {
 	if err := n.release(ctx, pod); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (n node) ended(ctx context.Context, pod string) error {
 	return n.client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Delete(ctx, pod+"-0", metav1.DeleteOptions{})
 }
 
-// said is the answer of `netdra simulate -o json` about a claim.
+// said is the output of `netdra simulate -o json` for a claim.
 type said struct {
 	Fits     bool     `json:"fits"`
 	Nodes    []string `json:"nodes"`
@@ -170,7 +170,7 @@ type said struct {
 	} `json:"refusals"`
 }
 
-// inTheWay are the names of the claims that are in the way on a node.
+// inTheWay returns the names of the claims that block the claim on a node.
 func (s said) inTheWay(node string) []string {
 	var names []string
 	for _, refusal := range s.Refusals {
@@ -183,7 +183,7 @@ func (s said) inTheWay(node string) []string {
 	return names
 }
 
-// simulate asks netdra about a claim, as a user would who has not made it yet.
+// simulate runs netdra for a claim that does not exist yet, like a user.
 func (n node) simulate(t *testing.T, spec resourceapi.ResourceClaimSpec) (said, error) {
 	t.Helper()
 	text, err := yaml.Marshal(resourceapi.ResourceClaim{
@@ -198,7 +198,7 @@ func (n node) simulate(t *testing.T, spec resourceapi.ResourceClaimSpec) (said, 
 	var out, problems strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(string(text)), &out, &problems
 	err = n.Run(cmd)
-	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() > 1 { // 1 is for claims that do not fit
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() > 1 { // 1 is the exit status for claims that do not fit
 		return said{}, fmt.Errorf("%w: %s", err, problems.String())
 	}
 	var all []said
@@ -208,7 +208,7 @@ func (n node) simulate(t *testing.T, spec resourceapi.ResourceClaimSpec) (said, 
 	return all[0], nil
 }
 
-// randomClaim asks for one or two things of a site.
+// randomClaim returns a claim with one or two requests for devices of a site.
 func randomClaim(random *rand.Rand, site string) resourceapi.ResourceClaimSpec {
 	var spec resourceapi.ResourceClaimSpec
 	here := fmt.Sprintf(`device.attributes["dra.networking"].?%s.orValue("") == %q`, siteAttribute, site)

@@ -11,17 +11,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// use is one way to use a NIC, as a policy offers it.
+// use is one way to use a NIC, as offered by a policy.
 type use struct {
 	name   string // also the suffix of the device's name
 	plugin string // the CNI plugin, and the class for it
-	// function reports that the use takes a virtual function of the NIC: each claim gets a different one exclusively.
+	// function reports that the use needs a virtual function of the NIC: each claim gets a different one exclusively.
 	function bool
-	// exclusive reports that the NIC cannot be used by others at the same time.
+	// exclusive reports that the NIC cannot have other uses at the same time.
 	exclusive bool
 	// capacity is the capacity that users of a shared NIC divide.
 	capacity string
-	// group is the exclusion group: other uses in it cannot use the NIC at the same time.
+	// group is the exclusion group: the NIC cannot have other uses of the group at the same time.
 	group string
 }
 
@@ -44,7 +44,7 @@ exposure: {deviceNameSuffix: -%s, %s}
 `, types, u.name, exposure))
 }
 
-// exposurePolicy is a policy with the spec in YAML.
+// exposurePolicy returns a policy with the spec in YAML.
 func exposurePolicy(t *testing.T, name, spec string) v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	return v1alpha1.DeviceExposurePolicy{
@@ -52,11 +52,11 @@ func exposurePolicy(t *testing.T, name, spec string) v1alpha1.DeviceExposurePoli
 	}
 }
 
-// together reports whether the design lets two claims use one NIC in these ways concurrently.
+// together reports whether the design allows two claims to use one NIC in these ways concurrently.
 func together(a, b use) bool {
 	switch {
 	case a.function && b.function:
-		return true // there are enough of them
+		return true // there are enough virtual functions
 	case a.exclusive || b.exclusive:
 		return false // a claim for the NIC includes its virtual functions
 	case a.function || b.function || a == b:
@@ -68,7 +68,7 @@ func together(a, b use) bool {
 // nics is a machine whose NICs are all offered in the same ways.
 type nics struct {
 	name, title string
-	functions   int // of each NIC; without any it is not a physical function
+	functions   int // of each NIC; a NIC without any is not a physical function
 	uses        []use
 	// hidden reports that a policy hides the NICs themselves.
 	hidden bool
@@ -117,7 +117,7 @@ func exclusionMachines() []nics {
 	}
 }
 
-// series are uses of one NIC, one after the other. All but the last can be in use concurrently.
+// series are successive uses of one NIC. All except the last are possible concurrently.
 type series []use
 
 func (s series) names() string {
@@ -136,13 +136,13 @@ func (s series) arrivals() []string {
 	return allArrivals()
 }
 
-// fits says whether the last can be in use beside all others.
+// fits reports whether the last use is possible next to all others.
 func (s series) fits() bool {
 	last := s[len(s)-1]
 	return !slices.ContainsFunc(s[:len(s)-1], func(u use) bool { return !together(u, last) })
 }
 
-// allSeries are all series of so many uses.
+// allSeries returns all series of a length.
 func (c nics) allSeries(length int) []series {
 	if length == 0 {
 		return []series{nil}
