@@ -36,14 +36,14 @@ const (
 	systemNamespace      = "dra-network"
 )
 
-// withWebhook are arguments of one of several controllers, with certificates that last for half a minute.
+// withWebhook returns the arguments of one of several controllers, with certificates that are valid for half a minute.
 func withWebhook(address string) []string {
 	return []string{"--leader-elect", "--leader-elect-namespace=" + systemNamespace, "--health-probe-bind-address=0",
 		"--webhook-bind-address=" + address, "--webhook-certificate-validity=30s",
 		"--webhook-certificate-secret=" + systemNamespace + "/" + webhookSecret}
 }
 
-// TestAdmission is one story, since each state is the work of the one before.
+// The parts of TestAdmission run in order, because each depends on the state that the previous one leaves.
 func TestAdmission(t *testing.T) {
 	p := newPlane(t)
 	p.installWebhook()
@@ -84,8 +84,8 @@ func TestAdmission(t *testing.T) {
 	t.Run("without the definitions claims are written", func(t *testing.T) { p.forTest(t).testWithoutDefinitions() })
 }
 
-// installWebhook makes the objects of deploy/webhook.yaml, but for one thing: the controller runs beside the API server
-// here.
+// installWebhook creates the objects of deploy/webhook.yaml, with one difference: the controller runs next to the API
+// server.
 func (p *plane) installWebhook() {
 	p.t.Helper()
 	deploy := filepath.Join(p.clone, "deploy")
@@ -110,7 +110,7 @@ func (p *plane) configuration() *admissionregistration.ValidatingWebhookConfigur
 	return &configuration
 }
 
-// servedNow is the certificate in the Secret.
+// servedNow returns the certificate in the Secret.
 func (p *plane) servedNow() []byte {
 	p.t.Helper()
 	var secret corev1.Secret
@@ -125,16 +125,16 @@ func (p *plane) servedNow() []byte {
 type invalidCase struct {
 	name   string
 	object map[string]any
-	// says are parts of the message to its author.
+	// says contains parts of the message that the author of the object sees.
 	says []string
-	// definition reports that the resource definition rejects it, without the webhook.
+	// definition reports that the resource definition rejects the object, without the webhook.
 	definition bool
 }
 
-// dropped is the case that no API server sees as it is written: it drops what is null.
+// dropped is the name of the case that the API server never sees as written, because it drops null values.
 const dropped = "an attribute without a value"
 
-// invalid returns everything invalid of the corpora. The last one is a topology that the definition takes.
+// invalid returns all invalid cases of the corpora. The last one is a topology that the definition accepts.
 func invalid(t *testing.T) []invalidCase {
 	t.Helper()
 	var cases []invalidCase
@@ -167,14 +167,14 @@ func newInvalidCase(
 	switch {
 	case definition != "":
 		says = []string{definition}
-	// the types of the definition reject values of types that Go cannot decode, with messages of the API server
+	// the types in the definition reject values that Go cannot decode, with messages of the API server
 	case undecodable:
 		says = says[:1]
 	}
 	return invalidCase{name: name, object: object, says: says, definition: definition != "" || undecodable}
 }
 
-// refused returns what is wrong with the refusal of an object; nil if nothing is.
+// refused returns nil if an object is rejected with the right message, and the problem otherwise.
 func (p *plane) refused(c invalidCase) error {
 	err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: c.object}, client.DryRunAll)
 	if err == nil {
@@ -189,10 +189,10 @@ func (p *plane) refused(c invalidCase) error {
 	return nil
 }
 
-// dotted writes keys of maps as the types of definitions do: Go's a[b] is their a.b.
+// dotted converts keys of maps to the notation of the definitions: Go's a[b] is a.b there.
 func dotted(text string) string { return strings.NewReplacer("[", ".", "]", "").Replace(text) }
 
-// testValid has everything valid taken, also the samples of older versions.
+// testValid checks that all valid objects are accepted, including samples of older versions.
 func (p *plane) testValid() {
 	p.t.Helper()
 	var objects []map[string]any
@@ -215,8 +215,8 @@ func (p *plane) testValid() {
 	}
 }
 
-// testSamples applies every sample with all that is in it, and waits for the classes of its topologies. Pods that ask
-// for more than one class pass the policy of claims, which wants all of a topology.
+// testSamples applies every sample completely, and waits for the classes of its topologies. Pods that request more than
+// one class are accepted by the admission policy of claims, which requires all classes of a topology.
 func (p *plane) testSamples() {
 	p.t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.clone, "deploy", "samples", "examples", "*.yaml"))
@@ -242,9 +242,9 @@ func (p *plane) testSamples() {
 	}
 }
 
-// testClaimParameters writes claims whose parameters for the driver nodes would reject. An author who changes a
-// topology and then writes a claim for it does not need to wait: the webhook rejects nothing that depends on objects
-// that the controller has not received yet.
+// testClaimParameters creates claims with parameters for the driver that nodes would reject. An author who changes a
+// topology and then creates a claim for it need not wait: the webhook rejects nothing that depends on objects that the
+// controller has not received yet.
 func (p *plane) testClaimParameters() {
 	p.t.Helper()
 	p.kubectl(claimspectest.Topologies("eth1", "eth2"), "apply", "-f", "-")
@@ -258,7 +258,7 @@ func (p *plane) testClaimParameters() {
 		p.t.Fatalf("there are %d cases", len(cases))
 	}
 	for _, c := range cases {
-		p.until(c.Name+" is refused", func() error { // classes take a moment
+		p.until(c.Name+" is refused", func() error { // classes are created with a delay
 			out, err := p.try(c.Templates(), "create", "--dry-run=server", "-f", "-")
 			if err == nil {
 				return errors.New("it is taken")
@@ -275,7 +275,7 @@ func (p *plane) testClaimParameters() {
 		`spec: {devices: {requests: [{name: r, exactly: {deviceClassName: bad-one-uplink}}], config: [{opaque: {` +
 		`driver: dra.networking, parameters: {mac: "02:00:00:00:00:01"}}}]}}}`
 	if out, err := p.try(fmt.Sprintf(claim, ""), "create", "--dry-run=server", "-f", "-"); err == nil {
-		p.t.Errorf("a claim is taken: %s", out)
+		p.t.Errorf("a claim was accepted: %s", out)
 	}
 	p.kubectl(fmt.Sprintf(claim, "resource.kubernetes.io/pod-claim-name: r"), "create", "--dry-run=server", "-f", "-")
 	p.kubectl("", "patch", "networktopology", "bad-one", "--type=json", "-p",
@@ -284,7 +284,7 @@ func (p *plane) testClaimParameters() {
 	p.kubectl("", "delete", "networktopologies", "--all")
 }
 
-// testRotation asks without pause until another certificate is served and the one before has expired.
+// testRotation sends requests without pause until another certificate is served and the previous one has expired.
 func (p *plane) testRotation(first []byte, c invalidCase) {
 	p.t.Helper()
 	begin := time.Now()
@@ -293,10 +293,10 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 	p.until("the certificate is replaced", func() error {
 		asked++
 		if err := p.refused(c); err != nil {
-			p.t.Errorf("question %d, %s after the first: %v", asked, time.Since(begin), err)
+			p.t.Errorf("request %d, %s after the first: %v", asked, time.Since(begin), err)
 		}
 		if err := p.answers(standbyAddress); err != nil {
-			p.t.Errorf("the second replica, %s after the first question: %v", time.Since(begin), err)
+			p.t.Errorf("the second replica, %s after the first request: %v", time.Since(begin), err)
 		}
 		switch {
 		case bytes.Equal(first, p.servedNow()):
@@ -309,12 +309,12 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 		}
 		return nil
 	})
-	p.t.Logf("%d questions in %s", asked, time.Since(begin).Round(time.Second))
+	p.t.Logf("%d requests in %s", asked, time.Since(begin).Round(time.Second))
 	got := p.configuration().Webhooks[0]
 	if *got.FailurePolicy != admissionregistration.Ignore ||
 		*got.SideEffects != admissionregistration.SideEffectClassNone ||
 		len(got.AdmissionReviewVersions) != 1 || len(got.Rules) != 1 {
-		p.t.Errorf("the controller has changed more than the trust: %+v", got)
+		p.t.Errorf("the controller has changed more than the trust bundle: %+v", got)
 	}
 }
 
@@ -333,7 +333,7 @@ func (p *plane) answers(address string) error {
 			MinVersion: tls.VersionTLS12}).HandshakeContext(p.t.Context())
 }
 
-// testStandby looks that the replica that is left keeps the certificate.
+// testStandby checks that the remaining replica keeps the certificate.
 func (p *plane) testStandby() {
 	p.t.Helper()
 	configuration := p.configuration()
@@ -344,7 +344,7 @@ func (p *plane) testStandby() {
 	p.until("the second replica has its certificate trusted", func() error { return p.answers(standbyAddress) })
 }
 
-// testTrust does what a tool does that puts back its own version of the configuration.
+// testTrust overwrites the configuration, like a tool that restores its own version.
 func (p *plane) testTrust(c invalidCase) {
 	p.t.Helper()
 	configuration := p.configuration()
@@ -392,11 +392,11 @@ func (p *plane) testConditions(bad []invalidCase) {
 	p.t.Logf("%d objects, each had its condition at most %s after it was written", len(stored),
 		slowest.Round(time.Millisecond))
 	if classes := p.classes(); len(classes) > 0 {
-		p.t.Errorf("there are %d classes of topologies that aren't accepted: %s ...", len(classes), classes[0].Name)
+		p.t.Errorf("%d classes of topologies that aren't accepted exist: %s ...", len(classes), classes[0].Name)
 	}
 }
 
-// refusedIn returns why the condition Accepted of an object is not False or does not say something.
+// refusedIn returns an error unless the condition Accepted of an object is False and its message contains all texts.
 func refusedIn(object *unstructured.Unstructured, says []string) error {
 	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
 	if err != nil {
@@ -417,7 +417,7 @@ func refusedIn(object *unstructured.Unstructured, says []string) error {
 	return fmt.Errorf("conditions: %v", conditions)
 }
 
-// testTimes logs how long classes take to come, to be repaired and to go.
+// testTimes logs how long classes take to be created, repaired and deleted.
 func (p *plane) testTimes() {
 	p.t.Helper()
 	p.kubectl(
@@ -451,24 +451,24 @@ func (p *plane) testTimes() {
 	})
 }
 
-// testWithoutController writes objects of our kinds and claims while no process answers the webhook.
+// testWithoutController creates objects of the project's kinds and claims while no process serves the webhook.
 func (p *plane) testWithoutController(c invalidCase) {
 	p.t.Helper()
 	if err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: c.object}, client.DryRunAll); err != nil {
-		p.t.Errorf("an object of ours is not written: %v", err)
+		p.t.Errorf("an object of the project's kinds was rejected: %v", err)
 	}
 	p.writeClaims()
 }
 
-// testWithoutDefinitions writes claims while the API server knows nothing of our kinds, but has the policy that reads
-// them.
+// testWithoutDefinitions creates claims while the API server does not have the project's definitions, but still has the
+// admission policy that reads them.
 func (p *plane) testWithoutDefinitions() {
 	p.t.Helper()
 	p.kubectl("", "delete", "-f", filepath.Join(p.clone, "deploy", "crds"))
 	p.writeClaims()
 }
 
-// writeClaims writes claims and templates of another driver and of ours, in the versions that there are, as a dry run.
+// writeClaims creates claims and templates of another driver and of this driver, in all versions, as a dry run.
 func (p *plane) writeClaims() {
 	p.t.Helper()
 	begin := time.Now()

@@ -25,7 +25,7 @@ import (
 
 const (
 	topologies = 500
-	roots      = 2 // of each
+	roots      = 2 // of each topology
 	nodes      = 1000
 )
 
@@ -39,7 +39,7 @@ steps:
   config: {mode: active-backup, miimon: "100", linksInContainer: true, links: [{name: "{{ a.interfaceName }}"}, {name: "{{ b.interfaceName }}"}]}
 `
 
-// TestAtScale is one story, since each state is the work of the one before.
+// The parts of TestAtScale run in order, because each depends on the state that the previous one leaves.
 func TestAtScale(t *testing.T) {
 	p := newPlane(t)
 	stop := p.startController()
@@ -55,8 +55,8 @@ func TestAtScale(t *testing.T) {
 		"looked %d times, wrote %v, used %s of a processor and has %d MiB of memory",
 		topologies, created.Round(time.Millisecond), topologies*roots, time.Since(begin).Round(time.Millisecond),
 		first.reconciled, first.writes, first.cpu.Round(10*time.Millisecond), first.resident>>20)
-	if least := topologies * (roots + 1); first.all() > least+least/10 { // now and then the cache is behind
-		t.Errorf("wrote %d times, where %d would do", first.all(), least)
+	if least := topologies * (roots + 1); first.all() > least+least/10 { // sometimes the cache is outdated
+		t.Errorf("wrote %d times, although %d writes are enough", first.all(), least)
 	}
 
 	t.Run("kubectl shows what claims ask for", func(t *testing.T) { p.forTest(t).testColumns() })
@@ -70,8 +70,8 @@ func TestAtScale(t *testing.T) {
 		}
 		begin := time.Now()
 		after := p.settled(before.reconciled + topologies)
-		t.Logf("%d topologies were looked at in %s", topologies, time.Since(begin).Round(time.Millisecond))
-		if after.all() > before.all()+1 { // one is the condition of the schema itself
+		t.Logf("%d topologies were reconciled in %s", topologies, time.Since(begin).Round(time.Millisecond))
+		if after.all() > before.all()+1 { // one is the condition of the schema
 			t.Errorf("wrote %v, before %v", after.writes, before.writes)
 		}
 	})
@@ -104,7 +104,7 @@ func TestAtScale(t *testing.T) {
 	t.Run("classes go with their topology", func(t *testing.T) { p.forTest(t).testDeletion() })
 }
 
-// createTopologies makes the topologies, several at a time, as a tool does that applies a folder.
+// createTopologies creates the topologies, several at a time, like a tool that applies a directory.
 func (p *plane) createTopologies() {
 	p.t.Helper()
 	var spec v1alpha1.NetworkTopologySpec
@@ -118,7 +118,7 @@ func (p *plane) createTopologies() {
 	})
 }
 
-// each does something for each number below count, several at a time.
+// each calls do for each number below count, several at a time.
 func (p *plane) each(count int, do func(i int) error) {
 	p.t.Helper()
 	var group errgroup.Group
@@ -146,19 +146,20 @@ func (p *plane) testNodes() {
 		if err := errors.Join(p.api.Create(p.t.Context(), node), p.api.Create(p.t.Context(), slice)); err != nil {
 			return err
 		}
-		// others write nodes, too
+		// other components write nodes, too
 		ready := client.RawPatch(types.MergePatchType,
 			[]byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`))
 		return p.api.Status().Patch(p.t.Context(), node, ready)
 	})
 	if after := p.atRest(); after.reconciled != before.reconciled || after.all() != before.all() {
-		p.t.Errorf("looked %d times and wrote %v, before %d and %v", after.reconciled, after.writes, before.reconciled,
+		p.t.Errorf("reconciled %d times and wrote %v, before %d and %v", after.reconciled, after.writes, before.reconciled,
 			before.writes)
 	}
 	p.kubectl("", "delete", "nodes,resourceslices", "--all", "--wait=false")
 }
 
-// testOffers has a policy before and while nodes publish devices of it, and when all of them are gone.
+// testOffers creates a policy before nodes publish devices, and checks its status while they publish devices of it, and
+// when all devices no longer exist.
 func (p *plane) testOffers() {
 	p.t.Helper()
 	const policy = `{apiVersion: networking.dra.io/v1alpha1, kind: DeviceExposurePolicy, metadata: {name: NAME}, spec: ` +
@@ -168,7 +169,7 @@ func (p *plane) testOffers() {
 		p.kubectl(strings.Replace(policy, "NAME", name, 1), "apply", "-f", "-")
 	}
 	p.untilOffered("offers", 0, 0, "False")
-	p.untilOffered("idle", 0, 0, "False") // or its first count is one of those below
+	p.untilOffered("idle", 0, 0, "False") // otherwise its first count could be included in the writes below
 	before, begin := p.atRest(), time.Now()
 	p.each(nodes, func(i int) error {
 		node := fmt.Sprintf("node-%d", i)
@@ -189,7 +190,7 @@ func (p *plane) testOffers() {
 	after, took := p.atRest(), time.Since(begin)
 	wrote := after.all() - before.all()
 	p.t.Logf("%d slices: %d writes in %s", nodes, wrote, took.Round(time.Second))
-	if most := int(took/(5*time.Second)) + 1; wrote == 0 || wrote > most { // one at a time, and of one policy
+	if most := int(took/(5*time.Second)) + 1; wrote == 0 || wrote > most { // one at a time, and only for one policy
 		p.t.Errorf("wrote %d times, want at most %d: before %v, after %v", wrote, most, before.writes, after.writes)
 	}
 	table := p.kubectl("", "get", "dep")
@@ -204,7 +205,7 @@ func (p *plane) testOffers() {
 	p.kubectl("", "delete", "dep", "offers", "idle")
 }
 
-// untilOffered waits for the status of a policy.
+// untilOffered waits until the status of a policy has these counts.
 func (p *plane) untilOffered(name string, devices, nodes int32, offered metav1.ConditionStatus) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("policy %s offers %d devices", name, devices), func() error {
@@ -222,7 +223,7 @@ func (p *plane) untilOffered(name string, devices, nodes int32, offered metav1.C
 	})
 }
 
-// testColumns reads the table of topologies as those do who write claims.
+// testColumns checks the table of topologies, as authors of claims read it.
 func (p *plane) testColumns() {
 	p.t.Helper()
 	table := p.kubectl("", "get", "ntopo", "net7", "-o", "wide")
@@ -258,8 +259,8 @@ func (p *plane) untilReady() {
 	})
 }
 
-// atRest waits until the metrics are the same for three seconds: on a busy machine a controller that has work may get
-// no processor for one.
+// atRest waits until the metrics are the same for three seconds. On a busy machine a controller with work may get no
+// processor for a second.
 func (p *plane) atRest() counts {
 	p.t.Helper()
 	last, err := p.counts()
@@ -352,7 +353,7 @@ func (p *plane) testClaims() {
 			`{apiVersion: resource.k8s.io/%s, kind: ResourceClaim, metadata: {name: %s}, spec: {devices: {requests: [%s]}}}`, version, name, strings.Join(requests, ", "),
 		)
 	}
-	// the API server learns of policies in its own time
+	// the API server loads the policy with a delay
 	p.until("a claim for one root of two is refused", func() error {
 		out, err := p.try(claim("v1", "half", "net0-a"), "create", "--dry-run=server", "-f", "-")
 		if err == nil || !strings.Contains(out, "add a request for the DeviceClass net0-b") {
@@ -378,7 +379,8 @@ func (p *plane) testClaims() {
 	p.timeClaims()
 }
 
-// timeClaims logs what the policy costs claims of other drivers, which it sees for each of the topologies.
+// timeClaims logs the cost of the policy for claims of other drivers, for which the policy is evaluated with each of
+// the topologies.
 func (p *plane) timeClaims() {
 	p.t.Helper()
 	const claims = 50
@@ -392,7 +394,7 @@ func (p *plane) timeClaims() {
 			p.t.Fatal(err)
 		}
 	}
-	p.t.Logf("a claim of another driver is taken in %s", (time.Since(begin) / claims).Round(10*time.Microsecond))
+	p.t.Logf("a claim of another driver is accepted in %s", (time.Since(begin) / claims).Round(10*time.Microsecond))
 }
 
 func (p *plane) testDeletion() {

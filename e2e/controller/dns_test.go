@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// coreDNS is CoreDNS itself, of the version in e2e/coredns/go.mod. It takes two minutes to compile, so the test is not
-// part of "make test".
+// coreDNS is the real CoreDNS, of the version in e2e/coredns/go.mod. It takes two minutes to compile, so the test is
+// not part of "make test".
 var coreDNS = flag.String("coredns", "", "CoreDNS, which make dns-check builds")
 
 const (
@@ -36,8 +36,8 @@ const corefile = `.:9653 {
 }
 `
 
-// TestDNSNamesEndpoints: a name of a headless Service has the addresses that its pods have on the second network, in
-// the answers of the DNS server that clusters have; of pods that die, or are not ready, none.
+// The DNS server of clusters resolves a name of a headless Service to the addresses of its pods on the second network,
+// and to no addresses of pods that are terminating or not ready.
 func TestDNSNamesEndpoints(t *testing.T) {
 	if *coreDNS == "" {
 		t.Skip("needs CoreDNS: use make dns-check")
@@ -45,7 +45,7 @@ func TestDNSNamesEndpoints(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(endpointObjects, "apply", "-f", "-")
 	p.startController("--service-endpoints")
-	p.node("n3") // new, as a node without a kubelet is not ready after a minute, and its pods neither
+	p.node("n3") // created late, because a node without a kubelet, and its pods, are no longer ready after a minute
 	p.until("the namespace has a ServiceAccount", func() error {
 		_, err := p.try("", "get", "serviceaccount", "default")
 		return err
@@ -60,7 +60,7 @@ func TestDNSNamesEndpoints(t *testing.T) {
 	two := p.servicePod("two", "fd00:60::3/120")
 	p.resolves("10.60.0.2", "fd00:60::3")
 	p.namesPort(5432)
-	// With a grace period the API server waits for a kubelet, which there is none of.
+	// With a grace period the API server waits for the kubelet, which does not exist here.
 	p.kubectl("", "delete", "pod", "one", "--wait=false", "--grace-period=60")
 	p.resolves("fd00:60::3")
 	p.servicePod("three", "10.60.0.4/24")
@@ -75,14 +75,14 @@ func TestDNSNamesEndpoints(t *testing.T) {
 	p.resolves()
 }
 
-// resolver asks CoreDNS, in the cluster's network namespace.
+// resolver returns a resolver that sends requests to CoreDNS, in the cluster's network namespace.
 func (p *plane) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return p.DialContext(ctx, network, dnsAddress)
 	}}
 }
 
-// resolves waits until the name of the Service has addresses.
+// resolves waits until the name of the Service resolves to addresses.
 func (p *plane) resolves(want ...string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("%s has the addresses %q", dnsService, want), func() error {
@@ -90,7 +90,7 @@ func (p *plane) resolves(want ...string) {
 		defer cancel()
 		have, err := p.resolver().LookupHost(ctx, dnsService)
 		if notFound := (&net.DNSError{}); errors.As(err, &notFound) && notFound.IsNotFound {
-			err = nil // which a test for no addresses wants to see
+			err = nil // expected by a test for no addresses
 		}
 		slices.Sort(have)
 		if err == nil && !slices.Equal(have, want) {
@@ -100,7 +100,7 @@ func (p *plane) resolves(want ...string) {
 	})
 }
 
-// namesPort holds that the port of the Service is found by its name.
+// namesPort checks that the port of the Service can be looked up by its name.
 func (p *plane) namesPort(want uint16) {
 	p.t.Helper()
 	_, records, err := p.resolver().LookupSRV(p.t.Context(), "sql", "tcp", dnsService)

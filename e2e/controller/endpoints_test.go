@@ -44,8 +44,8 @@ metadata:
 spec: {clusterIP: None, ports: [{name: sql, port: 5432}]}
 `
 
-// TestAddressesAndEndpoints: a real API server accepts the objects of the controller: blocks for nodes, which cannot be
-// moved to other nodes; and the endpoints of a Service, which follow the pods.
+// A real API server accepts the objects of the controller: blocks for nodes, which cannot be reassigned to other nodes,
+// and the endpoints of a Service, which follow the pods.
 func TestAddressesAndEndpoints(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(endpointObjects, "apply", "-f", "-")
@@ -70,7 +70,7 @@ func (p *plane) testBlocks() {
 		block = &list.Items[0]
 		return nil
 	})
-	// A patch, since an update would conflict with concurrent writes of the controller.
+	// Use a patch, because an update would conflict with concurrent writes of the controller.
 	move := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"nodeName": "n1"}}`))
 	if err := p.api.Patch(p.t.Context(), block, move); err == nil ||
 		!strings.Contains(err.Error(), "a block is never reassigned to another node") {
@@ -122,7 +122,7 @@ func (p *plane) node(name string) {
 	}
 }
 
-// servicePod is a pod that is ready, with a claim as scheduler and driver leave it.
+// servicePod creates a pod that is ready, with a claim in the state that the scheduler and the driver leave.
 func (p *plane) servicePod(name, address string) *corev1.Pod {
 	p.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
@@ -167,7 +167,7 @@ func (p *plane) servicePod(name, address string) *corev1.Pod {
 	return pod
 }
 
-// endpoints waits until the Service has the endpoints, as "address ready serving terminating".
+// endpoints waits until the Service has exactly these endpoints, as "address ready serving terminating".
 func (p *plane) endpoints(want ...string) {
 	p.t.Helper()
 	p.until(fmt.Sprintf("endpoints are %q", want), func() error {
@@ -193,7 +193,7 @@ func (p *plane) endpoints(want ...string) {
 
 func (p *plane) testEndpoints() {
 	p.t.Helper()
-	// A node without a kubelet is not ready after a minute, and its pods neither: this one is new.
+	// Create the node here, because a node without a kubelet, and its pods, are no longer ready after a minute.
 	p.node("n3")
 	p.until("the namespace has a ServiceAccount", func() error {
 		_, err := p.try("", "get", "serviceaccount", "default")
@@ -202,7 +202,7 @@ func (p *plane) testEndpoints() {
 	p.servicePod("one", "10.60.0.2/24")
 	two := p.servicePod("two", "fd00:60::3/120")
 	p.endpoints("10.60.0.2 true true false", "fd00:60::3 true true false")
-	// With a grace period the API server waits for a kubelet, which there is none of.
+	// With a grace period the API server waits for the kubelet, which does not exist here.
 	p.kubectl("", "delete", "pod", "one", "--wait=false", "--grace-period=60")
 	p.endpoints("10.60.0.2 false true true", "fd00:60::3 true true false")
 	p.kubectl("", "delete", "pod", "one", "--force", "--grace-period=0")
@@ -213,7 +213,7 @@ func (p *plane) testEndpoints() {
 		p.t.Fatal(err)
 	}
 	p.endpoints("fd00:60::3 false false false")
-	// With a selector a Service has the families of the cluster, which may be one.
+	// With a selector a Service has the IP families of the cluster, which may be only one.
 	p.kubectl("", "patch", "service", "db", "--type=merge", "-p",
 		`{"spec": {"selector": {"app": "db"}, "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}}`)
 	p.until("an event reports that there are none", func() error {

@@ -25,14 +25,14 @@ import (
 
 var hostileObjects = flag.Int("hostile", 300, "claims, pods and Services, each, of the hostile user")
 
-// Of the memory that the chart gives the controller.
+// The memory of the controller in the chart.
 const (
 	memoryRequest = "128MiB"
 	memoryLimit   = 256 << 20
 )
 
 // A user with the edit role of one namespace creates claims, pods and Services that are as large as the API server
-// accepts. The controller stays below its memory limit, also when it starts with all of them, and goes on to accept
+// accepts. The controller stays below its memory limit, even when it starts with all of them, and continues to accept
 // topologies.
 func TestHostileUser(t *testing.T) {
 	p := newPlane(t)
@@ -74,13 +74,13 @@ func TestHostileUser(t *testing.T) {
 	for range 5 {
 		again.accept()
 	}
-	t.Logf("started with all of them it had at most %s; the slowest topology was accepted after %s",
+	t.Logf("after a start with all of them it had at most %s; the slowest topology was accepted after %s",
 		mebibytes(again.resident), again.slowest)
 }
 
 func mebibytes(bytes int) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
-// watch looks at the controller while it works.
+// watch observes the controller while it works.
 type watch struct {
 	*plane
 	resident int
@@ -108,7 +108,7 @@ func (w *watch) accept() {
 		return err
 	})
 	w.slowest = max(w.slowest, time.Since(start).Round(10*time.Millisecond))
-	// Every claim is checked against every topology when it is written.
+	// Delete it, because every new claim is checked against every topology.
 	if err := w.api.Delete(w.t.Context(), topology); err != nil {
 		w.t.Fatal(err)
 	}
@@ -143,8 +143,8 @@ func (p *plane) flood(created *atomic.Int64) error {
 	return nil
 }
 
-// hostile returns a claim, a pod that names it, and a Service that selects all these pods. The first 900 claims are as
-// large as claims can be; etcd has no room for more of these.
+// hostile returns a claim, a pod that names it, and a Service that selects all these pods. The first 900 claims have
+// the maximum size; etcd has no room for more of them.
 func hostile(i int) []client.Object {
 	const large = 900
 	configs := 1

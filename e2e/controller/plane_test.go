@@ -32,7 +32,7 @@ const patience = 3 * time.Minute
 // metricsAddress is the metrics address of a controller inside the cluster's network namespace.
 const metricsAddress = "127.0.0.1:9683"
 
-// plane is a control plane with our definitions and admission policies.
+// plane is a control plane with the project's definitions and admission policies.
 type plane struct {
 	*lab.Cluster
 	t     *testing.T
@@ -52,7 +52,7 @@ func newPlane(t *testing.T) *plane {
 	return p
 }
 
-// forTest is the plane for a subtest, which is what fails then.
+// forTest returns the plane for a subtest, so that failures are attributed to the subtest.
 func (p *plane) forTest(t *testing.T) *plane {
 	sub := *p
 	sub.t = t
@@ -65,7 +65,7 @@ func (p *plane) newClient() client.Client {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	config.QPS = -1 // the API server is ours alone
+	config.QPS = -1 // only this test uses the API server
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
 		policyapi.AddToScheme(scheme)); err != nil {
@@ -78,7 +78,7 @@ func (p *plane) newClient() client.Client {
 	return api
 }
 
-// kubectl runs kubectl, with an object on its standard input if there is one.
+// kubectl runs kubectl, with stdin as its standard input.
 func (p *plane) kubectl(stdin string, args ...string) string {
 	p.t.Helper()
 	out, err := p.try(stdin, args...)
@@ -96,7 +96,7 @@ func (p *plane) try(stdin string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// until retries until try succeeds.
+// until calls try until it succeeds.
 func (p *plane) until(what string, try func() error) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience)
@@ -116,14 +116,14 @@ func (p *plane) until(what string, try func() error) {
 	}
 }
 
-// startController starts a controller, with further arguments, and returns how to end it.
+// startController starts a controller with further arguments, and returns a function that ends it.
 func (p *plane) startController(args ...string) (stop func()) {
 	p.t.Helper()
 	return p.start("controller", append([]string{filepath.Join(p.clone, "bin", "dra-network-controller"),
 		"--kubeconfig=" + p.Kubeconfig(), "--metrics-bind-address=" + metricsAddress}, args...)...)
 }
 
-// start starts a program in the cluster's namespaces, and returns a function that ends it. The output is shown if the
+// start starts a program in the cluster's namespaces, and returns a function that ends it. The output is logged if the
 // test or the program has failed.
 func (p *plane) start(name string, command ...string) (stop func()) {
 	p.t.Helper()
@@ -155,7 +155,7 @@ func (p *plane) start(name string, command ...string) (stop func()) {
 	return stop
 }
 
-// counts are the activities of a controller so far.
+// counts are the counters of a controller's activities.
 type counts struct {
 	reconciled int            // topologies
 	writes     map[string]int // requests by method
@@ -163,7 +163,7 @@ type counts struct {
 	cpu        time.Duration
 }
 
-// all is the number of writes.
+// all returns the number of writes.
 func (c counts) all() int {
 	n := 0
 	for _, count := range c.writes {
@@ -222,7 +222,7 @@ func (p *plane) counts() (counts, error) {
 	return found, nil
 }
 
-// settled waits until the controller has looked at so many topologies, and returns what it has done.
+// settled waits until the controller has reconciled this number of topologies, and returns its counters.
 func (p *plane) settled(reconciled int) counts {
 	p.t.Helper()
 	var now counts

@@ -24,13 +24,14 @@ import (
 	policycorpus "github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// plurals are the resources of the group.
+// plurals returns the resources of the group by kind.
 func plurals() map[string]string {
 	return map[string]string{"DeviceExposurePolicy": "deviceexposurepolicies", "NetworkTopology": "networktopologies",
 		"CNIPluginSchema": "cnipluginschemas", "AddressRange": "addressranges", "AddressBlock": "addressblocks"}
 }
 
-// TestVersions is one story: first without a controller, which could change the objects, and then with one.
+// The parts of TestVersions run in order: first without a controller, which could change the objects, and then with
+// one.
 func TestVersions(t *testing.T) {
 	p := newPlane(t)
 	var served []string
@@ -63,7 +64,7 @@ func TestVersions(t *testing.T) {
 	stop()
 }
 
-// everyField returns objects that set, together, every field of their kinds.
+// everyField returns objects that together set every field of their kinds.
 func (p *plane) everyField() []*unstructured.Unstructured {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.clone, "deploy", "testdata", "every-field.yaml"))
@@ -90,7 +91,7 @@ func (p *plane) everyField() []*unstructured.Unstructured {
 	return objects
 }
 
-// inVersion returns an object as it is written in a version.
+// inVersion returns an object in another API version.
 func inVersion(object *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	object = object.DeepCopy()
 	object.SetAPIVersion(version)
@@ -104,7 +105,7 @@ func (p *plane) must(err error) {
 	}
 }
 
-// read returns what the API server has under the name of an object, in a version.
+// read returns the stored object with the name of an object, in a version.
 func (p *plane) read(object *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	p.t.Helper()
 	found := &unstructured.Unstructured{}
@@ -114,13 +115,13 @@ func (p *plane) read(object *unstructured.Unstructured, version string) *unstruc
 	return found
 }
 
-// sameIn compares an object as it was written with the object that is read in a version.
+// sameIn compares a written object with the stored object in a version, and returns the latter.
 func (p *plane) sameIn(written *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	p.t.Helper()
 	found := p.read(written, version)
 	for _, part := range []string{"spec", "status"} {
 		if diff := cmp.Diff(written.Object[part], found.Object[part]); diff != "" {
-			p.t.Errorf("%s of %s %s is another in %s (-written +read):\n%s", part, written.GetKind(), written.GetName(),
+			p.t.Errorf("%s of %s %s differs in %s (-written +read):\n%s", part, written.GetKind(), written.GetName(),
 				version, diff)
 		}
 	}
@@ -135,7 +136,7 @@ func (p *plane) sameIn(written *unstructured.Unstructured, version string) *unst
 	return found
 }
 
-// testExchange writes each kind with every field in one version, and updates it by another.
+// testExchange creates each kind with every field in one version, and updates it in another.
 func (p *plane) testExchange(writer, reader string) {
 	p.t.Helper()
 	objects := p.everyField()
@@ -147,7 +148,7 @@ func (p *plane) testExchange(writer, reader string) {
 			p.must(p.api.Status().Update(p.t.Context(), object))
 		}
 		p.sameIn(written, writer)
-		// A program of the other version writes the object back without losing any field.
+		// A program that uses the other version updates the object without losing any field.
 		found := p.sameIn(written, reader)
 		found.SetLabels(map[string]string{"example.com/by": filepath.Base(reader)})
 		p.must(p.api.Update(p.t.Context(), found))
@@ -168,8 +169,8 @@ func (p *plane) testExchange(writer, reader string) {
 	}
 }
 
-// applied makes two tools own a part of an object, each in its version; then one of them changes the version: the API
-// server still assigns the fields to the tool.
+// applied lets two tools own a part of an object, each in its own version. Then one of them changes its version, and
+// the API server still assigns the fields to that tool.
 func (p *plane) applied(written *unstructured.Unstructured, writer, reader string) {
 	p.t.Helper()
 	apply := func(version, manager string, annotations string) {
@@ -188,13 +189,13 @@ func (p *plane) applied(written *unstructured.Unstructured, writer, reader strin
 	}
 }
 
-// resource is the name by which kubectl asks for a kind in a version.
+// resource returns the name of a kind in a version for kubectl.
 func resource(kind, version string) string {
 	group, name, _ := strings.Cut(version, "/")
 	return plurals()[kind] + "." + name + "." + group
 }
 
-// tables compares what kubectl shows of kinds in each version.
+// tables compares the output of kubectl for each kind in all versions.
 func (p *plane) tables(objects []*unstructured.Unstructured) {
 	p.t.Helper()
 	age := regexp.MustCompile(`(?m)\s+(\d+[smh])+$`)
@@ -217,7 +218,7 @@ func (p *plane) tables(objects []*unstructured.Unstructured) {
 	}
 }
 
-// testCorpora writes everything valid of the corpora in each version, and compares what is stored.
+// testCorpora creates all valid objects of the corpora in each version, and compares the stored objects.
 func (p *plane) testCorpora(served []string) {
 	p.t.Helper()
 	var objects []map[string]any
@@ -256,7 +257,7 @@ func (p *plane) testRefusals(version string, bad []invalidCase) {
 	valid := &unstructured.Unstructured{Object: topologycorpus.Valid(p.t)[0].Object(p.t)}
 	valid.SetName("was-valid")
 	p.must(p.api.Create(p.t.Context(), valid.DeepCopy()))
-	c := bad[len(bad)-1] // only the webhook refuses it
+	c := bad[len(bad)-1] // only the webhook rejects it
 	spec, err := json.Marshal(c.object["spec"])
 	p.must(err)
 	patch := client.RawPatch(types.JSONPatchType,
@@ -292,7 +293,7 @@ metadata: {name: NAME}
 spec: {cidrs: [CIDR], blockSize: 16}
 `
 
-// testWork has the controller do all that it does, with objects that come and are changed in one version.
+// testWork checks every function of the controller with objects that are created and changed in one version.
 func (p *plane) testWork(version, name, cidr string) {
 	p.t.Helper()
 	p.node("node-" + name)
