@@ -36,7 +36,7 @@ const (
 	state = "/var/lib/cni"
 )
 
-// patience is how long anything may take inside, where all code is emulated.
+// patience is the time limit of each operation in the virtual machine, where all code is emulated.
 const patience = 2 * time.Minute
 
 // bench is the machine, with Open vSwitch.
@@ -51,7 +51,7 @@ func (b *bench) try(args ...string) error {
 	return err
 }
 
-// uplink is the name of the link of a PCI function.
+// uplink returns the name of the link of a PCI function.
 func (b *bench) uplink(address string) string {
 	b.Helper()
 	return b.LinkOf(address).Attrs().Name
@@ -94,7 +94,7 @@ func (b *bench) startDaemon() {
 	b.Exec(daemon, "--pidfile", "--detach", "--no-chdir", "--log-file="+runDir+"/daemon.log", "-vconsole:off")
 }
 
-// processOf is the process of a daemon; 0 if it does not run.
+// processOf returns the process ID of a daemon, or 0 if it is not running.
 func (b *bench) processOf(name string) int {
 	data, err := os.ReadFile(filepath.Join(runDir, name+".pid"))
 	if err != nil {
@@ -107,7 +107,7 @@ func (b *bench) processOf(name string) int {
 	return pid
 }
 
-// kill ends a daemon as a crash does: its state in the kernel stays.
+// kill ends a daemon like a crash: its state in the kernel remains.
 func (b *bench) kill(name string) {
 	b.Helper()
 	b.ends(name, func() error { return unix.Kill(b.processOf(name), unix.SIGKILL) })
@@ -129,7 +129,7 @@ func (b *bench) ends(name string, end func() error) {
 	})
 }
 
-// vsctl changes or asks the database.
+// vsctl changes or queries the database.
 func (b *bench) vsctl(args ...string) string {
 	b.Helper()
 	return b.Exec(append([]string{"ovs-vsctl"}, args...)...)
@@ -182,7 +182,7 @@ func newDriver(b *bench) *driver {
 
 type pod = testbench.Pod
 
-// prepare makes a pod, and prepares a claim for it: the first step of the topology gets a link of the machine.
+// prepare creates a pod, and prepares a claim for it. The first step of the topology gets a link of the machine.
 func (d *driver) prepare(name, link, steps string, exclusive bool) *pod {
 	return d.Pod(name, steps, cnichain.Device{IfName: link, Exclusive: exclusive})
 }

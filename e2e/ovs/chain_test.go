@@ -10,7 +10,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// onBridge is a topology of one step, with the address 10.9.0.1x.
+// onBridge returns a topology with one step, with the address 10.9.0.1x.
 func onBridge(settings string, address int) string {
 	return fmt.Sprintf(`
 - name: net
@@ -19,11 +19,11 @@ func onBridge(settings string, address int) string {
 `, settings, address)
 }
 
-// tuned is a further step.
+// tuned is an additional step.
 const tuned = `- {name: tune, type: tuning, dependOn: [net], config: {sysctl: {net.ipv4.conf.net1.arp_filter: "1"}}}
 `
 
-// Several pods share a bridge, each on a VLAN of its own topology.
+// Several pods share a bridge. Each is on the VLAN of its own topology.
 func TestPodsOnABridge(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -57,7 +57,7 @@ func TestPodsOnABridge(t *testing.T) {
 	b.emptiness()
 }
 
-// The name of the bridge is the driver's to give, and a bridge that is not there is an error that names it.
+// The driver passes the name of the bridge to the plugin. If the bridge is missing, the error contains its name.
 func TestBridgeThatIsNotThere(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -70,7 +70,7 @@ func TestBridgeThatIsNotThere(t *testing.T) {
 	b.emptiness()
 }
 
-// A driver is killed before and after every commit to its journal: the next one leaves nothing.
+// If a driver is killed before or after any commit to its journal, the next one leaves no remains.
 func TestKills(t *testing.T) {
 	b := newBench(t)
 	b.vsctl("add-br", "br1")
@@ -95,7 +95,8 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// Open vSwitch crashes and starts again while pods use it: the kernel keeps switching, and nothing stays of the pods.
+// Open vSwitch crashes and restarts while pods use it: the kernel keeps switching, and nothing remains of the pods
+// after their end.
 func TestRestart(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -134,7 +135,7 @@ func TestRestart(t *testing.T) {
 	b.emptiness()
 }
 
-// A bridge is deleted while pods use it: the pods can end, and their addresses are free. The part that the plugin
+// A bridge is deleted while pods use it: the pods can end, and their addresses are released. The part that the plugin
 // cannot roll back is reported, and completed when a bridge of that name exists again.
 func TestBridgeIsDeleted(t *testing.T) {
 	b := newBench(t)
@@ -147,7 +148,7 @@ func TestBridgeIsDeleted(t *testing.T) {
 	b.eventually("end of attempts", func() error {
 		err := p.Del()
 		if err != nil && !strings.Contains(err.Error(), "br1") {
-			b.Fatalf("DEL does not tell which bridge is missing: %v", err)
+			b.Fatalf("DEL does not report which bridge is missing: %v", err)
 		}
 		return err
 	})
@@ -168,7 +169,7 @@ func TestBridgeIsDeleted(t *testing.T) {
 	b.emptiness()
 }
 
-// The plugin needs the database's socket: its schema says so, and the error names it.
+// The plugin needs the socket of the database. Its schema declares that, and the error contains the path.
 func TestSocketIsMissing(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// facts describes the devices of the names.
+// facts describes the devices with these names.
 func (b *bench) facts(names ...string) (lines []string) {
 	b.Helper()
 	source, err := discovery.Host()
@@ -85,7 +85,7 @@ func TestDiscovery(t *testing.T) {
 		b.facts("br1", "internal0", "br2", "m0"))
 }
 
-// An uplink that is a port of Open vSwitch can't be given to a pod, and its virtual functions can.
+// An uplink that is a port of Open vSwitch can't be moved into a pod, but its virtual functions can.
 func TestUplinkAndItsFunctions(t *testing.T) {
 	b := newBench(t)
 	b.must(netlink.LinkSetUp(b.LinkOf(pf0)))

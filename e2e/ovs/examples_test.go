@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// examples is the folder of the shipped examples, which "make ovs-ovnkube" shares with the machine.
+	// examples is the directory of the shipped examples, which "make ovs-ovnkube" shares with the machine.
 	examples = "/share"
 	// pf2 is a NIC without a connection to Open vSwitch.
 	pf2 = "0000:42:00.0"
 )
 
-// part is a subtest, whose objects and pods are gone at its end.
+// part runs a subtest, and deletes its objects and pods at its end.
 func (c *ovnCluster) part(name string, do func(*ovnCluster)) {
 	c.Helper()
 	c.Run(name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func (c *ovnCluster) part(name string, do func(*ovnCluster)) {
 	})
 }
 
-// apply applies a shipped example with other names, as pairs of old and new.
+// apply applies a shipped example. names are pairs of old and new names.
 func (c *ovnCluster) apply(example string, names ...string) {
 	c.Helper()
 	text, err := os.ReadFile(filepath.Join(examples, example+".yaml"))
@@ -43,7 +43,7 @@ func (c *ovnCluster) apply(example string, names ...string) {
 	}
 }
 
-// observed adds to a pod, of an example, the variable that its processes are found by.
+// observed adds the variable that identifies the processes of a pod to a pod of an example.
 func observed(namespace, document string) string {
 	if !strings.Contains(document, "\nkind: Pod\n") {
 		return document
@@ -73,8 +73,8 @@ func (c *ovnCluster) offers(want ...string) {
 	})
 }
 
-// Everything is offered but what is the cluster's: neither bridges of Open vSwitch nor their ports, and no link of the
-// node.
+// All devices are offered except those of the cluster: no bridges of Open vSwitch, no ports of them, and no link that
+// the node uses.
 func (c *ovnCluster) example8() {
 	c.apply("8-all-but-the-cluster")
 	c.offers(c.uplink(pf2))
@@ -90,7 +90,7 @@ func (c *ovnCluster) example3() {
 	c.reaches("uplink-macvlan-1", c.address("uplink-macvlan-2", "10.104.0.", "net1"))
 }
 
-// A function is a port of a bridge, which pods get ports of, and another is given as it is.
+// One virtual function is a port of a bridge that pods use, and another is moved into a pod.
 func (c *ovnCluster) example7() {
 	c.SetVFs(pf2, 2)
 	c.Cleanup(func() { c.SetVFs(pf2, 0) })
@@ -104,7 +104,7 @@ func (c *ovnCluster) example7() {
 	c.address("free-vf", "10.113.0.", "net1")
 }
 
-// A localnet, as the example has it; functions on accelerated networks need representors, which igb has not.
+// A localnet, as in the example. Functions on accelerated networks need representors, which igb does not have.
 func (c *ovnCluster) example9() {
 	c.Apply(nad.Network(c.Namespace, "tenant-localnet", "", `{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay",
     "name": "tenant-localnet", "netAttachDefName": "default/tenant-localnet", "topology": "localnet",

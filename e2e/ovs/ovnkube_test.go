@@ -29,19 +29,19 @@ import (
 )
 
 const (
-	// ovnDir is where the programs of OVN have their sockets, and ovnkube looks for them.
+	// ovnDir is the directory of the sockets of OVN's programs, in which ovnkube looks for them.
 	ovnDir = "/var/run/ovn"
 	// northbound is the database that ovnkube writes.
 	northbound = "unix:" + ovnDir + "/ovnnb_db.sock"
 	southbound = "unix:" + ovnDir + "/ovnsb_db.sock"
-	// podPatience is how long anything may take for which kubelet and containerd have to do something.
+	// podPatience is the time limit of operations that involve the kubelet and containerd.
 	podPatience = 4 * time.Minute
 )
 
-// doubleNode is the variable that makes this binary the double of OVN-Kubernetes; it names the node.
+// doubleNode is the variable that makes this binary the double of OVN-Kubernetes. Its value is the name of the node.
 const doubleNode = "OVNKUBE_DOUBLE_NODE"
 
-// TestMain makes this binary two programs: the tests, and a double of OVN-Kubernetes that they kill.
+// TestMain runs this binary as one of two programs: the tests, and a double of OVN-Kubernetes that they kill.
 func TestMain(m *testing.M) {
 	if node := os.Getenv(doubleNode); node != "" {
 		if err := ovnkube.Run(context.Background(), os.Getenv("KUBECONFIG"), node, 0, ovnkube.RealSweep); err != nil {
@@ -53,23 +53,23 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ovnCluster is the machine as the node of a Kubernetes with the driver and OVN-Kubernetes: the real one, where the
-// machine has it, or its double on the same Open vSwitch.
+// ovnCluster is the machine as a node of Kubernetes with the driver and OVN-Kubernetes: the real one if it is installed
+// on the machine, otherwise its double on the same Open vSwitch.
 type ovnCluster struct {
 	*bench
 	*kubenode.Node
 	real          bool
 	program       string
 	args, environ []string
-	// dir is for files that live as long as the test.
+	// dir is a directory that lives as long as the test.
 	dir string
-	// confDir is where ovnkube writes the configuration of its plugin.
+	// confDir is the directory into which ovnkube writes the configuration of its plugin.
 	confDir string
 	// process is shared by all parts of a test.
 	process *ovnkubeProcess
 }
 
-// ovnkubeProcess is ovnkube as it runs; its output goes to the file log.
+// ovnkubeProcess is a running ovnkube; its output is in the file log.
 type ovnkubeProcess struct {
 	running *exec.Cmd
 	ended   chan error
@@ -111,7 +111,7 @@ func newOVNCluster(t *testing.T) *ovnCluster {
 	return c
 }
 
-// node is the name of this machine in the cluster.
+// node returns the name of this machine in the cluster.
 func (c *ovnCluster) node() string {
 	c.Helper()
 	nodes, err := c.Client.CoreV1().Nodes().List(c.Context(), metav1.ListOptions{})
@@ -158,12 +158,12 @@ func (c *ovnCluster) child(args ...string) {
 	args = append(args, "-vconsole:off", "--log-file="+filepath.Join(ovnDir, filepath.Base(args[0])+".log"))
 	cmd := exec.Command(args[0], args[1:]...)
 	c.must(cmd.Start())
-	c.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // a daemon that is killed says so
+	c.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // a killed daemon returns an error
 }
 
-// wire creates the setup of such a node that an administrator prepares: a bridge over a NIC that has the node's default
-// route, which OVN-Kubernetes uses as its gateway and therefore names after the NIC, and one over the other NIC for a
-// localnet. It links iptables under the name that distributions use.
+// wire creates the setup that an administrator prepares on such a node: a bridge over a NIC with the node's default
+// route, which OVN-Kubernetes uses as its gateway and therefore names after the NIC, and a bridge over the other NIC
+// for a localnet. It links iptables under the name that distributions use.
 func (c *ovnCluster) wire() {
 	c.Helper()
 	gateway, local := c.uplink(pf1), c.uplink(pf0)
@@ -188,8 +188,8 @@ func (c *ovnCluster) wire() {
 	}
 }
 
-// configure installs what ovnkube needs in the cluster, and makes its arguments: as one program for all its parts, with
-// the rights of an administrator.
+// configure installs the objects that ovnkube needs in the cluster, and sets its arguments: one program for all its
+// parts, with the permissions of an administrator.
 func (c *ovnCluster) configure() {
 	c.Helper()
 	definitions, err := filepath.Glob(filepath.Join(filepath.Dir(c.program), "crds", "*.yaml"))
@@ -219,8 +219,7 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 	authority := filepath.Join(c.TempDir(), "ca.crt")
 	c.must(os.WriteFile(authority, config.CAData, 0o600))
 	node := c.node()
-	// The node is a zone of its own: without zones ovnkube of October 2024 does not start again where there is a
-	// localnet.
+	// The node is a separate zone: without zones ovnkube of October 2024 does not restart if there is a localnet.
 	c.Exec("ovn-nbctl", "set", "NB_Global", ".", "name="+node, "options:name="+node)
 	c.args = []string{"--init-node", node, "--init-cluster-manager", node, "--init-ovnkube-controller", node,
 		"--k8s-apiserver", config.Host, "--k8s-cacert", authority, "--k8s-token", token.Status.Token,
@@ -228,14 +227,14 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 		"--enable-interconnect", "--zone", node,
 		"--gateway-mode", "shared", "--gateway-interface", "br" + c.uplink(pf1), "--gateway-nexthop", "172.31.0.254",
 		"--loglevel", "2"}
-	// It would have the plugin read the file, which the driver's container has not.
+	// With KUBECONFIG the plugin would read that file, which does not exist in the driver's container.
 	c.environ = slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		return strings.HasPrefix(variable, "KUBECONFIG=")
 	})
 }
 
-// startOVNKube starts ovnkube and waits until it accepts requests of the plugin. It restarts ovnkube when it exits, as
-// the kubelet does: ovnkube exits whenever a part of its start takes too long.
+// startOVNKube starts ovnkube and waits until it accepts requests of the plugin. It restarts ovnkube when it exits,
+// like the kubelet: ovnkube exits whenever a part of its start takes too long.
 func (c *ovnCluster) startOVNKube() {
 	c.Helper()
 	c.launch()
@@ -256,7 +255,7 @@ func (c *ovnCluster) startOVNKube() {
 	c.Logf("ovnkube took %s to start", time.Since(start).Round(time.Second))
 }
 
-// launch starts ovnkube with a log of its own.
+// launch starts ovnkube with a separate log.
 func (c *ovnCluster) launch() {
 	c.Helper()
 	file, err := os.CreateTemp(c.dir, "ovnkube-*.log")
@@ -275,7 +274,7 @@ func (c *ovnCluster) launch() {
 	go func(cmd *exec.Cmd) { ended <- errors.Join(cmd.Wait(), file.Close()) }(c.process.running)
 }
 
-// complaints are the lines of ovnkube's log that are more than information.
+// complaints returns the lines of ovnkube's log with a level above info.
 func (c *ovnCluster) complaints() string {
 	c.Helper()
 	text, err := os.ReadFile(c.process.log)
@@ -289,10 +288,10 @@ func (c *ovnCluster) complaints() string {
 	return strings.Join(lines[max(0, len(lines)-60):], "")
 }
 
-// killOVNKube ends ovnkube as a crash does.
+// killOVNKube ends ovnkube like a crash.
 func (c *ovnCluster) killOVNKube() {
 	c.Helper()
-	_ = c.process.running.Process.Kill() // it may have ended, which the channel tells
+	_ = c.process.running.Process.Kill() // it may have ended; the channel reports that
 	c.Logf("ovnkube has ended: %v", <-c.process.ended)
 }
 
@@ -300,7 +299,7 @@ func (c *ovnCluster) killOVNKube() {
 // names.
 func (c *ovnCluster) rows(database string) (lines []string) {
 	c.Helper()
-	// Only what it prints as its answer: on a busy machine it also warns.
+	// Read only the standard output, because on a busy machine it also prints warnings.
 	text, err := exec.CommandContext(c.Context(), "ovsdb-client", "--format=json", "dump", database).Output()
 	c.must(err)
 	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
@@ -323,7 +322,7 @@ func (c *ovnCluster) rows(database string) (lines []string) {
 	return lines
 }
 
-// state are the databases of Open vSwitch and of OVN, which the double has not.
+// state returns the content of the databases of Open vSwitch and, except with the double, of OVN.
 func (c *ovnCluster) state() []string {
 	c.Helper()
 	rows := c.rows("unix:" + runDir + "/db.sock")
@@ -333,7 +332,8 @@ func (c *ovnCluster) state() []string {
 	return rows
 }
 
-// network is a definition of OVN-Kubernetes' own, and a topology that attaches it by a share of the localnet's uplink.
+// network creates a definition for OVN-Kubernetes, and a topology that attaches it through a share of the localnet's
+// uplink.
 func (c *ovnCluster) network(name, config, steps string) {
 	c.Helper()
 	c.Apply(nad.Network(c.Namespace, name, "", fmt.Sprintf(`{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay",
@@ -360,7 +360,8 @@ spec: {spec: {devices: {requests: [{name: net, exactly: {deviceClassName: %[1]s-
 	})
 }
 
-// create makes a pod on a network. They are made one after the other, since all code is emulated.
+// create creates a pod on a network, and waits for it. Pods are created one after another, because all code is
+// emulated.
 func (c *ovnCluster) create(name, network string) {
 	c.Helper()
 	start := time.Now()
@@ -409,7 +410,7 @@ func (c *ovnCluster) addressOf(name, ifName, network, link string) string {
 	return address
 }
 
-// reaches expects that a pod reaches an address by net1, soon: ports come up when the server has answered.
+// reaches waits until a pod reaches an address through net1. Ports come up some time after the response of the server.
 func (c *ovnCluster) reaches(name, address string) {
 	c.Helper()
 	c.reachesBy(name, "net1", address)
@@ -424,9 +425,9 @@ func (c *ovnCluster) reachesBy(name, ifName, address string) {
 	})
 }
 
-// TestClusterOVNKubernetes has the shipped examples of the published design that meet Open vSwitch, and pods that
-// outlive kills, beside OVN-Kubernetes, the real one or its double, on a node whose default route is on a bridge of
-// Open vSwitch. At the end the databases have nothing that they had not before.
+// TestClusterOVNKubernetes runs the shipped examples of the published design that involve Open vSwitch, and pods that
+// survive kills, next to OVN-Kubernetes, the real one or its double, on a node whose default route is on a bridge of
+// Open vSwitch. At the end the content of the databases is the same as before.
 func TestClusterOVNKubernetes(t *testing.T) {
 	c := newOVNCluster(t)
 	before := c.state()
@@ -450,12 +451,12 @@ spec:
 	c.Apply(fmt.Sprintf(localnetUplink, c.uplink(pf0)))
 	c.part("kills", (*ovnCluster).livesThroughKills)
 	c.part("first interfaces", (*ovnCluster).hasFirstInterfaces)
-	// Groups of load balancers of a network are what ovnkube of October 2024 leaves when the network goes.
+	// ovnkube of October 2024 does not remove the load balancer groups of a network with the network.
 	c.restored(before, "Load_Balancer_Group table: tenant.")
 }
 
-// restored waits until the databases are as they were, except for the kept rows, and the driver has no record of any
-// pod. It first plants a leak to verify that the comparison detects it.
+// restored waits until the databases are in their initial state, except for the kept rows, and the driver has no
+// records of pods. It also plants a leak to verify that the comparison detects it.
 func (c *ovnCluster) restored(before []string, kept string) {
 	c.Helper()
 	c.Until("databases that are as they were, and nothing that the driver still has", func(ctx context.Context) error {
@@ -464,7 +465,7 @@ func (c *ovnCluster) restored(before []string, kept string) {
 	c.plantRows()
 }
 
-// changedRows are the rows that databases have more or fewer of than before. Two rows may have one name.
+// changedRows returns the rows that were added or removed. It counts rows, because two rows may have the same name.
 func changedRows(before, after []string, kept string) (problems []error) {
 	count := map[string]int{}
 	for _, line := range after {
@@ -484,8 +485,8 @@ func changedRows(before, after []string, kept string) (problems []error) {
 	return problems
 }
 
-// plantRows makes two switches of one name in the northbound database, and wants the second to be seen. Beside the
-// double it is a port.
+// plantRows creates two switches with the same name in the northbound database, and checks that changedRows detects the
+// second. With the double it creates a port.
 func (c *ovnCluster) plantRows() {
 	c.Helper()
 	if !c.real {
@@ -536,7 +537,7 @@ spec:
 `
 
 // livesThroughKills runs pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
-// while the pods run, and a pod ends while ovnkube is down: it does not wait for ovnkube.
+// while the pods run, and a pod ends while ovnkube is down, without waiting for it.
 func (c *ovnCluster) livesThroughKills() {
 	c.network("local", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
     "subnets": "10.108.0.0/24", "excludeSubnets": "10.108.0.0/30"`, `
@@ -557,7 +558,7 @@ func (c *ovnCluster) livesThroughKills() {
 	c.killOVNKube()
 	c.DriverReady()
 	c.Remove("a")
-	// The port of Open vSwitch is left to ovnkube, which can't be told.
+	// The port of Open vSwitch remains until ovnkube removes it, because ovnkube cannot be notified.
 	c.Until("driver that has forgotten the pod", func(ctx context.Context) error {
 		claims, err := kubenode.Query(ctx, "claims")
 		if err == nil && strings.Contains(claims, `"a-net-`) {
@@ -571,15 +572,14 @@ func (c *ovnCluster) livesThroughKills() {
 	}
 	c.reaches("c", c.address("d", "10.110.0.", "link/ether 0a:58:0a:6e:00:"))
 	c.reaches("d", c.address("c", "10.110.0.", "link/ether 0a:58:0a:6e:00:"))
-	c.address("b", "10.108.0.", "mtu 1380") // lived through all of it
+	c.address("b", "10.108.0.", "mtu 1380") // it has survived all of this
 
 	c.RemoveAll()
-	// What connects the bridges for a localnet is OVN's own, which it keeps until the network goes.
+	// OVN keeps the port that connects the bridges for a localnet until the network is deleted.
 	c.restored(before, "_ovn_localnet_port")
 }
 
-// vethsOfDatapath counts the pods' links on the node: their master is the datapath, and not the bridge that they are
-// ports of.
+// vethsOfDatapath counts the pods' links on the node. Their master is the datapath instead of their bridge.
 func (c *ovnCluster) vethsOfDatapath() (n int) {
 	c.Helper()
 	datapath := c.LinkByName("ovs-system").Attrs().Index
@@ -593,14 +593,13 @@ func (c *ovnCluster) vethsOfDatapath() (n int) {
 	return n
 }
 
-// firstNetwork lets ovnkube create the pods' first interfaces, too, until the end of this part of the test: it moves
-// the configuration of its plugin to the directory of the runtime, and removes the configuration of the node's own
-// network.
+// firstNetwork lets ovnkube also create the pods' first interfaces until the end of this part of the test. It moves the
+// configuration of its plugin to the directory of the runtime, and removes the configuration of the node's own network.
 func (c *ovnCluster) firstNetwork() {
 	c.Helper()
 	const folder = "/etc/cni/net.d"
 	before := filepath.Join(folder, "10-lab.conflist")
-	kept := before + ".kept" // which the runtime doesn't read
+	kept := before + ".kept" // the runtime doesn't read this name
 	c.killOVNKube()
 	c.must(os.Rename(before, kept))
 	c.confDir = folder
@@ -613,10 +612,10 @@ func (c *ovnCluster) firstNetwork() {
 	})
 }
 
-// hasFirstInterfaces runs pods with all interfaces from OVN-Kubernetes, as on a node where it is installed, and one
-// more from a claim, which is also on a network of OVN-Kubernetes. Driver and ovnkube are killed while the pods run. A
-// pod that is deleted while ovnkube is down cannot end before ovnkube is back: its first interface waits for that, not
-// the interface of the claim.
+// hasFirstInterfaces runs pods with all interfaces from OVN-Kubernetes, as on a node where it is installed, plus an
+// interface from a claim, which is also on a network of OVN-Kubernetes. Driver and ovnkube are killed while the pods
+// run. A pod that is deleted while ovnkube is down cannot end before ovnkube is running again, because of its first
+// interface, not because of the interface of the claim.
 func (c *ovnCluster) hasFirstInterfaces() {
 	if !c.real {
 		c.Skip("the double has no default network: needs the real OVN-Kubernetes in EXTRA_CNI_DIR")
