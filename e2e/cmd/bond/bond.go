@@ -32,7 +32,7 @@ type config struct {
 
 const smallestMTU = 68
 
-// parse reads the configuration, and returns every problem. It supports the documented part of the real plugin's
+// parse parses the configuration, and returns all problems. It supports the documented part of the real plugin's
 // configuration; it ignores unknown fields, as CNI requires.
 func parse(data []byte) (*config, error) {
 	c := &config{}
@@ -61,16 +61,17 @@ func parse(data []byte) (*config, error) {
 	return c, errors.Join(problems...)
 }
 
-// bond is the link to be made.
+// bond returns the link to create.
 func (c *config) bond(name string) *netlink.Bond {
 	bond := netlink.NewLinkBond(netlink.LinkAttrs{Name: name, MTU: c.MTU})
 	bond.Mode = netlink.StringToBondMode(c.Mode)
-	bond.Miimon, _ = strconv.Atoi(c.Miimon) // parse has looked
+	bond.Miimon, _ = strconv.Atoi(c.Miimon) // parse has checked it
 	bond.FailOverMac = netlink.BondFailOverMac(c.FailOverMAC)
 	return bond
 }
 
-// add is ADD: the bond is made of links that are in the pod already, as the real plugin does with linksInContainer.
+// add implements ADD. It creates the bond from links that are already in the pod, like the real plugin with
+// linksInContainer.
 func add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -94,7 +95,7 @@ func add(args *skel.CmdArgs) error {
 }
 
 // build creates the bond in this thread's namespace and returns its address. It sets the links down first: a bond
-// accepts only links that are down (bond_enslave), and its own address is the address of the first. If build fails
+// accepts only links that are down (bond_enslave), and its own address is the address of the first link. If build fails
 // half-way, DEL removes the created links.
 func (c *config) build(name string) (mac string, err error) {
 	members := make([]netlink.Link, len(c.Links))
@@ -134,8 +135,8 @@ func (c *config) build(name string) (mac string, err error) {
 	return made.Attrs().HardwareAddr.String(), nil
 }
 
-// configure gives the bond the addresses of the IPAM plugin. What fails after the plugin has given them is undone by
-// DEL, which the caller must send (CNI, section "ADD").
+// configure adds the addresses of the IPAM plugin to the bond. If it fails after the allocation, DEL releases the
+// addresses. The caller must send DEL (CNI, section "ADD").
 func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	given, err := ipam.ExecAdd(c.IPAM.Type, args.StdinData)
 	if err != nil {
@@ -152,7 +153,7 @@ func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
 }
 
-// del is DEL. It releases the lease first, so that a missing namespace does not keep the lease.
+// del implements DEL. It releases the lease first, so that a missing namespace does not keep the lease.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -169,8 +170,8 @@ func del(args *skel.CmdArgs) error {
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return c.dissolve(args.IfName) })
 }
 
-// dissolve frees the links that are still there and deletes the bond, if there is one. Members are taken one by one,
-// before the bond is deleted, so that they come out up and with addresses of their own.
+// dissolve releases the existing members and deletes the bond, if it exists. It releases the members one by one before
+// it deletes the bond, so that they are up and have their own addresses afterwards.
 func (c *config) dissolve(name string) error {
 	bond, err := netlinksafe.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -183,7 +184,7 @@ func (c *config) dissolve(name string) error {
 	for i := range c.Links {
 		member, err := netlinksafe.LinkByName(c.Links[i].Name)
 		if err != nil || member.Attrs().MasterIndex != bond.Attrs().Index {
-			continue // it has left already
+			continue // it has already left the bond
 		}
 		if err := netlink.LinkSetNoMaster(member); err != nil {
 			return fmt.Errorf("link %s: %w", c.Links[i].Name, err)
@@ -199,7 +200,7 @@ func (c *config) dissolve(name string) error {
 	return errors.Join(separate(released), netlink.LinkDel(bond))
 }
 
-// separate gives members that have the address of an earlier one another address.
+// separate changes the address of each member that has the same address as an earlier one.
 func separate(members []netlink.Link) error {
 	taken := map[string]bool{}
 	for _, member := range members {

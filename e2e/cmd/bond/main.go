@@ -1,8 +1,8 @@
-// Command bond is a test plugin that keeps the documented contract of the CNI plugin of that name: it creates a bond of
-// links that are already in the pod. It also has that plugin's known weaknesses, which a driver must handle:
+// Command bond is a test plugin with the documented behavior of the CNI plugin of that name: it creates a bond of links
+// that are already in the pod. It also has that plugin's known weaknesses, which a driver must handle:
 //
-//   - ADD ignores the previous result, and names only the bond in its own.
-//   - DEL fails when the namespace is gone.
+//   - ADD ignores the previous result, and returns only the bond in its own.
+//   - DEL fails if the namespace does not exist.
 //   - CHECK checks nothing, not even the bond.
 package main
 

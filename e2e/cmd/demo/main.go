@@ -59,12 +59,12 @@ type demo struct {
 	colours bool
 	start   time.Time
 	cluster *lab.Cluster
-	clone   string // its top folder
+	clone   string // its root directory
 	samples string
 }
 
-// run shows all chapters, in their order. Paths are relative to the clone, which must be the working directory. The
-// command lab finds a kept cluster by its name.
+// run shows all chapters in order. Paths are relative to the clone, which must be the working directory. The command
+// lab finds a cluster that was kept by its name.
 func (d *demo) run(ctx context.Context) (err error) {
 	d.clone, err = os.Getwd()
 	if err != nil {
@@ -132,7 +132,7 @@ func (d *demo) policies(ctx context.Context) error {
 		`test "$(kubectl get resourceslices -o name | wc -l)" = 3`); err != nil {
 		return err
 	}
-	// The controller counts devices some moments later: a table with zeros would look like a failure.
+	// The controller counts devices after a delay: a table with zeros would look like a failure.
 	if err := d.until(ctx, "device counts of all policies", "sh", "-c",
 		`test "$(kubectl get -f "$0" -o jsonpath='{.items[?(@.status.devices>0)].metadata.name}' | wc -w)" = 3`,
 		filepath.Join(d.samples, "policies.yaml")); err != nil {
@@ -273,8 +273,8 @@ const (
 	plain = "\033[0m"
 )
 
-// wantsColours says whether a file is a terminal that understands colours, of a user who has not refused them
-// (https://no-color.org: by NO_COLOR with any text but none).
+// wantsColours reports whether a file is a terminal that supports colours and the user has not disabled them
+// (https://no-color.org: by a nonempty NO_COLOR).
 func wantsColours(file *os.File, getenv func(string) string) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS) //nolint:gosec // a descriptor
 	return err == nil && getenv("TERM") != "dumb" && getenv("NO_COLOR") == ""
@@ -301,7 +301,7 @@ func (d *demo) show(args ...string) error {
 	if args[0] == "sh" {
 		shown = args[2:]
 	}
-	// As a user would type it in the clone.
+	// Show the command as a user would type it in the clone.
 	line := strings.ReplaceAll(strings.Join(shown, " "), d.clone+string(filepath.Separator), "")
 	_, _ = fmt.Fprintln(d.out, d.colour(dim, "$ "+line))
 	cmd := d.cluster.Command(context.Background(), args...)

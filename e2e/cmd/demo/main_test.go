@@ -20,14 +20,14 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// Colours are for terminals that understand them, of users who have not refused them.
+// Colours are only used on terminals that support them, unless the user has disabled them.
 func TestWhoGetsColours(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()                     // nothing is written
-	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // the master of a new pseudo-terminal is one, too
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // the master of a new pseudo-terminal is also a terminal
 	if err != nil {
 		t.Fatal(err)
 	}

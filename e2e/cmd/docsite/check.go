@@ -27,12 +27,12 @@ type page struct {
 
 type link struct {
 	target string
-	loads  bool // the browser fetches it without being asked
+	loads  bool // the browser loads it automatically
 }
 
-// check reads every page of a site. It checks that links between its files lead to existing files and to existing parts
-// of pages, and that browsers load only files of the site. The site is a file system, either a directory or in memory.
-// Problems are sorted; they are not an error.
+// check checks every page of a site: links between its files lead to existing files and to existing parts of pages, and
+// browsers load only files of the site. The site is a file system, either a directory or in memory. Problems are
+// sorted; they are not an error.
 func check(site fs.FS) (result, error) {
 	pages := map[string]page{}
 	err := fs.WalkDir(site, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -67,8 +67,8 @@ func check(site fs.FS) (result, error) {
 	return found, nil
 }
 
-// follow reports whether a link stays within the site, and its problem. Sites are placed in directories, one for each
-// version, and also read from the disk, so absolute paths and links to directories are wrong.
+// follow reports whether a link stays within the site, and its problem. A site contains one directory for each version,
+// and can also be read from the disk, so absolute paths and links to directories are problems.
 func follow(site fs.FS, pages map[string]page, source string, l link) (inside bool, problem string) {
 	target, err := url.Parse(l.target)
 	switch {

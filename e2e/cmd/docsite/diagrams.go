@@ -10,11 +10,11 @@ import (
 	"github.com/bep/goat"
 )
 
-// diagramStyle draws lines and letters in the colour of text, on light pages and dark ones.
+// diagramStyle draws lines and letters in the colour of text, on light and dark pages.
 const diagramStyle = `<style>svg { color: #1f2328 } @media (prefers-color-scheme: dark) { svg { color: #e6edf3 } }</style>`
 
-// draw makes the picture of a diagram in ASCII. Its first line is "# " and the title, for who cannot see it. The same
-// text gives the same picture.
+// draw returns the picture of an ASCII diagram. The first line of the text is "# " and the title, which is the
+// alternative text. The same text results in the same picture.
 func draw(text string) (string, error) {
 	title, art, _ := strings.Cut(text, "\n")
 	title, found := strings.CutPrefix(title, "# ")
@@ -30,14 +30,14 @@ func draw(text string) (string, error) {
 `, picture.Width, picture.Height, html.EscapeString(title), diagramStyle, picture.Body), nil
 }
 
-// drawAll writes the picture of every diagram of a folder beside it.
+// drawAll writes the picture of every diagram in a directory next to it.
 func drawAll(folder string) error {
 	return eachDiagram(folder, func(path, picture string) error {
 		return os.WriteFile(path, []byte(picture), 0o644) //nolint:gosec // readable for all users
 	})
 }
 
-// eachDiagram calls take with each diagram's picture and its path.
+// eachDiagram calls visit with the path and the content of each diagram's picture.
 func eachDiagram(folder string, visit func(path, picture string) error) error {
 	sources, err := filepath.Glob(filepath.Join(folder, "*.txt"))
 	if err != nil {

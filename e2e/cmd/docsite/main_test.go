@@ -15,7 +15,7 @@ func TestDiagramsAreDrawn(t *testing.T) {
 	err := eachDiagram(filepath.Join("..", "..", "..", "docs", "diagrams"), func(path, picture string) error {
 		have, err := os.ReadFile(path)
 		if err == nil && string(have) != picture {
-			t.Errorf("%s is not the picture of its text: run \"make diagrams\"", path)
+			t.Errorf("%s does not match its text: run \"make diagrams\"", path)
 		}
 		return err
 	})
@@ -85,7 +85,7 @@ func TestVersions(t *testing.T) {
 	for _, version := range []string{"v0.10.0", "v0.10.0-rc.1", "v0.9.0", "main"} {
 		place := strings.Index(string(text), `href="`+version+`/index.html"`)
 		if place <= last {
-			t.Errorf("%s is not where it should be:\n%s", version, text)
+			t.Errorf("%s is not at its position:\n%s", version, text)
 		}
 		last = place
 	}

@@ -33,8 +33,8 @@ const versionsPage = `<!DOCTYPE html>
 `
 
 // listVersions writes the first page of a site, which lists its versions, as directories. Every version links to this
-// page, so that old ones lead to new ones without being built again. It reads the existing directories, so a version
-// can be removed manually without further changes.
+// page, so old versions lead to new ones without being rebuilt. It reads the existing directories, so a version can be
+// removed manually without further changes.
 func listVersions(folder string) error {
 	entries, err := filepath.Glob(filepath.Join(folder, "*", "index.html"))
 	if err != nil {
@@ -57,13 +57,13 @@ func listVersions(folder string) error {
 		return err
 	}
 	if err := parsed.Execute(file, versions); err != nil {
-		_ = file.Close() // the first error tells more
+		_ = file.Close() // the first error is more specific
 		return err
 	}
 	return file.Close()
 }
 
-// sortVersions puts releases first, the newest at the top, and then what is none, such as "main", by name.
+// sortVersions sorts releases first, the newest at the top, and then other versions, such as "main", by name.
 func sortVersions(versions []string) {
 	slices.SortFunc(versions, func(a, b string) int {
 		switch {

@@ -1,8 +1,8 @@
-// Command held is a CNI plugin for tests: it runs another plugin, "plugin" of its configuration, from its own
-// directory, and waits before and after it as long as the test wants. Without "plugin" it only passes on the previous
-// result. "control" is the prefix of the files with which a test controls it: the command ADD waits while
-// CONTROL.before-ADD exists, and after the other plugin while CONTROL.after-ADD exists; DEL works in the same way.
-// While it waits, it creates the file CONTROL.at-before-ADD, or another moment.
+// Command held is a CNI plugin for tests: it runs another plugin from its own directory, and waits before and after it
+// as long as the test requests. "plugin" in its configuration is the name of the other plugin. Without "plugin" it only
+// returns the previous result. "control" is the prefix of the files with which a test controls it: the command ADD
+// waits while CONTROL.before-ADD exists, and after the other plugin while CONTROL.after-ADD exists; DEL works in the
+// same way. While it waits, it creates the file CONTROL.at-before-ADD, or the corresponding file for another moment.
 package main
 
 import (
@@ -38,8 +38,8 @@ type config struct {
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
-// run is one call of the plugin. It passes on the output of the other plugin even if that failed, since a CNI error is
-// on the standard output. The exit status is the exit status of the other plugin.
+// run handles one call of the plugin. It returns the output of the other plugin even if that failed, because a CNI
+// error is on the standard output. The exit status is the exit status of the other plugin.
 func run() error {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -65,8 +65,8 @@ func run() error {
 	return errors.Join(err, writeErr)
 }
 
-// call runs the other plugin, and returns what that prints. Environment and configuration are passed on as they are;
-// the other plugin ignores the keys that it does not know.
+// call runs the other plugin, and returns its output. It passes environment and configuration unchanged; the other
+// plugin ignores unknown keys.
 func (c *config) call(command string, stdin []byte) ([]byte, error) {
 	if c.Plugin == "" {
 		if command == "ADD" {
@@ -83,8 +83,8 @@ func (c *config) call(command string, stdin []byte) ([]byte, error) {
 	return plugin.Output()
 }
 
-// wait waits while the test wants it. It creates a file while it waits and removes it afterwards. A test that kills the
-// plugin leaves the file; the next run overwrites it.
+// wait waits while the control file of the moment exists. It creates a file while it waits and removes it afterwards.
+// If a test kills the plugin, the file remains; the next run overwrites it.
 func (c *config) wait(moment string) (err error) {
 	wanted, waits := c.Control+"."+moment, c.Control+".at-"+moment
 	if c.Control == "" || !exists(wanted) {

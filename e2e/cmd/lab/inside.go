@@ -49,9 +49,10 @@ the cluster.`,
 	}
 }
 
-// inside runs a command with our standard streams. An interrupt typed at the terminal reaches the command directly, so
-// it is only kept from ending us first; a request to terminate is passed on. It does not use the context of the
-// command, which an interrupt ends: the child would be killed, where a shell inside should only get the signal.
+// inside runs a command with the standard streams of this process. An interrupt from the terminal reaches the command
+// directly, so this process only ignores it; it forwards a termination signal. It does not use the context of the cobra
+// command, which an interrupt cancels: that would kill the child, although a shell inside should only receive the
+// signal.
 func inside(w *where, node string, args []string) error {
 	m, err := w.machine(node)
 	if err != nil {
@@ -83,7 +84,7 @@ func inside(w *where, node string, args []string) error {
 // besidePath adds the directory of the lab command to the PATH of an environment. "make build" installs netdra and
 // kubectl-netdra there: "lab kubectl netdra claims" finds the plugin of the same build.
 func besidePath(env []string, dir string) []string {
-	for i := len(env) - 1; i >= 0; i-- { // the last one counts
+	for i := len(env) - 1; i >= 0; i-- { // the last one is effective
 		if strings.HasPrefix(env[i], "PATH=") {
 			return append(env, env[i]+":"+dir)
 		}
@@ -130,8 +131,8 @@ func startCommand(w *where) *cobra.Command {
 		func(ctx context.Context, m *lab.Machine, comp lab.Component) error { return m.Start(ctx, comp) })
 }
 
-// componentCommand is a command that acts on one component and reports the duration. Two minutes are the limit of
-// process 1 for a stop, too.
+// componentCommand returns a command that acts on one component and reports the duration. Two minutes are also the
+// limit of process 1 for a stop.
 func componentCommand(
 	w *where, verb, short, done string, do func(context.Context, *lab.Machine, lab.Component) error,
 ) *cobra.Command {

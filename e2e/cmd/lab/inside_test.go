@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A command inside finds what was built beside lab, after all that the cluster has itself.
+// Commands inside find programs in the directory of lab, but those of the cluster take precedence.
 func TestProgramsBesideLabAreFound(t *testing.T) {
 	for want, env := range map[string][]string{
 		"PATH=/cluster:/bin:/built": {"PATH=/home", "A=b", "PATH=/cluster:/bin"},

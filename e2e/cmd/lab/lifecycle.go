@@ -46,8 +46,8 @@ func kubernetesFlag(cmd *cobra.Command, version *string) {
 		"(default: the version of e2e/tools)")
 }
 
-// upCommand starts a detached cluster, as this command ends when the cluster is up. An interrupt before that ends the
-// start and all started processes.
+// upCommand starts a detached cluster, because this command ends when the cluster is running. An interrupt before that
+// ends the start and all started processes.
 func upCommand(w *where) *cobra.Command {
 	var o lab.Options
 	var quiet bool
@@ -163,7 +163,8 @@ func printNodesOf(cmd *cobra.Command, c *lab.Cluster) error {
 	return printNodes(cmd, c)
 }
 
-// printComponents leaves out what only nodes run, where they have machines of their own.
+// printComponents prints the state of the components. If nodes have their own machines, it omits components that only
+// run on nodes.
 func printComponents(cmd *cobra.Command, all map[lab.Component]lab.ComponentStatus, several bool) error {
 	for _, comp := range lab.Components() {
 		s, ok := all[comp]

@@ -1,5 +1,5 @@
-// Command lab runs a real Kubernetes cluster, of one node or several, on this machine, for trying the driver out and
-// for its tests.
+// Command lab runs a real Kubernetes cluster with one or several nodes on this machine, to try the driver and for its
+// tests.
 package main
 
 import (
@@ -24,9 +24,9 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit status. A command that ran inside the cluster has already printed its error. The status of a
-// command is passed on in two cases: "lab exec" returns its error unchanged, and "lab vm" an exitError. A wrapped error
-// is an error of lab itself, which is printed, and the status is 1.
+// run runs the command and returns the exit status. A command that ran inside the cluster has already printed its
+// error. The status of such a command is returned in two cases: "lab exec" returns its error unchanged, and "lab vm" an
+// exitError. A wrapped error is an error of lab, which is printed, and the status is 1.
 func run(ctx context.Context, stderr io.Writer) int {
 	err := rootCommand().ExecuteContext(ctx)
 	exit, direct := err.(*exec.ExitError) //nolint:errorlint // a wrapped one is from a program of ours, with a message
@@ -39,12 +39,12 @@ func run(ctx context.Context, stderr io.Writer) int {
 	case direct && exit.ExitCode() > 0:
 		return exit.ExitCode()
 	default:
-		_, _ = fmt.Fprintln(stderr, "lab:", err) // a failure of this cannot be reported anywhere
+		_, _ = fmt.Fprintln(stderr, "lab:", err) // a failure of this cannot be reported
 		return 1
 	}
 }
 
-// where names a cluster; all commands share it.
+// where identifies a cluster; all commands share it.
 type where struct {
 	name, cache string
 }
@@ -75,7 +75,7 @@ The programs are built from source on first use, which takes 5 to 15 minutes, an
   lab up --nodes 3            have nodes that can be switched off one by one: see "lab node"
   lab down                    remove it without a trace`,
 		SilenceErrors: true,
-		// Reads --name in front of "kubectl", which leaves all that follows to kubectl.
+		// Accept --name before "kubectl", which passes all further arguments to kubectl.
 		TraverseChildren: true,
 		SilenceUsage:     true,
 	}

@@ -75,7 +75,7 @@ func cableCommand(
 	}
 	segment := cmd.Flags().String(name, "", `"api" for the link to the API server and other nodes' pods, "wire" for `+
 		"those to the wire")
-	// To be undone by the same arguments, connect takes --from as well.
+	// connect also accepts --from, so that the arguments of disconnect undo it.
 	if name != "from" {
 		cmd.Flags().StringVar(segment, "from", "", "the same as --"+name)
 	}
@@ -127,7 +127,7 @@ func printNodes(cmd *cobra.Command, c *lab.Cluster) error {
 	return errors.Join(err, table.Flush())
 }
 
-// node finds a node by its name or number.
+// node returns a node by its name or number.
 func (w *where) node(name string) (*lab.Node, error) {
 	c, err := w.open()
 	if err != nil {
@@ -152,7 +152,7 @@ func (w *where) machine(node string) (*lab.Machine, error) {
 	return &n.Machine, nil
 }
 
-// nodeFlag is for commands that are about one node of several.
+// nodeFlag adds the flag --node for commands that act on one node of several.
 func nodeFlag(cmd *cobra.Command, node *string) {
 	cmd.Flags().StringVar(node, "node", "", "one of several nodes, by name or number (default: the machine of the "+
 		"control plane)")

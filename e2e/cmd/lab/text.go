@@ -23,7 +23,7 @@ func since(start time.Time) string {
 	return fmt.Sprintf("%.1f s", time.Since(start).Seconds())
 }
 
-// nameFlag repeats --name in a hint where it is needed.
+// nameFlag returns the flag --name for a hint, or "" for the default cluster.
 func nameFlag(w *where) string {
 	if w.name == lab.DefaultName {
 		return ""
@@ -39,7 +39,7 @@ func componentNames() []string {
 	return out
 }
 
-// parseSignal understands TERM, SIGTERM and 15.
+// parseSignal parses names like TERM and SIGTERM, and numbers like 15.
 func parseSignal(s string) (syscall.Signal, error) {
 	if n, err := strconv.Atoi(s); err == nil && n > 0 && n < 65 {
 		return syscall.Signal(n), nil
@@ -54,8 +54,8 @@ func parseSignal(s string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("%q is not a signal: use a name such as TERM or KILL, or a number", s)
 }
 
-// parseGates parses the values of feature gates, with the name in the error: Kubernetes would report it only in the log
-// of each component, after a minute of start.
+// parseGates parses the values of feature gates. The error contains the name. Kubernetes would report it only in the
+// log of each component, a minute after the start.
 func parseGates(gates map[string]string) (map[string]bool, error) {
 	out := make(map[string]bool, len(gates))
 	for name, text := range gates {

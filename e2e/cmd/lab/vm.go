@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// Folders inside a machine that "vm" commands fill. Earlier ones of cniPath win.
+// Directories in a machine that "vm" commands fill. Earlier directories in cniPath take precedence.
 const (
 	commandsDir   = "/opt/project/bin" // the project's own commands
 	doublesDir    = "/opt/cni/doubles" // test plugins
@@ -28,15 +28,16 @@ const (
 	extraDir      = "/opt/cni/extra"   // $EXTRA_CNI_DIR
 	testsDir      = "/opt/project/tests"
 	manifestsDir  = "/opt/project/deploy"
-	doublesFolder = "doubles" // among temporary files
-	// What Debian's packages of Open vSwitch and OVN have outside of the PATH: ovs-vswitchd, which only the
-	// installation of its package links to, and the scripts that start the daemons.
+	doublesFolder = "doubles" // in the temporary directory
+	// Directories of Debian's packages of Open vSwitch and OVN that are not in the PATH, with ovs-vswitchd, which is
+	// linked only by the installation of its package, and the scripts that start the daemons.
 	ovsPath     = "/usr/lib/openvswitch-switch:/usr/share/openvswitch/scripts:/usr/share/ovn/scripts"
 	machinePath = commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + ovsPath
 	cniPath     = extraDir + ":" + doublesDir + ":" + pluginsDir
 )
 
-// vmFlags describe a machine. Commands copy the vm.Command before they add to it: the flags are as the user wrote them.
+// vmFlags describe a machine. Commands copy the vm.Command before they change it, so the flags stay as the user wrote
+// them.
 type vmFlags struct {
 	where   *where
 	mirror  string
@@ -45,10 +46,10 @@ type vmFlags struct {
 	cluster    clusterPlace
 	bin        string
 	nriTimeout time.Duration
-	// rdma makes it a machine with RDMA, and stockRXE one with the distribution's module.
+	// rdma adds RDMA to the machine, and stockRXE selects the module of the distribution.
 	rdma     rdmaMode
 	stockRXE bool
-	// ovs makes it a machine with Open vSwitch.
+	// ovs adds Open vSwitch to the machine.
 	ovs bool
 }
 
@@ -109,7 +110,7 @@ work: after three minutes or more where all code is emulated.`,
 	return cmd
 }
 
-// vmShellCommand is for people: everything of the machine is gone with the shell, but for /share.
+// vmShellCommand is for interactive use. When the shell ends, only the content of /share remains of the machine.
 func vmShellCommand(f *vmFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "shell",
@@ -192,7 +193,7 @@ func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // a leftover in the folder for temporary files
+	defer func() { _ = os.RemoveAll(tmp) }() // at worst, a temporary directory remains
 	if err := f.equip(ctx, &c, tmp, cmd.ErrOrStderr()); err != nil {
 		return err
 	}
@@ -221,8 +222,8 @@ func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	return nil
 }
 
-// exitError is the status of a command that has said itself what is wrong. It is a type of its own, so that main can
-// pass the status on and print nothing.
+// exitError is the exit status of a command that has already printed its error. It is a separate type, so that main
+// returns the status and prints nothing.
 type exitError int
 
 // Error implements error.
@@ -284,7 +285,7 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress
 		folders[extra] = extraDir
 	}
 	if text := doublesUsed(lab.ExtraCNIDirs()); text != "" {
-		_, _ = fmt.Fprintln(progress, "vm:", text) // for people only
+		_, _ = fmt.Fprintln(progress, "vm:", text) // only informational
 	}
 	for outside, inside := range c.Folders {
 		folders[outside] = inside
@@ -296,21 +297,21 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress
 	return nil
 }
 
-// test runs the tests of a package. The tests' own limit is shorter than the machine's, so that it is go test that
-// prints where they hang.
+// test runs the tests of a package. The tests' time limit is shorter than the machine's, so that go test prints where
+// they hang.
 func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "lab-vm-test-*")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the folder for temporary files
+	defer func() { _ = os.RemoveAll(dir) }() // at worst, a temporary directory remains
 	name := path.Base(testedPackage) + ".test"
 	if err := vm.BuildTest(cmd.Context(), filepath.Join(dir, name), testedPackage); err != nil {
 		return err
 	}
 	c := f.command
 	c.Timeout = cmp.Or(c.Timeout, vm.DefaultTimeout)
-	limit := c.Timeout - 30*time.Second // tests that hang say where, before the machine is ended
+	limit := c.Timeout - 30*time.Second // hanging tests print where they hang before the machine ends
 	c.Args = append([]string{testsDir + "/" + name, "-test.v", "-test.timeout=" + limit.String()}, flags...)
 	c.Folders = map[string]string{dir: testsDir}
 	seen := &testOutput{output: cmd.OutOrStdout()}

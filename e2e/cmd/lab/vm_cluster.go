@@ -14,15 +14,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// vmNRITimeout is as much longer than containerd's own limit as the driver is slower where all code is emulated.
+// vmNRITimeout exceeds containerd's default by the factor by which the driver is slower if all code is emulated.
 const vmNRITimeout = 20 * time.Second
 
 // vmClusterMemory is the memory in MiB of a machine that is a node of Kubernetes: all its files are in memory. With the
-// control plane it uses half of that before it has pods.
+// control plane it uses half of that before it runs pods.
 const vmClusterMemory = 3072
 
-// clusterPlace is the place of the control plane whose node is the machine; empty means that the machine is not a node.
-// It is the value of a flag.
+// clusterPlace is the location of the control plane whose node is the machine; empty means that the machine is not a
+// node. It is the value of a flag.
 type clusterPlace string
 
 const (
@@ -33,10 +33,10 @@ const (
 // String, Set and Type implement pflag.Value.
 func (p *clusterPlace) String() string { return string(*p) }
 
-// Type is what help calls the value.
+// Type returns the name of the value in the help.
 func (p *clusterPlace) Type() string { return "place" }
 
-// Set takes the flag's value.
+// Set sets the value of the flag.
 func (p *clusterPlace) Set(text string) error {
 	switch place := clusterPlace(text); place {
 	case clusterOutside, clusterInside:
@@ -47,10 +47,10 @@ func (p *clusterPlace) Set(text string) error {
 	}
 }
 
-// runAsNode runs a command on a machine that is the node of a cluster whose control plane is outside, with driver and
-// controller as they are shipped. The control plane's code is not emulated: a pod starts in seconds. QEMU is started in
-// the network namespace of the cluster, where its user-mode network finds the API server. The manifests are applied
-// before the machine boots, so that the driver's pod is made as soon as the node registers.
+// runAsNode runs a command on a machine that is the node of a cluster with the control plane outside, with driver and
+// controller as shipped. The control plane's code is not emulated, so a pod starts in seconds. QEMU runs in the network
+// namespace of the cluster, where its user-mode network reaches the API server. The manifests are applied before the
+// machine boots, so that the driver's pod is created as soon as the node registers.
 func (f *vmFlags) runAsNode(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {
@@ -89,8 +89,8 @@ func (f *vmFlags) runAsNode(
 	return result, err
 }
 
-// runAsCluster runs a command on a machine that is a whole cluster with driver and controller as they are shipped, when
-// these work. The run directory is among the temporary files, so nothing of the cluster is left when they are removed.
+// runAsCluster runs a command on a machine that is a complete cluster, after its driver and controller, as shipped,
+// work. The run directory is one of the temporary files, so nothing of the cluster remains when they are removed.
 func (f *vmFlags) runAsCluster(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {
@@ -107,7 +107,7 @@ func (f *vmFlags) runAsCluster(
 	join(&c, cluster)
 	c.Folders["deploy"] = manifestsDir
 	c.MemoryMB = max(c.MemoryMB, vmClusterMemory)
-	// for people only
+	// only informational
 	_, _ = fmt.Fprintln(progress, "vm: the cluster starts inside, which takes three minutes or more where all code "+
 		"is emulated")
 	result, err = image.Run(ctx, c)
@@ -127,7 +127,7 @@ func (f *vmFlags) clusterOptions(tmp string, progress io.Writer) (lab.Options, e
 	}, err
 }
 
-// join lets a machine become the node of the cluster before its command.
+// join makes a machine the node of the cluster before its command runs.
 func join(c *vm.Command, cluster *lab.Cluster) {
 	written, read := cluster.FoldersElsewhere()
 	c.Written = map[string]string{written: written}
@@ -138,9 +138,9 @@ func join(c *vm.Command, cluster *lab.Cluster) {
 	c.Env = append(c.Env, "KUBECONFIG="+cluster.Kubeconfig(), "PATH="+read[0]+":"+machinePath)
 }
 
-// installScript applies the manifests inside, and runs a command when driver and controller work. Its arguments are a
-// file for what kubectl says, which is printed only if it fails, and the command. The words of commands have no blanks
-// and no special characters, so they need no quotes.
+// installScript returns a script that applies the manifests inside, and runs a command when driver and controller work.
+// Its arguments are a file for the output of kubectl, which is printed only on failure, and the command. The words of
+// the script's commands have no blanks and no special characters, so they need no quotes.
 func installScript() string {
 	commands := stack.Commands(manifestsDir)
 	for _, workload := range stack.Workloads() {
@@ -154,7 +154,7 @@ func installScript() string {
 	return script + `exec "$@"`
 }
 
-// keepLogs saves what containerd, kubelet and the others printed from the end of the cluster.
+// keepLogs saves the logs of all components, such as containerd and the kubelet, from the removal of the cluster.
 func keepLogs(cluster *lab.Cluster, progress io.Writer) {
 	dir, err := os.MkdirTemp("", "lab-vm-logs-*")
 	if err == nil {
@@ -164,5 +164,5 @@ func keepLogs(cluster *lab.Cluster, progress io.Writer) {
 	if err != nil {
 		text = "the logs of the cluster are lost: " + err.Error()
 	}
-	_, _ = fmt.Fprintln(progress, "vm:", text) // for people only
+	_, _ = fmt.Fprintln(progress, "vm:", text) // only informational
 }

@@ -57,11 +57,11 @@ func TestClusterFlag(t *testing.T) {
 	}
 	if err := vmCommand(&where{}).ParseFlags([]string{"--cluster=elsewhere"}); err == nil ||
 		!strings.Contains(err.Error(), "outside or inside") {
-		t.Errorf("a place that there is not: %v", err)
+		t.Errorf("an unknown place: %v", err)
 	}
 }
 
-// A machine that is a node of a cluster has the plugins of EXTRA_CNI_DIR, and they replace doubles.
+// A machine that is a node of a cluster has the plugins of EXTRA_CNI_DIR, which replace doubles.
 func TestRealPluginsReplaceDoubles(t *testing.T) {
 	extra := t.TempDir()
 	if err := os.WriteFile(filepath.Join(extra, "bond"), nil, 0o600); err != nil {
@@ -89,9 +89,9 @@ func TestRealPluginsReplaceDoubles(t *testing.T) {
 		}
 	}
 	if text := doublesUsed(nil); !strings.HasPrefix(text, "sriov, bond, ovn-k8s-cni-overlay: test doubles") {
-		t.Errorf("without real plugins it says %q", text)
+		t.Errorf("without real plugins the output is %q", text)
 	}
 	if text := doublesUsed([]string{extra}); !strings.HasPrefix(text, "sriov, ovn-k8s-cni-overlay: test doubles") {
-		t.Errorf("with a real one it says %q", text)
+		t.Errorf("with a real plugin the output is %q", text)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// testOutput passes on the output of a test binary, and records its results: the exit status alone does not show
-// whether any test has run.
+// testOutput forwards the output of a test binary, and records its results: the exit status alone does not show whether
+// any test has run.
 type testOutput struct {
 	output  io.Writer
 	line    []byte
@@ -15,7 +15,8 @@ type testOutput struct {
 	verdict string // the last PASS or FAIL
 }
 
-// Write implements io.Writer. A line may come in parts. What cannot be passed on is an error, but was looked at.
+// Write implements io.Writer. A line may arrive in parts. Data that cannot be forwarded is an error, but is still
+// inspected.
 func (o *testOutput) Write(data []byte) (int, error) {
 	for part := range bytes.Lines(data) {
 		o.line = append(o.line, part...)

@@ -22,7 +22,7 @@ func TestTestOutput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var shown bytes.Buffer
 			output := &testOutput{output: &shown}
-			for i := range len(test.text) { // as if every byte came alone
+			for i := range len(test.text) { // as if each byte arrived separately
 				if _, err := output.Write([]byte{test.text[i]}); err != nil {
 					t.Fatal(err)
 				}

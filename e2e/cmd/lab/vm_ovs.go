@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// kind is which image the flags ask for.
+// kind returns the kind of image that the flags require.
 func (f *vmFlags) kind() (vm.Kind, error) {
 	switch {
 	case f.ovs && f.rdma != "":
@@ -25,8 +25,8 @@ func (f *vmFlags) kind() (vm.Kind, error) {
 	return vm.SRIOV, nil
 }
 
-// addOVS adds to a command what makes its machine one with Open vSwitch, and the real ovs-cni, of the version in
-// e2e/ovscni/go.mod, to a folder of plugins.
+// addOVS adds the settings for Open vSwitch to the command of a machine. It builds the real ovs-cni, of the version in
+// e2e/ovscni/go.mod, into a directory of plugins.
 func addOVS(ctx context.Context, c *vm.Command, plugins string) error {
 	c.Modules = append(c.Modules, "openvswitch")
 	target, err := filepath.Abs(filepath.Join(plugins, "ovs"))

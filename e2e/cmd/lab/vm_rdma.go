@@ -9,7 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// rdmaMode is who sees the RDMA devices of a machine; empty means that it has none. It is the value of a flag.
+// rdmaMode determines which network namespaces see the RDMA devices of a machine; empty means that it has none. It is
+// the value of a flag.
 type rdmaMode string
 
 const (
@@ -20,10 +21,10 @@ const (
 // String, Set and Type implement pflag.Value.
 func (m *rdmaMode) String() string { return string(*m) }
 
-// Type is what help calls the value.
+// Type returns the name of the value in the help.
 func (m *rdmaMode) Type() string { return "mode" }
 
-// Set takes the flag's value.
+// Set sets the value of the flag.
 func (m *rdmaMode) Set(text string) error {
 	switch mode := rdmaMode(text); mode {
 	case rdmaShared, rdmaExclusive:
@@ -34,9 +35,10 @@ func (m *rdmaMode) Set(text string) error {
 	}
 }
 
-// addRDMA adds to a command what makes its machine one with RDMA. Where the lab's variant of rxe cannot be had, the
-// machine has the distribution's, and tests that need the lab's skip. netns_mode=0 is the kernel's exclusive mode. At
-// run time the mode can be changed only while there is one network namespace, so it is a parameter of the boot.
+// addRDMA adds the settings for RDMA to the command of a machine. If the lab's variant of rxe is not available, the
+// machine gets the distribution's module, and tests that need the lab's are skipped. netns_mode=0 is the kernel's
+// exclusive mode. At run time the mode can be changed only while there is one network namespace, so it is a boot
+// parameter.
 func (f *vmFlags) addRDMA(ctx context.Context, image *vm.Image, c *vm.Command, progress io.Writer) error {
 	if f.rdma == "" {
 		if f.stockRXE {
@@ -54,7 +56,7 @@ func (f *vmFlags) addRDMA(ctx context.Context, image *vm.Image, c *vm.Command, p
 	}
 	module, err := image.RXE(ctx)
 	if errors.Is(err, vm.ErrNoRXE) {
-		// for people only
+		// only informational
 		_, _ = fmt.Fprintf(progress, "vm: Soft RoCE is as Debian has it, and tests that need the lab's are "+
 			"skipped: %v\n", err)
 		c.Modules = append(c.Modules, "rdma_rxe")

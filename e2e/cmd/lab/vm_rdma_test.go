@@ -11,7 +11,7 @@ import (
 func TestRDMAMode(t *testing.T) {
 	var mode rdmaMode
 	if err := mode.Set("other"); err == nil || mode != "" {
-		t.Errorf("an unknown mode is taken: %q, %v", mode, err)
+		t.Errorf("accepted an unknown mode: %q, %v", mode, err)
 	}
 	for _, text := range []string{"shared", "exclusive"} {
 		if err := mode.Set(text); err != nil || mode.String() != text {
@@ -20,7 +20,7 @@ func TestRDMAMode(t *testing.T) {
 	}
 }
 
-// The mode is on the kernel's command line before any device can be there.
+// The mode is on the kernel's command line, so it is set before any device exists.
 func TestModeIsAParameter(t *testing.T) {
 	for mode, want := range map[rdmaMode][]string{rdmaShared: nil, rdmaExclusive: {"ib_core.netns_mode=0"}} {
 		f := &vmFlags{rdma: mode, stockRXE: true}

@@ -1,5 +1,5 @@
-// Command labnode is process 1 inside the namespaces of a lab cluster, or makes a machine of its own the node of one,
-// or shows a container the boot ID of its node. The lab package builds and starts it; it is of no use on its own.
+// Command labnode is process 1 in the namespaces of a lab cluster. It can also make a separate machine the node of a
+// cluster, or show a container the boot ID of its node. Package lab builds and starts it. It has no use on its own.
 package main
 
 import (
@@ -18,7 +18,7 @@ func main() {
 		}
 		return
 	case len(os.Args) == 2:
-		fmt.Fprintln(os.Stderr, "labnode:", node.Run(os.Args[1])) // it returns only when the node cannot go on
+		fmt.Fprintln(os.Stderr, "labnode:", node.Run(os.Args[1])) // it returns only if the node cannot continue
 		os.Exit(1)
 	case len(os.Args) > 3 && os.Args[1] == "join":
 		status, err := node.Join(os.Args[2], os.Args[3:])

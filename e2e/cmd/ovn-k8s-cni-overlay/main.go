@@ -1,5 +1,5 @@
-// Command ovn-k8s-cni-overlay is a test plugin that speaks the protocol of OVN-Kubernetes' CNI plugin of that name: it
-// hands its environment and its input to the server on the node, and prints what that answers. The server of tests is
+// Command ovn-k8s-cni-overlay is a test plugin that implements the protocol of OVN-Kubernetes' CNI plugin of that name:
+// it sends its environment and its input to the server on the node, and prints the response. The server for tests is
 // e2e/cmd/ovnkube.
 package main
 
@@ -33,7 +33,7 @@ func main() {
 	}, version.PluginSupports("0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"), "ovn-k8s-cni-overlay (test plugin)")
 }
 
-// plugin knows where the server is.
+// plugin contains the path of the server's socket.
 type plugin struct{ socket string }
 
 func (p plugin) add(args *skel.CmdArgs) (err error) {
@@ -75,15 +75,15 @@ func request(args *skel.CmdArgs) ovnkube.Request {
 	return ovnkube.Request{Env: env, Config: args.StdinData}
 }
 
-// report tells the server how long a call took, as the real plugin does; nothing depends on it. err is a pointer, as
-// the call is deferred before the result is known.
+// report sends the duration of a call to the server, like the real plugin; nothing depends on it. err is a pointer,
+// because the call is deferred before the result is known.
 func (p plugin) report(command string, start time.Time, err *error) {
 	_, _ = p.post("http://dummy/metrics", ovnkube.Metrics{Command: command,
 		ElapsedTime: time.Since(start).Seconds(), HasErr: *err != nil})
 }
 
-// post sends a message to the server and returns the answer. It has no time limit: the runtime ends a plugin whose time
-// is over, and the server continues.
+// post sends a message to the server and returns the response. It has no time limit: the runtime ends a plugin that
+// exceeds its limit, and the server continues.
 func (p plugin) post(url string, message any) ([]byte, error) {
 	data, err := json.Marshal(message)
 	if err != nil {
@@ -98,7 +98,7 @@ func (p plugin) post(url string, message any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to send CNI request: %w", err)
 	}
-	defer func() { _ = response.Body.Close() }() // was read
+	defer func() { _ = response.Body.Close() }() // the body has been read
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, fmt.Errorf("failed to read CNI result: %w", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// The plugin passes on its environment and input unchanged, reports its duration, and returns the answer of the server.
+// The plugin sends its environment and input unchanged, reports its duration, and returns the response of the server.
 func TestRequests(t *testing.T) {
 	t.Setenv("CNI_ARGS", "K8S_POD_NAME=p;X=a=b")
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))

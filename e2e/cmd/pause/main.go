@@ -1,5 +1,5 @@
-// Command pause is the only process of the lab's pod sandboxes: it holds the pod's namespaces open, reaps what is left
-// to it, and ends when told to.
+// Command pause is the only process of the lab's pod sandboxes: it keeps the pod's namespaces open, reaps orphaned
+// processes, and exits on SIGTERM or SIGINT.
 package main
 
 import (
@@ -19,8 +19,8 @@ func main() {
 	}
 }
 
-// reap collects every child that has ended: several may share one SIGCHLD. Its own container has one process; with a
-// shared process namespace of the pod it becomes the parent of orphaned processes.
+// reap collects all children that have ended, because several may share one SIGCHLD. Its own container has one process;
+// if the pod shares its process namespace, it becomes the parent of orphaned processes.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

@@ -1,4 +1,4 @@
-// Command release makes a release of the project, and verifies one without a network.
+// Command release creates a release of the project, and verifies a release without a network.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/release"
 )
 
-// keyVariable has the private key itself, for machines that keep secrets in the environment.
+// keyVariable is the environment variable with the private key, for machines that keep secrets in the environment.
 const keyVariable = "RELEASE_SIGNING_KEY"
 
 func main() {
@@ -24,7 +24,7 @@ func main() {
 	err := rootCommand().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "release:", err) // a failure of this cannot be reported anywhere
+		_, _ = fmt.Fprintln(os.Stderr, "release:", err) // a failure of this cannot be reported
 		os.Exit(1)
 	}
 }
@@ -70,14 +70,14 @@ environment) it signs the checksums and says where everything comes from.`,
 	return cmd
 }
 
-// signingKey reads the key of a file or of the environment; without both there is none. The key is taken out of the
-// environment, which child processes inherit: go runs compilers, and git may run hooks.
+// signingKey reads the key from a file or from the environment; it returns nil if neither is set. It removes the key
+// from the environment, which child processes inherit: go runs compilers, and git may run hooks.
 func signingKey(file string) (*ecdsa.PrivateKey, error) {
 	data := os.Getenv(keyVariable)
-	if err := os.Unsetenv(keyVariable); err != nil { // git and go need not have it
+	if err := os.Unsetenv(keyVariable); err != nil { // git and go do not need it
 		return nil, fmt.Errorf("cannot keep the key from other programs: %w", err)
 	}
-	if file != "" { // an empty one is none that signs
+	if file != "" { // an empty file is an error, not a missing key
 		data, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read the key: %w", err)

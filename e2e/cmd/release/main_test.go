@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Whoever names a key gets a signature or an error; without one, the environment may have it, and then no program that
-// is started has it.
+// A key that was given results in a signature or an error. Without a file the key may be in the environment, and then
+// child processes do not inherit it.
 func TestSigningKey(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -34,7 +34,7 @@ func TestSigningKey(t *testing.T) {
 		t.Errorf("without a key: %v", err)
 	}
 	if _, err := signingKey(empty); err == nil {
-		t.Error("an empty file is taken for no key: the release would not be signed")
+		t.Error("an empty file counts as no key: the release would not be signed")
 	}
 	if read, err := signingKey(good); err != nil || !key.Equal(read) {
 		t.Errorf("of a file: %v", err)

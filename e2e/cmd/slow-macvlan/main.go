@@ -47,8 +47,8 @@ func run() error {
 	return macvlan.Run()
 }
 
-// delay takes the time that the configuration wants. That is before macvlan has made anything, so whoever kills the
-// plugin meanwhile finds nothing of it.
+// delay waits for the time in the configuration. This happens before macvlan has created anything, so nothing remains
+// if the plugin is killed meanwhile.
 func delay(stdin []byte, command string) error {
 	var config struct {
 		Seconds float64 `json:"seconds"`

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// add is ADD. A setting that is refused leaves the earlier ones as they are; later failures undo the move. The lock is
+// add implements ADD. If a setting is rejected, the earlier settings stay; later failures undo the move. The lock is
 // held until the end, and DEL of the same function waits for it.
 func (p *plugin) add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
@@ -27,7 +27,7 @@ func (p *plugin) add(args *skel.CmdArgs) error {
 	if err != nil {
 		return fmt.Errorf("cannot open the namespace %q: %w", args.Netns, err)
 	}
-	defer func() { _ = pod.Close() }() // was only read
+	defer func() { _ = pod.Close() }() // only read
 	unlock, err := p.lock(c.DeviceID)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (p *plugin) add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// attach does everything after the settings, and writes the record last. If the plugin is killed before that, the
+// attach performs everything after the settings, and writes the record last. If the plugin is killed before that, the
 // function has changed, but DEL has no record: the driver must restore it without the plugin.
 func (p *plugin) attach(args *skel.CmdArgs, c *config, r *record, pod ns.NetNS, result *types100.Result) error {
 	if r.Link != "" {
@@ -70,7 +70,8 @@ func (p *plugin) attach(args *skel.CmdArgs, c *config, r *record, pod ns.NetNS, 
 	return p.save(args, r)
 }
 
-// enter moves the link into the pod, through a namespace in which no name is taken, and gives it the address, if any.
+// enter moves the link into the pod, through a temporary namespace without conflicting names, and sets the address, if
+// any.
 func enter(r *record, address string, pod ns.NetNS, made *types100.Interface) error {
 	link, err := netlinksafe.LinkByName(r.Link)
 	if err != nil {
@@ -112,8 +113,8 @@ func setAddress(link netlink.Link, text string) error {
 	return netlink.LinkSetHardwareAddr(link, mac)
 }
 
-// configure gives the link the addresses of the IPAM plugin. A function without a link has them in the result only, for
-// the application that drives it.
+// configure adds the addresses of the IPAM plugin to the link. For a function without a link they are only in the
+// result, for the application that drives it.
 func configure(args *skel.CmdArgs, c *config, pod ns.NetNS, result *types100.Result) error {
 	given, err := ipam.ExecAdd(c.IPAM.Type, args.StdinData)
 	if err != nil {
@@ -133,7 +134,7 @@ func configure(args *skel.CmdArgs, c *config, pod ns.NetNS, result *types100.Res
 	return pod.Do(func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
 }
 
-// undo takes back an ADD that failed after its settings were made.
+// undo reverts an ADD that failed after its settings were applied.
 func (p *plugin) undo(args *skel.CmdArgs, c *config, r *record, f *function, pod ns.NetNS) error {
 	var problems []error
 	if c.IPAM.Type != "" {

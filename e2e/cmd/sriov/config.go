@@ -33,7 +33,7 @@ func linkStates() map[string]uint32 {
 		"disable": netlink.VF_LINK_STATE_DISABLE}
 }
 
-// parse reads the configuration. runtimeConfig comes from the pod, and wins over the network's own value, as in the
+// parse parses the configuration. runtimeConfig is from the pod, and overrides the network's own value, like in the
 // real plugin.
 func parse(data []byte) (*config, error) {
 	c := &config{}

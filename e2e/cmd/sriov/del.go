@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// del is DEL. It goes by the record of ADD, not by its configuration, and forgets it also when it fails: then the
-// next DEL does nothing.
+// del implements DEL. It uses the record of ADD instead of its configuration, and deletes the record even if it fails,
+// so the next DEL does nothing.
 func (p *plugin) del(args *skel.CmdArgs) error {
 	r, err := p.load(args)
 	if err != nil || r == nil {
@@ -24,8 +24,8 @@ func (p *plugin) del(args *skel.CmdArgs) error {
 	return errors.Join(p.delRecorded(args, r), os.Remove(p.recordPath(args)))
 }
 
-// delRecorded takes back what the record says. A function that could not be found or reset stays in the pod, since the
-// order is settings first; the record goes all the same.
+// delRecorded reverts the changes in the record. A function that could not be found or reset stays in the pod, because
+// settings are reset first. The record is deleted in any case.
 func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	c, err := parse(r.Stdin)
 	if err != nil {
@@ -53,29 +53,29 @@ func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	if findErr != nil {
 		return findErr
 	}
-	if f.pf, findErr = netlink.LinkByName(r.Settings.PF); findErr != nil { // by the name of ADD's time
+	if f.pf, findErr = netlink.LinkByName(r.Settings.PF); findErr != nil { // by its name at the time of ADD
 		return fmt.Errorf("physical function %s: %w", r.Settings.PF, findErr)
 	}
 	if err := f.reset(c, r.Settings); err != nil {
 		return err
 	}
 	if err != nil {
-		return nil // the namespace is gone, and the function is not let go of
+		return nil // the namespace no longer exists, and the function stays claimed
 	}
-	defer func() { _ = pod.Close() }() // was only read
+	defer func() { _ = pod.Close() }() // only read
 	if err := leave(r, args.IfName, pod); err != nil {
 		return err
 	}
 	return p.release(c.DeviceID)
 }
 
-// leave moves the link back to the host, with the name and address that it had there.
+// leave moves the link back to the host, with its previous name and address there.
 func leave(r *record, name string, pod ns.NetNS) error {
 	host, err := ns.GetCurrentNS()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = host.Close() }() // was only read
+	defer func() { _ = host.Close() }() // only read
 	err = pod.Do(func(ns.NetNS) error {
 		link, err := netlinksafe.LinkByName(name)
 		if err != nil {

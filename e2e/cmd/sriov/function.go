@@ -56,7 +56,7 @@ func (p *plugin) find(address string) (*function, error) {
 	return f, nil
 }
 
-// settings are the settings that are made through the physical function.
+// settings are the settings that are applied through the physical function.
 type settings struct {
 	PF           string // name of the physical function at ADD
 	MAC          string
@@ -81,7 +81,7 @@ func (f *function) settings() (settings, error) {
 	return settings{}, fmt.Errorf("%s does not report the settings of virtual function %d", f.pf.Attrs().Name, f.index)
 }
 
-// apply makes the settings that the configuration names, one after the other, up to the first that is refused.
+// apply applies the settings in the configuration, one after another, up to the first that is rejected.
 func (f *function) apply(c *config) error {
 	do := func(wanted bool, what string, set func() error) error {
 		if !wanted {
@@ -130,8 +130,8 @@ func (f *function) setMAC(text string) error {
 	return netlink.LinkSetVfHardwareAddr(f.pf, f.index, mac)
 }
 
-// reset gives the function back those settings that the configuration has changed. It tries all of them, whatever
-// fails, and returns every error.
+// reset restores the settings of the function that the configuration has changed. It tries all of them, regardless of
+// errors, and returns all errors.
 func (f *function) reset(c *config, before settings) error {
 	var problems []error
 	if c.VLAN != nil {
@@ -140,7 +140,7 @@ func (f *function) reset(c *config, before settings) error {
 	if c.SpoofCheck != "" {
 		problems = append(problems, netlink.LinkSetVfSpoofchk(f.pf, f.index, before.SpoofCheck))
 	}
-	if c.MAC != "" || before.MAC != "" { // where ADD has set none as well
+	if c.MAC != "" || before.MAC != "" { // even if ADD has not set an address
 		problems = append(problems, f.setMAC(before.MAC))
 	}
 	if c.Trust != "" {

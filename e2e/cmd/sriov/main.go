@@ -1,5 +1,5 @@
-// Command sriov is a test plugin that keeps the documented contract of the CNI plugin of that name: it moves an SR-IOV
-// virtual function into a pod and makes settings through its physical function. It also has that plugin's known
+// Command sriov is a test plugin with the documented behavior of the CNI plugin of that name: it moves an SR-IOV
+// virtual function into a pod and applies settings through its physical function. It also has that plugin's known
 // weaknesses, which a driver must handle:
 //
 //   - ADD records the data for DEL only at its very end, and keeps earlier settings when one of them is rejected.

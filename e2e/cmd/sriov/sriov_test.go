@@ -35,7 +35,7 @@ func TestParse(t *testing.T) {
 			}
 			for _, problem := range test.problems {
 				if !strings.Contains(err.Error(), problem) {
-					t.Errorf("error %q says nothing of %q", err, problem)
+					t.Errorf("error %q does not contain %q", err, problem)
 				}
 			}
 		})
@@ -47,7 +47,8 @@ func newPlugin(t *testing.T) *plugin {
 	return &plugin{state: t.TempDir(), pci: t.TempDir()}
 }
 
-// While the namespace that has a function exists, no other gets it; a namespace that is gone has nothing.
+// While the namespace with a function exists, no other namespace can claim the function. A namespace that no longer
+// exists has no claim.
 func TestClaim(t *testing.T) {
 	p := newPlugin(t)
 	const holder = "/proc/self/ns/net"
@@ -56,7 +57,7 @@ func TestClaim(t *testing.T) {
 	}
 	if err := p.claim("vf", "/run/netns/other"); err == nil ||
 		!strings.Contains(err.Error(), "already allocated: to "+holder) {
-		t.Errorf("a function that is taken: %v", err)
+		t.Errorf("a claimed function: %v", err)
 	}
 	if err := p.release("vf"); err != nil {
 		t.Fatal(err)
@@ -66,7 +67,7 @@ func TestClaim(t *testing.T) {
 	}
 	for range 2 {
 		if err := p.claim("vf", filepath.Join(t.TempDir(), "gone")); err != nil {
-			t.Errorf("a function of a namespace that is gone: %v", err)
+			t.Errorf("a function of a missing namespace: %v", err)
 		}
 	}
 }
@@ -97,7 +98,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// The plugin's known weaknesses: DEL without a record does nothing, and without a namespace forgets all it knows.
+// The plugin's known weaknesses: DEL without a record does nothing, and DEL without a namespace deletes the record.
 func TestDelThatDoesNothing(t *testing.T) {
 	p := newPlugin(t)
 	args := &skel.CmdArgs{ContainerID: "c", IfName: "net1", StdinData: []byte(`{"deviceID":"vf"}`)}
@@ -114,17 +115,17 @@ func TestDelThatDoesNothing(t *testing.T) {
 		t.Errorf("without a namespace: %v", err)
 	}
 	if r, err := p.load(args); r != nil || err != nil {
-		t.Errorf("the record is still there: %+v, %v", r, err)
+		t.Errorf("the record still exists: %+v, %v", r, err)
 	}
 	if err := p.claim("vf", "/run/netns/other"); err == nil {
-		t.Error("the function was let go of")
+		t.Error("the function was released")
 	}
 }
 
 func TestFindSaysWhatIsMissing(t *testing.T) {
 	p := newPlugin(t)
 	if _, err := p.find("vf"); err == nil || !strings.Contains(err.Error(), "vf is not a virtual function") {
-		t.Errorf("a device that is not there: %v", err)
+		t.Errorf("a missing device: %v", err)
 	}
 	if err := os.MkdirAll(filepath.Join(p.pci, "vf", "physfn", "net"), 0o755); err != nil {
 		t.Fatal(err)

@@ -12,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plugin knows where things are.
+// plugin contains the directories that the plugin uses.
 type plugin struct {
-	state string // folder of records
-	pci   string // of sysfs
+	state string // directory of records
+	pci   string // PCI devices in sysfs
 }
 
-// record is what DEL must know.
+// record contains the data that DEL needs.
 type record struct {
-	Stdin    json.RawMessage // the configuration: decoded, parts of it could not be encoded again
+	Stdin    json.RawMessage // the raw configuration, because parts of the decoded one could not be encoded again
 	Settings settings        // before ADD
 	Link     string          // the name on the host; empty for functions without a link
-	MAC      string          // the link's own
+	MAC      string          // the address of the link
 }
 
 func (p *plugin) recordPath(args *skel.CmdArgs) string {
 	return filepath.Join(p.state, args.ContainerID+"-"+args.IfName)
 }
 
-// save keeps the record by container and interface, as DEL is called with these, and not with the device.
+// save stores the record by container and interface, because DEL receives these instead of the device.
 func (p *plugin) save(args *skel.CmdArgs, r *record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -45,7 +45,7 @@ func (p *plugin) save(args *skel.CmdArgs, r *record) error {
 	return nil
 }
 
-// load returns nil if no record exists.
+// load returns the record, or nil if none exists.
 func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
 	data, err := os.ReadFile(p.recordPath(args))
 	if errors.Is(err, os.ErrNotExist) {
@@ -63,8 +63,8 @@ func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
 
 func (p *plugin) claimPath(address string) string { return filepath.Join(p.state, "pci", address) }
 
-// lock is held while a function is changed. Its file remains. The kernel releases the lock when the plugin ends, even
-// if it is killed.
+// lock takes the lock that is held while a function is changed. Its file remains. The kernel releases the lock when the
+// plugin ends, even if it is killed.
 func (p *plugin) lock(address string) (unlock func(), err error) {
 	path := filepath.Join(p.state, "pci", "vf_lock", address+".lock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -80,8 +80,8 @@ func (p *plugin) lock(address string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// claim notes which namespace has the function. It fails while another namespace that has it exists. A namespace that
-// is gone frees the function, so a DEL that never came does not block it for good. The lock must be held.
+// claim records which namespace has the function. It fails while another namespace with the function exists. The end of
+// a namespace releases its functions, so a missing DEL does not block them forever. The caller must hold the lock.
 func (p *plugin) claim(address, namespace string) error {
 	path := p.claimPath(address)
 	if holder, err := os.ReadFile(path); err == nil && ns.IsNSorErr(string(holder)) == nil {

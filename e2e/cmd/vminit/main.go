@@ -1,4 +1,4 @@
-// Command vminit is the first process of the machines that e2e/vm boots. It is of no use anywhere else.
+// Command vminit is the first process of the machines that e2e/vm boots. It has no other use.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command without runs a program without some capabilities, also where a container is privileged, whose runtime gives
-// it all: `without NET_ADMIN,SYS_TIME /program argument…`. It is for tests.
+// Command without runs a program without some capabilities, even in a privileged container, to which the runtime gives
+// all capabilities: `without NET_ADMIN,SYS_TIME /program argument…`. It is for tests.
 package main
 
 import (
@@ -24,9 +24,9 @@ func main() {
 	}
 }
 
-// run takes capabilities from the bounding set of this thread, and executes the program in it: root gets the rest
-// there. The bounding set is the limit of what execve(2) gives to root (capabilities(7)), and it belongs to a thread:
-// so the thread is locked, and it is the one that becomes the program. It returns only an error.
+// run removes capabilities from the bounding set of this thread, and executes the program on it. The bounding set is
+// the limit of the capabilities that root gets in execve(2) (capabilities(7)). It belongs to a thread, so the thread is
+// locked, and it is the thread that becomes the program. run returns only if it fails.
 func run(names, command []string) error {
 	runtime.LockOSThread()
 	for _, name := range names {
