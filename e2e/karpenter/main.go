@@ -1,7 +1,7 @@
-// karpenter-allocator decides about ResourceClaims with Karpenter's own code: one question on each line of its standard
-// input, and one answer on each line of its output, both as JSON.
+// karpenter-allocator decides about ResourceClaims with Karpenter's own code: each line of its standard input is a
+// question, and each line of its output an answer, both in JSON.
 //
-// It is a module of its own, with Karpenter's version and what that needs, and is built by "make karpenter-check".
+// It is a separate module with Karpenter's version and dependencies, and is built by "make karpenter-check".
 package main
 
 import (
@@ -25,10 +25,10 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling/dynamicresources"
 )
 
-// question is whether claims of one pod can have devices of a node.
+// question asks whether the claims of one pod can get devices of a node.
 type question struct {
-	// Node is the name of an existing node. Without one, the question is about a node that would be started, and the
-	// slices are the ones that it would publish.
+	// Node is the name of an existing node. If it is empty, the question is about a node that would be started, and
+	// Slices are the slices that it would publish.
 	Node   string                      `json:"node"`
 	Slices []resourceapi.ResourceSlice `json:"slices"`
 	// Held are the allocations of other claims.
@@ -37,7 +37,7 @@ type question struct {
 	Claims  []*resourceapi.ResourceClaim   `json:"claims"`
 }
 
-// answer says which devices the claims would get, or why none.
+// answer contains the devices that the claims would get, or the reason for a rejection.
 type answer struct {
 	Devices []string `json:"devices,omitempty"`
 	Refused string   `json:"refused,omitempty"`
@@ -69,8 +69,8 @@ func serve(questions io.Reader, answers io.Writer) error {
 // instanceType is the name of the only kind of node.
 const instanceType = "kind"
 
-// decide answers the question. Each has an allocator of its own, so no answer depends on an earlier one. A refusal is
-// an answer, and no error.
+// decide answers the question. Each question uses a new allocator, so no answer depends on an earlier one. A rejection
+// is an answer, not an error.
 func (q *question) decide(ctx context.Context) answer {
 	node := nodeClaim{name: q.Node}
 	var published []dynamicresources.ResourceSlice
@@ -97,7 +97,7 @@ func (q *question) decide(ctx context.Context) answer {
 	return answer{Devices: devices}
 }
 
-// template returns the slice of a node in the form in which a cloud provider describes it to Karpenter.
+// template returns a slice of a node in the format in which a cloud provider describes it to Karpenter.
 func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	t := &cloudprovider.ResourceSliceTemplate{Driver: unique.Make(slice.Spec.Driver),
 		Pool:           cloudprovider.ResourcePool{Name: unique.Make(slice.Spec.Pool.Name)},
@@ -110,8 +110,8 @@ func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	return dynamicresources.NewTemplateSlice(t)
 }
 
-// state returns the held devices in Karpenter's form. Devices with shares are counted by the capacity that their claims
-// consume; a device without shares is allocated as a whole.
+// state returns the held devices in Karpenter's format. Devices with shares are counted by the capacity that their
+// claims consume; a device without shares is allocated as a whole.
 func (q *question) state() dynamicresources.AllocatedDeviceState {
 	state := dynamicresources.AllocatedDeviceState{ExclusiveDevices: sets.New[cloudprovider.DeviceID](),
 		ConsumedCapacity: map[cloudprovider.DeviceID]map[resourceapi.QualifiedName]resource.Quantity{}}
@@ -136,25 +136,25 @@ func (q *question) state() dynamicresources.AllocatedDeviceState {
 	return state
 }
 
-// nodeClaim is an existing node, or one that would be started.
+// nodeClaim is an existing node, or a node that would be started.
 type nodeClaim struct {
 	name      string
 	templates []dynamicresources.ResourceSlice
 }
 
-// ID implements dynamicresources.NodeClaim, as the methods below.
+// ID implements dynamicresources.NodeClaim, like the methods below.
 func (n nodeClaim) ID() dynamicresources.NodeClaimID { return unique.Make("claim") }
 
 // NodeName is empty for a node that would be started.
 func (n nodeClaim) NodeName() string { return n.name }
 
-// NodePoolID is the same for all.
+// NodePoolID returns the same ID for all nodes.
 func (n nodeClaim) NodePoolID() dynamicresources.NodePoolID { return unique.Make("pool") }
 
-// Requirements are none.
+// Requirements returns no requirements.
 func (n nodeClaim) Requirements() scheduling.Requirements { return scheduling.NewRequirements() }
 
-// InstanceTypes is the only one.
+// InstanceTypes returns the only instance type.
 func (n nodeClaim) InstanceTypes() []dynamicresources.InstanceTypeID {
 	return []dynamicresources.InstanceTypeID{unique.Make(instanceType)}
 }
@@ -164,7 +164,7 @@ func (n nodeClaim) ResourceSlices() map[dynamicresources.InstanceTypeID][]dynami
 	return map[dynamicresources.InstanceTypeID][]dynamicresources.ResourceSlice{unique.Make(instanceType): n.templates}
 }
 
-// classes is a client that has DeviceClasses only: Karpenter asks for nothing else.
+// classes is a client that only has DeviceClasses, because Karpenter reads nothing else.
 type classes struct {
 	client.Client
 	all []resourceapi.DeviceClass
