@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The virtual machine of docs/howto.md is one that KubeVirt's API has.
+// The virtual machine in docs/howto.md is valid for KubeVirt's API.
 func TestHowto(t *testing.T) {
 	text, err := os.ReadFile("../../docs/howto.md")
 	if err != nil {
@@ -26,6 +26,6 @@ func TestHowto(t *testing.T) {
 	}
 	claim := machine.Spec.Networks[0].ResourceClaim
 	if claim == nil || claim.ClaimName != machine.Spec.ResourceClaims[0].Name || claim.RequestName != "fn" {
-		t.Errorf("its network names %+v", claim)
+		t.Errorf("its network refers to %+v", claim)
 	}
 }

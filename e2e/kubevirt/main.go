@@ -1,7 +1,7 @@
-// kubevirt-reader reads the metadata of devices as KubeVirt does, with KubeVirt's own code: what virt-launcher takes as
-// the PCI address of a device that a claim gives to a virtual machine.
+// kubevirt-reader reads the metadata of devices with KubeVirt's own code. It prints the PCI address that virt-launcher
+// uses for a claimed device of a virtual machine.
 //
-// It is a module of its own, with KubeVirt's version and what that needs, and is built by "make kubevirt-reader".
+// It is a separate module with KubeVirt's version and dependencies, and is built by "make kubevirt-reader".
 package main
 
 import (
@@ -30,8 +30,9 @@ func main() {
 	fmt.Println(address)
 }
 
-// read returns the PCI address of a device as KubeVirt finds it below a root. It needs root, and changes the root of
-// the whole process: it is good for one reading. KubeVirt's code has paths as virt-launcher sees them.
+// read returns the PCI address of a device as KubeVirt finds it below a root directory. It requires root, and changes
+// the root directory of the whole process, so it can be called only once. KubeVirt's code uses the paths inside
+// virt-launcher.
 func read(root, claim, nameInPod, request string) (string, error) {
 	if err := syscall.Chroot(root); err != nil {
 		return "", fmt.Errorf("cannot change the root to %s: %w", root, err)
