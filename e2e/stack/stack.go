@@ -1,7 +1,5 @@
-// Package stack puts the driver and the controller into a lab cluster, as they are shipped: our own binaries in images,
-// and the manifests of the deploy folder.
-//
-// The rule of this package: it does nothing that a user of the manifests could not do.
+// Package stack installs the driver and the controller in a lab cluster as they are shipped: the project's binaries in
+// images, and the manifests of the deploy directory.
 package stack
 
 import (
@@ -16,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// Namespace is where driver and controller run.
+// Namespace is the namespace of driver and controller.
 const Namespace = "dra-network"
 
 // Names of the binaries, and also of their images.
@@ -25,7 +23,7 @@ const (
 	Controller = "dra-network-controller"
 )
 
-// Plugins is the binary that is all of the project's CNI plugins, and is in the driver's image, too.
+// Plugins is the binary that contains all of the project's CNI plugins. It is also in the driver's image.
 const Plugins = "dra-network-cni"
 
 // CommandLine is the binary that administrators run in the driver's pods.
@@ -34,14 +32,14 @@ const CommandLine = "netdra"
 // DefaultTag is the tag of the images in the manifests.
 const DefaultTag = "dev"
 
-// PluginNames are the names that it goes by on a node.
+// PluginNames returns the names under which Plugins is installed on a node.
 func PluginNames() []string { return []string{"netdev"} }
 
 // Options configure the installation in a cluster.
 type Options struct {
-	// Clone is the project's folder, with deploy/ in it.
+	// Clone is the clone of the project, with the directory deploy.
 	Clone string
-	// Bin has the binaries.
+	// Bin is the directory of the binaries.
 	Bin string
 	// Progress receives lines about the progress; may be nil.
 	Progress io.Writer
@@ -55,7 +53,7 @@ func Contents(name string) []string {
 	return []string{name}
 }
 
-// Image describes the image of the driver or of the controller, of binaries in bin. ref is its name.
+// Image returns the spec of the image of the driver or of the controller, with binaries from bin. ref is its name.
 func Image(name, bin, ref string) image.Spec {
 	spec := image.Spec{Ref: ref, Entrypoint: []string{"/" + name}}
 	for _, binary := range Contents(name) {
@@ -64,8 +62,8 @@ func Image(name, bin, ref string) image.Spec {
 	return spec
 }
 
-// Pack writes an image archive of each binary into dir, with images of this tag, and returns their paths. It builds
-// nothing: the binaries must be static, as the images have no libraries.
+// Pack writes the image archives of the driver and of the controller into dir, with this tag, and returns their paths.
+// It builds nothing. The binaries must be static, because the images contain no libraries.
 func Pack(bin, dir, tag string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -82,8 +80,8 @@ func Pack(bin, dir, tag string) ([]string, error) {
 }
 
 // Install packs, imports and deploys everything, and waits until driver and controller are ready. It may be called
-// again with other binaries: images of the same name are replaced, and pods that run from the old ones are deleted,
-// since nothing in the manifests changes that would replace them. Each workload has a minute to become ready.
+// again with other binaries: it replaces images of the same name, and deletes pods that run from the old ones, because
+// no change in the manifests would replace them. Each workload has a minute to become ready.
 func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -123,7 +121,7 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	return nil
 }
 
-// restart ends what runs from older images of the same name.
+// restart deletes pods that run from older images of the same name.
 func restart(ctx context.Context, cluster *lab.Cluster) error {
 	_, err := cluster.Exec(ctx, "kubectl", "delete", "pods", "--all", "--namespace", Namespace, "--ignore-not-found",
 		"--wait=true", "--timeout=60s")
@@ -145,7 +143,7 @@ func Commands(deploy string) [][]string {
 	}
 }
 
-// Apply applies the manifests of the clone's deploy folder.
+// Apply applies the manifests in the clone's deploy directory.
 func Apply(ctx context.Context, cluster *lab.Cluster, clone string) error {
 	for _, args := range Commands(filepath.Join(clone, "deploy")) {
 		if _, err := cluster.Exec(ctx, args...); err != nil {
