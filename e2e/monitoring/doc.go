@@ -1,4 +1,6 @@
-// Package monitoring tests that alerts and dashboard of the chart ask for metrics and labels that the driver measures.
+// Package monitoring tests that the alerts and the dashboard of the chart only use metrics and labels that the driver
+// provides.
 //
-// The rule of this package: it has tests only. They need a parser of PromQL, which users of the product need not have.
+// The rule of this package: it contains only tests. They need a parser of PromQL, which users of the product need not
+// have.
 package monitoring

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// measured are the metrics that docs/observing.md documents, with their labels. A test of package plugin holds that
-// table against what the driver measures.
+// measured returns the metrics that docs/observing.md documents, with their labels. A test of package plugin compares
+// that table with the metrics of the driver.
 func measured(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/observing.md")
@@ -46,7 +46,7 @@ func measured(t *testing.T) map[string][]string {
 	return metrics
 }
 
-// foreign are metrics of others, with the labels that are used of them.
+// foreign returns the used metrics of other programs, with the used labels.
 func foreign() map[string][]string {
 	return map[string][]string{
 		"kube_daemonset_status_number_unavailable":    {"daemonset"},
@@ -55,7 +55,7 @@ func foreign() map[string][]string {
 	}
 }
 
-// checkQuery parses an expression and checks that it asks for metrics and labels that exist.
+// checkQuery parses an expression and checks that its metrics and labels exist.
 func checkQuery(t *testing.T, metrics map[string][]string, query string) {
 	t.Helper()
 	expression, err := metricsql.Parse(query)
@@ -74,11 +74,11 @@ func checkQuery(t *testing.T, metrics map[string][]string, query string) {
 	})
 	for _, label := range grouped {
 		if !slices.Contains(known, label) {
-			t.Errorf("%s groups by %q, which nothing there has", query, label)
+			t.Errorf("%s groups by %q, which none of its metrics has", query, label)
 		}
 	}
 	if known == nil {
-		t.Errorf("%s asks for no metric", query)
+		t.Errorf("%s uses no metric", query)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The form of Prometheus' rule files.
+	// The format of Prometheus' rule files.
 	var file struct {
 		Groups []struct {
 			Name  string `json:"name"`
@@ -136,7 +136,7 @@ func TestAlerts(t *testing.T) {
 		for _, rule := range group.Rules {
 			t.Run(rule.Alert, func(t *testing.T) {
 				if seen[rule.Alert] || !strings.HasPrefix(rule.Alert, "DRANetwork") {
-					t.Error("the name is not ours alone")
+					t.Error("the name is not unique or lacks the prefix DRANetwork")
 				}
 				seen[rule.Alert] = true
 				checkQuery(t, metrics, rule.Expr)
@@ -178,7 +178,7 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	metrics := measured(t)
-	taken := map[[2]int]string{} // places of the grid, which is 24 wide
+	taken := map[[2]int]string{} // positions in the grid, which is 24 wide
 	for _, panel := range dashboard.Panels {
 		t.Run(panel.Title, func(t *testing.T) {
 			if panel.Title == "" || panel.Description == "" || len(panel.Targets) == 0 {
@@ -198,6 +198,6 @@ func TestDashboard(t *testing.T) {
 		})
 	}
 	if len(dashboard.Panels) < 10 {
-		t.Errorf("there are %d panels", len(dashboard.Panels))
+		t.Errorf("the dashboard has %d panels", len(dashboard.Panels))
 	}
 }
