@@ -28,7 +28,7 @@ var (
 //go:embed audit.js
 var audit string
 
-// start runs Chromium without a display, with a profile of its own, and returns the context of its first tab.
+// start runs Chromium without a display, with its own profile, and returns the context of its first tab.
 func start(t *testing.T) context.Context {
 	t.Helper()
 	var program string
@@ -44,7 +44,7 @@ func start(t *testing.T) context.Context {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.DisableGPU)
 	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox) // Chromium's sandbox refuses root
+		options = append(options, chromedp.NoSandbox) // Chromium's sandbox does not work as root
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
@@ -58,23 +58,23 @@ func start(t *testing.T) context.Context {
 	return ctx
 }
 
-// appearance is how a reader sees a page.
+// appearance describes the device and the settings with which a reader sees a page.
 type appearance struct {
 	name          string
 	width, height int64 // px
 	dark, phone   bool
 }
 
-// tab is an open page with the messages of the browser about it.
+// tab is an open page with the browser's messages about it.
 type tab struct {
 	ctx  context.Context //nolint:containedctx // a tab of chromedp is one
 	file string          // URL
 	mu   sync.Mutex
-	// asked are the URLs of all requests, said are errors of scripts and entries in the browser's log.
+	// asked contains the URLs of all requests. said contains errors of scripts and entries in the browser's log.
 	asked, said []string
 }
 
-// open shows a file in a tab of its own, as for a user who received a report.
+// open opens a file in a new tab, like a user who received a report.
 func open(t *testing.T, browser context.Context, file string, l appearance) *tab {
 	t.Helper()
 	path, err := filepath.Abs(file)
@@ -84,7 +84,7 @@ func open(t *testing.T, browser context.Context, file string, l appearance) *tab
 	ctx, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
 	opened := &tab{ctx: ctx, file: "file://" + path}
-	opened.do(t) // the tab
+	opened.do(t) // opens the tab
 	if err := chromedp.Listen(ctx, opened.note); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func (o *tab) do(t *testing.T, actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// evaluate reads the value of an expression in the page.
+// evaluate returns the value of an expression in the page.
 func evaluate[T any](t *testing.T, o *tab, expression string) T {
 	t.Helper()
 	value, err := chromedp.Run(o.ctx, chromedp.Evaluate[T](expression))
@@ -152,7 +152,7 @@ func call[P, R any](t *testing.T, o *tab, command cdp.Command[P, R], params P) R
 	return result
 }
 
-// picture writes what is shown, the whole length of the page, where the flag says.
+// picture writes a screenshot of the whole page into the directory of the flag, if it is set.
 func (o *tab) picture(t *testing.T, name string) {
 	t.Helper()
 	if *pictures == "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// pages are the golden files of the packages that write them, by the name of their pictures.
+// pages returns the golden files of the packages that write them, by the names of their pictures.
 func pages() map[string]string {
 	const netdra = "../../cmd/netdra/internal/"
 	return map[string]string{
@@ -32,7 +32,7 @@ func looks() []appearance {
 		{name: "desktop", width: 1280, height: 900},
 		{name: "desktop-dark", width: 1280, height: 900, dark: true},
 		{name: "phone", width: 390, height: 844, phone: true},
-		{name: "phone-dark", width: 320, height: 640, phone: true, dark: true}, // 320 is what WCAG 1.4.10 asks for
+		{name: "phone-dark", width: 320, height: 640, phone: true, dark: true}, // WCAG 1.4.10 requires 320
 	}
 }
 
@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// lookAt opens a page and holds it against all that a page has to be.
+// lookAt opens a page and checks it against all requirements.
 func lookAt(t *testing.T, browser context.Context, name, file string, l appearance) {
 	t.Helper()
 	opened := open(t, browser, file, l)
@@ -56,7 +56,7 @@ func lookAt(t *testing.T, browser context.Context, name, file string, l appearan
 		}
 	}
 	if ground := evaluate[float64](t, opened, "audit.ground()"); l.dark != (ground < 0.2) {
-		t.Errorf("the ground has a luminance of %.2f, and dark is %v", ground, l.dark)
+		t.Errorf("the background has a luminance of %.2f, and dark is %v", ground, l.dark)
 	}
 	opened.picture(t, name+"-"+l.name)
 	checkKeyboard(t, opened)
@@ -73,11 +73,11 @@ func lookAt(t *testing.T, browser context.Context, name, file string, l appearan
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	if len(opened.said) > 0 {
-		t.Errorf("the browser says: %s", strings.Join(opened.said, "\n"))
+		t.Errorf("the browser reports: %s", strings.Join(opened.said, "\n"))
 	}
 }
 
-// TestSite looks at pages of the documentation's site in the same way.
+// TestSite checks pages of the documentation's site in the same way.
 func TestSite(t *testing.T) {
 	if *site == "" {
 		t.Skip(`"make docs-site-test" builds the site of the documentation and looks at it`)
@@ -97,13 +97,13 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// withoutData returns the URLs that lead out of the page: a data: URL is in it.
+// withoutData returns the URLs that lead out of the page. A data: URL is part of it.
 func withoutData(urls []string) []string {
 	return slices.DeleteFunc(slices.Clone(urls), func(url string) bool { return strings.HasPrefix(url, "data:") })
 }
 
-// checkKeyboard goes through the page by Tab: it comes to every control, in the order of the page, and each shows that
-// it has the focus.
+// checkKeyboard moves through the page with Tab: it reaches every control, in the order of the page, and each shows
+// that it has the focus.
 func checkKeyboard(t *testing.T, opened *tab) {
 	t.Helper()
 	controls := evaluate[[]string](t, opened, "audit.controls()")
@@ -127,7 +127,7 @@ func checkKeyboard(t *testing.T, opened *tab) {
 	}
 }
 
-// checkTree looks at what a screen reader is told.
+// checkTree checks what a screen reader receives.
 func checkTree(t *testing.T, opened *tab) {
 	t.Helper()
 	nodes := call(t, opened, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes
@@ -184,7 +184,7 @@ func treeProblems(nodes []*accessibility.Node) (problems []string) {
 	return problems
 }
 
-// inOrder returns a node and its descendants, in the order of the page, without the nodes that screen readers skip.
+// inOrder returns a node and its descendants in the order of the page, except nodes that screen readers skip.
 func inOrder(
 	byID map[accessibility.NodeID]*accessibility.Node, node *accessibility.Node,
 ) (ordered []*accessibility.Node) {
@@ -209,7 +209,7 @@ func valueOf(value *accessibility.Value) []byte {
 func headingLevel(node *accessibility.Node) (level int) {
 	for _, property := range node.Properties {
 		if property.Name == accessibility.PropertyNameLevel {
-			_, _ = fmt.Sscan(string(property.Value.Value), &level) // 0 if it is none
+			_, _ = fmt.Sscan(string(property.Value.Value), &level) // 0 if it is not a number
 		}
 	}
 	return level
@@ -250,7 +250,7 @@ func TestKeyboardOperates(t *testing.T) {
 	}
 }
 
-// What measures finds what is wrong: a test of the tests.
+// The checks detect faults: a test of the tests.
 func TestFaultsAreFound(t *testing.T) {
 	opened := open(t, start(t), filepath.Join("testdata", "faulty.html"), looks()[2])
 	for measure, want := range map[string][]string{
