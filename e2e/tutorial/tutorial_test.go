@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// part is one block of commands with its expected output.
+// part is a block of commands with its expected output.
 type part struct {
 	commands, output string
 }
 
-// read returns the blocks of a document: those marked as console, each with the next one marked as text.
+// read returns the blocks of a document: blocks marked as console, each with the next block marked as text.
 func read(t *testing.T, path string) []part {
 	t.Helper()
 	document, err := os.ReadFile(path)
@@ -39,7 +39,7 @@ func read(t *testing.T, path string) []part {
 	return parts
 }
 
-// pattern is a line of output: blanks are of any width, and … is anything.
+// pattern returns an expression for a line of output. Blanks match blanks of any width, and … matches anything.
 func pattern(line string) *regexp.Regexp {
 	words := strings.Fields(line)
 	for i := range words {
@@ -48,10 +48,11 @@ func pattern(line string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^\s*` + strings.ReplaceAll(strings.Join(words, `\s+`), `.*\s+`, `.*\s*`) + `\s*$`)
 }
 
-// varying matches the parts of the demo's output that change each time: names of claims, MACs, addresses, times.
+// varying matches the parts of the demo's output that differ between runs: names of claims, MACs, addresses, times.
 var varying = regexp.MustCompile(`(net-)[a-z0-9]{5}\b|([0-9a-f]{2}:){5}[0-9a-f]{2}|\d+(\.\d+)+`)
 
-// checkExcerpt checks that README.md's excerpt of the demo matches the demo's output: its lines exist, in that order.
+// checkExcerpt checks that the excerpt of the demo in README.md matches the demo's output: its lines exist, in that
+// order.
 func checkExcerpt(t *testing.T, shown, printed string) {
 	t.Helper()
 	if strings.Count(shown, "\n") < 10 {
@@ -68,7 +69,7 @@ func checkExcerpt(t *testing.T, shown, printed string) {
 	}
 }
 
-// The commands run in one shell, as in a terminal. The shell ends at the first that fails.
+// The commands run in one shell, as in a terminal. The shell exits at the first command that fails.
 func TestTutorial(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a local Kubernetes in private namespaces")
@@ -81,7 +82,7 @@ func TestTutorial(t *testing.T) {
 		t.Skip("a cluster called demo is up: bin/lab --name demo down")
 	}
 	t.Cleanup(func() {
-		_ = lab(clone, "down") // where the tutorial has not come that far
+		_ = lab(clone, "down") // if the tutorial did not get that far
 		_ = os.RemoveAll(filepath.Join(clone, "bin", "tutorial"))
 	})
 	parts := read(t, filepath.Join(clone, "docs", "tutorial.md"))
@@ -93,11 +94,11 @@ func TestTutorial(t *testing.T) {
 	for i, p := range parts {
 		fmt.Fprintf(&script, "echo '=== part %d'\n%s", i, p.commands)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // includes a build from nothing
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // includes a build without a cache
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
 	cmd.Dir = clone
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all that it started, which would keep its output open
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // together with all its children, which would keep its output open
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -122,8 +123,8 @@ func TestTutorial(t *testing.T) {
 	t.Logf("%d blocks of commands in %.0f s", len(parts), time.Since(start).Seconds())
 }
 
-// TestReadme runs the commands of README.md on the node of a cluster: those for a cluster of the reader's, and those
-// for one machine. What CI calls itself, and the clone that this is, are not run again.
+// TestReadme runs the commands of README.md on the node of a cluster: those for a cluster of the reader, and those for
+// a single machine. It does not repeat commands that CI runs itself, or that create the clone.
 func TestReadme(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a local Kubernetes in private namespaces")
@@ -133,7 +134,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Command(clone+"/bin/lab", "--name", "readme", "down").Run() })
-	// deploy gives the cluster the images, which the reader's registry has
+	// deploy imports the images, which would be in the reader's registry
 	for _, command := range []string{"up", "deploy"} {
 		start := exec.CommandContext(t.Context(), clone+"/bin/lab", "--name", "readme", command)
 		start.Dir = clone
