@@ -329,7 +329,7 @@ func waitPod(
 		func(ctx context.Context) (bool, error) {
 			p, err := client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
-				return false, nil //nolint:nilerr // it may not exist yet, or the API server may be restarting
+				return false, nil //nolint:nilerr // it may not be there yet, or the API server is just restarting
 			}
 			last = p.Status
 			return reached(p), nil

@@ -206,7 +206,7 @@ func (f *fleet) publishAll(t *testing.T, nodes int) {
 		go func() { ended <- f.drive(ctx, i) }()
 		err := f.until(ctx, nodeName(i)+" publishes its devices", func() bool { return f.complete(i, 1) })
 		cancel()
-		<-ended //nolint:errcheck // the error is that ctx has ended
+		<-ended //nolint:errcheck // it is that ctx has ended
 		return err
 	})
 }

@@ -140,7 +140,7 @@ func (f *fleet) restart(t *testing.T, all *figures) {
 	defer func() {
 		cancel()
 		for range count {
-			<-ended //nolint:errcheck // the error is that ctx has ended
+			<-ended //nolint:errcheck // it is that ctx has ended
 		}
 	}()
 	ticker := time.NewTicker(100 * time.Millisecond)

@@ -71,7 +71,7 @@ func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 				}
 				n := p.publish(t, "simulated", recording, policies)
 				n.offers(t, 2*machines.entries())
-				random := rand.New(rand.NewPCG(uint64(i), 1)) //nolint:gosec // must be repeatable
+				random := rand.New(rand.NewPCG(uint64(i), 1)) //nolint:gosec // it must be repeatable
 				n.simulated(t, random, site, &seen)
 			})
 		}

@@ -63,7 +63,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 		output, err := e.kubectl("", "-n", "default", "get", "events", "--field-selector",
 			"involvedObject.kind=AddressRange,involvedObject.name=storage")
 		return err == nil && containsAll(output, []string{"Exhausted", "all 2 blocks are assigned"}),
-			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
+			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
 	})
 	e.create(pod("last", "ar-left"))
 	e.event("last", "take all 5 addresses of its blocks of AddressRange storage (storage-0, storage-1)")
@@ -100,6 +100,6 @@ func (e *env) rangeSays(condition string, texts ...string) {
 				return true, nil
 			}
 		}
-		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
+		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
 	})
 }

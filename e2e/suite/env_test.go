@@ -147,7 +147,7 @@ func (e *env) reaches(pod, ifName, address string) {
 	e.eventually(fmt.Sprintf("pod %s reaches %s through %s", pod, address, ifName), func(context.Context) (bool, error) {
 		output, err := e.kubectl("", "exec", pod, "--", "ping", "-c", "1", "-w", "5", "-I", ifName, address)
 		return err == nil && strings.Contains(output, "1 packets received"),
-			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
+			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
 	})
 }
 

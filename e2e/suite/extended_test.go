@@ -347,6 +347,6 @@ func (e *env) condition(topology, condition string, texts ...string) {
 				return true, nil
 			}
 		}
-		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
+		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
 	})
 }

@@ -39,7 +39,7 @@ func TestModel(t *testing.T) {
 	}
 	t.Logf("to repeat the decisions: -model=%s -seed=%d", *modelTime, seed)
 	e := newEnv(t, "model")
-	m := &model{env: e, random: rand.New(rand.NewPCG(seed, 1)), done: map[string]int{}} //nolint:gosec // must be repeatable
+	m := &model{env: e, random: rand.New(rand.NewPCG(seed, 1)), done: map[string]int{}} //nolint:gosec // it must be repeatable
 	m.offer()
 	before := e.state()
 	m.makePods()

@@ -71,7 +71,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 			for _, text := range want {
 				said = said && strings.Contains(output, replace.Replace(text))
 			}
-			return said, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // may be nil
+			return said, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
 		})
 	}
 	if env := e.inPod("one", "env"); !containsAll(env, []string{"_INTERFACE=net1\n", "DRA_NETWORK_NET1_REQUEST=",

@@ -58,7 +58,7 @@ func TestSoak(t *testing.T) {
 	var group sync.WaitGroup
 	defer group.Wait() // also if the kills fail
 	for i, kind := range kinds {
-		random := rand.New(rand.NewPCG(seed, uint64(i+1))) //nolint:gosec // must be repeatable
+		random := rand.New(rand.NewPCG(seed, uint64(i+1))) //nolint:gosec // it must be repeatable
 		group.Go(func() { s.churn(random, fmt.Sprintf("%s-%d", kind.template, i), kind) })
 	}
 	s.killAll(rand.New(rand.NewPCG(seed, 0))) //nolint:gosec // as above

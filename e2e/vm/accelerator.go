@@ -22,7 +22,7 @@ const probeTime = 20 * time.Second
 // booted.
 func (i *Image) chooseAccelerator(ctx context.Context) (string, error) {
 	if err := unix.Access("/dev/kvm", unix.R_OK|unix.W_OK); err != nil {
-		return emulation, nil //nolint:nilerr // it does not exist, or is not accessible
+		return emulation, nil //nolint:nilerr // then it is not there, or for others
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
