@@ -309,7 +309,7 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 		}
 		return nil
 	})
-	p.t.Logf("%d requests in %s", asked, time.Since(begin).Round(time.Second))
+	p.t.Logf("%d questions in %s", asked, time.Since(begin).Round(time.Second))
 	got := p.configuration().Webhooks[0]
 	if *got.FailurePolicy != admissionregistration.Ignore ||
 		*got.SideEffects != admissionregistration.SideEffectClassNone ||

@@ -74,7 +74,7 @@ func TestHostileUser(t *testing.T) {
 	for range 5 {
 		again.accept()
 	}
-	t.Logf("after a start with all of them it had at most %s; the slowest topology was accepted after %s",
+	t.Logf("started with all of them it had at most %s; the slowest topology was accepted after %s",
 		mebibytes(again.resident), again.slowest)
 }
 

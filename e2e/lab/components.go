@@ -114,7 +114,7 @@ func apiServerArgs(o Options) []string {
 		// endpoint.
 		"--advertise-address="+nodeAddress, "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range="+serviceRange,
-		"--enable-aggregator-routing=true", // without kube-proxy, webhooks are only reachable at the addresses of their pods
+		"--enable-aggregator-routing=true", // without kube-proxy, webhooks are reached at the addresses of pods
 		"--allow-privileged=true",
 		// As on real clusters: the permissions of a driver's token and of the kubelet's certificate are part of the
 		// test.

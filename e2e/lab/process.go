@@ -77,7 +77,7 @@ func (p processID) kill(ctx context.Context) error {
 		return fmt.Errorf("cannot open process %d: %w", p.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }() // only names the process
-	if !p.alive() {                       // checked after the descriptor is open: now it cannot refer to another process
+	if !p.alive() {                       // after the descriptor is open, it cannot refer to another process
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {

@@ -30,7 +30,7 @@ const (
 	refusedAtLeast = 40     // percent
 	refusedAtMost  = 60
 	provenAtLeast  = 20
-	endedOneIn     = 4 // how often a pod ends before the next is created, so that not all claims are rejected in the end
+	endedOneIn     = 4 // how often a pod ends before the next is created, so that not all claims are rejected
 )
 
 // simulation counts the results of a test.

@@ -95,7 +95,7 @@ func TestSpoofCheck(t *testing.T) {
 	b.expect(before)
 	b.empty()
 	if cheated {
-		t.Skip("this NIC accepts the setting and does not enforce it, like QEMU's: a frame with a foreign source address " +
+		t.Skip("this NIC accepts the setting and does not enforce it, like QEMU's: a frame with another's address " +
 			"came through")
 	}
 }

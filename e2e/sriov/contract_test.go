@@ -72,7 +72,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 			vlanIs(b, "DEL without a record", 77)
 		},
 		"refused setting": func(b *bench, pod, _ string) {
-			refused := sriovConfig(b.VF(pf0, 0), vlan+`, "link_state": "enable"`) // the igb driver does not support this setting
+			refused := sriovConfig(b.VF(pf0, 0), vlan+`, "link_state": "enable"`) // igb does not support it
 			refuses(b, "ADD with a link state", b.call("ADD", b.Name(), pod, refused), "not supported")
 			vlanIs(b, "ADD that failed", 77)
 		},

@@ -20,7 +20,7 @@ import (
 func TestClusterInside(t *testing.T) {
 	c := newCluster(t, 2)
 	if !slices.Contains(c.programs(), "kube-apiserver") {
-		t.Skip("needs a machine that is a complete cluster: use make sriov-inside")
+		t.Skip("needs a machine that is all of a cluster: use make sriov-inside")
 	}
 	c.Apply(c.named(policies))
 	c.part("one", (*cluster).isWhole)
@@ -57,7 +57,7 @@ func (c *cluster) programs() []string {
 	all, err := process.Find()
 	c.must(err)
 	for _, found := range all {
-		if arguments, err := found.CmdLine(); err == nil && len(arguments) > 0 { // otherwise it has ended, or is a kernel thread
+		if arguments, err := found.CmdLine(); err == nil && len(arguments) > 0 { // otherwise ended, or a kernel thread
 			names = append(names, filepath.Base(arguments[0]))
 		}
 	}

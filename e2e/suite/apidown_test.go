@@ -35,7 +35,7 @@ func TestAPIServerDown(t *testing.T) {
 	start := time.Now()
 	resume()
 	e.moment("the pod that was prepared runs", func() bool { return len(e.containersOf("coming")) == 1 })
-	t.Logf("without the API server: attached, with a started container, after %s", since(start))
+	t.Logf("without the API server: attached, and its container started, after %s", since(start))
 	detached()
 	e.moment("the device of the pod that was being deleted is restored", func() bool {
 		links, err := e.nodeLinks()
@@ -47,7 +47,7 @@ func TestAPIServerDown(t *testing.T) {
 	start = time.Now()
 	e.ready("coming")
 	e.gone("going")
-	t.Logf("with the API server: it had the new state after %s", since(start))
+	t.Logf("with it: it has heard of that after %s", since(start))
 	e.catchUp()
 	e.neverStartedEarly()
 	e.deleting("coming")

@@ -71,7 +71,7 @@ func TestFullNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.gone(append(names, "four")...)
-	t.Logf("all pods had ended after %s", since(start))
+	t.Logf("all were gone after %s", since(start))
 	e.asItWas(before)
 	e.eventually("the driver uses no more than before", func(context.Context) (bool, error) {
 		now := e.use()

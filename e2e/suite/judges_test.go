@@ -102,7 +102,7 @@ func exists(path string) bool {
 func (e *env) pluginSeen() {
 	e.Helper()
 	before := e.state()
-	plugin := e.cluster.Command(context.Background(), "/opt/cni/bin/slow-macvlan") // the plugin first reads all of its input
+	plugin := e.cluster.Command(context.Background(), "/opt/cni/bin/slow-macvlan") // it first reads all of its input
 	input, err := plugin.StdinPipe()
 	if err == nil {
 		err = e.cluster.StartCommand(plugin)

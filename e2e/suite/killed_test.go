@@ -93,7 +93,7 @@ func TestKilled(t *testing.T) {
 func (s *stage) inTest(do func(*stage)) func(*testing.T) {
 	return func(t *testing.T) {
 		if s.Failed() {
-			t.Skip("an earlier failure may have left the node in a wrong state")
+			t.Skip("the node is not as it should be for this")
 		}
 		copied := *s
 		copied.env = s.part(t)

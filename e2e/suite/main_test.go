@@ -40,7 +40,7 @@ func upWith(ctx context.Context, name string, options lab.Options) (*lab.Cluster
 	extra := filepath.Join(cache, name+"-cni")
 	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan",
 		"../cmd/ovn-k8s-cni-overlay")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the plugins run inside the driver's image, which has no libraries
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // they run inside the driver's image, which has no libraries
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}

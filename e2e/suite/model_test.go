@@ -52,7 +52,7 @@ func TestModel(t *testing.T) {
 	if *modelJournal {
 		m.withoutJournal()
 	}
-	t.Logf("done: %v; inspected containers: %d", m.done, m.looked)
+	t.Logf("done: %v; containers that were looked at: %d", m.done, m.looked)
 	m.removePods()
 	e.asItWas(before)
 }
@@ -96,7 +96,7 @@ func (m *model) withoutJournal() {
 	m.kill("container", m.some(m.containerProcesses())...)
 	m.restart(lab.Kubelet)
 	m.settle()
-	m.kill("pause", m.some(m.sandboxes())...) // the kubelet does not request the preparation of claims for the new sandboxes
+	m.kill("pause", m.some(m.sandboxes())...) // the kubelet does not prepare claims again for new sandboxes
 	m.without = ""
 	m.generation["whole"]++
 	m.make("whole")

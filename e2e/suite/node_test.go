@@ -295,7 +295,7 @@ func (e *env) started(pid int) time.Time {
 	if err != nil {
 		e.Fatal(err)
 	}
-	uptime, err := os.ReadFile("/proc/uptime") // has a resolution of 10 ms; the boot time in /proc/stat has only seconds
+	uptime, err := os.ReadFile("/proc/uptime") // resolution of 10 ms; the boot time in /proc/stat has only seconds
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -304,5 +304,5 @@ func (e *env) started(pid int) time.Time {
 		e.Fatal(err)
 	}
 	ticks := float64(stat.Starttime)
-	return time.Now().Add(-time.Duration((up - ticks/100) * float64(time.Second))) // user space always sees 100 ticks per second
+	return time.Now().Add(-time.Duration((up - ticks/100) * float64(time.Second))) // user space sees 100 ticks a second
 }

@@ -45,7 +45,7 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	start := time.Now()
 	e.deleting("first")
 	e.gone("first")
-	t.Logf("the pod had ended %s after its deletion", since(start))
+	t.Logf("the pod was gone %s after it was deleted", since(start))
 	e.eventually("the device is tainted", func(ctx context.Context) (bool, error) {
 		taints, err := e.taints(ctx, "qu0")
 		return taints == "dra.networking/unavailable=quarantined:NoSchedule", fmt.Errorf("taints are %q, %w",

@@ -18,7 +18,7 @@ var released = flag.String("release", "", "folder of a release to install, with 
 // that the node lacks. The chart's own test passes, and a pod gets its interface.
 func TestReleased(t *testing.T) {
 	if *released == "" {
-		t.Skip("needs a release: make release-try")
+		t.Skip("wants a release: make release-try")
 	}
 	folder, err := filepath.Abs(*released)
 	if err != nil {

@@ -42,7 +42,7 @@ const (
 // nothing remains at the end.
 func TestSoak(t *testing.T) {
 	if *soakTime == 0 {
-		t.Skip("takes long and is random: `make soak` runs it")
+		t.Skip("takes its time, and is not the same twice: `make soak` runs it")
 	}
 	seed := *soakSeed
 	if seed == 0 {
@@ -63,7 +63,7 @@ func TestSoak(t *testing.T) {
 	}
 	s.killAll(rand.New(rand.NewPCG(seed, 0))) //nolint:gosec // as above
 	group.Wait()
-	t.Logf("%d pods started and ended; killed: %v", s.pods, s.kills)
+	t.Logf("%d pods came and went; killed: %v", s.pods, s.kills)
 	for _, program := range slices.Sorted(maps.Keys(s.kills)) {
 		if s.kills[program] == 0 {
 			t.Errorf("%s was never killed: the test is too short", program)
@@ -203,7 +203,7 @@ func (s *soak) killAll(random *rand.Rand) {
 	for {
 		random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		for _, name := range names {
-			time.Sleep(time.Second + time.Duration(random.Int64N(int64(5*time.Second)))) // the components work meanwhile
+			time.Sleep(time.Second + time.Duration(random.Int64N(int64(5*time.Second)))) // components work meanwhile
 			if !time.Now().Before(s.end) {
 				return
 			}

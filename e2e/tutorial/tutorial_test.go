@@ -98,7 +98,7 @@ func TestTutorial(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
 	cmd.Dir = clone
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // together with all its children, which would keep its output open
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all its children, which would keep its output open
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

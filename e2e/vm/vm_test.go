@@ -109,7 +109,7 @@ func TestMain(m *testing.M) {
 func TestCallerIsKilled(t *testing.T) {
 	prepared(t)
 	caller := exec.Command("/proc/self/exe")
-	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // it leaves its files in that directory
+	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // its files remain there
 	caller.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	output, err := caller.StdoutPipe()
 	if err != nil {

@@ -68,9 +68,9 @@ func (driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHeal
 }
 
 // Start publishes this number of devices on the cluster's node, creates the DeviceClass, and returns a function that
-// removes the sockets, the class and the slices. Call stop once. The driver runs in this process, on the host, and serves
-// sockets on the node, so the measurement includes no pod, image or permissions. If Start fails because the helper
-// could not be started, the class remains; after any other error nothing remains.
+// removes the sockets, the class and the slices. Call stop once. The driver runs in this process, on the host, and
+// serves sockets on the node, so the measurement includes no pod, image or permissions. If Start fails because the
+// helper could not be started, the class remains; after any other error nothing remains.
 func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interface, devices int) (
 	stop func() error, err error,
 ) {
