@@ -2,7 +2,7 @@ package browser
 
 import (
 	"context"
-	_ "embed" // what measures in the page
+	_ "embed" // for the script that measures the page
 	"flag"
 	"os"
 	"os/exec"

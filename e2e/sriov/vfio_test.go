@@ -62,8 +62,8 @@ func (c *cluster) opened(pod string) []string {
 }
 
 // Applications that drive virtual functions themselves get the device nodes. The functions are bound to the
-// application's driver while the pod has them, with the settings that the plugin makes through the physical function. A
-// function that an administrator has already bound to that driver stays bound.
+// application's driver while the pod has them, with the settings that the plugin applies through the physical function.
+// A function that an administrator has already bound to that driver stays bound.
 func (c *cluster) givesFunctionsToApplications() {
 	prepared := c.VF(pf1, 0)
 	c.bind(prepared, "vfio-pci")

@@ -66,7 +66,7 @@ func TestChainOfSixSeconds(t *testing.T) {
 	s.goes("p")
 }
 
-// startOthers starts pods one after the other while the slow plugin is running. The plugin must still be running when
+// startOthers starts pods one after another while the slow plugin is running. The plugin must still be running when
 // they are Ready.
 func (e *env) startOthers(s *stage) {
 	e.Helper()

@@ -12,8 +12,7 @@ import (
 
 // overlays returns the host's directories below which the node needs its own files. An overlay shows existing files and
 // stores all writes elsewhere, so nothing is ever created on the host, not even a mount point. The kubelet, containerd
-// and network add-ons write to these directories on any node. The node shares /usr with the host, read-only by
-// convention.
+// and network add-ons write to these directories on any node. /usr is the host's; the node only reads it.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
 // sysctls returns the settings that the kubelet writes and that no namespace isolates, with the values that the kubelet

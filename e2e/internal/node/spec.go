@@ -21,8 +21,8 @@ const (
 // HostDir is a directory below PrivateDir that shows members the host's directories that process 1 covers.
 const HostDir = "host"
 
-// LifetimeFD is the file descriptor of the pipe whose end means that the owner of the cluster is gone. It is the first
-// descriptor after the standard streams, where os/exec puts ExtraFiles.
+// LifetimeFD is the file descriptor of the pipe whose end means that the owner of the cluster has ended. It is the
+// first descriptor after the standard streams, where os/exec puts ExtraFiles.
 const LifetimeFD = 3
 
 // Spec describes how to prepare the node's namespaces. It is a file instead of arguments, because each boot starts a
