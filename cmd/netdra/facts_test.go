@@ -277,7 +277,7 @@ func TestFactsRefuses(t *testing.T) {
 		"use text, json or yaml":                      {"-o", "xml"},
 		"from record":                                 {"--from", dir, "--record", dir},
 		"from with-addresses":                         {"--from", dir, "--with-addresses"},
-		"choose another directory":                      {"--record", dir},
+		"choose another directory":                    {"--record", dir},
 		"to show one device, run netdra explain eth0": {"eth0"},
 	} {
 		if code, stdout, stderr := runFacts(t, arguments...); code != exit.Refused || !strings.Contains(stderr, want) {
