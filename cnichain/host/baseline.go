@@ -19,15 +19,15 @@ import (
 // sysPCI is the sysfs directory of the PCI functions.
 const sysPCI = "/sys/bus/pci/devices"
 
-// Snapshot reads the baseline of a device that is on the host. It ignores a baseline of an earlier boot, which does not
-// describe the links of this boot, and looks a virtual device up by its name instead.
+// Snapshot reads the baseline of a device that is on the host. It ignores a baseline recorded in an earlier boot, which
+// does not describe the links of this boot, and looks up a virtual device by its name instead.
 func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	boot, err := h.Boot()
 	if err != nil {
 		return device, err
 	}
 	if device.BootID != boot {
-		// Kind and port stay: they select one of several links of a function, and do not change with a reboot.
+		// Keep the kind and port: they select one of several links of a function, and a reboot does not change them.
 		device.Baseline = cnichain.Baseline{Kind: device.Kind, Port: device.Port}
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -55,8 +55,8 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 			}
 		}
 	}
-	// Set the boot ID last of the link properties: with a boot ID, findDevice would compare a baseline that was not
-	// read yet.
+	// Set the boot ID after all other link properties: if it were set, findDevice would compare links with a baseline
+	// that has not been read yet.
 	device.BootID = boot
 	device.Driver = driverOf(&device)
 	if device.PCIAddress != "" {
@@ -72,7 +72,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// readBaseline records the properties that Restore restores later. The next owner inherits all other properties.
+// readBaseline records the properties that Restore will restore. The next owner inherits all other properties.
 func readBaseline(device *cnichain.Device, link netlink.Link) {
 	attrs := link.Attrs()
 	device.IfName = attrs.Name
@@ -84,15 +84,16 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 		ParentDev:  attrs.ParentDev, PermMAC: attrs.PermHWAddr.String(),
 	}
 	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
-		device.MAC = "" // it is the address of a port, and changes when ports are added or removed
+		device.MAC = "" // it is copied from a port, and changes when ports are added or removed
 	}
 	if vlan, ok := link.(*netlink.Vlan); ok {
 		device.VLANID, device.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()
 	}
 }
 
-// lowerLink returns the lower device of a link in its own namespace (IFLA_LINK without IFLA_LINK_NETNSID); nil if there
-// is none. Kinds that are created in pairs report their peer instead.
+// lowerLink returns the lower device of a link if it is in the same namespace (IFLA_LINK without IFLA_LINK_NETNSID), or
+// nil if there is none. It also returns nil for kinds that are created in pairs, since these report their peer as the
+// lower device.
 func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, error) {
 	attrs := link.Attrs()
 	if linkkind.IsPair(link.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == 0 ||
@@ -113,7 +114,7 @@ func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, 
 	return found, nil
 }
 
-// addressSet is NET_ADDR_SET of net/core: the address was set explicitly.
+// addressSet is NET_ADDR_SET in net/core: the address was set explicitly.
 const addressSet = "3"
 
 // portOf distinguishes the links of one PCI function.

@@ -11,27 +11,27 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// This file implements devices that an application drives directly: they are bound to a driver such as vfio-pci, and
-// pods get device nodes.
+// This file handles devices that an application drives directly: they are bound to a driver such as vfio-pci, and pods
+// get their device nodes.
 
 // busPCI is the sysfs directory of the PCI bus, which contains its drivers.
 const busPCI = "/sys/bus/pci"
 
-// driverBinding is the kernel driver of a PCI function ("" for none), and the only driver that may bind to it ("" if
-// any matching driver may).
+// driverBinding is the current kernel driver of a PCI function ("" for none), and the only driver that is allowed to
+// bind to it ("" if any matching driver is).
 type driverBinding struct{ driver, override string }
 
 // busWrite is a file below busPCI and the value to write.
 type busWrite struct{ file, value string }
 
 // rebind lists the writes that change the binding of a function. No other driver can bind to the function in between,
-// since the override is set first. A crash may leave any part of the writes done; the result is a valid binding, from
-// which rebind can continue.
+// since the override is set first. A crash can happen after any of the writes; it leaves a valid binding, from which
+// rebind can continue.
 //
-// For example, from mlx5_core to vfio-pci: driver_override is set to "vfio-pci", the function is unbound, and
-// drivers_probe makes the kernel search for a driver, where only vfio-pci is allowed. On the way back, the override is
-// mlx5_core for the probe, and is cleared afterwards if there was none before. A newline clears it
-// (Documentation/ABI/testing/sysfs-bus-pci).
+// For example, from mlx5_core to vfio-pci: driver_override is set to "vfio-pci", the function is unbound, and a write
+// to drivers_probe makes the kernel search for a driver, of which only vfio-pci is allowed. On the way back, the
+// override is mlx5_core during the probe, and is cleared afterwards if there was none originally. Writing a newline
+// clears it (Documentation/ABI/testing/sysfs-bus-pci).
 func rebind(address string, current, want driverBinding) []busWrite {
 	function := filepath.Join("devices", address)
 	override := func(driver string) busWrite {
@@ -69,9 +69,8 @@ func overrideOf(address string) string {
 	return text
 }
 
-// changeBinding changes the binding of a function and verifies it.
-//
-// The kernel also reports success of a probe if no driver was bound. So the binding is read again.
+// changeBinding changes the binding of a function and verifies it. The kernel reports a probe as successful even if no
+// driver was bound, so changeBinding reads the binding again.
 func changeBinding(device *cnichain.Device, want driverBinding) error {
 	for _, write := range rebind(device.PCIAddress, readBinding(device.PCIAddress), want) {
 		if err := writeBus(write); err != nil {
@@ -96,10 +95,8 @@ func writeBus(write busWrite) error {
 	return errors.Join(err, file.Close())
 }
 
-// BindDriver binds a device to the driver that its step requests.
-//
-// It checks every reason for a refusal before it changes anything: a function that has lost its driver and does not get
-// another is unusable.
+// BindDriver binds a device to the driver that its step requests. It checks every reason to refuse the device before it
+// changes anything: a function that loses its driver and does not get another one is unusable.
 func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(busPCI, "drivers", device.BindTo)); err != nil {
 		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)",
@@ -118,7 +115,7 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
-	if driver := driverOf(&device); driver != device.BindTo { // keep a driver that an administrator has bound
+	if driver := driverOf(&device); driver != device.BindTo { // keep a driver that an administrator bound
 		if err := changeBinding(&device, driverBinding{driver: device.BindTo, override: device.BindTo}); err != nil {
 			return nil, err
 		}
@@ -132,15 +129,15 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	return group.nodes(), nil
 }
 
-// noIOMMUAllowed reports whether an administrator has allowed applications to drive devices without an IOMMU.
+// noIOMMUAllowed reports whether an administrator allows applications to drive devices without an IOMMU.
 func noIOMMUAllowed() bool {
 	data, err := os.ReadFile("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode")
 	return err == nil && strings.TrimSpace(string(data)) == "Y"
 }
 
 // restoreBinding unbinds the device from the driver of its step and restores the original binding, unless an
-// application still has the device open. In that case, the kernel would wait until the device is closed. Nothing could
-// stop the waiting caller, which keeps the journal locked (vfio_unregister_group_dev).
+// application still has the device open. In that case, the kernel would block until the device is closed
+// (vfio_unregister_group_dev), and nothing could interrupt the caller, which holds the lock of the journal.
 func restoreBinding(device *cnichain.Device) error {
 	if driver := driverOf(device); driver == device.BindTo && driver != device.Driver &&
 		isOpen(readFunction(device.PCIAddress, "enable")) {
@@ -166,10 +163,12 @@ func readFunction(address, file string) string {
 	return string(data)
 }
 
-// iommuGroup is a group of devices that the IOMMU cannot separate. An application gets the whole group or none of it.
+// iommuGroup is a group of devices that the IOMMU cannot isolate from each other. An application gets the whole group
+// or none of it.
 type iommuGroup struct {
 	number string
-	// unprotected is set if the machine has no IOMMU, and an administrator has allowed this.
+	// unprotected is set if the machine has no IOMMU and an administrator allows applications to drive devices without
+	// one.
 	unprotected bool
 	members     []groupMember
 }
@@ -181,7 +180,7 @@ type groupMember struct {
 }
 
 // readGroup reads the IOMMU group of a function. vfio assigns whole groups to applications, so all members must belong
-// to the pod. Bridges are an exception; they may keep their kernel driver (driver_managed_dma in struct device_driver).
+// to the pod. Bridges are an exception: they may keep their kernel driver (driver_managed_dma in struct device_driver).
 func readGroup(address string) (iommuGroup, error) {
 	path := filepath.Join(sysPCI, address, "iommu_group")
 	target, err := os.Readlink(path)
@@ -218,7 +217,7 @@ func (g iommuGroup) viable(address string) error {
 		"one without the other", address, g.number, g.members[index].address, g.members[index].driver)
 }
 
-// nodes returns the device node of the group, and the node to which applications add groups.
+// nodes returns the group's device node and the container node, to which applications add groups.
 func (g iommuGroup) nodes() []string {
 	name := g.number
 	if g.unprotected {

@@ -17,10 +17,9 @@ import (
 )
 
 // findDevice finds hardware by its PCI address, and a virtual device by properties that no other link can have. Callers
-// may rename, set down and move the link, so it never returns a link that is not proven to be the device.
-//
-// It only lists links if it needs all of them: a list is long, and the kernel queries the hardware for the state of all
-// virtual functions to create it.
+// may rename, set down and move the link, so findDevice only returns a link that is proven to be the device. It lists
+// all links only if it has to: the list is long, and to create it, the kernel queries the hardware for the state of all
+// virtual functions.
 func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.Link, err error) {
 	switch {
 	case device.PCIAddress != "":
@@ -42,8 +41,8 @@ func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.L
 		device.Index, device.MAC, os.ErrNotExist)
 }
 
-// linkNamed returns nil if no link has the name. It ignores links with that alternative name, which the kernel also
-// returns.
+// linkNamed returns the link with a name, or nil if there is none. It ignores a link that has the name only as an
+// alternative name, which the kernel would also return.
 func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := handle.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) || err == nil && link.Attrs().Name != name {
@@ -52,11 +51,10 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	return link, err
 }
 
-// findVirtual finds a device with a baseline of this boot, and returns nil if there is none. It prefers a link with the
-// device's transit name, which only the driver assigns: another process may have created a similar link meanwhile.
-//
-// For example, the driver was killed while it returned eth5 from a pod, and an administrator created another eth5
-// meanwhile. The device has the name dra-1a2b3c4d and is found by it. The other link stays unchanged.
+// findVirtual finds the link of a virtual device with a baseline of this boot, and returns nil if there is none. It
+// prefers a link with the device's transit name, which only the driver assigns: another process may have created a
+// similar link meanwhile. For example, the driver is killed while it returns eth5 from a pod, and then an administrator
+// creates another eth5. The device is found by its transit name dra-1a2b3c4d, and the other link is left unchanged.
 func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 	var found netlink.Link
 	for _, link := range links {
@@ -88,7 +86,7 @@ func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 	return matches(attrs, device) >= 2
 }
 
-// matches returns how many of name, index and MAC address are equal.
+// matches returns how many of name, index and MAC address are the same.
 func matches(attrs *netlink.LinkAttrs, device *cnichain.Device) int {
 	count := 0
 	for _, equal := range []bool{attrs.Name == device.IfName, attrs.Index == device.Index, sameAddress(attrs, device)} {
@@ -103,8 +101,8 @@ func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && attrs.HardwareAddr.String() == device.MAC
 }
 
-// findByPCI returns the link of the function that is on the same port. If several links match equally well, it returns
-// the oldest, which has the lowest index.
+// findByPCI returns the function's link on the device's port. If several links match equally well, it returns the
+// oldest one, which has the lowest index.
 //
 // A function can have several links: a NIC with two ports on one function, or the representors of its virtual
 // functions. dev_port and phys_port_name distinguish them, and do not change when links are renamed.
@@ -130,9 +128,9 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 	return best, nil
 }
 
-// linksOfFunction yields a PCI function's links on the host, ordered by name, or an error, which ends the sequence. For
-// virtio, there is a virtio device between a function and its links. Links are looked up on demand: a physical function
-// may have a representor for each of its virtual functions.
+// linksOfFunction yields a PCI function's links on the host, ordered by name, or an error, which ends the sequence.
+// With virtio, there is a virtio device between a function and its links. Links are looked up on demand: a physical
+// function may have a representor for each of its virtual functions.
 func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.Link, error] {
 	return func(yield func(netlink.Link, error) bool) {
 		for _, between := range []string{"", "virtio*"} {
@@ -154,8 +152,8 @@ func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.L
 	}
 }
 
-// linkAt returns the link with a given sysfs directory, or nil if the link no longer exists. It uses the index of the
-// link, which does not change if the link is renamed meanwhile.
+// linkAt returns the link with a given sysfs directory, or nil if the link no longer exists. It looks up the link by
+// its index, which does not change if the link is renamed meanwhile.
 func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
 	index, err := readIndex(path)
 	// The kernel returns EINVAL for a link that is being unregistered (netdev_show), and shortly afterwards ENODEV.
@@ -172,9 +170,9 @@ func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
 	return link, err
 }
 
-// belongsTo reports whether a link belongs to the device with a given sysfs directory of links. If a link of the device
-// is being moved to another network namespace, sysfs may already show its index in the new namespace, and in this
-// namespace another link may have that index (__dev_change_net_namespace).
+// belongsTo reports whether a link belongs to the device whose links are in a given sysfs directory. While a link of
+// the device is being moved to another network namespace, sysfs may already show its index in the new namespace, and
+// another link in this namespace may have that index (__dev_change_net_namespace).
 func belongsTo(attrs *netlink.LinkAttrs, dir string) bool {
 	if attrs.ParentDev != "" {
 		return attrs.ParentDev == filepath.Base(filepath.Dir(dir))

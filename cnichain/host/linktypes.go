@@ -17,7 +17,7 @@ import (
 )
 
 // missingFor is how long a link type counts as missing before the kernel is queried again: an administrator may install
-// the module. A supported type counts as supported until the kernel, and with it this process, ends.
+// the module. A supported type counts as supported for the lifetime of this process.
 const missingFor = time.Minute
 
 // LinkTypes caches which link types the kernel supports. It is safe for concurrent use.
@@ -85,7 +85,7 @@ func (l *LinkTypes) learn(types []string, now time.Time) error {
 // with other errors.
 //
 // The kernel loads the module of a type if there is one, and a module may create links of its own on the host (bonding
-// creates bond0). Only call it for types without a module on the node.
+// creates bond0). Call MissingLinkTypes only for types without a module on the node.
 //
 // It returns an error if it cannot create the namespace, for example without root.
 func MissingLinkTypes(types []string) (missing []string, err error) {
@@ -97,7 +97,7 @@ func MissingLinkTypes(types []string) (missing []string, err error) {
 }
 
 // WithoutModule returns the link types for which the kernel has no module, in the order of the argument. aliases is the
-// content of the kernel's modules.alias. Calling [MissingLinkTypes] for the returned types loads no module.
+// content of the kernel's modules.alias file. Calling [MissingLinkTypes] for the returned types loads no module.
 func WithoutModule(types []string, aliases string) []string {
 	loadable := map[string]bool{}
 	for line := range strings.Lines(aliases) {
@@ -111,13 +111,13 @@ func WithoutModule(types []string, aliases string) []string {
 // UnavailableLinkTypes returns the link types that the kernel neither supports nor has a module for, in the order of
 // the argument. It is [MissingLinkTypes] without loading modules: a type counts as supported if its module exists. If
 // the modules of the machine are not visible, for example in a container, it queries the kernel for all types, which
-// loads modules as the driver does. It returns the error of MissingLinkTypes.
+// loads modules just as creating the links would. It returns the error of MissingLinkTypes.
 func UnavailableLinkTypes(types []string) ([]string, error) {
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
 		return nil, fmt.Errorf("cannot read the release of the kernel: %w", err)
 	}
-	// Without this file, there are no modules, or they are not visible.
+	// If this file does not exist, there are no modules, or they are not visible.
 	aliases, _ := os.ReadFile(path.Join("/lib/modules", unix.ByteSliceToString(kernel.Release[:]), "modules.alias"))
 	unloadable := WithoutModule(types, string(aliases))
 	if len(unloadable) == 0 {
@@ -142,9 +142,10 @@ func missingInNamespace(types []string) ([]string, error) {
 	return missing, nil
 }
 
-// makeBare requests a link of a type from the kernel, in the namespace of the thread, without a parent or parameters.
-// The functions of package netlink reject some types without these, such as ipvlan, before the kernel does. No parent
-// is set: with the loopback device as parent, the kernel rejects vlan as if the type were missing.
+// makeBare asks the kernel to create a link of the given kind in the thread's namespace, without a parent or
+// parameters. Without these, the functions in package netlink would reject some kinds, such as ipvlan, before the
+// kernel does. The loopback device cannot serve as the parent: with it, the kernel rejects vlan as if the kind were not
+// supported.
 func makeBare(name, kind string) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))

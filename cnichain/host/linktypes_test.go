@@ -14,8 +14,9 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// The main thread does not end, so a namespace in which the call leaves it would persist: /proc/self refers to the main
-// thread. This must be the first test, since it cannot use a thread that another test left in a namespace.
+// The main thread never terminates. If the call left it in another namespace, it would stay there, and so would
+// /proc/self, which refers to the main thread. This must be the first test, since it cannot use a thread that another
+// test left in a namespace.
 func TestMissingLinkTypesLeaveTheMainThread(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -39,7 +40,7 @@ func TestMissingLinkTypes(t *testing.T) {
 		t.Skip("needs root: makes network namespaces")
 	}
 	before := linkNames(t)
-	// macvlan fails without a parent, but with an error other than EOPNOTSUPP.
+	// Without a parent, macvlan fails, but with an error other than EOPNOTSUPP.
 	missing, err := MissingLinkTypes([]string{"veth", "nosuchkind", "macvlan", "bridge", "neither"})
 	if err != nil {
 		t.Fatal(err)
@@ -109,8 +110,8 @@ func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 	}
 }
 
-// onMainThread runs a function in a goroutine that starts on the main thread. Goroutines on other threads keep these
-// locked, until only the main thread is left.
+// onMainThread runs a function in a goroutine that starts on the main thread. Goroutines that start on other threads
+// lock them, until only the main thread is left.
 func onMainThread(t *testing.T, do func()) {
 	t.Helper()
 	done, found := make(chan struct{}), make(chan bool)
@@ -133,7 +134,7 @@ func onMainThread(t *testing.T, do func()) {
 	t.Skip("the main thread has something else to do")
 }
 
-// Available link types are queried once, and missing ones once a minute: a module may be installed meanwhile.
+// Supported link types are queried once, and missing ones once a minute, since a module may be installed meanwhile.
 func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 	missing, asked := []string{"vlan", "bond"}, []string{}
 	var failure error
@@ -153,7 +154,7 @@ func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 		}
 	}
 	failure = errors.New("no namespace")
-	check(nil, []string{"veth", "vlan"}, "veth", "vlan") // unknown types count as available
+	check(nil, []string{"veth", "vlan"}, "veth", "vlan") // types with an unknown state count as supported
 	failure = nil
 	check([]string{"vlan"}, []string{"veth", "vlan"}, "veth", "vlan")
 	check([]string{"vlan", "bond"}, []string{"bond"}, "vlan", "veth", "bond")

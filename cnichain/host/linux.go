@@ -15,9 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Linux accesses the real kernel from the host's network namespace. The zero value is ready.
+// Linux implements [Host] with the real kernel. It must run in the host's network namespace. The zero value is ready to
+// use.
 type Linux struct {
-	// BootID replaces the kernel's boot ID if it is not empty. Tests set it to simulate a reboot.
+	// BootID overrides the kernel's boot ID if it is not empty. Tests set it to simulate a reboot.
 	BootID string
 }
 
@@ -35,8 +36,8 @@ func (h Linux) Boot() (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// Pin bind-mounts the namespace. The mount holds a reference to the namespace, as a process in it would. Without the
-// mount, the kernel deletes the namespace when its last process ends.
+// Pin bind-mounts the namespace. The mount holds a reference to the namespace, just as a process in it would. Without
+// the mount, the kernel destroys the namespace when its last process exits.
 func (h Linux) Pin(path, pin string) error {
 	if h.Exists(pin) {
 		return nil
@@ -61,10 +62,8 @@ func (h Linux) Pin(path, pin string) error {
 	return nil
 }
 
-// Unpin unmounts and removes the pin.
-//
-// The mount is detached immediately, even while a plugin has the file open. EINVAL means that nothing is mounted,
-// ENOENT that the file does not exist.
+// Unpin unmounts and removes the pin. The mount is detached immediately, even while a plugin has the file open. EINVAL
+// means that nothing is mounted there, and ENOENT that the file does not exist.
 func (Linux) Unpin(pin string) error {
 	err := unix.Unmount(pin, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -76,11 +75,11 @@ func (Linux) Unpin(pin string) error {
 	return nil
 }
 
-// Exists checks for a namespace file system at the path.
+// Exists checks whether a namespace file system is mounted at the path.
 func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
 // NamespaceID returns the device and inode of the namespace in the kernel's namespace file system. The kernel reuses
-// the inodes of deleted namespaces, so only compare two IDs while one of the namespaces is kept alive.
+// the inodes of destroyed namespaces, so only compare two IDs while one of the namespaces is kept alive.
 func (Linux) NamespaceID(path string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
@@ -109,7 +108,7 @@ func (Linux) Enter(path string) (Namespace, error) {
 	return &entered{Handle: handle, path: path}, nil
 }
 
-// entered is a network namespace with an open socket; path is for messages.
+// entered is a network namespace in which a socket is open; path is for messages.
 type entered struct {
 	*netlink.Handle
 	path string
@@ -153,8 +152,8 @@ func (Linux) Rename(path string, index int, name string) error {
 	return nil
 }
 
-// inNamespace calls a function with a netlink handle for a namespace. A thread is in that namespace only while it opens
-// the socket.
+// inNamespace calls a function with a netlink handle for a namespace. The thread is in that namespace only while it
+// opens the socket.
 func inNamespace(path string, do func(*netlink.Handle) error) error {
 	handle, err := openNamespace(path)
 	if err != nil {
@@ -173,8 +172,8 @@ func openNamespace(path string) (*netlink.Handle, error) {
 	return netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 }
 
-// listLinks repeats a dump that was interrupted by a change: a partial dump may lack links. Ten attempts take half a
-// second in total; after that, it returns the error and the last dump.
+// listLinks lists the links, and repeats a dump that was interrupted by a change, since such a dump may lack links. Ten
+// attempts take half a second in total; after that, it returns the error and the last dump.
 func listLinks(handle *netlink.Handle) ([]netlink.Link, error) {
 	for attempt := 0; ; attempt++ {
 		links, err := handle.LinkList()

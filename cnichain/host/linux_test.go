@@ -22,7 +22,7 @@ func inNewNamespace(t *testing.T) (other string) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
 	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
+	runtime.LockOSThread() // never unlocked: the thread terminates with the test, and its namespace is destroyed
 	second, err := netns.New()
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	}
 	device := cnichain.Device{Name: "up0", IfName: "up0",
 		Baseline: cnichain.Baseline{BootID: boot, MTU: 1500, MAC: mac.String(), Up: true}}
-	// A baseline of an earlier driver version does not contain this name.
+	// A baseline recorded by an earlier driver version does not contain this name.
 	if err := netlink.LinkAddAltName(veth, "of-the-admin"); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	}
 }
 
-// Two devices that have each other's names on their way to the host both get their own names, in either order.
+// Two devices that arrive on the host with each other's names both get their own names back, in either order.
 func TestLinuxHostRestoresExchangedNames(t *testing.T) {
 	inNewNamespace(t)
 	var devices []cnichain.Device
@@ -145,7 +145,8 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 	}
 }
 
-// If a pod ends during an ADD, another pod may get its path. A namespace that was entered remains the first pod's.
+// If a pod terminates during an ADD, another pod's namespace may get the same path. A namespace that was entered
+// remains the first pod's.
 func TestNamespaceThatWasEnteredIsKept(t *testing.T) {
 	other := inNewNamespace(t) // the test's thread is in a second one
 	host, pin := Linux{}, filepath.Join(t.TempDir(), "netns", "dra-x")
@@ -181,7 +182,7 @@ func TestNamespaceThatWasEnteredIsKept(t *testing.T) {
 	}
 }
 
-// A link whose alternative name is the device's name is not the device.
+// A link that has the device's name as an alternative name is not the device.
 func TestSnapshotIsOfTheLinkWithTheName(t *testing.T) {
 	inNewNamespace(t)
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eno1"}, PeerName: "peer0"}

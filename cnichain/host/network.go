@@ -15,8 +15,7 @@ import (
 // maxNetworkEntries limits the addresses, routes and neighbours that are recorded and restored for a link.
 const maxNetworkEntries = 1000
 
-// keptAddressFlags are the address flags that users may set. Others, such as IFA_F_TENTATIVE, are states that the
-// kernel reports.
+// keptAddressFlags are the address flags that users can set. Others, such as IFA_F_TENTATIVE, only report a state.
 const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE |
 	unix.IFA_F_MANAGETEMPADDR
 
@@ -63,8 +62,8 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 	return &config, nil
 }
 
-// nodeAddress returns an address in the form that is needed to add it again. Only expiring addresses have lifetimes, in
-// seconds.
+// nodeAddress returns an address in the form that is needed to add it again. Only addresses that expire have lifetimes,
+// in seconds.
 func nodeAddress(a *netlink.Addr) cnichain.NodeAddress {
 	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope,
 		Flags: a.Flags & keptAddressFlags}
@@ -88,7 +87,7 @@ func isNodeRoute(r *netlink.Route) bool {
 		r.Flags&unix.RTM_F_CLONED == 0
 }
 
-// nodeRoute does not handle multipath routes and encapsulation: discovery never offers a link with such routes.
+// nodeRoute does not handle multipath routes or encapsulation: discovery never offers a link with such routes.
 func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 	route := cnichain.NodeRoute{
 		Family: family, Table: r.Table, Priority: r.Priority, Scope: int(r.Scope), Protocol: int(r.Protocol),
@@ -146,7 +145,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	return errors.Join(append(problems, checkComplete(device.Name, wanted, found))...)
 }
 
-// checkComplete returns an error if a part of the node's configuration is missing on the link.
+// checkComplete returns an error if any part of the node's configuration is missing from the link.
 func checkComplete(device string, wanted, found *cnichain.NetworkConfig) error {
 	var lost []string
 	for _, address := range wanted.Addresses {
@@ -172,8 +171,8 @@ func checkComplete(device string, wanted, found *cnichain.NetworkConfig) error {
 	return fmt.Errorf("cannot restore device %s: the node lacks %s", device, shown)
 }
 
-// sinceBoot returns the time since the start of the machine in seconds. It includes suspension, during which lifetimes
-// of addresses continue (CLOCK_BOOTTIME of clock_gettime(2)).
+// sinceBoot returns the seconds since the machine booted. They include the time during which it was suspended, since
+// address lifetimes also continue then (CLOCK_BOOTTIME in clock_gettime(2)).
 func sinceBoot() int {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
@@ -203,8 +202,8 @@ func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddre
 	return nil
 }
 
-// addRoute adds a route, or replaces the route with the same destination, table, priority and TOS, by which the kernel
-// distinguishes routes. An empty destination is the default route.
+// addRoute adds a route, or replaces the route with the same destination, table, priority and TOS, which together
+// identify a route in the kernel. An empty destination is the default route.
 func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) error {
 	route := &netlink.Route{
 		LinkIndex: link.Attrs().Index, Family: r.Family, Table: r.Table, Priority: r.Priority,
@@ -228,7 +227,8 @@ func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) 
 	return nil
 }
 
-// addNeighbour adds a permanent neighbour. A baseline does not contain others, since the kernel learns them again.
+// addNeighbour adds a permanent neighbour. A baseline contains no other neighbours, since the kernel learns those
+// again.
 func addNeighbour(handle *netlink.Handle, link netlink.Link, n *cnichain.NodeNeighbor) error {
 	mac, err := net.ParseMAC(n.MAC)
 	if err == nil {

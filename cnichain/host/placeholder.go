@@ -28,8 +28,8 @@ func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error 
 	return nil
 }
 
-// onOwnThread runs a function on a thread that may stay in another namespace, since the thread ends after the function.
-// It never uses the main thread, which does not end.
+// onOwnThread runs a function on a thread that may stay in another namespace, since the thread terminates after the
+// function. It never uses the main thread, which does not terminate.
 //
 // A thread in another namespace must not return to the scheduler, which could run any goroutine on it.
 func onOwnThread(do func() error) error {
@@ -38,7 +38,7 @@ func onOwnThread(do func() error) error {
 		runtime.LockOSThread()
 		if unix.Gettid() != os.Getpid() {
 			ended <- do()
-			return // still locked: the thread ends
+			return // still locked: the thread terminates
 		}
 		defer runtime.UnlockOSThread()
 		ended <- onOwnThread(do) // on another thread, since this one is locked
@@ -46,7 +46,7 @@ func onOwnThread(do func() error) error {
 	return <-ended
 }
 
-// NewNamespace creates an empty network namespace at a path that does not exist; Unpin removes it. It requires
+// NewNamespace creates an empty network namespace at a path that must not exist; Unpin removes it. It requires
 // CAP_SYS_ADMIN.
 func NewNamespace(path string) error {
 	if err := onOwnThread(func() error { return enterNewNamespace(path) }); err != nil {
@@ -55,8 +55,8 @@ func NewNamespace(path string) error {
 	return nil
 }
 
-// enterNewNamespace must run on a thread that ends afterwards. The mount keeps the namespace alive. The source of the
-// mount is the thread's own path, since /proc/self/ns/net is the namespace of the main thread.
+// enterNewNamespace must run on a thread that terminates afterwards. The mount keeps the namespace alive. The source of
+// the mount is the thread's own path, since /proc/self/ns/net refers to the namespace of the main thread.
 func enterNewNamespace(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -74,7 +74,8 @@ func enterNewNamespace(path string) error {
 	return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "none", unix.MS_BIND, "")
 }
 
-// addPlaceholderLink creates one end of a veth pair, a kind that is available on every kernel that runs pods.
+// addPlaceholderLink creates a veth pair, since this link kind is available on every kernel that runs pods, and
+// configures one end.
 func addPlaceholderLink(handle *netlink.Handle, name string, addresses []net.IPNet) error {
 	if err := handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name},
 		PeerName: "other-end"}); err != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // sysRDMA contains the RDMA devices of the reader's network namespace. sysVerbs contains the character devices of all
-// namespaces, each with the name of its RDMA device (uverbs_main.c does not separate that class by namespaces).
+// namespaces, each with the name of its RDMA device (uverbs_main.c does not separate that class by namespace).
 const (
 	sysRDMA  = "/sys/class/infiniband"
 	sysVerbs = "/sys/class/infiniband_verbs"
@@ -57,7 +57,7 @@ func (Linux) RDMAMode() (mode string, err error) {
 	return mode, err
 }
 
-// RDMADevices reads the list from the kernel, and repeats this if a change interrupts it.
+// RDMADevices reads the list from the kernel, and starts over if a change interrupts the dump.
 func (Linux) RDMADevices(path string) (devices []cnichain.RDMADevice, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) error {
 		found, err := handle.List()
@@ -83,8 +83,8 @@ func (Linux) RDMAPorts() (devices []cnichain.RDMADevice, err error) {
 	return devices, err
 }
 
-// rdmaDevices converts the result of netlink. The PCI address comes from sysfs, which only shows devices of the host's
-// namespace; it stays empty for devices in a pod.
+// rdmaDevices converts devices reported by netlink. The PCI address comes from sysfs, which only shows devices in the
+// host's namespace; it stays empty for devices in a pod.
 func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	devices := make([]cnichain.RDMADevice, 0, len(found))
 	for _, device := range found {
@@ -98,8 +98,8 @@ func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	return devices
 }
 
-// RDMANames reads sysfs, since netlink only reports the namespace of its socket. It omits devices without a character
-// device; pods cannot use these.
+// RDMANames reads sysfs, since netlink only reports the devices in the namespace of its socket. It omits devices
+// without a character device, which pods cannot use.
 func (Linux) RDMANames() (names []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(sysVerbs, "uverbs*", "ibdev"))
 	if err != nil {
@@ -118,8 +118,8 @@ func (Linux) RDMANames() (names []string, err error) {
 	return names, nil
 }
 
-// addMasters adds bonds and teams to the links of their members' RDMA devices: applications on a bond use the devices
-// of its members, and the RDMA device of a hardware bond reports a member as the link of its port.
+// addMasters adds bonds and teams to the links of their members' RDMA devices: an application on a bond uses the RDMA
+// devices of its members, and the RDMA device of a hardware bond reports a member as the link of its port.
 func addMasters(devices []cnichain.RDMADevice) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -157,9 +157,8 @@ func functionOfRDMA(name string) string {
 	return address
 }
 
-// MoveRDMA moves the device and verifies that it is in the namespace.
-//
-// The index identifies the device in every namespace for its whole life. Names may be reused.
+// MoveRDMA moves the device and verifies that it is in the namespace. The index identifies the device in every
+// namespace for its entire lifetime. Names may be reused.
 func (h Linux) MoveRDMA(path string, device cnichain.RDMADevice) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {
@@ -195,7 +194,8 @@ func (h Linux) findRDMA(path string, index uint32) (*cnichain.RDMADevice, error)
 	return nil, nil
 }
 
-// ReturnRDMA renames the device first if its name is now in use on the host: the kernel refuses to move it otherwise.
+// ReturnRDMA first renames the device if its name is now in use on the host; otherwise, the kernel would refuse to move
+// it.
 func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	inPod, err := h.findRDMA(path, device.Index)
 	if err != nil || inPod == nil {
@@ -205,7 +205,7 @@ func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	if err != nil {
 		return err
 	}
-	// The kernel moves a device out of the namespace of the calling thread, regardless of the namespace of its socket
+	// The kernel moves a device out of the calling thread's namespace, regardless of the namespace of the socket
 	// (drivers/infiniband/core/device.c, ib_device_set_netns_put).
 	err = ns.WithNetNSPath(path, func(hostNetns ns.NetNS) error {
 		return withRDMA("", func(handle *rdmalink.Handle) error {
@@ -230,7 +230,7 @@ func rdmaTransitName(device cnichain.RDMADevice) string {
 	return fmt.Sprintf("dra-%08x", hash.Sum32())
 }
 
-// RDMANodes queries netlink, since in sysfs two devices of different namespaces may have the same name.
+// RDMANodes queries netlink, since two devices in different namespaces may have the same name in sysfs.
 func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bool) (nodes []string, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) error {
 		for _, device := range devices {
@@ -259,8 +259,8 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 }
 
 // characterDevices returns the names below /dev/infiniband that a container needs for a device: the verbs node and, if
-// requested, the nodes for management datagrams of each port. It always reads them from the kernel, since a move
-// changes their numbers.
+// requested, each port's nodes for management datagrams. It always reads them from the kernel, since a move changes
+// their numbers.
 func characterDevices(handle *rdmalink.Handle, device cnichain.RDMADevice, management bool) ([]string, error) {
 	asked := &rdmalink.Device{Index: device.Index}
 	verbs, err := handle.CharacterDevice(rdmalink.Verbs, asked, 0)
@@ -291,8 +291,8 @@ func isNoCharacterDevice(err error) bool {
 }
 
 // restoreRDMA verifies that every RDMA device that moved with a device is on the host under its original name. When a
-// namespace ends, the kernel returns its devices after some time, and renames them to ibdevN if their name is in use
-// (drivers/infiniband/core/device.c, rdma_dev_exit_net).
+// namespace is destroyed, the kernel returns its devices after some time, and renames them to ibdevN if their name is
+// in use (drivers/infiniband/core/device.c, rdma_dev_exit_net).
 func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	if len(device.Moved) == 0 {
 		return nil
@@ -326,9 +326,9 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 }
 
 // findReturned finds an RDMA device that was moved, or returns nil. It first compares indexes. An index does not
-// survive a rebind of the kernel driver, and may belong to another NIC after all RDMA modules were reloaded. Otherwise,
-// it considers the RDMA devices of the device except other moved ones: the one with the same name, or the only one if a
-// single RDMA device was moved.
+// survive a rebind of the kernel driver, and may belong to another NIC after all RDMA modules were reloaded. If no
+// index matches, it considers the device's RDMA devices except those that match another moved one: it picks the one
+// with the same name or, if a single RDMA device was moved, the only candidate.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
 ) *cnichain.RDMADevice {

@@ -6,8 +6,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// A returned RDMA device is found by properties that the kernel keeps. Renaming the wrong device would take the name
-// from its owner.
+// A returned RDMA device is found by properties that the kernel preserves. If the wrong device were found, it would be
+// renamed.
 func TestReturnedRDMADeviceIsFound(t *testing.T) {
 	const ours, theirs = "0000:03:00.2", "0000:03:00.3"
 	moved := cnichain.RDMADevice{Index: 0, Name: "mlx5_0", PCIAddress: ours}

@@ -16,11 +16,9 @@ import (
 )
 
 // Restore finds the device on the host under any name, resets all properties that differ from its baseline, and
-// verifies them.
-//
-// The order follows the dependencies: the kernel driver creates the link, an RDMA device is identified by its link, the
-// PF must allow the settings of the function, and addresses and routes need a link that is up. After a crash, the next
-// Restore finds the device again and completes the work.
+// verifies them. The order follows from the dependencies: the kernel driver creates the link, an RDMA device is
+// identified by its link, the PF must allow the settings of the function, and addresses and routes require that the
+// link is up. After a crash, the next Restore finds the device again and completes the work.
 func (h Linux) Restore(device cnichain.Device) error {
 	boot, err := h.Boot()
 	if err != nil {
@@ -54,7 +52,7 @@ func (h Linux) Restore(device cnichain.Device) error {
 			return errors.Join(err, handle.LinkSetDown(link))
 		}
 		restoreOwnAddress(handle, link, &device)
-		now.Index = link.Attrs().Index // differs if the old index was in use on the host when the link returned
+		now.Index = link.Attrs().Index // may differ, if the baseline index was in use when the link returned
 	}
 	// A missing RDMA device keeps the device in quarantine. Its link is restored nevertheless: an administrator who
 	// recreates the RDMA device looks for the link by its name.
@@ -70,9 +68,9 @@ func (h Linux) Restore(device cnichain.Device) error {
 	return errors.Join(missing, restoreConfigured(handle, &device))
 }
 
-// restoreConfigured restores the settings of the link, and then the node's configuration. The kernel's attributes come
-// first, since some can only be written while the link is down, and again at the end, since some can only be read while
-// it is up.
+// restoreConfigured restores the link settings, and then the node's network configuration. It restores the kernel's
+// attributes first, since some can only be written while the link is down, and again at the end, since some can only be
+// read while it is up.
 func restoreConfigured(handle *netlink.Handle, device *cnichain.Device) error {
 	if link, err := findDevice(handle, device); err != nil {
 		return err
@@ -114,7 +112,7 @@ func restoreState(link netlink.Link, device *cnichain.Device) error {
 }
 
 // restoreSettings restores the link settings. Some drivers reject a MAC address on an untrusted function. In that case,
-// the function is trusted during another attempt, and restoreVF revokes the trust whether or not the attempt succeeds.
+// it retries with the function trusted, and restoreVF revokes the trust whether or not the retry succeeds.
 func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 	err := restoreLink(handle, device)
 	if err == nil || errors.Is(err, os.ErrNotExist) || device.VF == nil || device.VF.Trust {
@@ -124,9 +122,9 @@ func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 		restoreVF(handle, device))
 }
 
-// restoreDriver is the only restore step for a device whose baseline is of another boot: a PCI function is the same in
-// every boot, and may still have the driver of a pod. The device must be on the host, with whatever name and settings
-// it has in this boot.
+// restoreDriver is the only restore step for a device whose baseline is from another boot: a PCI function is the same
+// in every boot, and may still be bound to the driver that a pod used. The device must be on the host, with whatever
+// name and settings it has in this boot.
 func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 	if device.PCIAddress == "" {
 		return nil
@@ -143,8 +141,8 @@ func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 	return err
 }
 
-// restoreLink restores the link settings of the baseline, and verifies them: some drivers accept a setting and ignore
-// it.
+// restoreLink restores the link settings in the baseline and verifies them, since some drivers accept a setting but
+// ignore it.
 func restoreLink(handle *netlink.Handle, device *cnichain.Device) error {
 	link, err := findDevice(handle, device)
 	if err != nil {
@@ -166,7 +164,7 @@ func restoreLink(handle *netlink.Handle, device *cnichain.Device) error {
 	return nil
 }
 
-// FreeAddress does nothing for a function that may take other addresses, or whose baseline is of another boot.
+// FreeAddress does nothing for a function that already accepts other addresses, or whose baseline is from another boot.
 func (h Linux) FreeAddress(device cnichain.Device) error {
 	boot, err := h.Boot()
 	if err != nil || device.BootID != boot || device.VF == nil {
@@ -180,7 +178,7 @@ func (h Linux) FreeAddress(device cnichain.Device) error {
 	return freeAddress(handle, &device)
 }
 
-// OnHost looks the device up.
+// OnHost looks up the device.
 func (h Linux) OnHost(device cnichain.Device) (bool, error) {
 	if device.IfName == "" {
 		return true, nil // it has no link
@@ -201,7 +199,7 @@ func (h Linux) OnHost(device cnichain.Device) (bool, error) {
 	return err == nil, err
 }
 
-// Gone looks the PCI function up in sysfs.
+// Gone looks up the PCI function in sysfs.
 func (Linux) Gone(device cnichain.Device) bool {
 	if device.PCIAddress == "" {
 		return false
@@ -224,7 +222,7 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.D
 		return errors.Join(err, stepAside(handle, link, device, err))
 	}
 	if err := setAddress(handle, link, device); err != nil {
-		up = false // some drivers require that the link is down
+		up = false // some drivers require the link to be down
 		if err := errors.Join(handle.LinkSetDown(link), setAddress(handle, link, device)); err != nil {
 			return err
 		}
@@ -243,7 +241,8 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.D
 	return nil
 }
 
-// nameAsBefore does not change alternative names if the baseline was recorded by a driver version without them.
+// nameAsBefore restores the names of a link. It does not change alternative names if the baseline was recorded by a
+// driver version that did not support them.
 func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	if device.Kind != "" {
 		return setNames(handle, link, device, device.IfName)
@@ -254,11 +253,11 @@ func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *cnichain.De
 	return rename(handle, link, device.IfName)
 }
 
-// setNames sets the name of a link, and sets its alternative names and alias to those of the device's baseline.
+// setNames sets the name of a link, and sets its alternative names and alias to those in the device's baseline.
 func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, name string) error {
 	attrs := link.Attrs()
 	for _, alt := range attrs.AltNames {
-		if alt != name && !slices.Contains(device.AltNames, alt) { // rename removes an equal one
+		if alt != name && !slices.Contains(device.AltNames, alt) { // rename removes one that equals the name
 			if err := handle.LinkDelAltName(link, alt); err != nil {
 				return fmt.Errorf("alternative name %s: %w", alt, err)
 			}
@@ -284,9 +283,9 @@ func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device
 	return nil
 }
 
-// stepAside gives a link a unique transit name if its own name is in use by another link: that link may also be on its
-// way to the host, and need the current name of this link. This happens when several functions are returned to their
-// drivers concurrently.
+// stepAside gives a link a unique transit name if its own name is used by another link. That link may also be on its
+// way to the host, and may need the current name of this link. This happens when several functions are returned to
+// their drivers concurrently.
 func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, failure error) error {
 	if !errors.Is(failure, unix.EEXIST) || link.Attrs().Name == transitName(device) {
 		return nil
@@ -307,8 +306,7 @@ func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Devi
 	return nil
 }
 
-// rename sets the link down first, as older kernels require. It removes an alternative name that is equal to the new
-// name.
+// rename sets the link down first, as older kernels require. It removes an alternative name that equals the new name.
 func rename(handle *netlink.Handle, link netlink.Link, name string) error {
 	if slices.Contains(link.Attrs().AltNames, name) {
 		if err := handle.LinkDelAltName(link, name); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// A link that may be renamed, set down and moved must be proven to be the device: a name, an index or an address that
-// now belongs to another link is not enough.
+// Before a link is renamed, set down and moved, it must be proven to be the device. A matching name, index or address
+// alone is not enough, since it may now belong to another link.
 func TestDeviceOnHostIsProven(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 7}
 	attrs := func(name string, index int, mac net.HardwareAddr, parent int) netlink.LinkAttrs {

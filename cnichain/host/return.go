@@ -31,7 +31,7 @@ func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device)
 			if err := handle.LinkSetNoMaster(link); err != nil {
 				return fmt.Errorf("master: %w", err)
 			}
-			if link, err = handle.LinkByIndex(seen.Index); err != nil { // leaving a bond changes addresses
+			if link, err = handle.LinkByIndex(seen.Index); err != nil { // leaving a bond changes the address
 				return err
 			}
 		}
@@ -44,8 +44,8 @@ func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device)
 }
 
 // resetInPod resets properties in the pod that could conflict with links of the host: the alias, the MAC address of a
-// virtual link, and alternative names that the pod added. An alternative name that is in use on the host would make the
-// move fail.
+// virtual link, and alternative names that were added in the pod. An alternative name that is in use on the host would
+// make the move fail.
 func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
 	if attrs.Alias != seen.Alias { // some plugins store the device's name in the alias
@@ -68,8 +68,8 @@ func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, 
 	return nil
 }
 
-// Isolate renames the link after the move, when applications can no longer interfere. If the link were renamed in the
-// pod first, an application could choose names and alternative names that make the move fail.
+// Isolate renames the link after the move, when applications can no longer interfere. If it renamed the link in the
+// pod, an application could choose names and alternative names that make the move fail.
 func (h Linux) Isolate(path string, index int, target, name string) (cnichain.Link, error) {
 	link, err := h.isolate(path, index, target, name)
 	if err != nil {
@@ -156,7 +156,7 @@ func (h Linux) makeReturnNamespace(path string) error {
 }
 
 // moveLink moves a link to another namespace and keeps its index. Kernels before 5.13 choose the index themselves, so
-// the link is not found afterwards.
+// Isolate does not find the link afterwards.
 func moveLink(path string, index int, target string) error {
 	source, err := netns.GetFromPath(path)
 	if err != nil {
@@ -185,13 +185,11 @@ func moveLink(path string, index int, target string) error {
 	return err
 }
 
-// MoveToHost moves a link to the host. The link gets a unique transit name, since its own name may be in use on either
-// side.
-//
-// If the driver is killed after the move, the link keeps the transit name, by which Restore finds it. When a link
-// moves, the kernel sets it down and drops its addresses and routes.
+// MoveToHost moves a link to the host. The link gets a unique transit name, since its own name may be in use in either
+// namespace. If the driver is killed after the move, the link keeps the transit name, and Restore finds it by that
+// name. When a link moves, the kernel sets it down and drops its addresses and routes.
 func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
-	hostNetns, err := netns.Get() // of this thread, which is in the host's namespace like every other
+	hostNetns, err := netns.Get() // of this thread; like every other, it is in the host's namespace
 	if err != nil {
 		return fmt.Errorf("cannot return device %s to the host: %w", device.Name, err)
 	}
@@ -201,12 +199,12 @@ func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 		if err != nil {
 			return err
 		}
-		// the host may have links of these names
+		// the host may have links with these names
 		if err := setNames(handle, link, &cnichain.Device{}, transitName(&device)); err != nil {
 			return err
 		}
-		// Without this, the kernel returns hardware when the namespace ends, under a name that the kernel chooses if
-		// its own is in use (dev%d). It deletes virtual links.
+		// Without this, the kernel would return hardware when the namespace is destroyed, and rename it to dev%d if its
+		// name is in use. It would delete virtual links.
 		return handle.LinkSetNsFd(link, int(hostNetns))
 	})
 	if err != nil {
@@ -225,8 +223,8 @@ func transitName(device *cnichain.Device) string {
 
 var transitNames = regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
 
-// IsTransitName reports whether a name is a transit name, which only devices on their way to the host have. A link that
-// keeps such a name was left by a driver that was killed.
+// IsTransitName reports whether a name is a transit name, which only devices on their way to the host have. If a link
+// keeps such a name, the driver was killed while it returned the link.
 func IsTransitName(name string) bool { return transitNames.MatchString(name) }
 
 // Remove deletes a virtual link.

@@ -17,12 +17,12 @@ import (
 )
 
 // This file handles links that an application stacked on a device. The kernel keeps them on the device when the device
-// changes its namespace, and shows them only in their own namespace. In the pod's namespace, they are found by their
-// lower link. To detect them in other namespaces, the driver tries to create a link on the device that the kernel only
-// allows if there is no other.
+// changes its namespace, and shows them only in their own namespace. In the pod's namespace, the driver finds them by
+// their lower link. To detect them in other namespaces, it tries to create a link on the device that the kernel only
+// allows if there is no other such link.
 
-// RemoveStacked deletes all links of a namespace that are stacked on a device. The device is the link with the given
-// index in the namespace at lower. The kernel deletes links that are stacked on the deleted ones.
+// RemoveStacked deletes all links in a namespace that are stacked on a device. The device is the link with the given
+// index in the namespace at lower. The kernel also deletes any links that are stacked on the deleted ones.
 func (Linux) RemoveStacked(path, lower string, index int) error {
 	if err := removeStacked(path, lower, index); err != nil {
 		return fmt.Errorf("cannot remove the links on link %d from %s: %w", index, path, err)
@@ -31,8 +31,8 @@ func (Linux) RemoveStacked(path, lower string, index int) error {
 }
 
 // removeStacked repeats its search until it finds no links: an application can only create new ones while one of them
-// exists. Links are deleted together as a group, since for each delete request the kernel waits until no processor uses
-// the deleted links.
+// exists. It deletes links together as a group, since the kernel waits, for each delete request, until no processor
+// uses the deleted links.
 func removeStacked(path, lower string, index int) error {
 	below, err := netns.GetFromPath(lower)
 	if err != nil {
@@ -60,7 +60,7 @@ func removeStacked(path, lower string, index int) error {
 	})
 }
 
-// deleteGroup deletes all links of a group in a namespace. A group without links is not an error.
+// deleteGroup deletes all links of a group in a namespace. It is not an error if the group has no links.
 func deleteGroup(path string, group uint32) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {
@@ -82,11 +82,11 @@ func deleteGroup(path string, group uint32) error {
 	return nil
 }
 
-// stackedIn lists the links of a namespace that are stacked on the link with the given index in the same or another
+// stackedIn lists the links in a namespace that are stacked on the link with the given index in the same or another
 // namespace.
 func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index int) ([]netlink.Link, error) {
-	// number is the ID of the lower link's namespace within this namespace. The kernel assigns it when it first shows a
-	// link that needs it, so the links are listed first.
+	// number is the ID of the lower link's namespace within this namespace. The kernel assigns it when it first lists a
+	// link that refers to that namespace, so the links are listed first.
 	links, err := listLinks(handle)
 	if err != nil {
 		return nil, err
@@ -107,17 +107,17 @@ func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index in
 	}), nil
 }
 
-// checkUnstacked returns an error if a link of another namespace receives the frames of a device of the host. Such
-// links on the host belong to the administrator.
+// checkUnstacked returns an error if a link in another namespace receives the frames of a device on the host. If such a
+// link is on the host, it belongs to the administrator.
 //
 // Every link that receives the frames of another registers its only receive handler (rx_handler of struct net_device):
-// macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do not: VLANs in the
+// macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do not. Those in the
 // pod's namespace are deleted, and a check for others would take 8,190 requests to the kernel. Other kinds, such as
 // tunnels, refer to their device by its index in their own namespace, so they lose it when it moves.
 func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
-	// A macvlan that is created on a macvlan is attached to its parent, which is shared. So the check would not prove
-	// anything about the device.
+	// If a macvlan is created on a macvlan, the kernel attaches it to that macvlan's parent, which is shared. So the
+	// check would not prove anything about the device.
 	if attrs.EncapType != "ether" || attrs.Flags&unix.IFF_LOOPBACK != 0 || link.Type() == "macvlan" {
 		return nil
 	}
@@ -140,7 +140,7 @@ func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	return nil
 }
 
-// hasReceiver reports whether another link of the host receives the frames of a link.
+// hasReceiver reports whether another link on the host receives the frames of a link.
 func hasReceiver(handle *netlink.Handle, attrs *netlink.LinkAttrs) (bool, error) {
 	if attrs.MasterIndex != 0 {
 		return true, nil
@@ -152,8 +152,8 @@ func hasReceiver(handle *netlink.Handle, attrs *netlink.LinkAttrs) (bool, error)
 	}), err
 }
 
-// inScratchNamespace calls a function with a new network namespace, for links that must not be visible elsewhere on the
-// node. The calling thread stays in the host's namespace.
+// inScratchNamespace calls a function with a new network namespace for links that must not be visible anywhere else on
+// the node. The calling thread stays in the host's namespace.
 func inScratchNamespace(do func(scratch int) error) error {
 	host, err := netns.Get()
 	if err != nil {
@@ -220,9 +220,9 @@ func makeIn(scratch, index int, name, kind string, data *nl.RtAttr, more ...*nl.
 	return err
 }
 
-// hasVLAN reports whether a link has a VLAN in any namespace. It requests the VLAN in a way that the kernel always
-// rejects: with EEXIST if it exists (vlan_check_real_dev), and otherwise with EINVAL, since the MTU exceeds that of the
-// link, which is checked later (vlan_newlink).
+// hasVLAN reports whether a link has a given VLAN, in any namespace. It requests the VLAN in a way that the kernel
+// always rejects: with EEXIST if the VLAN exists (vlan_check_real_dev), and otherwise with EINVAL, since the requested
+// MTU exceeds that of the link; the kernel checks the MTU later (vlan_newlink).
 func hasVLAN(attrs *netlink.LinkAttrs, scratch int, protocol netlink.VlanProtocol, id int) (bool, error) {
 	data := nl.NewRtAttr(unix.IFLA_INFO_DATA, nil)
 	data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(id)))                                  //nolint:gosec // 12 bits

@@ -18,9 +18,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
-// VerbsDevice reads the character device from netlink and the GIDs from sysfs. Netlink does not report GIDs. A query
-// through the character device requires a context of the device, which each kernel driver creates in its own way
-// (UVERBS_METHOD_QUERY_GID_TABLE of drivers/infiniband/core/uverbs_std_types_device.c).
+// VerbsDevice reads the character device from netlink and the GIDs from sysfs, since netlink does not report GIDs. A
+// query through the character device would require a device context, which each kernel driver creates in its own way
+// (UVERBS_METHOD_QUERY_GID_TABLE in drivers/infiniband/core/uverbs_std_types_device.c).
 func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) (err error) {
 		verbs, err = handle.CharacterDevice(rdmalink.Verbs, &rdmalink.Device{Index: device.Index}, 0)
@@ -41,9 +41,9 @@ func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string,
 	return verbs, table, nil
 }
 
-// withSysfs calls a function with the path of a sysfs for a network namespace; an empty path is the host's. A sysfs
-// shows the RDMA devices of the namespace in which it was created (sysfs_init_fs_context of fs/sysfs/mount.c). It is
-// not mounted anywhere, so it does not outlive a killed process.
+// withSysfs calls a function with the path of a sysfs instance for a network namespace; an empty path is the host's. A
+// sysfs instance shows the RDMA devices in the namespace in which it was created (sysfs_init_fs_context in
+// fs/sysfs/mount.c). It is not mounted anywhere, so it does not outlive a killed process.
 func withSysfs(path string, do func(sysfs string) error) error {
 	if path == "" {
 		return do("/sys")
@@ -69,8 +69,8 @@ func withSysfs(path string, do func(sysfs string) error) error {
 	return do(fmt.Sprintf("/proc/self/fd/%d", mount))
 }
 
-// belowSys changes the path in an error to the one below /sys that users know. With the number of a file descriptor,
-// each error would differ from the previous one and be reported again.
+// belowSys changes the path in an error to the familiar one below /sys. If it contained the number of a file
+// descriptor, each error would differ from the previous one and be reported again.
 func belowSys(err error, sysfs string) error {
 	var failed *os.PathError
 	if errors.As(err, &failed) {
@@ -79,7 +79,7 @@ func belowSys(err error, sysfs string) error {
 	return err
 }
 
-// readGIDTable reads the nonempty entries of all ports of an RDMA device.
+// readGIDTable reads the nonempty entries for all ports of an RDMA device.
 func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
 	if device == "" || device == "." || device == ".." || strings.Contains(device, "/") {
 		return nil, fmt.Errorf("its name %q is not a file name", device) // an application may have renamed it
@@ -103,8 +103,8 @@ func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
 	return table, nil
 }
 
-// readGIDsOfPort reads the GID table of a port in sysfs (Documentation/ABI/stable/sysfs-class-infiniband). It omits
-// empty entries but keeps the indexes of the others, which applications need.
+// readGIDsOfPort reads the GID table of a port from sysfs (Documentation/ABI/stable/sysfs-class-infiniband). It omits
+// empty entries but keeps the indexes of the others, since applications need them.
 func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -136,8 +136,8 @@ func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err er
 	return table, nil
 }
 
-// readGID reads one entry. It reads its three files sequentially, and the kernel may replace the entry meanwhile, so it
-// reads the first file again at the end.
+// readGID reads one entry. It reads the entry's three files one after the other, and since the kernel may replace the
+// entry meanwhile, it reads the first file again at the end.
 func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, isSet bool, err error) {
 	text, err := readAttribute(port, fmt.Sprintf("gids/%d", index))
 	for attempt := 0; err == nil && attempt < 3; attempt++ {
@@ -157,8 +157,8 @@ func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, i
 	return cnichain.GIDEntry{}, false, err // an entry that changes all the time is not usable
 }
 
-// readGIDAttributes returns empty strings for absent attributes of an entry, for which the kernel returns EINVAL: the
-// entry has disappeared, or is an InfiniBand entry, which has no link.
+// readGIDAttributes returns empty strings for missing attributes, for which the kernel returns EINVAL: either the entry
+// has disappeared, or it is an InfiniBand entry, which has no link.
 func readGIDAttributes(port *os.File, index int) (gidType, link string, err error) {
 	gidType, err = readAttribute(port, fmt.Sprintf("gid_attrs/types/%d", index))
 	if err == nil {
@@ -170,7 +170,7 @@ func readGIDAttributes(port *os.File, index int) (gidType, link string, err erro
 	return gidType, link, err
 }
 
-// gidType converts the kernel's name of a GID type (gid_type_str of drivers/infiniband/core/cache.c). It returns "" if
+// gidType converts the kernel's name of a GID type (gid_type_str in drivers/infiniband/core/cache.c). It returns "" if
 // the name is empty or unknown.
 func gidType(text, layer string) string {
 	switch {
@@ -208,7 +208,7 @@ func readAttribute(dir *os.File, name string) (string, error) {
 	return strings.TrimSpace(string(buffer[:n])), nil
 }
 
-// Addresses reads the list from the kernel, and repeats this if a change interrupts it.
+// Addresses reads the list from the kernel, and starts over if a change interrupts the dump.
 func (Linux) Addresses(path string) (links []cnichain.LinkAddresses, err error) {
 	err = inNamespace(path, func(handle *netlink.Handle) error {
 		found, err := listLinks(handle)

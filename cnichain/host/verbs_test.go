@@ -69,7 +69,7 @@ func TestGIDTableIsRead(t *testing.T) {
 	}
 }
 
-// An error has the same text each time, regardless of the sysfs mount.
+// An error has the same text each time, regardless of the sysfs instance.
 func TestErrorsOfGIDTables(t *testing.T) {
 	sysfs := t.TempDir()
 	read := func() error {
@@ -103,7 +103,7 @@ func TestGIDTableOfAStrangeName(t *testing.T) {
 	}
 }
 
-// A sysfs that is not mounted anywhere shows the devices of its namespace, and leaves nothing behind.
+// A sysfs instance that is not mounted anywhere shows the devices in its namespace, and leaves nothing behind.
 func TestSysfsOfANamespace(t *testing.T) {
 	path := inNewNamespace(t)
 	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "here0"}, PeerName: "there0"}

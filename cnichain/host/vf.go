@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readVF reads the settings that the physical function stores for a virtual one. It returns nil if there are none, for
-// example with virtio.
+// readVF reads the settings that the physical function stores for a virtual one. It returns nil if it does not store
+// any, for example with virtio.
 func readVF(handle *netlink.Handle, device *cnichain.Device) (*cnichain.VFConfig, error) {
 	_, info, err := findVF(handle, device)
 	if err != nil || info == nil {
@@ -40,8 +40,8 @@ func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
 	}
 }
 
-// findVF finds the PF link that configures a virtual function, whose index is the number N of the PF's virtfn<N>. A PF
-// may also have representors. The returned configuration is nil if the PF does not report it.
+// findVF finds the PF link that configures a virtual function. A PF may also have links for representors. The index of
+// the virtual function is N in the PF's virtfn<N>. The returned configuration is nil if the PF does not report it.
 func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
 	dir := filepath.Join(sysPCI, device.PF)
 	index, err := vfIndex(dir, device.PCIAddress)
@@ -68,8 +68,9 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 
 var errNoPF = errors.New("not there")
 
-// vfIndex returns the PF's number of a virtual function. It is read for each use: after a change of sriov_numvfs,
-// another function may have the PCI address, and a setting for the old number would change an unrelated function.
+// vfIndex returns the number of a virtual function within its PF. It is read for each use: after a change of
+// sriov_numvfs, another function may have the PCI address, and a setting for the old number would affect an unrelated
+// function.
 func vfIndex(pfDir, address string) (int, error) {
 	functions, err := filepath.Glob(filepath.Join(pfDir, "virtfn*"))
 	if err != nil {
@@ -84,15 +85,15 @@ func vfIndex(pfDir, address string) (int, error) {
 		os.ErrNotExist)
 }
 
-// restoreVF writes the settings that differ from the baseline, and verifies them. It does not write equal settings:
-// some drivers reset a function at each write.
+// restoreVF writes the settings that differ from the baseline, and verifies them. It does not write settings that
+// already match, since some drivers reset a function on every write.
 func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	pf, info, err := findVF(handle, device)
 	if err != nil {
 		return err
 	}
 	if info == nil {
-		return vfNotReported(device, pf) // it did at the time of the baseline
+		return vfNotReported(device, pf) // it did when the baseline was recorded
 	}
 	for _, change := range vfChanges(vfConfig(info), *device.VF) {
 		if err := change.apply(handle, pf, info.ID, device); err != nil {
@@ -110,16 +111,16 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	left := vfChanges(vfConfig(info), *device.VF)
 	if len(left) == 0 || len(left) == 1 && left[0].setting == vfAddress && isZeroMAC(device.VF.MAC) &&
 		info.Mac.String() == device.MAC {
-		return nil // drivers that cannot unset the address set the function's own, which is equivalent
+		return nil // setVFAddress uses the function's own address if the driver cannot unset it, which is equivalent
 	}
 	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name,
 		left[0].setting)
 }
 
-// restoreOwnAddress lets a function reset its own address if the physical function stores the same one: some drivers do
-// not distinguish them (igb). These drivers treat an address that is set through the physical function as an
-// administrator's, and reject all other addresses of later owners. If this fails, later steps restore the address and
-// report the error.
+// restoreOwnAddress restores the address through the function itself if the physical function stores the same address:
+// some drivers (igb) do not distinguish the two. These drivers treat an address that was set through the physical
+// function as set by an administrator, and then reject every other address that a later owner sets. If this fails,
+// later steps restore the address and report the error.
 func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) {
 	if device.VF != nil && device.VF.MAC == device.MAC {
 		_ = setAddress(handle, link, device)
@@ -127,9 +128,9 @@ func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *cnicha
 }
 
 // freeAddress makes a function accept MAC addresses other than its own again. The igb driver rejects them once an
-// address was set through the physical function, even if it is the function's own; some CNI plugins set it at every
-// DEL. This state is only visible if the physical function reports the function's own address as the administrative
-// one, and the function is refused another address.
+// address was set through the physical function, even if it is the function's own; some CNI plugins set it on every
+// DEL. The only signs of this state are that the physical function reports the function's own address as the
+// administrative one, and that the function cannot set another address.
 func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	if device.IfName == "" || device.VF == nil || device.VF.Trust ||
 		isZeroMAC(device.VF.MAC) || device.VF.MAC != device.MAC {
@@ -137,7 +138,7 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	}
 	address, err := net.ParseMAC(device.MAC)
 	if err != nil {
-		return nil //nolint:nilerr // links without an address have none to be set
+		return nil //nolint:nilerr // links without an address have none to set
 	}
 	link, err := findDevice(handle, device)
 	if err != nil {
@@ -166,7 +167,7 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 }
 
 // takeOtherAddress sets another address and then restores the original one. If the other address is rejected, the link
-// is unchanged.
+// stays unchanged.
 func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.HardwareAddr) error {
 	name := link.Attrs().Name
 	if err := handle.LinkSetHardwareAddr(link, otherAddress(address)); err != nil {
@@ -181,10 +182,10 @@ func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.Har
 	return nil
 }
 
-// errAddressLost distinguishes a failure to restore the original address from the rejection of another address.
+// errAddressLost marks a failure to restore the original address, as opposed to the rejection of another address.
 var errAddressLost = errors.New("the interface has a temporary address; the driver tries again")
 
-// isRefusal reports whether a physical function does not allow a virtual one to use an address.
+// isRefusal reports whether an error means that the physical function does not allow the virtual one to use an address.
 func isRefusal(err error) bool {
 	return !errors.Is(err, errAddressLost) &&
 		(errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES))
@@ -203,7 +204,7 @@ func otherAddress(address net.HardwareAddr) net.HardwareAddr {
 }
 
 // whileTrusted sets the trust of a function, calls do, and leaves the trust set. Once an address was set through the
-// physical function, some drivers (igb) only let a trusted function set an address, even the same one.
+// physical function, some drivers (igb) only allow a trusted function to set its address, even to the same value.
 func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() error) error {
 	pf, info, err := findVF(handle, device)
 	if err != nil {
@@ -218,7 +219,7 @@ func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() err
 	return do()
 }
 
-// vfChange is a setting to be written.
+// vfChange is a setting that has to be written.
 type vfChange struct {
 	setting string
 	apply   vfSetter
@@ -228,7 +229,7 @@ type vfSetter func(handle *netlink.Handle, pf netlink.Link, vf int, device *cnic
 
 const vfAddress = "address"
 
-// vfChanges lists the settings of a function that differ from the wanted ones. Trust comes first, since other settings
+// vfChanges lists the settings of a function that differ from the desired ones. Trust comes first, since other settings
 // require it.
 func vfChanges(current, want cnichain.VFConfig) []vfChange {
 	var changes []vfChange
@@ -261,8 +262,8 @@ func vfChanges(current, want cnichain.VFConfig) []vfChange {
 	return changes
 }
 
-// setVFAddress sets the administrative address. If none was set and the driver rejects zeros, it sets the function's
-// own address.
+// setVFAddress sets the administrative address. If the baseline has none and the driver rejects zeros, it sets the
+// function's own address.
 func setVFAddress(handle *netlink.Handle, pf netlink.Link, vf int, device *cnichain.Device) error {
 	mac, err := net.ParseMAC(device.VF.MAC)
 	if err != nil {
