@@ -11,12 +11,10 @@ import (
 )
 
 // acquireDevice makes the attachment the owner of the step's exclusive device and reads the device's baseline. It
-// returns an error if the device is quarantined, in use by the node, or no longer the device that the claim was
-// prepared with.
-//
-// All of this is checked immediately before ADD, for every attempt and every sandbox. A claim stays prepared for days,
-// and between two attempts the device is on the host, where an administrator may configure it. The owner is set first,
-// so that no other attachment gets the device between these checks and ADD.
+// returns an error if the device is quarantined, if the node itself uses it, or if it is no longer the device for which
+// the claim was prepared. All of this is checked immediately before ADD, for every attempt and every sandbox. A claim
+// may stay prepared for days, and between two attempts the device is on the host, where an administrator may configure
+// it. The owner is set first, so that no other attachment gets the device between these checks and ADD.
 func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if err := e.owners.acquire(attachment, record); err != nil {
 		return err
@@ -37,10 +35,9 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 }
 
 // currentDevice returns a device that is about to be attached, with its current baseline. The plan keeps the baseline
-// of Prepare; the attachment, which restores the device, gets the current one.
-//
-// Shared devices stay on the host, so their settings are not restored, and they need no new baseline in the boot of
-// their plan. They must still have the name that the plugin's configuration contains.
+// read during Prepare; the attachment, which restores the device, gets the current one. Shared devices stay on the host
+// and their settings are not restored, so they need no new baseline in the boot in which they were planned. They must
+// still have the name that the plugin's configuration contains.
 func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	if err := e.Quarantined(planned); err != nil {
 		return nil, err
@@ -64,9 +61,9 @@ func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) 
 	return now, err
 }
 
-// RenewedBaseline returns a device that is not in use by any pod, with a baseline of this boot. It reads a new baseline
-// if the existing one is from an earlier boot. It returns os.ErrNotExist for an exclusive device that is not on the
-// host.
+// RenewedBaseline returns a device with a baseline of this boot. The device must not be in use by any pod.
+// RenewedBaseline reads a new baseline if the existing one is from an earlier boot. It returns os.ErrNotExist for an
+// exclusive device that is not on the host.
 func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	boot, err := e.Host.Boot()
 	if err != nil || planned.BootID == boot {
@@ -87,7 +84,7 @@ func (e *Executor) readBaseline(ctx context.Context, planned *cnichain.Device, b
 	if err != nil && (planned.Exclusive || planned.PCIAddress != "" && planned.BootID == boot) {
 		return nil, err
 	}
-	if err != nil { // a shared device is not restored, and its plugin reports a missing device
+	if err != nil { // a shared device is not restored, and its plugin reports if it is missing
 		now = *planned
 		now.Baseline = cnichain.Baseline{}
 	}
@@ -107,8 +104,8 @@ func vlanSuffix(device *cnichain.Device) string {
 	return fmt.Sprintf(" with ID %d", device.VLANID)
 }
 
-// returned contains the exclusive devices that this process has restored and that have no new owner since. On the host
-// they belong to the administrator, whose changes must not be reverted.
+// returned contains the exclusive devices that this process has restored and that have had no new owner since. While
+// they are on the host, they belong to the administrator, whose changes must not be reverted.
 type returned struct {
 	mu      sync.Mutex
 	devices map[string]bool // by identity
@@ -132,8 +129,9 @@ func (r *returned) contains(identity string) bool {
 	return r.devices[identity]
 }
 
-// checkReturned returns an error if a device of a released claim does not match its baseline on the host. A device that
-// this process restored after its last pod only has to exist: differences since then are changes made on the host.
+// checkReturned returns an error unless a device of a released claim is on the host and matches its baseline. A device
+// that this process restored after its last pod only has to be on the host: any later differences are changes made on
+// the host.
 func (e *Executor) checkReturned(device *cnichain.Device) error {
 	if !e.returned.contains(device.Identity()) {
 		return e.restore(device)

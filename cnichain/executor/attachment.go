@@ -15,7 +15,7 @@ type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-	// Annotations are the pod's annotations as reported by the runtime. They contain the networks that the pod selects.
+	// Annotations are the pod's annotations as reported by the runtime. They list the networks that the pod selects.
 	// They are not stored, since they are only needed to assign interface names.
 	Annotations map[string]string `json:"-"`
 }
@@ -29,7 +29,7 @@ type Phase string
 const (
 	// PhaseAttaching means that steps may have run; after a crash, the attachment is rolled back.
 	PhaseAttaching Phase = "Attaching"
-	// PhaseReady means that every step is done and verified.
+	// PhaseReady means that every step has completed and was verified.
 	PhaseReady Phase = "Ready"
 	// PhaseDetaching means that the attachment is being rolled back, and no other operation is allowed.
 	PhaseDetaching Phase = "Detaching"
@@ -42,33 +42,32 @@ type StepPhase string
 
 const (
 	// StepPlanned means that the plugin was not called: there is nothing to roll back. The exception is an announced
-	// step in a record of an earlier boot, which may have begun.
+	// step in a record from an earlier boot, which may have begun.
 	StepPlanned StepPhase = "Planned"
-	// StepAdding means that ADD was about to be called, and may or may not have had an effect.
+	// StepAdding means that ADD was about to be called; it may or may not have had an effect.
 	StepAdding StepPhase = "Adding"
 	// StepAdded means that ADD succeeded and its interface was verified.
 	StepAdded StepPhase = "Added"
-	// StepDeleting means that DEL was about to be called, and may or may not have had an effect.
+	// StepDeleting means that DEL was about to be called; it may or may not have had an effect.
 	StepDeleting StepPhase = "Deleting"
 	// StepDeleted means that the step is completely rolled back: DEL succeeded, and an exclusive device is on the host.
-	// From now on the device may have another owner, so the step is never processed again.
+	// From then on, the device may have another owner, so the step is never processed again.
 	StepDeleted StepPhase = "Deleted"
 )
 
-// Attachment is the durable record of the steps for one pod sandbox. The key is the sandbox, not the pod: a pod may get
-// a second sandbox before the first is deleted.
-//
-// The JSON names are a contract with the journals of earlier drivers (testdata/records). Add and Del change the record
-// while they run, so concurrent readers need a copy that was made before.
+// Attachment is the durable record of the steps for one pod sandbox. Its key is the sandbox, not the pod: a pod may get
+// a second sandbox before the first is deleted. The JSON names are a contract with the journals of earlier driver
+// versions (testdata/records). Add and Del change the record while they run, so concurrent readers need a copy that was
+// made before.
 type Attachment struct {
 	SandboxID string `json:"sandboxID"`
 	Pod       Pod    `json:"pod"`
-	// BootID is the kernel's boot in which the attachment was created. After a reboot, its namespaces no longer exist.
+	// BootID identifies the boot in which the attachment was created. After a reboot, its namespaces no longer exist.
 	BootID string `json:"bootID"`
-	// Pin is the path at which the sandbox's network namespace is kept alive, so that DEL finds it after the runtime
-	// has removed its own path.
+	// Pin is the path that keeps the sandbox's network namespace alive, so that DEL finds it after the runtime has
+	// removed its own path.
 	Pin string `json:"pin"`
-	// NetNS is the runtime's path of the namespace. The runtime removes it when it ends the sandbox.
+	// NetNS is the runtime's path to the namespace. The runtime removes it when it stops the sandbox.
 	NetNS string `json:"netNS,omitempty"`
 	// NetNSID identifies the namespace within its boot, so that it can be pinned again if the pin is missing.
 	NetNSID   string       `json:"netNSID,omitempty"`
@@ -78,23 +77,22 @@ type Attachment struct {
 
 	// unsaved is true if the last write to the journal failed, so that the journal does not contain this state.
 	unsaved bool
-	// failingSince is the time of the first failed DEL in this process. It is not stored: after a clock jump or a long
-	// downtime of the driver, the next failure would otherwise exceed GiveUpAfter immediately.
+	// failingSince is the time of the first failed DEL in this process. It is not stored; if it were, the next failure
+	// after a clock jump or a long downtime of the driver would immediately exceed GiveUpAfter.
 	failingSince time.Time
 }
 
-// StepRecord is the durable record of one step.
-//
-// It includes the step of the plan, with the plugin's quirks and the device's baseline. So a driver that starts after a
-// crash can roll back the step without topology, schema and claim, which may have been changed or deleted since.
+// StepRecord is the durable record of one step. It includes the plan's step with the plugin's quirks and the device's
+// baseline. So a driver that starts after a crash can roll back the step without the topology, schema and claim, which
+// may have been changed or deleted since.
 type StepRecord struct {
 	Claim    cnichain.Claim    `json:"claim"`
 	Topology string            `json:"topology"`
 	Step     cnichain.PlanStep `json:"step"`
-	// IfName is the interface in the pod that the step creates or works on.
+	// IfName is the interface in the pod that the step creates or modifies.
 	IfName string    `json:"ifName"`
 	Phase  StepPhase `json:"phase"`
-	// Announced is true if the step was written to disk before its turn (see beginStep). In a record of an earlier
+	// Announced is true if the step was written to disk before its turn (see beginStep). In a record from an earlier
 	// boot, such a step may have begun although its phase is Planned.
 	Announced bool `json:"announced,omitempty"`
 	// Stdin is the standard input of the plugin for ADD and DEL.
@@ -105,17 +103,19 @@ type StepRecord struct {
 	Merged *types100.Result `json:"merged,omitempty"`
 	// RDMA are the RDMA devices that the step provides to containers, as they were on the host.
 	RDMA []cnichain.RDMADevice `json:"rdma,omitempty"`
-	// DeviceNodes are the device files through which the application of the pod uses the step's RDMA devices, or a
-	// device that the step binds to another driver.
+	// DeviceNodes are the device files through which the pod's application uses the step's RDMA devices, or the device
+	// that the step binds to another driver.
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
-	// Verbs is the information for applications to address the RDMA devices, recorded after all steps were done.
+	// Verbs is the information that applications need to address the RDMA devices. It is recorded after all steps have
+	// completed.
 	Verbs *Verbs `json:"verbs,omitempty"`
 	// Link is the interface as it was after ADD; nil if the plugin does not create one.
 	Link *cnichain.Link `json:"link,omitempty"`
-	// Foreign is true if ADD failed because the pod has an interface of another process with this name, which DEL must
-	// not touch.
+	// Foreign is true if ADD failed because the pod has an interface with this name that another process created. DEL
+	// must not touch it.
 	Foreign bool `json:"foreign,omitempty"`
-	// Epoch orders the attachments that have owned an exclusive device, starting at 1. It is 0 for steps without one.
+	// Epoch orders the attachments that have owned an exclusive device, starting at 1. It is 0 for steps without an
+	// exclusive device.
 	Epoch uint64 `json:"epoch,omitempty"`
 	// Failures is the number of failed DELs. FailingSince is the time of the first one.
 	Failures     int        `json:"failures,omitempty"`
@@ -128,9 +128,9 @@ func (s *StepRecord) Title() string {
 }
 
 // NewAttachment creates the record of a sandbox from the plans of its claims, which must be in the order of the pod's
-// resource claims. It runs no step, and interface names are assigned later by [AssignNames]. Steps and devices are
-// shared with the plans, and therefore with attachments of other pods of the claim: replace them in a record, and never
-// modify them.
+// resource claims. It runs no step, and interface names are assigned later by [AssignNames]. The record shares steps
+// and devices with the plans, and therefore with the attachments of other pods that use the claim: replace them in a
+// record, but never modify them.
 func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment {
 	attachment := &Attachment{SandboxID: sandboxID, Pod: pod, Phase: PhaseAttaching}
 	for _, plan := range plans {
@@ -150,17 +150,16 @@ func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment
 }
 
 // Journal stores attachments durably. When Save returns nil, the record is on disk. When Note or Delete returns nil,
-// the change survives a crash of the process, but survives a crash of the machine only some time later: after a power
-// loss, the latest calls may be missing, but never an earlier call while a later one is present.
-//
-// The executor calls Save before steps that may leave data on a disk, and Note before all other steps, with the results
-// so far. It attaches nothing if either fails. Deleting a missing record is not an error. Implementations are safe for
-// concurrent use.
+// the change survives a crash of the process, but it takes some time until the change also survives a crash of the
+// machine: after a power loss, the latest calls may be missing, but an earlier call is never missing while a later one
+// is present. The executor calls Save before steps that may leave data on a disk, and Note before all other steps, both
+// with the results so far. If either fails during Add, the attachment is rolled back. Deleting a missing record is not
+// an error. Implementations are safe for concurrent use.
 type Journal interface {
 	Save(*Attachment) error
 	Note(*Attachment) error
 	Delete(sandboxID string) error
-	// SaveLeftover stores a step that could not be rolled back under its key.
+	// SaveLeftover stores a step that could not be rolled back, under the leftover's key.
 	SaveLeftover(Leftover) error
 	DeleteLeftover(key string) error
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// onDisk returns a journal on disk, like the driver's.
+// onDisk returns a journal on disk, as the driver uses it.
 func onDisk(b *testing.B) *journal.Chains {
 	b.Helper()
 	opened, err := journal.Open(filepath.Join(b.TempDir(), "journal.db"), clock.RealClock{})
@@ -44,8 +44,8 @@ func cycle(b *testing.B, executor *executor.Executor, made *executor.Attachment)
 	}
 }
 
-// BenchmarkChain measures ADD and DEL of a chain of two steps without the plugins' own time, once with a journal in
-// memory and once on disk.
+// BenchmarkChain measures ADD and DEL of a chain of two steps without the time spent in plugins, once with the journal
+// in memory and once on disk.
 func BenchmarkChain(b *testing.B) {
 	for _, name := range []string{"memory", "disk"} {
 		b.Run(name, func(b *testing.B) {
@@ -97,7 +97,7 @@ const noop = `#!/bin/sh
 echo '{"cniVersion":"1.1.0"}'
 `
 
-// noopPlan is a chain of steps that work on an existing interface.
+// noopPlan is a chain of steps that modify an existing interface.
 func noopPlan(steps int) cnichain.Plan {
 	plan := cnichain.Plan{Topology: "t", Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"}}
 	for i := range steps {
@@ -140,7 +140,7 @@ func BenchmarkOverhead(b *testing.B) {
 	b.ReportMetric(float64((each - bare).Microseconds()), "µs-overhead/step")
 }
 
-// bareExec measures the process of a plugin alone, started in the same way as by the executor.
+// bareExec measures only the plugin's process, started in the same way as the executor starts it.
 func bareExec(b *testing.B, path string) time.Duration {
 	const times = 200
 	start := time.Now()
@@ -178,8 +178,8 @@ func BenchmarkParallel(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory attaches and detaches 10,000 sandboxes and reports the growth of heap and journal since the first
-// thousand.
+// BenchmarkMemory attaches and detaches 10,000 sandboxes and reports how much the heap and the journal grow after the
+// first thousand.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		path := filepath.Join(b.TempDir(), "journal.db")

@@ -33,8 +33,8 @@ type Call struct {
 	Err        error
 }
 
-// Recorder receives every CNI call after it completes. Implementations are safe for concurrent use, and must not make a
-// chain fail: records that they cannot write are lost. Stdin of a call contains the secrets of its configuration, and
+// Recorder receives every CNI call after it completes. Implementations are safe for concurrent use. They must not make
+// a chain fail: records that they cannot write are lost. The Stdin of a call contains the secrets in its configuration;
 // recorders must remove them.
 type Recorder interface {
 	Record(Call)
@@ -45,7 +45,7 @@ type discard struct{}
 
 func (discard) Record(Call) {}
 
-// callPlan describes a CNI call to be made.
+// callPlan describes a CNI call before it is made.
 type callPlan struct {
 	command string
 	path    string          // of the program; empty for the step's plugin
@@ -53,10 +53,9 @@ type callPlan struct {
 	stdin   json.RawMessage // nil for calls after ADD, which use the recorded input
 }
 
-// call makes one CNI call within the step's time limit, and records it.
-//
-// The wait for a turn at the physical function counts towards ctx, but not towards the step's limit: a plugin must not
-// lose time because of calls before it. The returned output and error do not contain secrets.
+// call makes one CNI call within the step's time limit, and records it. Waiting for a turn at the physical function
+// counts towards the deadline of ctx, but not towards the step's limit: a plugin must not lose time because of the
+// calls before it. The returned output and error do not contain secrets.
 func (e *Executor) call(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (CallOutput, error) {
@@ -97,9 +96,9 @@ func (e *Executor) call(
 	return output, err
 }
 
-// callContext returns a context with the time limit of a call. When ctx ends, including by its deadline, the returned
-// context is cancelled: a call that began late in an attempt does not mean that the plugin hangs, and may finish (see
-// [PluginExec]).
+// callContext returns a context with the time limit of a call. When ctx ends, even by its deadline, the returned
+// context is cancelled rather than timed out. So a plugin that was called late in an attempt is not treated as hanging,
+// and may finish (see [PluginExec]).
 func (e *Executor) callContext(ctx context.Context) (called context.Context, release func()) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.StepTimeout)
 	called, interrupt := context.WithCancelCause(limited)
@@ -107,9 +106,8 @@ func (e *Executor) callContext(ctx context.Context) (called context.Context, rel
 	return called, func() { stop(); interrupt(nil); cancel() }
 }
 
-// environ returns the complete environment of a plugin (CNI specification, section 2 "Parameters"). It does not include
-// the driver's own variables, except PATH: some plugins are scripts, and others run programs of the host such as
-// iptables.
+// environ returns the complete environment of a plugin (CNI specification, section 2 "Parameters"). Of the driver's own
+// variables, it only includes PATH: some plugins are scripts, and others run programs on the host, such as iptables.
 func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan callPlan) []string {
 	environ := []string{
 		"CNI_COMMAND=" + plan.command,
@@ -119,8 +117,8 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 	if plan.command == commandStatus || plan.command == commandGC { // these calls are about a network, not a container
 		return environ
 	}
-	// Without IgnoreUnknown, a plugin rejects unknown arguments (types.LoadArgs of the CNI library), and few plugins
-	// accept the arguments of Kubernetes.
+	// Without IgnoreUnknown, a plugin rejects unknown arguments (types.LoadArgs in the CNI library), and few plugins
+	// know all of the Kubernetes arguments.
 	args := []string{
 		"IgnoreUnknown=true",
 		"K8S_POD_NAMESPACE=" + attachment.Pod.Namespace,
@@ -136,12 +134,12 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 	)
 }
 
-// perPF is the maximum number of concurrent calls for the virtual functions of one physical function, whose firmware
+// perPF is the maximum number of concurrent calls for the virtual functions of one physical function. Its firmware
 // processes requests sequentially anyway.
 const perPF = 2
 
 // callAdd calls ADD. For the error "try again later" (CNI code 11), it retries after 200, 400 and 800 ms. The result is
-// stored in the CNI version of its configuration, since DEL must pass it as prevResult.
+// stored in the CNI version of the step's configuration, since DEL must pass it as prevResult.
 func (e *Executor) callAdd(
 	ctx context.Context, attachment *Attachment, record *StepRecord,
 ) (*types100.Result, error) {

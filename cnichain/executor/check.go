@@ -25,9 +25,9 @@ const (
 
 // Check verifies that a ready attachment is unchanged: every interface is in the pod under its name, and every plugin
 // that supports CHECK (CNI 0.4.0) agrees, unless its CHECK is known to be wrong (quirks.checkUnsafe). It skips plugins
-// whose interface a later step changes: they compare the interface with their own result, whereas sbr moves routes and
-// tuning sets the address. Check changes nothing, checks everything and joins the errors. It is for users who diagnose
-// a fault: an application may change its interfaces, so a failed check is not a reason for a rollback.
+// whose interface a later step changes: they compare the interface with their own result, but sbr moves routes and
+// tuning may set the address. Check changes nothing, checks all steps and joins the errors. It helps users diagnose a
+// fault: an application may change its interfaces, so a failed check is not a reason for a rollback.
 func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 	var problems []error
 	for i := range attachment.Steps {
@@ -45,7 +45,7 @@ func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int) error {
 	record := &attachment.Steps[i]
 	if record.Step.BindsDriver() {
-		return nil // it has no interface, and the application's use of the device is not visible
+		return nil // it has no interface, and the application's use of the device cannot be observed
 	}
 	state, link, err := e.locate(attachment, record)
 	if err != nil {
@@ -81,10 +81,10 @@ const (
 	codeLimitedConnectivity = 51
 )
 
-// Status calls STATUS (CNI 1.1.0) of the plugins of a plan that support it, to check whether they could serve ADD now.
-// Only codes 50 and 51 are errors: many plugins do not implement all of their version. Steps whose configuration
-// depends on the pod are skipped. It starts a process for each step, so it is not part of a pod's start: ADD fails with
-// the same message.
+// Status calls STATUS (CNI 1.1.0) for the plugins in a plan that support it, to check whether they could serve ADD now.
+// Only codes 50 and 51 count as errors: many plugins do not fully implement the CNI version that they report. Steps
+// whose configuration depends on the pod are skipped. Status starts a process for each step and is not called when a
+// pod starts, since ADD would fail with the same message.
 func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	var problems []error
 	attachment := NewAttachment("", Pod{}, []cnichain.Plan{*plan})
@@ -106,10 +106,10 @@ func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	return errors.Join(problems...)
 }
 
-// GC calls GC (CNI 1.1.0) of the plugins that support it with the valid attachments, so that the plugins can free all
-// other resources, such as leases of pods whose journal was lost. The attachments must be all attachments on the node,
-// otherwise running pods lose their addresses. The driver never calls it, since it cannot know whether they are.
-// Networks with a name that is set in a topology may belong to other runtimes and are skipped.
+// GC calls GC (CNI 1.1.0) with the valid attachments for the plugins that support it, so that they can free all other
+// resources, such as leases of pods whose journal was lost. The list must contain all attachments on the node;
+// otherwise, running pods lose their addresses. The driver never calls GC, since it cannot know whether its list is
+// complete. Networks with a name that is set in a topology may belong to other runtimes and are skipped.
 func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 	type network struct {
 		attachment *Attachment
@@ -148,8 +148,8 @@ func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
 	return errors.Join(problems...)
 }
 
-// gcStdin returns the configuration of an ADD with the valid attachments. It removes prevResult and runtimeConfig,
-// which belong to one container, whereas GC is about a network (CNI specification, section 2 "GC").
+// gcStdin returns the configuration of an ADD together with the valid attachments. It removes prevResult and
+// runtimeConfig, which belong to one container, whereas GC applies to a network (CNI specification, section 2 "GC").
 func gcStdin(record *StepRecord, valid []types.GCAttachment) (json.RawMessage, error) {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(record.Stdin, &fields); err != nil {

@@ -11,13 +11,11 @@ import (
 )
 
 // Del rolls back an attachment, or only the steps of the given claims. It calls DEL for every step that may have had an
-// effect, in reverse order and with the stdin of its ADD, and proves that every exclusive device is on the host. It may
-// be called in any phase, any number of times, and continues an earlier attempt. It tries all steps and joins the
-// errors. After a complete rollback, it unpins the namespace and deletes the record; until then the record stays, and
-// the caller retries later.
-//
-// It does not fail forever: a step that fails too often or for too long becomes a [Leftover], and counts as rolled
-// back.
+// effect, in reverse order and with the stdin of the step's ADD, and proves that every exclusive device is on the host.
+// It may be called in any phase and any number of times; each call continues where the previous one stopped. It tries
+// all steps and joins the errors. After a complete rollback, it unpins the namespace and deletes the record; until then
+// the record stays, and the caller retries later. It does not fail forever: a step that fails too often or for too long
+// becomes a [Leftover] and counts as rolled back.
 func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
@@ -37,8 +35,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	}
 	var problems []error
 	if markDeleting(attachment, boot, claims) || attachment.unsaved {
-		// A journal that cannot be written must not keep anything attached. The record stays until the journal is
-		// writable.
+		// If the journal cannot be written, the steps must be rolled back nevertheless. The record stays until the
+		// journal is writable.
 		if err := e.note(attachment); err != nil {
 			problems = append(problems, err)
 		}
@@ -46,8 +44,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	if err := e.pinAgain(attachment, boot); err != nil { // otherwise an existing namespace would count as deleted
 		return errors.Join(append(problems, err)...)
 	}
-	// A failed step does not prevent the rollback of others: a plugin that hangs must not hold the devices of others.
-	// If no time is left for a step, it is not started, and no failure is counted for it.
+	// A failed step does not prevent the rollback of others: a plugin that hangs must not hold on to the devices of
+	// other steps. If no time is left for a step, its rollback is not started and no failure is counted for it.
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]
 		if record.Phase != StepDeleting {
@@ -65,7 +63,7 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	if isDeleted(attachment) {
 		defer e.releaseOwners(attachment) // also if the journal fails: another process sees the newer epoch
 		// Notes that failed earlier are no longer needed. On a full disk, the deletion of the record may be the only
-		// write that fits, and no other change is written before it.
+		// write that still fits, and no other change is written before it.
 		if err := e.finish(attachment); err != nil {
 			return errors.Join(append(problems, err)...)
 		}
@@ -78,7 +76,7 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	return nil
 }
 
-// pinAgain pins an existing namespace without a pin. The pin was removed, or the driver was killed before it created
+// pinAgain pins a namespace that exists but has no pin: the pin was removed, or the driver was killed before it created
 // the pin. Without a pin, the namespace would count as deleted, and its links as destroyed. If no step has to be rolled
 // back, the namespace is not pinned, since the pin would only have to be removed again.
 func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
@@ -98,9 +96,9 @@ func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 	return e.Host.Pin(attachment.NetNS, attachment.Pin)
 }
 
-// markDeleting marks the steps to be rolled back; no claims means all steps. It reports whether the record has changed
-// and must be written to the journal. If only some claims are detached, the phase of the attachment stays, since other
-// claims still use it. boot is the current boot ID.
+// markDeleting marks the steps to be rolled back; without claims, it marks all steps. It reports whether the record has
+// changed and must be written to the journal. If only some claims are detached, the phase of the attachment does not
+// change, since other claims still use it. boot is the current boot ID.
 func markDeleting(attachment *Attachment, boot string, claims []string) (changed bool) {
 	if len(claims) == 0 && attachment.Phase != PhaseDetaching {
 		attachment.Phase, changed = PhaseDetaching, true
@@ -123,22 +121,21 @@ func markDeleting(attachment *Attachment, boot string, claims []string) (changed
 	return changed
 }
 
-// delStep rolls back a step and records the result.
-//
-// The end of the step is written before its device loses the owner, so that a later owner is never in the journal
-// first. The last step's end is the deletion of the record: see finish.
+// delStep rolls back a step and records the result. The completion of the step is written before the step's device
+// loses its owner, so that the journal never contains a later owner first. For the last step, the deletion of the
+// record is that write: see finish.
 func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	failure := e.undo(ctx, attachment, record)
 	if failure != nil {
 		failure = stepError(record, commandDel, failure)
 		if ctx.Err() != nil {
-			return failure // do not count a failure: other steps have used up the time
+			return failure // do not count this as a failure: other steps have used up the time
 		}
 		e.countFailure(attachment, record)
 		if !e.retriesExhausted(attachment, record) {
 			return errors.Join(failure, e.note(attachment))
 		}
-		// The interface is no longer needed, and its namespace ends with the pod.
+		// The interface is no longer needed, and its namespace is destroyed with the pod.
 		failure = errors.Join(failure, e.releaseAddresses(ctx, attachment, record))
 		// The leftover is on disk before the step counts as deleted. A crash in between leaves both: the step is then
 		// rolled back again, and its leftover is rewritten under the same key. In the opposite order, the device would
@@ -153,18 +150,19 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		return nil
 	}
 	err := e.note(attachment)
-	e.owners.release(record) // also after an error: this process knows, and another process sees the newer epoch
+	e.owners.release(record) // also after an error: this process has the result, and another one sees the newer epoch
 	return err
 }
 
-// save writes the record to disk, and remembers whether this failed.
+// save writes the record to disk, and records whether the write failed.
 func (e *Executor) save(attachment *Attachment) error {
 	err := e.Journal.Save(attachment)
 	attachment.unsaved = err != nil
 	return err
 }
 
-// note is like save, for state that ends with a reboot. This includes all of DEL: a lost DEL is repeated.
+// note is like save, but for state that does not survive a reboot. This includes all results of DEL: if one is lost,
+// DEL is repeated.
 func (e *Executor) note(attachment *Attachment) error {
 	err := e.Journal.Note(attachment)
 	attachment.unsaved = err != nil

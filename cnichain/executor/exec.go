@@ -23,21 +23,22 @@ import (
 )
 
 const (
-	// maxOutput limits the bytes that are kept of each output stream of a plugin.
+	// maxOutput is the number of bytes that are kept from each output stream of a plugin.
 	maxOutput = 1 << 20
-	// maxMessage limits the error message of a plugin, in bytes. The rest is in the call log.
+	// maxMessage is the maximum length of a plugin's error message, in bytes. The rest is in the call log.
 	maxMessage = 4096
 	// finishGrace is how long a plugin may continue after its context was cancelled, for example because its pod was
 	// deleted. A plugin that is killed during a move may lose the link permanently: host-device (CNI plugins 1.9)
-	// renames it in a temporary network namespace, which ends with the plugin, and the kernel then deletes virtual
-	// links in it. Healthy plugins finish in less than a second.
+	// renames it in a temporary network namespace that is destroyed when the plugin exits, and the kernel then deletes
+	// the virtual links in it. Healthy plugins finish in less than a second.
 	finishGrace = 5 * time.Second
 	// killGrace is the time between SIGTERM and SIGKILL, and also limits how long grandchildren of a plugin may hold
 	// its output open.
 	killGrace = 2 * time.Second
 )
 
-// ExecError is a failed CNI call. It unwraps to the plugin's own error (*types.Error) if the plugin printed one.
+// ExecError is the error of a failed CNI call. It unwraps to the plugin's own error (*types.Error) if the plugin
+// printed one.
 type ExecError struct {
 	Plugin   string
 	ExitCode int
@@ -63,7 +64,7 @@ func (e *ExecError) Error() string {
 func (e *ExecError) Unwrap() error { return e.Err }
 
 // CallOutput is the output and exit code of a plugin, also after a failure. ExitCode is -1 if the program did not start
-// or was ended by a signal. Truncated is true if one of the streams was longer than maxOutput.
+// or was terminated by a signal. Truncated is true if one of the streams was longer than maxOutput.
 type CallOutput struct {
 	Stdout, Stderr []byte
 	ExitCode       int
@@ -71,12 +72,12 @@ type CallOutput struct {
 }
 
 // PluginExec runs CNI plugins as processes. Unlike the stock implementation of [invoke.Exec], it keeps stderr, limits
-// the output, and ends the plugin's whole process group at the deadline of the context, or five seconds after the
-// context is cancelled. It does not wait for grandchildren that hold the output open. The zero value is ready; it is
-// safe for concurrent use.
+// the output, and terminates the plugin's whole process group at the deadline of the context, or five seconds after the
+// context is cancelled. It does not wait for grandchildren that hold the output open. The zero value is ready to use.
+// It is safe for concurrent use.
 type PluginExec struct {
 	// Lock is the path of a file that is locked while a plugin runs, even if the plugin's caller was killed: see
-	// AwaitEarlier. Processes that a plugin leaves behind also keep it open. If it is empty, there is no lock.
+	// AwaitEarlier. Processes that a plugin leaves behind also keep the file open. If Lock is empty, no file is locked.
 	Lock string
 }
 
@@ -85,14 +86,12 @@ var _ invoke.Exec = PluginExec{}
 // Persists implements [Exec]: the effects of a program are unknown.
 func (e PluginExec) Persists(string, string, []byte) bool { return true }
 
-// Call runs a plugin and returns its output.
-//
-// A program that is open for writing cannot be executed (ETXTBSY, execve(2)). Call then waits 50, 100, 200 and 400 ms
-// before the next attempts, and gives up after the fifth.
+// Call runs a plugin and returns its output. A program that is open for writing cannot be executed (ETXTBSY,
+// execve(2)). Call then retries after 50, 100, 200 and 400 ms, and gives up after the fifth attempt.
 func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	for attempt := 0; ; attempt++ {
 		output, err := e.callOnce(ctx, path, stdin, environ)
-		// An installer is still writing the binary.
+		// On ETXTBSY, an installer is still writing the binary.
 		if !errors.Is(err, syscall.ETXTBSY) || attempt == 4 {
 			return output, err
 		}
@@ -104,13 +103,14 @@ func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ
 	}
 }
 
-// callOnce starts a plugin as the leader of its own process group (Setpgid). A signal therefore also reaches its
-// helpers, no signal for the driver's group reaches it, and isPlugin can distinguish it from a daemon. The lock file is
-// inherited as descriptor 3: flock(2) belongs to the open file, so the lock lasts until the last process with this file
-// has ended, even if the driver ends earlier.
+// callOnce starts a plugin as the leader of its own process group (Setpgid). A signal for the group therefore also
+// reaches the plugin's helpers, a signal for the driver's group does not reach the plugin, and isPlugin can distinguish
+// the plugin from a daemon. The plugin inherits the lock file as descriptor 3: a flock(2) lock belongs to the open
+// file, so the lock is held until the last process that has this file open has exited, even if the driver exits
+// earlier.
 func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
-	// exec.Cmd only checks running, which outlives ctx by finishGrace: it would start a plugin although the caller has
-	// given up.
+	// exec.Cmd only checks the context running, which outlives ctx by finishGrace: it would start a plugin although the
+	// caller has given up.
 	if ctx.Err() != nil {
 		return CallOutput{ExitCode: -1}, &ExecError{Plugin: filepath.Base(path), ExitCode: -1,
 			Err: fmt.Errorf("not called: %w", context.Cause(ctx))}
@@ -125,12 +125,13 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 	cmd := exec.CommandContext(running, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// The delay begins when the plugin ends or Cancel is called, whichever is first. After it, os/exec sends SIGKILL to
-	// the plugin, and closes the pipes that grandchildren may still hold. The group gets its SIGKILL below.
+	// The delay begins when the plugin exits or Cancel is called, whichever is first. After the delay, os/exec sends
+	// SIGKILL to the plugin, and closes the pipes that grandchildren may still hold open. The rest of the group is
+	// killed below.
 	cmd.WaitDelay = killGrace
 	cmd.Cancel = func() error { return signalGroup(cmd.Process.Pid, syscall.SIGTERM) }
 	if lock != nil {
-		cmd.ExtraFiles = []*os.File{lock} // the lock ends with the last process that has the file open
+		cmd.ExtraFiles = []*os.File{lock} // the lock is released when the last process closes the file
 		defer func() { _ = lock.Close() }()
 	}
 	err = cmd.Run()
@@ -163,8 +164,8 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 }
 
 // untilFinished returns a context that ends at the deadline of ctx, or finishGrace after ctx is cancelled. There is no
-// grace period after a deadline: the caller still waits, and a step that has used its time hangs. A deadline that
-// passes after the cancellation does not shorten the grace period, which limits the rest anyway.
+// grace period after a deadline: the caller is still waiting, and a step that has used up its time is assumed to hang.
+// A deadline that passes after the cancellation does not shorten the grace period, which is short anyway.
 func untilFinished(ctx context.Context) (running context.Context, release func()) {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -180,12 +181,12 @@ func untilFinished(ctx context.Context) (running context.Context, release func()
 }
 
 // lock acquires the lock; it returns nil if no lock is configured. It never waits. A shared lock is only rejected while
-// another process holds the exclusive lock, which it does briefly to check that no plugin runs.
+// another process holds the exclusive lock, which happens briefly when that process checks that no plugin is running.
 func (e PluginExec) lock(mode int) (*os.File, error) {
 	if e.Lock == "" {
 		return nil, nil
 	}
-	// This also works on a disk that has become read-only.
+	// Opening the file read-only also works on a disk that has become read-only.
 	file, err := os.OpenFile(e.Lock, os.O_RDONLY|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock CNI calls: %w", err)
@@ -196,12 +197,11 @@ func (e PluginExec) lock(mode int) (*os.File, error) {
 	return file, nil
 }
 
-// AwaitEarlier waits until all plugins that an earlier process started have ended. That process may have been killed
-// during a call: an ADD that ends after its DEL would leave unrecorded results. It must be called before any rollback.
-//
-// It polls, since flock(2) has no timeout. Without [PluginExec.Lock], earlier plugins are unknown, and it returns
-// immediately. After an error the caller may continue: results of such a plugin are then found by the verification
-// after every DEL, or become a [Leftover].
+// AwaitEarlier waits until all plugins that an earlier process started have exited. That process may have been killed
+// during a call: an ADD that finishes after its DEL would leave unrecorded results. AwaitEarlier must be called before
+// any rollback. It polls, since flock(2) has no timeout. Without [PluginExec.Lock], it cannot detect earlier plugins
+// and returns immediately. After an error, the caller may continue: the results of such a plugin are then found by the
+// verification after every DEL, or become a [Leftover].
 func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -227,8 +227,8 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 	}
 }
 
-// onlyHelpersLeft reports whether the processes that hold the lock are not plugins, but processes that plugins left
-// behind, such as a daemon that a plugin starts on first use. A process that cannot be inspected may be a plugin.
+// onlyHelpersLeft reports whether none of the processes that hold the lock is a plugin: plugins may leave processes
+// behind, such as a daemon that is started on first use. A process that cannot be inspected counts as a plugin.
 func (e PluginExec) onlyHelpersLeft() bool {
 	lock, err := os.Stat(e.Lock)
 	if err != nil {
@@ -252,8 +252,9 @@ func (e PluginExec) onlyHelpersLeft() bool {
 	return seen
 }
 
-// hasOpen reports whether a process has a file open, and whether the process itself opened it, like a driver that runs
-// a plugin in its own process (see [InProcessExec]): such a descriptor is closed on exec, an inherited one is not.
+// hasOpen reports whether a process has a file open, and whether the process opened it itself, as a driver does that
+// runs a plugin in its own process (see [InProcessExec]): such a descriptor has the close-on-exec flag, an inherited
+// one does not.
 func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 	descriptors, err := filepath.Glob(filepath.Join(process, "fd", "*"))
 	if err != nil {
@@ -264,7 +265,7 @@ func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 			continue
 		}
 		open = true
-		// The flags are octal, see proc_pid_fdinfo(5). If the process has just ended, the next poll notices.
+		// The flags are octal, see proc_pid_fdinfo(5). If the process has just exited, the next poll notices.
 		info, err := os.ReadFile(filepath.Join(process, "fdinfo", filepath.Base(path)))
 		_, after, _ := strings.Cut(string(info), "flags:")
 		line, _, _ := strings.Cut(after, "\n")
@@ -276,7 +277,7 @@ func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 
 // isPlugin reports whether a process was started by the driver: it leads a process group, but not a session. Its
 // children are in its group; daemons lead a session, which the leader of a group cannot create. If the process has just
-// ended, isPlugin returns true, and the next poll notices.
+// exited, isPlugin returns true, and the next poll notices.
 func isPlugin(process string) bool {
 	data, err := os.ReadFile(filepath.Join(process, "stat"))
 	if err != nil {
@@ -288,7 +289,8 @@ func isPlugin(process string) bool {
 	return len(fields) < 4 || fields[2] == pid && fields[3] != pid
 }
 
-// signalGroup signals a plugin and all its children in its group. It is not an error if the group has ended.
+// signalGroup sends a signal to a plugin and to all its children in its group. It is not an error if the group no
+// longer exists.
 func signalGroup(pid int, signal syscall.Signal) error {
 	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
@@ -296,8 +298,8 @@ func signalGroup(pid int, signal syscall.Signal) error {
 	return nil
 }
 
-// pluginError returns the error that the plugin printed (CNI specification, section 5 "Error") if there is one,
-// otherwise err. Other output is quoted: before they fail, some plugins print text, others a result.
+// pluginError returns the error that the plugin printed (CNI specification, section 5 "Error") if there is one, and
+// otherwise err. Any other output is quoted: some plugins print text before they fail, others a result.
 func pluginError(output CallOutput, err error) error {
 	var printed types.Error
 	if output.ExitCode > 0 && json.Unmarshal(output.Stdout, &printed) == nil && printed.Code != 0 {
@@ -315,8 +317,8 @@ func (e PluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	return output.Stdout, err
 }
 
-// FindInPath looks up a bare file name in the directories only. Types come from topologies and
-// NetworkAttachmentDefinitions: if slashes were allowed, a type could name any program of the host.
+// FindInPath only accepts a bare file name and only searches the given directories. Types come from topologies and
+// NetworkAttachmentDefinitions: if slashes were allowed, a type could name any program on the host.
 func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 	if err := cnichain.CheckBinaryName(plugin); err != nil {
 		return "", fmt.Errorf("CNI type %q %w", plugin, err)
@@ -344,8 +346,8 @@ type boundedBuffer struct {
 	truncated bool
 }
 
-// Write implements io.Writer. It reports all data as written: after an error, os/exec would stop reading, and the
-// plugin would end by SIGPIPE.
+// Write implements io.Writer. It reports all data as written: after an error, os/exec would stop reading, and SIGPIPE
+// would kill the plugin.
 func (b *boundedBuffer) Write(data []byte) (int, error) {
 	room := b.limit - b.kept.Len()
 	if len(data) > room {

@@ -42,7 +42,7 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 	}
 }
 
-// The kernel also returns "no such file" if the interpreter is missing, and the message would mislead users.
+// The kernel also returns "no such file" if the interpreter is missing, which would mislead users.
 func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin")
 	if err := os.WriteFile(path, []byte("#!/nowhere/sh\n"), 0o755); err != nil {
@@ -58,7 +58,8 @@ func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	}
 }
 
-// A plugin's error message goes to users and over connections that only accept UTF-8, whatever the plugin prints.
+// A plugin's error message is shown to users and sent over connections that only accept UTF-8, whatever the plugin
+// prints.
 func TestFailuresAreUTF8(t *testing.T) {
 	for name, failure := range map[string]*ExecError{
 		"cut":     {Plugin: "p", Stderr: strings.Repeat("x", 511) + "…", Err: errors.New("exit status 1")},
@@ -108,7 +109,7 @@ func TestCallLetsPluginsFinish(t *testing.T) {
 	path := script(t, `echo >`+fifo+`; read -r _ <`+fifo+`; echo finished`)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		_, _ = os.ReadFile(fifo) // the plugin runs
+		_, _ = os.ReadFile(fifo) // returns once the plugin is running
 		cancel()
 		_ = os.WriteFile(fifo, []byte("go on\n"), 0o600)
 	}()
@@ -135,7 +136,7 @@ func TestCallContext(t *testing.T) {
 	}
 }
 
-// A plugin that hangs is ended after its context is cancelled.
+// A plugin that hangs is killed after its context is cancelled.
 func TestCallEndsPluginsThatHang(t *testing.T) {
 	t.Parallel() // takes as long as the grace period
 	ctx, cancel := context.WithCancel(t.Context())
@@ -256,7 +257,7 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 				_, _ = e.Call(ctx, path, nil, []string{"PATH=" + os.Getenv("PATH")})
 			}()
 			defer func() {
-				if data, err := os.ReadFile(pids); err == nil { // processes that still run
+				if data, err := os.ReadFile(pids); err == nil { // processes that are still running
 					if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err == nil {
 						_ = syscall.Kill(pid, syscall.SIGKILL)
 						_ = syscall.Kill(-pid, syscall.SIGKILL)
@@ -283,8 +284,8 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 // holdVariable contains the path of a lock that the test binary acquires and holds until the end of its input.
 const holdVariable = "EXECUTOR_TEST_HOLD"
 
-// A driver that was killed during a call of a plugin in its own process keeps the lock until the kernel has finished
-// the system call. It may lead a session, like daemons of plugins.
+// A driver that was killed while it ran a plugin in its own process keeps the lock until the kernel has finished the
+// system call. The driver may be a session leader, like the daemons of plugins.
 func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 	if path := os.Getenv(holdVariable); path != "" {
 		lock, err := PluginExec{Lock: path}.lock(syscall.LOCK_SH)

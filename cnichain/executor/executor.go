@@ -28,40 +28,39 @@ type Exec interface {
 	// Call is like ExecPlugin, but also returns stderr and the exit code. If the plugin printed an error, the returned
 	// error unwraps to *types.Error.
 	Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error)
-	// Persists reports whether a call may leave state that survives a reboot, such as files. If it returns false, all
-	// effects of the call end with the kernel.
+	// Persists reports whether a call may leave state that survives a reboot, such as files. If it returns false, no
+	// effect of the call survives a reboot.
 	Persists(path, command string, stdin []byte) bool
 }
 
-// Options of an executor. Exec, Host and Journal are required. All other fields have a useful zero value.
+// Options configures an executor. Exec, Host and Journal are required. All other fields have a useful zero value.
 type Options struct {
 	Exec    Exec
 	Host    host.Host
 	Journal Journal
 	// Log receives every CNI call; may be nil.
 	Log Recorder
-	// Dirs are the directories in which CNI plugins are looked up, first match wins (CNI_PATH).
+	// Dirs are the directories in which CNI plugins are looked up (CNI_PATH). The first match wins.
 	Dirs []string
 	// StepTimeout limits one CNI call. Default: 30 s.
 	StepTimeout time.Duration
-	// A step becomes a Leftover if its DEL failed GiveUpAttempts times (default: 10), or if it fails after its
+	// A step becomes a Leftover if its DEL has failed GiveUpAttempts times (default: 10), or if it fails after its
 	// attachment has been failing for GiveUpAfter (default: 5 min) in this process. OnLeftover (may be nil) is then
 	// called.
 	GiveUpAttempts int
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
 	// CheckFree returns an error if the node itself uses an exclusive device. It is called immediately before every ADD
-	// that takes the device, and must not read caches. If it is nil, every device is free.
+	// that acquires the device, and must not read caches. If it is nil, every device counts as free.
 	CheckFree func(context.Context, *cnichain.Device) error
 	Clock     clock.Clock
 }
 
 // Executor runs attachments. It is safe for concurrent use, but not for one attachment: the CNI specification forbids
-// parallel operations on one container, so callers serialize by sandbox.
-//
-// owners and leftovers are indexes over the journal, which [Executor.Load] fills. As a safeguard, sandboxes makes a
-// second call for the same sandbox wait. byPF limits calls for one physical function (see perPF). probed caches the
-// versions of plugins. It only grows: a replaced program has another key, and a node has few programs.
+// parallel operations on one container, so callers serialize by sandbox. owners and leftovers are indexes of the
+// journal, which [Executor.Load] fills. As a safeguard, sandboxes makes a concurrent call for the same sandbox wait.
+// byPF limits calls for one physical function (see perPF). probed caches the versions of plugins. It only grows: a
+// replaced program has another key, but a node has few programs.
 type Executor struct {
 	Options
 	templates template.Engine
@@ -98,10 +97,10 @@ func New(options Options) *Executor {
 	}
 }
 
-// Add runs the steps of a new attachment in order and verifies each. netns is the sandbox's network namespace, node the
-// name of the node. After an error, everything is rolled back before Add returns. If the rollback fails, the error is
-// an UndoError, and the attachment stays in the journal in [PhaseDetaching] for another [Executor.Del]. The rollback
-// does not stop when ctx ends.
+// Add runs the steps of a new attachment in order and verifies each of them. netns is the sandbox's network namespace,
+// and node is the name of the node. After an error, everything is rolled back before Add returns. If the rollback
+// fails, the error is an UndoError, and the attachment stays in the journal in [PhaseDetaching] for another
+// [Executor.Del]. The rollback does not stop when ctx ends.
 //
 // After any other error, the attachment is completely rolled back. A sandbox with leftovers is rejected before anything
 // is written.
@@ -117,7 +116,7 @@ func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node 
 	if err = e.add(ctx, attachment, netns, node); err == nil {
 		return nil
 	}
-	// One full call timeout for each step, and one more for all verifications.
+	// Allow one full call timeout for each step, and one more for all verifications.
 	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx),
 		time.Duration(len(attachment.Steps)+1)*e.StepTimeout)
 	defer cancel()
@@ -157,14 +156,14 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 		}
 		e.readVerbs(ctx, attachment)
 	}
-	// This need not be durable: after a power loss, no pod is ready.
+	// This need not be durable: after a power loss, no pod is running.
 	attachment.Phase = PhaseReady
 	return e.note(attachment)
 }
 
-// addStep runs a step. Its result is committed together with the next record: the intention of the next step, the state
-// Ready, or the rollback. Nothing happens in between, so a crash before that commit has the same effect as a crash at
-// the end of ADD.
+// addStep runs a step. Its result is written in the next commit, together with the intention of the next step, the
+// state Ready, or the rollback. Nothing happens in between, so a crash before that commit has the same effect as a
+// crash at the end of ADD.
 func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, node string, pod *podLinks) error {
 	record := &attachment.Steps[i]
 	if err := e.beginStep(ctx, attachment, record, node, pod.seen); err != nil {
@@ -200,9 +199,9 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 	return nil
 }
 
-// withMissingDevice adds to a plugin's error that its device is no longer on the host, if that is the case. Exclusive
-// devices were checked before. A shared device stays on the host, so the plugin is the first to notice, and only
-// reports "Link not found".
+// withMissingDevice adds to a plugin's error that the device is no longer on the host, if that is the case. Exclusive
+// devices were checked before. For a shared device, the plugin is the first to notice, and it only reports "Link not
+// found".
 func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) error {
 	if device == nil || device.Exclusive {
 		return failure
@@ -214,10 +213,9 @@ func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) err
 }
 
 // beginStep prepares a step, and records that it may have effects from now on. If beginStep fails, nothing has changed
-// on the machine, so the step counts as planned, and DEL is not called for it.
-//
-// It only waits for the disk if the plugin may leave data on a disk. In that case it also announces the following
-// steps, so that only the first of several such steps waits.
+// on the machine, so the step still counts as planned, and DEL is not called for it. It only waits for the disk if the
+// plugin may leave data on a disk. In that case, it also announces the following steps of this kind, so that only the
+// first of them waits.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
@@ -249,14 +247,12 @@ func (e *Executor) persists(record *StepRecord) bool {
 	return !record.Step.LeavesNoFiles && e.Exec.Persists(e.binary(&record.Step), commandAdd, record.Stdin)
 }
 
-// announce includes all following steps that may leave data on a disk in the next commit, so that they need no commit
-// of their own. It protects against a power loss, which loses all later notes: DEL is then called for each of these
-// steps, begun or not, as CNI allows (CNI specification, section "DEL"). While the machine runs, the notes record the
-// steps that began.
-//
-// A step that waits for the result of another has no configuration yet, and a step with an exclusive device has no
-// epoch: these are not announced. Announced steps run as recorded: no input of their configuration changes until their
-// turn.
+// announce adds all following steps that may leave data on a disk to the next commit, so that they need no commit of
+// their own. It protects against a power loss, after which all later notes may be lost: DEL is then called for each of
+// these steps, whether it began or not, as CNI allows (CNI specification, section "DEL"). Without a power loss, the
+// notes contain the steps that began. Two kinds of steps are not announced: a step that depends on the result of
+// another has no configuration yet, and a step with an exclusive device has no epoch yet. Announced steps run as
+// recorded, since the inputs of their configuration do not change before their turn.
 func (e *Executor) announce(attachment *Attachment, node string) {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
@@ -280,8 +276,9 @@ func (e *Executor) notBegun(record *StepRecord) {
 
 // pin pins the namespace of an attachment. It runs after the first commit, so that every pin has an owner after a
 // crash; the rollback handles a missing pin (pinAgain). From then on only the pin identifies the namespace: the runtime
-// may remove its own path at any time, and may have created another namespace there since the check. The kernel may
-// give that namespace the same inode, which is then undetectable, but runtimes do not reuse names of namespaces.
+// may remove its own path at any time, and may have created another namespace there since the check. If the kernel
+// assigned the same inode to that namespace, this could not be detected, but runtimes do not reuse the names of
+// namespaces.
 func (e *Executor) pin(attachment *Attachment) error {
 	if err := e.Host.Pin(attachment.NetNS, attachment.Pin); err != nil {
 		return err
@@ -294,8 +291,8 @@ func (e *Executor) pin(attachment *Attachment) error {
 	return err
 }
 
-// bindDriver binds the device to the driver that the step requests. A function that keeps its own driver is reset so
-// that it accepts any MAC address. The journal already records that the step may have effects.
+// bindDriver binds the device to the driver that the step requests. A virtual function that keeps its driver is reset
+// so that it accepts any MAC address. The journal already states that the step may have effects.
 func (e *Executor) bindDriver(record *StepRecord) (err error) {
 	switch {
 	case record.Step.BindsDriver():
@@ -307,13 +304,14 @@ func (e *Executor) bindDriver(record *StepRecord) (err error) {
 }
 
 // nameTaken reports whether ADD failed because another process created an interface with the step's name after the name
-// was checked. DEL would delete that interface. Plugins report "file exists" for routes and addresses too, so the link
-// is inspected: it is the step's own if it is the device, or is on top of the device or of the interface of a parent
-// step.
+// was checked. DEL would delete that interface. Plugins also report "file exists" for routes and addresses, so
+// nameTaken inspects the link: it is the step's own if it is the device, or if it is on top of the device or of a
+// parent step's interface.
 //
 // The message is the only indication: CNI has no error code for a name that is in use (specification, section 5
-// "Error"), and netlink's EEXIST reaches the driver as the plugin's text. A wrong true leaves a link in the pod until
-// its namespace ends; a wrong false deletes a link that the pod's own network may need.
+// "Error"), and netlink's EEXIST reaches the driver as the plugin's text. If nameTaken wrongly returns true, a link
+// stays in the pod until its namespace is destroyed; if it wrongly returns false, a link is deleted that the pod's own
+// network may need.
 func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure error) bool {
 	text := strings.ToLower(failure.Error())
 	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
@@ -322,7 +320,7 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 	}
 	links, err := e.Host.Links(attachment.Pin)
 	if err != nil {
-		return true // unknown; leaving a link until its namespace ends is better than deleting another's
+		return true // unknown; it is better to leave a link until its namespace is destroyed than to delete another's
 	}
 	link := findLink(links, record.IfName)
 	if link == nil {
@@ -340,7 +338,7 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 	return true
 }
 
-// isAbove reports whether a link was created on top of another, in the same namespace or elsewhere. Indexes of
+// isAbove reports whether a link was created on top of another, in the same namespace or elsewhere. Indexes in
 // different namespaces are not comparable, and the other end of a veth is not a parent.
 func isAbove(link *cnichain.Link, index int, elsewhere bool) bool {
 	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && !linkkind.IsPair(link.Kind)
@@ -349,8 +347,8 @@ func isAbove(link *cnichain.Link, index int, elsewhere bool) bool {
 // prepareStep sets the step's interface name and stdin, and checks that the name is free: a failed ADD is followed by
 // DEL, which would delete another interface with that name.
 //
-// seen are the pod's links after the previous step. They are not read again: only plugins and other writers into the
-// pod's namespace can have changed them, and nameTaken handles these.
+// seen are the pod's links after the previous step. They are not read again: only plugins and other processes that
+// write to the pod's namespace can have changed them, and nameTaken handles those cases.
 func (e *Executor) prepareStep(
 	attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {

@@ -98,7 +98,7 @@ func (w *workbench) add(attachment *executor.Attachment) error {
 	return w.executor.Add(context.Background(), attachment, podNetNS, "n")
 }
 
-// restarted returns the attachment as read from the journal after a restart.
+// restarted returns the attachment as it is read from the journal after a restart.
 func (w *workbench) restarted() *executor.Attachment {
 	w.t.Helper()
 	attachment, err := w.journal.Load("sandbox-1")
@@ -150,7 +150,7 @@ func TestAddAndDel(t *testing.T) {
 		!strings.HasPrefix(stdin.Name, "t.tune.") || stdin.Type != "tuning" {
 		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
-	// The records that are read after a restart are sufficient for DEL, and DEL may be repeated.
+	// The records that are read after a restart are sufficient for DEL, and DEL can be repeated.
 	restarted, commits, notes := w.restarted(), w.journal.Commits(), w.journal.Notes()
 	for i := range 2 {
 		if err := w.executor.Del(context.Background(), restarted); err != nil {
@@ -167,7 +167,7 @@ func TestAddAndDel(t *testing.T) {
 	}
 }
 
-// After a failure of any step, the node is unchanged, and the error contains the failed step and the plugin's message.
+// After any step fails, the node is unchanged, and the error contains the failed step and the plugin's message.
 func TestFailureAtEveryStepLeavesNothing(t *testing.T) {
 	for _, failing := range []string{"host-device ADD", "host-device ADD after", "tuning ADD", "tuning ADD after"} {
 		t.Run(failing, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestSuccessWithoutEffectIsAFailure(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// podNetNS is the runtime's path of the pod's network namespace.
+// podNetNS is the runtime's path to the pod's network namespace.
 const podNetNS = "/proc/1/ns/net"
 
 // A DEL after an ADD that failed because of a name collision would delete the other interface.
@@ -247,7 +247,7 @@ func TestFullJournalStopsBeforeTheEffect(t *testing.T) {
 	}
 }
 
-// After a reboot, the namespace and virtual links no longer exist, but leases do.
+// After a reboot, the namespace and virtual links no longer exist, but leases still do.
 func TestDelWithoutNamespaceReleasesAddresses(t *testing.T) {
 	w := newWorkbench(t)
 	if err := w.add(w.linkThenTune()); err != nil {
@@ -267,7 +267,7 @@ func TestDeviceThatDoesNotComeHomeKeepsTheRecord(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.Lose()
 	hardware := device("link", "up0")
-	hardware.Device.PCIAddress = "0000:01:00.0" // hardware always returns, sooner or later
+	hardware.Device.PCIAddress = "0000:01:00.0" // hardware always returns to the host, sooner or later
 	made := attachment(w.plan("c", linkThenTune, hardware))
 	if err := w.add(made); err != nil {
 		t.Fatal(err)
@@ -307,7 +307,8 @@ func TestLinkThatTheApplicationRenamedComesHome(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// A released device may belong to another claim: it is not touched again when DEL of the other claim is retried.
+// A released device may already belong to another claim, so it is not touched again when DEL is retried for the pod's
+// other claim.
 func TestReleasedDeviceIsNotTouchedAgain(t *testing.T) {
 	w := newWorkbench(t)
 	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
@@ -328,7 +329,7 @@ func TestReleasedDeviceIsNotTouchedAgain(t *testing.T) {
 	w.expect("host [up1] pods [] leases []")
 }
 
-// DEL is recorded on disk before it begins, so that a crash cannot interrupt an unrecorded DEL.
+// DEL is recorded before it begins, so that a crash cannot interrupt an unrecorded DEL.
 func TestDelIsRecordedBeforeItBegins(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -351,7 +352,7 @@ func TestDelIsRecordedBeforeItBegins(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// If one of two claims of a pod is released, the other stays attached.
+// If one of a pod's two claims is released, the other stays attached.
 func TestDelOfOneClaim(t *testing.T) {
 	w := newWorkbench(t)
 	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
@@ -388,8 +389,8 @@ func TestNamesAreGivenOnce(t *testing.T) {
 		"the pod's own network")
 }
 
-// The interface of a network that the pod selects by annotation gets the name in the annotation, which other interfaces
-// avoid. A pod that does not select the network is rejected.
+// The interface of a network that the pod selects by annotation gets the name given in the annotation; other interfaces
+// are named so as not to clash with it. A pod that does not select the network is rejected.
 func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", `
@@ -460,7 +461,7 @@ func TestDriverOfApplications(t *testing.T) {
 		hardware := device("link", "up0")
 		hardware.Device.PCIAddress = "0000:01:00.0"
 		plan := w.plan("c", steps, hardware, device("other", "up1"))
-		// like a plugin that looks for an interface although there was none
+		// so that DEL is called although there is no interface
 		plan.Steps[0].Quirks.DelFailsWithoutInterface = false
 		return w, attachment(plan)
 	}
@@ -517,7 +518,7 @@ func TestDriverOfApplications(t *testing.T) {
 	})
 }
 
-// The runtime ended the sandbox and created another namespace at its path before the namespace was pinned.
+// The runtime stopped the sandbox and created another namespace at its path before the namespace was pinned.
 func TestNamespaceThatIsReplacedBeforeItIsPinned(t *testing.T) {
 	w := newWorkbench(t)
 	w.executor.Host = replacingHost{w.node}

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A cleanup that can never succeed is given up on request, once its device is on the host. The device is then available
-// again.
+// A cleanup that can never succeed is abandoned on request, once its device is on the host. The device is then
+// available again.
 func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
@@ -54,7 +54,7 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// A rollback that succeeds is not given up.
+// A rollback that succeeds is not abandoned.
 func TestForgetWhatCanBeUndone(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()

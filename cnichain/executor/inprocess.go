@@ -15,25 +15,26 @@ import (
 // InProcess is a CNI plugin that can run in this process instead of as a program. Implementations are safe for
 // concurrent use.
 type InProcess interface {
-	// Accepts reports whether Call can handle a request; if not, the program is run. An ADD that leaves state that
-	// survives a reboot must not be accepted.
+	// Accepts reports whether Call can handle a request; if not, the program is run. It must not accept an ADD whose
+	// state survives a reboot.
 	Accepts(command string, stdin []byte) bool
-	// Call does the same as a process of the plugin, and returns the output of that process. If this process is killed
-	// during the call, it leaves no more behind than a killed process of the plugin. Call returns when all work that it
-	// has begun is done. It cannot be interrupted, so it must not wait long for anything but the kernel and ctx.
+	// Call does the same as a process of the plugin would, and returns the output that the process would print. If this
+	// process is killed during the call, the call leaves no more behind than a killed process of the plugin would. Call
+	// returns when all work that it has begun is done. It cannot be interrupted, so it must not wait long for anything
+	// but the kernel and ctx.
 	Call(ctx context.Context, command string, args *skel.CmdArgs) (stdout []byte, err error)
 }
 
-// InProcessExec runs the driver's own plugins in this process, identified by the paths at which the driver has
-// installed them. All other plugins run as processes.
+// InProcessExec runs the driver's own plugins in this process. It identifies them by the paths at which the driver has
+// installed them. All other plugins run as separate processes.
 type InProcessExec struct {
 	PluginExec
 	// Plugins maps the paths of programs to plugins.
 	Plugins map[string]InProcess
 }
 
-// Call implements [Exec]. A plugin in this process also holds [PluginExec.Lock]: when a process is killed, the kernel
-// completes its requests before it closes its files.
+// Call implements [Exec]. It also holds [PluginExec.Lock] while a plugin runs in this process. The lock is effective
+// even if this process is killed, since the kernel completes a process's requests before it closes its files.
 func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	plugin, known := e.Plugins[path]
 	command, args := orderOf(environ, stdin)
@@ -47,7 +48,7 @@ func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, envi
 	if lock != nil {
 		defer func() { _ = lock.Close() }()
 	}
-	// A call does not begin if its caller has given up. A running call is never interrupted, like a process within
+	// A call does not begin if its caller has given up. Once it runs, it is never interrupted, like a process within
 	// finishGrace.
 	if err = context.Cause(ctx); err == nil {
 		var stdout []byte

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// function is a plugin in this process that only accepts ADD.
+// function is an in-process plugin that only accepts ADD.
 type function func(ctx context.Context, args *skel.CmdArgs) ([]byte, error)
 
 func (function) Accepts(command string, _ []byte) bool { return command == "ADD" }
@@ -24,8 +24,8 @@ func (f function) Call(ctx context.Context, _ string, args *skel.CmdArgs) ([]byt
 	return f(ctx, args)
 }
 
-// A plugin runs in this process only at the path of its program and if it accepts the call. Its output equals the
-// output of a process.
+// A plugin runs in this process only if it is called at the path of its program and accepts the call. Its output
+// matches that of a separate process.
 func TestInProcess(t *testing.T) {
 	dir := t.TempDir()
 	program, other := filepath.Join(dir, "own"), filepath.Join(dir, "other")

@@ -10,9 +10,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// isolate moves the exclusive device of a step from the pod into a network namespace of the driver. DEL and all later
-// steps of the rollback run there. After a forced deletion the containers still run: a container with NET_ADMIN could
-// rename the device, replace it, or stack links on it while the plugin returns it to the host.
+// isolate moves the exclusive device of a step from the pod into a network namespace that belongs to the driver. DEL
+// and the rest of the step's rollback use that namespace. After a forced deletion, the containers may still be running:
+// a container with NET_ADMIN could rename the device, replace it, or stack links on it while the plugin returns it to
+// the host.
 //
 // Links that the application stacked on the device are deleted before and after the move, since an application can
 // still create links in between. Links in namespaces that the driver cannot enter are detected when the device is
@@ -23,7 +24,7 @@ func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
 		return nil
 	}
 	target := host.ReturnPath(attachment.Pin)
-	const attempts = 5 // an application may replace the device by a link of its own during the move
+	const attempts = 5 // an application may replace the device with a link of its own during the move
 	for range attempts {
 		link, path, err := e.findDevice(attachment, record)
 		if err != nil || link == nil {
@@ -49,8 +50,8 @@ func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
 		"end its containers", record.Step.Device.Name)
 }
 
-// adoptIsolated records the link of the device in the driver's namespace, and removes links of the pod that are stacked
-// on it.
+// adoptIsolated records the device's link in the driver's namespace, and removes links in the pod that are stacked on
+// it.
 func (e *Executor) adoptIsolated(attachment *Attachment, record *StepRecord, link *cnichain.Link) error {
 	if record.Link == nil || !link.Same(record.Link) {
 		seen := *link
@@ -65,8 +66,8 @@ func (e *Executor) adoptIsolated(attachment *Attachment, record *StepRecord, lin
 	return e.Host.RemoveStacked(attachment.Pin, host.ReturnPath(attachment.Pin), link.Index)
 }
 
-// unpinReturned removes the driver's namespace of an attachment, unless it contains a device. A later attempt returns
-// that device; deleting the namespace would delete a virtual device.
+// unpinReturned removes the driver's namespace for an attachment, unless it contains a device. A later attempt returns
+// that device to the host; deleting the namespace would delete a virtual device.
 func (e *Executor) unpinReturned(attachment *Attachment) error {
 	path := host.ReturnPath(attachment.Pin)
 	if !e.Host.Exists(path) {
@@ -119,8 +120,8 @@ func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnic
 	return nil, "", nil
 }
 
-// chooseDevice returns the link that is the device of a step, or nil if there is none. If several links match, because
-// they share a parent or are ports of one PCI function, it returns the link that was recorded after ADD.
+// chooseDevice returns the link that is a step's device, or nil if there is none. If several links match, because they
+// share a parent or are ports of one PCI function, it returns the link that was recorded after ADD.
 func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnichain.Link {
 	var found *cnichain.Link
 	for i := range links {
@@ -137,14 +138,15 @@ func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnic
 	return found
 }
 
-// isPort reports whether a link has the permanent MAC address of a device, which distinguishes the ports of one PCI
-// function. This is not a proof: a physical function may change the address of its virtual functions.
+// isPort reports whether a link has the permanent MAC address of a device. The permanent address distinguishes the
+// ports of one PCI function, but it is not a proof: a physical function may change the address of its virtual
+// functions.
 func isPort(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PermMAC != "" && link.PermMAC == device.PermMAC
 }
 
-// hasIdentity reports whether a device has a property that an application cannot give to a link of its own: its bus
-// device, its parent on the host, or its other end.
+// hasIdentity reports whether a device has a property that an application cannot reproduce on a link of its own: its
+// bus device, its parent on the host, or its other end.
 func hasIdentity(device *cnichain.Device) bool {
 	return device.ParentDev != "" || device.PeerOnHost || device.Parent != 0 && !linkkind.IsPair(device.Kind)
 }
@@ -166,8 +168,8 @@ func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Li
 	return isDevice(link, device)
 }
 
-// isolated runs isolate, and returns its error only while the plugin's DEL is still expected to do the work. After
-// that, the driver removes the device from whatever namespace it is in.
+// isolated runs isolate, and returns its error only while the plugin's DEL is still expected to return the device.
+// After too many failures, the driver itself moves the device out of whatever namespace it is in.
 func (e *Executor) isolated(attachment *Attachment, record *StepRecord) error {
 	err := e.isolate(attachment, record)
 	if err != nil && record.Failures+1 >= repairAfter {
@@ -179,8 +181,8 @@ func (e *Executor) isolated(attachment *Attachment, record *StepRecord) error {
 var errElsewhere = errors.New("it is in a network namespace that the driver cannot enter; the kernel returns or " +
 	"deletes it when that namespace ends, so end the processes in it")
 
-// elsewhere returns nil if a virtual device no longer exists, and an error if it does. known is false for kinds of
-// links for which this cannot be determined.
+// elsewhere returns nil if a virtual device no longer exists, and an error if it does. known is false for link kinds
+// for which this cannot be determined.
 func (e *Executor) elsewhere(device *cnichain.Device) (known bool, err error) {
 	destroyed, known, err := e.Host.Destroyed(*device)
 	if err != nil || !known || destroyed {

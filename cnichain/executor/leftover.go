@@ -13,9 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Leftover is a step that could not be rolled back after many attempts. It no longer blocks its pod, which can
-// terminate. If it holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry]
-// succeeds.
+// Leftover is a step that could not be rolled back in many attempts. It does not prevent its pod from terminating. If
+// it holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry] succeeds.
 type Leftover struct {
 	// Key is unique and stable: sandbox, claim, step and instance.
 	Key string `json:"key"`
@@ -25,13 +24,13 @@ type Leftover struct {
 	// Reason is the last failure, Attempts the number of failures.
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
-	// OnHost is true if the device is on the host in its original state, or has a newer owner. In that case only other
-	// state of the plugin remains, and the device is available to other claims.
+	// OnHost is true if the device is on the host in its original state, or has a newer owner. In that case, only other
+	// state created by the plugin remains, and the device is available to other claims.
 	OnHost bool `json:"onHost,omitempty"`
 }
 
-// storedLeftover is a leftover in the journal and on the node socket. Versions of the driver and netdra before the
-// field "onHost" use the name "home". Without the old name, they would quarantine a free device.
+// storedLeftover is the format of a leftover in the journal and on the node socket. Versions of the driver and netdra
+// that predate the field "onHost" use the name "home". Without the old name, they would quarantine a free device.
 type storedLeftover struct {
 	leftoverFields
 	OnHost bool `json:"home,omitempty"`
@@ -67,7 +66,7 @@ func (l *Leftover) Quarantines() *cnichain.Device {
 	return l.Step().Step.Device
 }
 
-// leftovers is the index of the leftovers in the journal.
+// leftovers is an index of the leftovers in the journal.
 type leftovers struct {
 	mu    sync.Mutex
 	byKey map[string]Leftover
@@ -107,7 +106,8 @@ func (l *leftovers) get(key string) (Leftover, bool) {
 	return leftover, found
 }
 
-// checkSandbox returns an error if a sandbox has leftovers: their later rollback would also roll back a new attachment.
+// checkSandbox returns an error if a sandbox has leftovers, since their later rollback would also roll back a new
+// attachment.
 func (l *leftovers) checkSandbox(id string) error {
 	for _, leftover := range l.all() {
 		if leftover.Attachment.SandboxID == id {
@@ -142,17 +142,16 @@ func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 	}
 }
 
-// retriesExhausted reports whether a step has failed too often, or its attachment for too long. The time is that of the
-// attachment: an attempt only has time for a few steps that hang, so the times of single steps would add up. Only the
-// time in this process counts.
+// retriesExhausted reports whether a step has failed too often, or its attachment for too long. The time is measured
+// for the attachment as a whole: an attempt only has time for a few steps that hang, so the times of individual steps
+// would add up. Only the time in this process counts.
 func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }
 
-// recordLeftover records that a step cannot be rolled back. The device is quarantined before its owner is removed.
-//
-// Attachment and step are copied: the attachment continues without the step, and in another phase. The check whether
-// the device is on the host may also repair it, like every restore.
+// recordLeftover records that a step cannot be rolled back. The device is quarantined before its owner is removed. The
+// attachment and the step are copied: the attachment continues without the step, and in another phase. Like every
+// restore, the check whether the device is on the host may also repair the device.
 func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, reason error) error {
 	alone := *record
 	alone.Step.DependsOn = nil
@@ -175,10 +174,10 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 }
 
 // VerifyReturned is called when a claim is released. It proves that the exclusive devices of the claim's plans are on
-// the host in their original state, whatever the journal contains, since a record of an attachment may be damaged. A
-// missing virtual device no longer exists, since it has no attachment. The error names the devices that have not
-// returned; the caller retries. After GiveUpAttempts, such a device is quarantined, as in Del, and is no longer an
-// error.
+// the host in their original state, whatever the journal contains, since the record of an attachment may be damaged. A
+// virtual device that is missing from the host no longer exists, since it has no attachment. The error names the
+// devices that have not returned; the caller retries. After GiveUpAttempts, such a device is quarantined, as in Del,
+// and no longer causes an error.
 func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	var problems []error
 	for _, plan := range plans {
@@ -214,7 +213,7 @@ func (e *Executor) verifyReturned(record *StepRecord) error {
 	}
 	// No plugin is called.
 	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = cnichain.DelNetnsSkip, false
-	// The epoch is not older than that of the current owner, if there is one.
+	// This epoch is not older than that of the current owner, if there is one.
 	record.Epoch = e.owners.newest()
 	attachment := &Attachment{SandboxID: "claim-" + record.Claim.UID}
 	if err := e.recordLeftover(attachment, record, err); err != nil {

@@ -10,12 +10,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// AssignNames assigns the interface name that each step of a new attachment creates or works on. taken are the links in
-// the pod's namespace, with their names and alternative names. Names with templates of earlier steps are assigned when
-// the step runs. An error names both steps that need the same name.
-//
-// The order is: names from annotations of the pod, names in topologies and claims, and then net1, net2 and so on, in
-// the order of the pod's claims. Thus an additional claim at the end does not rename an interface.
+// AssignNames assigns, for each step of a new attachment, the name of the interface that the step creates or modifies.
+// taken are the links in the pod's namespace, with their names and alternative names. Names that contain templates over
+// earlier steps are assigned when the step runs. If two steps need the same name, the error contains both. The order
+// is: names from the pod's annotations, names from topologies and claims, and then net1, net2 and so on, in the order
+// of the pod's claims. Thus an additional claim at the end does not rename any interface.
 func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	owner := map[string]string{}
 	for _, link := range taken {
@@ -85,7 +84,7 @@ func isNamedByPod(record *StepRecord) bool {
 	return record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface
 }
 
-// nameSource returns where the name of an interface is configured.
+// nameSource describes where the name of an interface is configured.
 func nameSource(record *StepRecord) string {
 	if isNamedByPod(record) {
 		return "the pod's annotation " + record.Step.PodNetwork.Annotation

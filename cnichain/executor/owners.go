@@ -6,8 +6,8 @@ import (
 )
 
 // owners records which attachment may touch which exclusive device. The owners of a device are numbered (epochs), and
-// the number is in the journal with the step. If a crash prevents the journal from recording that an old owner is done,
-// its DEL is repeated, and must not touch a device that has a newer owner.
+// the journal contains the number with the step. If a crash prevents the completion of an old owner's DEL from being
+// recorded, that DEL is repeated, and must not touch a device that has a newer owner.
 type owners struct {
 	mu      sync.Mutex
 	last    uint64
@@ -20,8 +20,8 @@ type owner struct {
 	epoch     uint64
 }
 
-// load adds the owners of an attachment in the journal. If several records own the same device, the newest owner
-// counts: a crash prevented the journal from recording that the others were done.
+// load adds an attachment from the journal as the owner of its devices. If several records own the same device, the
+// newest owner counts: a crash prevented the completion of the others from being recorded.
 func (o *owners) load(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,8 +50,8 @@ func (o *owners) outrank(attachment *Attachment) {
 	}
 }
 
-// acquire makes the attachment the owner of the step's device. It returns an error if the device has an owner, whose
-// DEL is not complete.
+// acquire makes the attachment the owner of the step's device. It returns an error if the device already has an owner,
+// which means that the owner's DEL is not complete.
 func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	identity, owned := ownedDevice(record)
 	if !owned {
@@ -69,8 +69,8 @@ func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	return nil
 }
 
-// hold makes the step the owner of its device again until done is called, so that no other step gets the device during
-// another rollback. If the device has an owner, the owner does not change.
+// hold makes the step the owner of its device again until done is called, so that no other step gets the device while
+// the step's rollback is retried. If the device has an owner, the owner does not change.
 func (o *owners) hold(attachment *Attachment, record *StepRecord) (done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// withLeases is a chain with two plugins that store addresses on disk.
+	// withLeases is a chain with two plugins that store their leases on disk.
 	withLeases = `
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: c, type: tuning, dependOn: [a, b], ifName: net1}
 `
-	// withSharedLeases is a chain with three such plugins. Two of them use shared devices and are therefore announced
-	// with the first.
+	// withSharedLeases is a chain with three such plugins. Two of them use shared devices, so they are announced
+	// together with the first.
 	withSharedLeases = `
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
@@ -34,11 +34,11 @@ const (
 `
 )
 
-// A machine may lose its power at any write to the journal. It loses the namespaces and the notes since the last save
-// or flush, and keeps the files that plugins have written. The driver of the next boot cleans up everything, even if
-// the devices were assigned to another sandbox in between.
+// A machine may lose power at any write to the journal. It loses the namespaces and the notes since the last save or
+// flush, but keeps the files that plugins have written. The driver cleans up everything in the next boot, even if the
+// devices were assigned to another sandbox before the power loss.
 func TestMachineLosesItsPower(t *testing.T) {
-	t.Parallel() // concurrently with tests that wait
+	t.Parallel() // run concurrently with tests that wait
 	for name, test := range map[string]struct {
 		chain    string
 		volatile []string
@@ -105,8 +105,8 @@ func shared(step, name string) cnichain.RootDevice {
 	return root
 }
 
-// A shared link may disappear between the preparation of a claim and the start of its pod. Its plugin only reports that
-// it cannot find a link.
+// A shared link may disappear after its claim was prepared and before the pod starts. The plugin only reports that it
+// cannot find a link.
 func TestSharedDeviceThatIsGone(t *testing.T) {
 	w := newWorkbench(t)
 	made := attachment(w.plan("c", withoutLeases, device("a", "up0"), shared("b", "up1")))
@@ -122,9 +122,9 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 		"delete the pod and its claim")
 }
 
-// The first commit also records the steps that follow. Whether this means that they have begun depends on how the
-// driver ended: after a power loss, they may have begun although the notes of this are lost; after a kill, the notes
-// are complete.
+// The first commit also records the steps that follow. Whether they count as begun depends on how the driver stopped:
+// after a power loss, they may have begun although the notes about it are lost; if the driver was killed, the notes are
+// complete.
 func TestAnnouncedSteps(t *testing.T) {
 	const chain = `
 - {name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
@@ -187,7 +187,7 @@ func TestAnnouncedSteps(t *testing.T) {
 	}
 }
 
-// flushingJournal flushes notes once, before a given write.
+// flushingJournal flushes its notes once, before a given write.
 type flushingJournal struct {
 	dyingJournal
 	notes *cnitest.Journal
@@ -234,7 +234,7 @@ func (w *workbench) losePower() {
 	w.t.Helper()
 	w.journal.LosePower()
 	w.node.Reboot()
-	w.node.AddHostLink("up0") // hardware exists again
+	w.node.AddHostLink("up0") // the hardware still exists
 	w.node.AddHostLink("up1")
 	found := []*executor.Attachment{}
 	for _, key := range w.journal.Keys() {

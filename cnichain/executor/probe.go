@@ -12,16 +12,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// probeKey changes when a binary is replaced: a rename puts another inode at the path, and a write to the file changes
-// its modification time.
+// probeKey changes when a binary is replaced: after a rename, the path refers to another inode, and a write to the file
+// changes its modification time.
 type probeKey struct {
 	path  string
 	inode uint64
 	mtime int64
 }
 
-// binary returns the current path of a step's plugin: the path from the preparation of the claim, or, if the plugin
-// directory has moved since then, the path where the plugin is found now.
+// binary returns the current path of a step's plugin. This is the path recorded when the claim was prepared or, if the
+// plugin directory has moved since then, the path where the plugin is found now.
 func (e *Executor) binary(step *cnichain.PlanStep) string {
 	if _, err := os.Stat(step.Path); !errors.Is(err, os.ErrNotExist) {
 		return step.Path
@@ -36,8 +36,8 @@ func (e *Executor) binary(step *cnichain.PlanStep) string {
 // CannotAsk is part of every error message about a CNI plugin that does not report its supported versions.
 const CannotAsk = "cannot ask CNI plugin"
 
-// Probe finds plugins and queries the supported versions of each, once per binary. Types without a binary are omitted
-// from the result, which [cnichain.Compile] reports. It returns an error if a binary does not respond.
+// Probe finds plugins and queries the versions that each supports, once per binary. Types without a binary are omitted
+// from the result; [cnichain.Compile] reports them. Probe returns an error if a binary does not respond.
 func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cnichain.Plugin, error) {
 	plugins := make(map[string]cnichain.Plugin, len(cniTypes))
 	for _, cniType := range cniTypes {
@@ -54,8 +54,8 @@ func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cni
 	return plugins, nil
 }
 
-// probe queries a program once, however many claims need it. Two concurrent callers may both query it, with the same
-// result. Failures are not cached: an installer may be writing the program.
+// probe queries a program once, however many claims need it. Two concurrent callers may both query it and get the same
+// result. Failures are not cached, since an installer may still be writing the program.
 func (e *Executor) probe(ctx context.Context, path string) (cnichain.Plugin, error) {
 	info, err := os.Stat(path)
 	if err != nil {

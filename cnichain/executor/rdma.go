@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// planRDMA determines in advance which RDMA devices the step provides and whether they move. The journal contains their
-// names and indexes before the first one moves.
+// planRDMA determines in advance which RDMA devices the step provides and whether they move, so that the journal
+// contains their names and indexes before the first one moves.
 func (e *Executor) planRDMA(record *StepRecord) error {
 	devices, mode, err := e.FindRDMA(&record.Step)
 	if err != nil || len(devices) == 0 {
@@ -18,14 +18,14 @@ func (e *Executor) planRDMA(record *StepRecord) error {
 	if mode == cnichain.RDMAExclusive {
 		device := *record.Step.Device
 		device.Moved = devices
-		record.Step.Device = &device // do not change the plan, which attachments of other pods share
+		record.Step.Device = &device // do not change the plan, which other pods' attachments share
 	}
 	return nil
 }
 
-// FindRDMA returns the RDMA devices of a step that provides RDMA devices to the pod, and the RDMA mode of the node. For
-// other steps it returns none without a query. It returns an error if a device is not available. The step's device must
-// be on the host.
+// FindRDMA returns the RDMA devices that a step provides to the pod, and the RDMA mode of the node. For steps that
+// provide none, it returns immediately without a query. It returns an error if a device is not available. The step's
+// device must be on the host.
 func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADevice, mode string, err error) {
 	if step.RDMA == nil || step.Device == nil {
 		return nil, "", nil
@@ -37,7 +37,7 @@ func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADev
 	if err != nil {
 		return nil, "", err
 	}
-	// A link that has returned from a pod may have another index than in its baseline.
+	// The index of a link that has returned from a pod may differ from that in its baseline.
 	now, err := e.Host.Snapshot(*step.Device)
 	if err != nil {
 		return nil, "", err
@@ -60,7 +60,7 @@ func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err e
 		if err != nil {
 			return err
 		}
-		if onHost { // its plugin has no schema that declares this
+		if onHost { // its plugin has no schema that declares that the device stays
 			step := record.Step
 			step.Stays = true
 			return step.CheckRDMA(record.RDMA, cnichain.RDMAExclusive)
@@ -76,8 +76,8 @@ func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err e
 	return err
 }
 
-// returnRDMA moves the step's RDMA devices to the host before their link: some kernel drivers remove an RDMA device
-// when its link leaves the network namespace of the RDMA device.
+// returnRDMA moves the step's RDMA devices to the host before their link is moved: some kernel drivers remove an RDMA
+// device when its link leaves the RDMA device's namespace.
 func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error {
 	if record.Step.Device == nil || !e.Host.Exists(attachment.Pin) {
 		return nil
@@ -91,8 +91,8 @@ func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error 
 
 // RDMANow returns the current RDMA devices of an attached step, in the order of the record, and the name of the first
 // device that is no longer in the pod, or "" if none is missing. After a reload of its kernel module, a device has a
-// new identity and other device nodes. Its old nodes may now belong to the device of a third pod, and its index may be
-// reused, too. Containers use the device nodes, so these are compared.
+// new identity and different device nodes. Its old nodes may now belong to another pod's device, and its index may be
+// reused, too. Containers use the device nodes, so RDMANow compares these.
 func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.RDMADevice, missing string, err error) {
 	if len(record.RDMA) == 0 || record.Phase != StepAdded {
 		return nil, "", nil
@@ -121,7 +121,7 @@ func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.R
 	if err != nil {
 		return nil, "", err
 	}
-	for _, node := range record.DeviceNodes { // nodes may have been added, such as rdma_cm by a later module
+	for _, node := range record.DeviceNodes { // ignore nodes that were added later, such as rdma_cm
 		if !slices.Contains(nodes, node) {
 			return nil, devices[0].Name, nil
 		}

@@ -15,7 +15,7 @@ import (
 
 const rdmaStep = `[{name: link, type: host-device, selector: {cel: "true"}, rdma: {}}]`
 
-// withRDMA returns a workbench whose links have RDMA devices, and an attachment for the first.
+// withRDMA returns a workbench whose links have RDMA devices, and an attachment for the first link.
 func withRDMA(t *testing.T, mode, steps string) (*workbench, *executor.Attachment) {
 	w := newWorkbench(t)
 	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", mode)
@@ -23,7 +23,7 @@ func withRDMA(t *testing.T, mode, steps string) (*workbench, *executor.Attachmen
 	return w, attachment(w.plan("c", steps, rdmaDevice(w, "up0", "0000:01:00.0")))
 }
 
-// rdmaDevice returns a device in its state at the preparation of a claim.
+// rdmaDevice returns a device in the state in which its claim was prepared.
 func rdmaDevice(w *workbench, name, address string) cnichain.RootDevice {
 	root := device("link", name)
 	root.Device.PCIAddress = address
@@ -47,7 +47,7 @@ func TestRDMADeviceMovesWithItsLink(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
 	w.expectRDMA([]string{"mlx5_1"}, []string{"mlx5_0"})
-	// The device had number 0. The move in the other namespace did not use it, so it is the lowest free number again.
+	// The device had number 0. The move freed it, so it is the lowest free number again.
 	if nodes := w.restarted().Steps[0].DeviceNodes; !slices.Equal(nodes,
 		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
 		t.Errorf("device nodes are %q", nodes)
@@ -58,7 +58,8 @@ func TestRDMADeviceMovesWithItsLink(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)
 }
 
-// A device node is the device's node after its move, not its node at the preparation of its claim.
+// The recorded device node is the one that the device has after its move, not the one that it had when its claim was
+// prepared.
 func TestNumbersOfRDMADevicesChange(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive,
 		`[{name: link, type: host-device, selector: {cel: "true"}, rdma: {managementDevices: true}}]`)
@@ -94,8 +95,8 @@ func TestSharedRDMADeviceStays(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// A driver is killed at any write of an attachment to the journal, and a new driver rolls the attachment back.
-// Afterwards, every RDMA device is on the host under its name.
+// The driver is killed at each write of an attachment to the journal, and a new driver rolls the attachment back.
+// Afterwards, every RDMA device is on the host under its original name.
 func TestRDMADeviceReturnsAfterEveryCrash(t *testing.T) {
 	whole, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	whole.must(whole.add(made))
@@ -133,7 +134,7 @@ func TestRDMADeviceReturnsAfterEveryCrash(t *testing.T) {
 	}
 }
 
-// dyingJournal panics before a commit, to simulate that the driver is killed.
+// dyingJournal panics before a commit to simulate a driver that is killed.
 type dyingJournal struct {
 	executor.Journal
 	left int
@@ -218,8 +219,8 @@ func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "other"}, nil)
 }
 
-// If a module is unloaded while a pod has its device, the device is quarantined, with the reason, until the module is
-// loaded.
+// If an RDMA module is unloaded while a pod uses its device, the device is quarantined until the module is loaded
+// again. The reason is reported.
 func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
@@ -236,7 +237,7 @@ func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// If another device has taken the name, the original name is restored as soon as it is free.
+// An RDMA device that the kernel first refuses to return is returned by a later DEL.
 func TestReturnThatFails(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
@@ -249,8 +250,8 @@ func TestReturnThatFails(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// After a reload of all RDMA modules, the RDMA device of another pod may have the index and device node of a pod's RDMA
-// device.
+// After a reload of all RDMA modules, another pod's RDMA device may have the index and device node that this pod's RDMA
+// device had.
 func TestRDMADeviceWhoseIndexIsAnothers(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAShared, rdmaStep)
 	w.must(w.add(made))
@@ -264,8 +265,8 @@ func TestRDMADeviceWhoseIndexIsAnothers(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// An RDMA device that another process moved away and back has other device nodes, and its old nodes may now belong to
-// another pod.
+// An RDMA device that another process moved away and back has different device nodes, and its old nodes may now belong
+// to another pod.
 func TestRDMADeviceWithOtherNodes(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
@@ -278,8 +279,8 @@ func TestRDMADeviceWithOtherNodes(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// A link that returns from a pod gets another index if its index is in use by another link. The next sandbox of the
-// claim still has the baseline with the old index.
+// A link that returns from a pod gets a new index if another link uses its old one. The claim's next sandbox still has
+// the baseline with the old index.
 func TestRDMADeviceOfALinkWithAnotherIndex(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.node.AddHostLink("up0")

@@ -12,9 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// The records in testdata were written by a driver whose executor and Linux host were still parts of package cnichain.
-// All of their fields are set. They must be read completely and written back unchanged, except that renamed fields are
-// written under both names, since earlier drivers and netdra read the old names.
+// The records in testdata were written by a driver whose executor and Linux host were still part of package cnichain.
+// All of their fields are set. They must be read completely and written back unchanged. The exception is a renamed
+// field, which is written under both names, since earlier versions of the driver and netdra read the old name.
 func TestRecordsOfEarlierDriversAreReadWhole(t *testing.T) {
 	for name, record := range map[string]any{"leftover.json": &Leftover{}, "plan.json": &cnichain.Plan{}} {
 		data, err := os.ReadFile(filepath.Join("testdata", "records", name))

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// parseResult parses the output of a successful ADD: exactly one result, in the version of the call unless it contains
-// another version.
+// parseResult parses the output of a successful ADD: exactly one result, in the CNI version of the call unless the
+// result states another one.
 func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	decoder := json.NewDecoder(bytes.NewReader(stdout))
 	var document json.RawMessage
@@ -90,7 +90,7 @@ func checkLists(document json.RawMessage) error {
 }
 
 // mergeResults merges results: interfaces by sandbox and name, where later ones replace earlier ones; addresses, with
-// adjusted interface indexes; routes; and the last nonempty DNS. Any result may be nil.
+// adjusted interface indexes; routes; and the last nonempty DNS configuration. Any result may be nil.
 func mergeResults(results ...*types100.Result) *types100.Result {
 	merged := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
 	for _, result := range results {
@@ -126,9 +126,9 @@ func mergeInterfaces(merged, result *types100.Result) []int {
 	return positions
 }
 
-// mergeIPs adds the addresses of result. Their interface indexes refer to the list of result; positions contains the
-// index in the merged list for each of these. An index that is out of range is removed, but the address is kept, since
-// some plugins print such results.
+// mergeIPs adds the addresses in result. Their interface indexes refer to the interfaces in result; positions maps
+// these to the indexes in merged. If an index is out of range, it is removed but the address is kept, since some
+// plugins print such results.
 func mergeIPs(merged, result *types100.Result, positions []int) {
 	for _, ip := range result.IPs {
 		ip = ip.Copy()
@@ -155,7 +155,7 @@ func hasIP(ips []*types100.IPConfig, wanted *types100.IPConfig) bool {
 	return false
 }
 
-// mergeRoutes adds the routes that merged does not contain. Parents with a common ancestor have the same routes.
+// mergeRoutes adds the routes that merged does not contain yet. Parents with a common ancestor share its routes.
 func mergeRoutes(merged, result *types100.Result) {
 	seen := map[string]bool{}
 	for _, route := range merged.Routes {
@@ -168,7 +168,7 @@ func mergeRoutes(merged, result *types100.Result) {
 	}
 }
 
-// resultAs encodes a result in the version that a plugin is called with.
+// resultAs encodes a result in the CNI version with which a plugin is called.
 func resultAs(result *types100.Result, cniVersion string) (json.RawMessage, error) {
 	converted, err := result.GetAsVersion(cniVersion)
 	if err != nil {

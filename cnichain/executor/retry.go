@@ -8,8 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Load fills a new executor with the records of the journal, by key, before any other call. From then on, every device
-// of an attachment that is not rolled back has an owner, so that no new pod gets it.
+// Load fills a new executor with the records in the journal, by key. It must be called before any other method. From
+// then on, every device of an attachment that is not rolled back has an owner, so no other pod gets the device.
 func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
 	for _, attachment := range attachments {
 		adoptBoot(attachment)
@@ -22,8 +22,8 @@ func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string
 	}
 }
 
-// adoptBoot completes records of driver versions that did not record the boot of a baseline. The baseline was read in
-// the attachment's boot or an earlier one, so the index of the link is not valid.
+// adoptBoot completes records from driver versions that did not record the boot ID with a baseline. The baseline was
+// read in the attachment's boot or in an earlier one, so its link index cannot be relied on.
 func adoptBoot(attachment *Attachment) {
 	for i := range attachment.Steps {
 		step := &attachment.Steps[i].Step
@@ -39,7 +39,7 @@ func adoptBoot(attachment *Attachment) {
 // Leftovers returns the steps that could not be rolled back, sorted by key.
 func (e *Executor) Leftovers() []Leftover { return e.leftovers.all() }
 
-// Quarantined returns an error if a device must not be used because its cleanup after an earlier pod failed. It returns
+// Quarantined returns an error if a device must not be used because the cleanup after an earlier pod failed. It returns
 // nil for usable devices.
 func (e *Executor) Quarantined(device *cnichain.Device) error {
 	for _, leftover := range e.leftovers.all() {
@@ -53,7 +53,7 @@ func (e *Executor) Quarantined(device *cnichain.Device) error {
 // QuarantineError is the error for a quarantined device.
 type QuarantineError struct{ Leftover Leftover }
 
-// Error returns the start and reason of the quarantine, and the remedy.
+// Error returns the start of the quarantine, its reason and the remedy.
 func (e *QuarantineError) Error() string {
 	held := e.Leftover.Step().Step.Device
 	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be returned to the "+
@@ -62,15 +62,16 @@ func (e *QuarantineError) Error() string {
 		e.Leftover.Attempts, e.Leftover.Reason)
 }
 
-// Retry retries the rollback of a leftover, and deletes the leftover after success. An unknown key is not an error.
+// Retry retries the rollback of a leftover, and deletes the leftover if that succeeds. It is not an error if the key is
+// unknown.
 func (e *Executor) Retry(ctx context.Context, key string) error {
 	return e.retry(ctx, key, nil)
 }
 
-// Forget is like Retry, for a leftover whose rollback can never succeed, for example because its plugin rejects its
+// Forget is like Retry, but for a leftover whose rollback can never succeed, for example because the plugin rejects its
 // configuration. The leftover is also deleted if DEL fails again, provided that its exclusive device is on the host in
 // its original state, or has a newer owner. failure is the error of DEL, or nil after a complete rollback. Other state
-// of the plugin, such as addresses and rules, remains.
+// created by the plugin, such as addresses and rules, remains.
 func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) {
 	err = e.retry(ctx, key, func(record *StepRecord, delFailure, away error) error {
 		if away != nil {
@@ -90,8 +91,8 @@ func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) 
 }
 
 // retry rolls back a leftover. If this fails, forgive decides whether the leftover is deleted nevertheless; if forgive
-// is nil, the failure is returned. The last argument of forgive is the reason why the device could not be restored; it
-// is nil if the device was restored or has a newer owner.
+// is nil, retry returns the failure. The last argument of forgive is the reason why the device could not be restored;
+// it is nil if the device was restored or has a newer owner.
 func (e *Executor) retry(
 	ctx context.Context, key string, forgive func(record *StepRecord, failure, away error) error,
 ) error {
@@ -104,7 +105,7 @@ func (e *Executor) retry(
 		return err
 	}
 	defer release()
-	// Another call may have rolled it back while this call waited.
+	// Another call may have rolled the leftover back while this call waited.
 	if leftover, known = e.leftovers.get(key); !known {
 		return nil
 	}
@@ -126,8 +127,8 @@ func (e *Executor) retry(
 	return nil
 }
 
-// endQuarantine makes a returned device available again although its plugin's DEL still fails. away is the reason why
-// the device has not returned; err is the error of the journal.
+// endQuarantine makes a device available again once it is on the host, even though the plugin's DEL still fails. away
+// is the reason why the device is not on the host; err is an error from the journal.
 func (e *Executor) endQuarantine(leftover Leftover) (away, err error) {
 	record := leftover.Step()
 	if !e.owners.hasNewerOwner(record) {

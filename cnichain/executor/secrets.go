@@ -12,14 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// shortestSecret is the minimum length of a secret. Shorter values would match parts of any text by chance.
+// shortestSecret is the minimum length of a secret. Shorter values would match unrelated text by chance.
 const shortestSecret = 4
 
-// secrets are the values of a plugin's configuration that must not appear in messages: errors go to events and
+// secrets are the values in a plugin's configuration that must not appear in messages: errors are copied to events and
 // conditions, which many users can read, and plugins may print anything.
 type secrets []string
 
-// secretsOf returns the values of keys whose names suggest a secret.
+// secretsOf returns the values of all keys whose names suggest a secret.
 func secretsOf(stdin []byte) secrets {
 	if !sanitize.MayHaveSecrets(stdin) { // called after each call of a plugin
 		return nil
@@ -34,8 +34,8 @@ func secretsOf(stdin []byte) secrets {
 	return slices.Compact(found)
 }
 
-// collect adds all strings below a secret key, at any depth. It ignores numbers and booleans, which would match parts
-// of any text.
+// collect adds all strings below a secret key, at any depth. It ignores numbers and booleans, which would match
+// unrelated text.
 func (s *secrets) collect(value any, keys *regexp.Regexp, secret bool) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -69,8 +69,8 @@ func (s secrets) output(output CallOutput) CallOutput {
 	return output
 }
 
-// error removes the secrets from an error. The returned error unwraps to the plugin's own error, also without secrets,
-// and to the reason that ended the call.
+// error removes the secrets from an error. The returned error unwraps to the plugin's own error, which contains no
+// secrets either, and to the reason why the call was stopped.
 func (s secrets) error(err error) error {
 	if err == nil || len(s) == 0 || s.text(err.Error()) == err.Error() && !errors.As(err, new(*ExecError)) {
 		return err
@@ -85,7 +85,7 @@ func (s secrets) error(err error) error {
 }
 
 // cause removes the secrets from the text of an error. A CNI error keeps its code, which the executor evaluates. Other
-// errors are reduced to their text, since any wrapped error contains the secret, too.
+// errors are reduced to their text, since a wrapped error would still contain the secret.
 func (s secrets) cause(err error) error {
 	var printed *types.Error
 	if errors.As(err, &printed) {

@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// stdin adds the driver's fields to a rendered configuration. The runtime's keys replace keys of the configuration (CNI
-// specification, section 3 "Deriving request configuration from plugin configuration").
+// stdin adds the driver's fields to a rendered configuration. The keys that a runtime sets replace keys in the
+// configuration (CNI specification, section 3 "Deriving request configuration from plugin configuration").
 func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (json.RawMessage, error) {
 	fields, err := cnichain.CompleteConfig(&record.Step, config)
 	if err != nil {
@@ -30,8 +30,8 @@ func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (
 }
 
 // laterStdin returns the stdin for CHECK and DEL: the stdin of the step's ADD with the step's own result as prevResult
-// (CNI specification, section 3 "Deletions"). If the result cannot be added, it returns the stdin of ADD, so that DEL
-// is called in any case.
+// (CNI specification, section 3 "Deletions"). If the result cannot be added, laterStdin returns the stdin of ADD, so
+// that DEL is called in any case.
 func laterStdin(record *StepRecord) json.RawMessage {
 	if record.Result == nil || !record.Step.Speaks("0.4.0") {
 		return record.Stdin

@@ -10,21 +10,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// repairAfter is the number of failed DELs after which the driver itself removes the results of a step where possible.
+// repairAfter is the number of failed DELs after which the driver itself removes the results of a step as far as
+// possible.
 const repairAfter = 3
 
-// undo rolls back a step completely: DEL, links that the plugin left in the pod although its DEL succeeded, and
-// addresses. It proves that the exclusive device is on the host. It only touches results of the step. A failed DEL is a
-// failure even if no result is visible any longer: plugins keep state that the driver cannot inspect.
-//
-// The order matters. RDMA devices return first, since some kernel drivers remove them with their link. Then the device
-// leaves the pod, so that no application interferes with the rest. DEL comes before the driver's own cleanup, since
-// only the plugin knows its other state: until repairAfter failures, the driver changes nothing else, so that the
-// plugin finds its results. Then the pod is inspected, addresses are released unless the interface is still in the pod,
-// and the device is restored last, when nothing can change it.
+// undo rolls back a step completely: it calls DEL, removes links that the plugin left in the pod although its DEL
+// succeeded, and releases addresses. It proves that the exclusive device is on the host. It only touches the step's own
+// results. A failed DEL is a failure even if no result is visible any longer, since plugins keep state that the driver
+// cannot inspect. The order matters. RDMA devices return first, since some kernel drivers remove them with their link.
+// Then the device leaves the pod, so that no application can interfere with the rest. DEL comes before the driver's own
+// cleanup, since only the plugin can remove its other state: until repairAfter failures, the driver changes nothing
+// else, so that the plugin finds its results. Then the driver inspects the pod and releases the addresses unless the
+// interface is still in the pod. The device is restored last, when nothing can change it.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
-		return e.releaseAddresses(ctx, attachment, record) // addresses are kept by sandbox
+		return e.releaseAddresses(ctx, attachment, record) // leases are stored by sandbox
 	}
 	returned := e.returnRDMA(attachment, record)
 	if returned != nil && record.Failures+1 < repairAfter {
@@ -38,7 +38,7 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 		return failure
 	}
 	found, err := e.removeFromPod(attachment, record)
-	// While the interface is in the pod, its namespace answers for the addresses, even without a process. If the
+	// While the interface is in the pod, the namespace responds to the addresses, even if no process runs in it. If the
 	// interface stays, delStep releases the addresses when it gives up.
 	if err == nil && (found || failure != nil) {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
@@ -52,8 +52,8 @@ type linkState int
 const (
 	// netnsGone: the pod's namespace no longer exists.
 	netnsGone linkState = iota
-	// linkNamed: the interface has its name, or the interface was never recorded and a link has the name, which was
-	// free before.
+	// linkNamed: the interface has its own name, or it was never recorded and a link has that name, which was free
+	// before ADD.
 	linkNamed
 	// linkRenamed: the interface has another name, and its own name is free or is one of its alternative names.
 	linkRenamed
@@ -65,8 +65,8 @@ const (
 	linkAbsent
 )
 
-// locate finds the interface of a step by its properties after ADD. A name is not sufficient, since the application may
-// have given it to another link. The returned link is nil if the interface no longer exists.
+// locate finds the interface of a step by its properties after ADD. Its name is not sufficient, since the application
+// may have assigned the name to another link. The returned link is nil if the interface no longer exists.
 func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState, *cnichain.Link, error) {
 	path := e.namespaceOf(attachment, record)
 	if !e.Host.Exists(path) {
@@ -105,7 +105,7 @@ func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState
 	return linkAbsent, nil, nil
 }
 
-// knownLink returns the recorded interface that the step created or worked on, or nil if it was not recorded.
+// knownLink returns the recorded interface that the step created or modified, or nil if it was not recorded.
 func knownLink(attachment *Attachment, record *StepRecord) *cnichain.Link {
 	if record.Step.Makes {
 		return record.Link
@@ -119,8 +119,8 @@ func knownLink(attachment *Attachment, record *StepRecord) *cnichain.Link {
 	return nil
 }
 
-// findLink finds the link with a name or alternative name. The kernel has one namespace for both: it finds a link by
-// either, and rejects a name that any link uses (net/core/dev.c, netdev_name_node_lookup).
+// findLink finds the link with a name or alternative name. The kernel does not distinguish between the two: it finds a
+// link by either, and rejects a name that any link uses as either (net/core/dev.c, netdev_name_node_lookup).
 func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	for i := range links {
 		if links[i].Name == name {
@@ -135,10 +135,10 @@ func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	return nil
 }
 
-// del calls the plugin's DEL in such a way that the plugin only finds the interface of the step.
+// del calls the plugin's DEL in such a way that the plugin can only find the step's own interface.
 func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if record.Step.BindsDriver() {
-		return e.delWithoutNetns(ctx, attachment, record) // there is no interface that the plugin could look up
+		return e.delWithoutNetns(ctx, attachment, record) // there is no interface for the plugin to look up
 	}
 	state, link, err := e.locate(attachment, record)
 	if err != nil {
@@ -169,8 +169,8 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if failure == nil {
 		return nil
 	}
-	// The plugin has failed, but its interface no longer exists. This is sufficient if the schema says so, or if the
-	// machine has lost the hardware. It is also sufficient for a device that is on the host.
+	// The plugin may have failed because its interface no longer exists. That is acceptable if the schema says so, or
+	// if the hardware was removed from the machine. It is also acceptable for a device that is already on the host.
 	state, _, err = e.locate(attachment, record)
 	if err != nil || state != linkAbsent {
 		return failure
@@ -184,11 +184,11 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if onHost, err := e.Host.OnHost(*record.Step.Device); err != nil || !onHost {
 		return failure
 	}
-	// An earlier DEL has moved the device to the host, and was killed before it completed.
+	// An earlier DEL moved the device to the host, and was killed before it completed.
 	return e.delWithoutNetns(ctx, attachment, record)
 }
 
-// resetInPod prepares a device for its return to the host: the plugin's DEL does not know the changes of the
+// resetInPod prepares a device for its return to the host, since the plugin's DEL does not revert changes made by the
 // application.
 func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *cnichain.Link) error {
 	device, away, err := e.away(record, link)
@@ -203,7 +203,7 @@ func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *
 }
 
 // away reports whether the step has an exclusive device that is not on the host. link is the step's interface in the
-// pod, which may be nil. If link is the device, a similar link of the host is a different one.
+// pod; it may be nil. If link is the device, a similar link on the host is a different one.
 func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnichain.Device, away bool, err error) {
 	if !record.Step.OwnsDevice() {
 		return nil, false, nil
@@ -214,8 +214,8 @@ func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnicha
 }
 
 // delWithoutNetns rolls back a step whose interface disappeared with its namespace, or must not be looked up by name.
-// CNI_NETNS is then empty, as DEL allows (CNI specification, section 2 "DEL"), unless the plugin's schema states that
-// the plugin needs another value.
+// CNI_NETNS is then empty, which the CNI specification allows for DEL (section 2 "DEL"), unless the plugin's schema
+// states that the plugin needs another value.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	plan := callPlan{command: commandDel}
 	switch {
@@ -236,8 +236,8 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 	return nil
 }
 
-// delMayFail reports whether a failed DEL is acceptable if the plugin does not find its interface. It always is for
-// removed hardware.
+// delMayFail reports whether a failed DEL is acceptable if the plugin does not find its interface. For removed
+// hardware, it always is.
 func (e *Executor) delMayFail(record *StepRecord) bool {
 	return record.Step.Quirks.DelFailsWithoutInterface || record.Step.OwnsDevice() && e.Host.Gone(*record.Step.Device)
 }
@@ -283,8 +283,8 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 	return err
 }
 
-// removeFromPod removes the step's own interface from the pod if it is still there. It moves a device to the host, and
-// deletes other links.
+// removeFromPod removes the step's own interface from the pod if it is still there: it moves a device to the host, and
+// deletes any other link.
 func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (found bool, err error) {
 	if !record.Step.Makes || record.Step.BindsDriver() {
 		return false, nil
@@ -310,8 +310,8 @@ func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (fo
 }
 
 // findInPod finds the device of a step whose ADD was interrupted, under any name. No application has run in the pod
-// since then, so a matching MAC address is reliable. It returns nil if the device is not in the pod, or if its link was
-// recorded after ADD and no longer exists.
+// since then, so a matching MAC address is sufficient proof. It returns nil if the device is not in the pod, or if its
+// link was recorded after ADD and no longer exists.
 func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnichain.Link, error) {
 	if record.Link != nil {
 		return nil, nil
@@ -349,7 +349,7 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 }
 
 // restore proves that a device is on the host in its original state. Removed hardware is not restored: a device that
-// appears at its address is new.
+// later appears at its address is a new one.
 func (e *Executor) restore(device *cnichain.Device) error {
 	if e.Host.Gone(*device) {
 		return nil
@@ -357,9 +357,9 @@ func (e *Executor) restore(device *cnichain.Device) error {
 	return e.Host.Restore(*device)
 }
 
-// destroyed reports whether a virtual device that is not on the host no longer exists: its namespace was deleted, or
+// destroyed reports whether a virtual device that is not on the host no longer exists: its namespace was destroyed, or
 // does not contain the device, for example because the other end of a veth was deleted. Hardware always returns, but
-// only some time after its namespace has ended (net/core/dev.c, default_device_exit_net).
+// only some time after its namespace was destroyed (net/core/dev.c, default_device_exit_net).
 func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	device := record.Step.Device
 	if device.IsHardware() {
@@ -373,18 +373,18 @@ func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 		return state == netnsGone || !couldBe(link, device)
 	}
 	if device.MAC == "" && record.Link == nil {
-		return false // nothing shows where the device is while the namespace exists
+		return false // while the namespace exists, the device may still be in it
 	}
 	link, err = e.findInPod(attachment, record)
 	return err == nil && link == nil
 }
 
-// couldBe reports whether a link is of the device's kind: an application cannot create hardware.
+// couldBe reports whether a link is of the device's kind. An application cannot create hardware.
 func couldBe(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.Kind == "" || link.Kind == device.Kind
 }
 
-// isMoved reports whether a link that a plugin has moved into a pod is a virtual device. The name is not sufficient: an
+// isMoved reports whether a link in a pod is a virtual device that a plugin moved there. The name is not sufficient: an
 // application can create another link with it.
 func isMoved(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PCIAddress == "" && device.Index != 0 &&
@@ -392,12 +392,13 @@ func isMoved(link *cnichain.Link, device *cnichain.Device) bool {
 }
 
 // isDevice reports whether a link in a pod is a device of the host, under any name: a move keeps the MAC address. VLANs
-// of one NIC share the MAC address, and a pod may have several.
+// on one NIC share its MAC address, and a pod may have several of them.
 func isDevice(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && link.MAC == device.MAC && couldBe(link, device) && sameVLAN(link, device)
 }
 
-// sameVLAN returns true if the device is not a VLAN, or if a baseline of an earlier driver does not record the VLAN.
+// sameVLAN reports whether a link is the same VLAN as the device. It returns true if the device is not a VLAN, or if
+// its baseline, recorded by an earlier driver version, does not contain the VLAN.
 func sameVLAN(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.VLANID == 0 && device.VLANProtocol == "" ||
 		link.VLANID == device.VLANID && link.VLANProtocol == device.VLANProtocol && link.Parent == device.Parent

@@ -28,7 +28,7 @@ func (w *workbench) must(err error) {
 	}
 }
 
-// restart creates another executor from the content of the journal.
+// restart creates another executor from the contents of the journal.
 func (w *workbench) restart(attachments ...*executor.Attachment) {
 	left := map[string]executor.Leftover{}
 	for _, leftover := range w.journal.Leftovers() {
@@ -49,7 +49,8 @@ func (w *workbench) onOtherSandbox(plan cnichain.Plan) *executor.Attachment {
 	return made
 }
 
-// After any fault in any step, at ADD, at DEL or at a restart in between, the host is finally in its original state.
+// After any fault in any step, in ADD, in DEL or at a restart in between, the host eventually returns to its original
+// state.
 func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 	const chain = `
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
@@ -82,7 +83,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 								_ = w.del(made)
 							}
 							w.expect(cleanNode)
-							// changes that the plugin refuses to revert and that are not visible
+							// invisible changes that the plugin refuses to revert
 							for _, leftover := range w.journal.Leftovers() {
 								if leftover.Quarantines() != nil || plugin == "host-device" {
 									t.Errorf("left over: %s", leftover.Reason)
@@ -97,7 +98,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 	}
 }
 
-// A plugin's report that it returned the device to the host is verified.
+// If a plugin reports that it returned the device to the host, the driver verifies this.
 func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.Lie("host-device DEL")
@@ -110,8 +111,8 @@ func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	}
 }
 
-// A plugin whose DEL always fails does not keep an exclusive device: after some attempts, the driver returns it to the
-// host. Other state of the plugin may remain, which is reported, but does not block the device.
+// A plugin whose DEL always fails does not keep an exclusive device forever: after some attempts, the driver returns
+// the device to the host. Other state created by the plugin may remain; it is reported, but does not block the device.
 func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
 	made := attachment(w.plan("c",
@@ -156,7 +157,7 @@ func TestLeftoversAndANewAttempt(t *testing.T) {
 	w.must(w.add(attachment(plan)))
 }
 
-// A step without time for an attempt has not failed.
+// If no time was left to attempt a step, this does not count as a failure.
 func TestWaitingIsNoFailure(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -177,7 +178,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	}
 }
 
-// The time may end between two steps. Then the second step is not rolled back, and Del reports this.
+// The time may run out between two steps. Then the second step is not rolled back, and Del reports this.
 func TestTimeEndsBetweenSteps(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -226,7 +227,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 			t.Errorf("the address is released although the pod may still use it: %s", w.node)
 		}
 	}
-	// After the tenth attempt the pod is released, and the device stays in quarantine in the driver's namespace.
+	// After the tenth attempt, the pod can terminate, and the device stays quarantined in the driver's namespace.
 	w.must(w.del(made))
 	w.expect("host [up1] pods [dra-1.return[net1]] leases []")
 	w.restart()
@@ -250,7 +251,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// A rollback is also given up after five minutes, but never after a single attempt.
+// A rollback is also abandoned after five minutes, but never after a single attempt.
 func TestGivingUpByTime(t *testing.T) {
 	w := newWorkbench(t)
 	var told []executor.Leftover
@@ -268,8 +269,8 @@ func TestGivingUpByTime(t *testing.T) {
 	}
 }
 
-// A crash prevented the journal from recording that an old owner was done. Its DEL is repeated when the device has a
-// new owner.
+// A crash prevented the completion of the old owner's DEL from being recorded. The DEL is repeated when the device has
+// a new owner.
 func TestLateDelDoesNotTouchTheNewOwner(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
@@ -308,8 +309,8 @@ func TestDeviceHasOneOwner(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// A change that could not be written to the journal is written again: otherwise a crash would repeat a claim's DEL
-// after its release.
+// A change that could not be written to the journal is written again. Otherwise, DEL would be repeated after a crash,
+// although the claim was released.
 func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	w := newWorkbench(t)
 	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
@@ -326,7 +327,7 @@ func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	}
 }
 
-// A full disk without space for a note still allows the deletion of a record, so it does not block any pod.
+// A full disk without space for a note still allows a record to be deleted, so it does not block any pod.
 func TestAFullDiskKeepsNoPod(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -341,7 +342,8 @@ type deletingJournal struct{ executor.Journal }
 
 func (deletingJournal) Note(*executor.Attachment) error { return unix.ENOSPC }
 
-// A name does not identify an interface: the application may have renamed the interface and given its name to another.
+// A name does not identify an interface: the application may have renamed the interface and assigned its name to
+// another.
 func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
 	for name, test := range map[string]struct {
 		app  func(*cnitest.Node)
@@ -453,7 +455,8 @@ func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 	}
 }
 
-// During the retry of a cleanup, the device is not allocated: DEL and the following steps would remove it again.
+// While a cleanup is retried, the device cannot be allocated: DEL and the steps after it would remove it from its new
+// pod.
 func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
@@ -487,7 +490,7 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	}
 }
 
-// A restarted driver loads leftovers of pods that no longer exist. A new owner of their device still gets a newer
+// A restarted driver loads leftovers of pods that no longer exist. The next owner of their device still gets a newer
 // epoch.
 func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
 	w := newWorkbench(t)
@@ -538,8 +541,8 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// A driver and its plugin are killed after DEL has returned the device to the host, before it was complete. The next
-// DEL does not find the device in the pod; it is called without a namespace, and completes the rest.
+// The driver and its plugin are killed after DEL has returned the device to the host, but before it completed. The next
+// DEL does not find the device in the pod, so it is called without a namespace and completes the rest.
 func TestPluginThatWasKilledInDel(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
@@ -547,13 +550,13 @@ func TestPluginThatWasKilledInDel(t *testing.T) {
 	made := attachment(plan)
 	w.must(w.add(made))
 	w.node.DeletePodLink(pin, "net1")
-	wantError(t, w.del(made), "link not found") // fails until the device is on the host
+	wantError(t, w.del(made), "link not found") // DEL fails until the device is on the host
 	w.node.AddHostLink("up0")
 	w.must(w.del(made))
 	w.expect(cleanNode)
 }
 
-// The time limit belongs to the attachment: steps that hang one after another do not each restart it.
+// The time limit applies to the attachment: it does not restart for each of several steps that hang one after another.
 func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	w := newWorkbench(t)
 	const step = `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`
@@ -570,7 +573,7 @@ func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	}
 }
 
-// After a clock jump during a restart of the driver, or a long downtime, the second failure does not exhaust the
+// After a long downtime of the driver, or a clock jump during its restart, the second failure does not exhaust the
 // retries.
 func TestJumpOfTheClock(t *testing.T) {
 	w := newWorkbench(t)

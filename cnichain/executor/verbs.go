@@ -13,13 +13,13 @@ import (
 const (
 	// gidWait is how long an attachment waits for the GIDs of its addresses. The kernel adds them from a work queue,
 	// under its lock for link changes, usually within a millisecond. A link without its own RDMA port never gets GIDs,
-	// so its pods start later by this time.
+	// so this delays the start of its pods.
 	gidWait = 500 * time.Millisecond
-	// gidInterval is the time until the table is read again. It is doubled each time.
+	// gidInterval is the time until the table is read again. It doubles each time.
 	gidInterval = 2 * time.Millisecond
 )
 
-// Verbs is the information that the application of a pod needs to use the RDMA devices of a step.
+// Verbs is the information that a pod's application needs to use the RDMA devices of a step.
 type Verbs struct {
 	Devices []cnichain.VerbsDevice `json:"devices,omitempty"`
 	// Unknown is the reason why Devices lack GIDs. It is empty if they have a GID for each address of the chain's
@@ -28,7 +28,7 @@ type Verbs struct {
 }
 
 // VerbsReader reads the addressing of RDMA devices. It reads each table only once, since many pods share the table of a
-// shared device. It is used for one round, and is not safe for concurrent use.
+// shared device. Use it for one round only, since it caches all results. It is not safe for concurrent use.
 type VerbsReader struct {
 	executor *Executor
 	tables   map[string]verbsTable
@@ -45,8 +45,8 @@ func (e *Executor) VerbsReader() *VerbsReader {
 	return &VerbsReader{executor: e, tables: map[string]verbsTable{}, links: map[string][]cnichain.LinkAddresses{}}
 }
 
-// Read returns the addressing for the step with the given index, in an attachment whose namespace is pinned. It returns
-// nil for a step without RDMA devices. Failures are part of the result, since pods do not depend on it.
+// Read returns the addressing for the step with the given index in an attachment whose namespace is pinned. It returns
+// nil for a step without RDMA devices. Failures are part of the result, since pods do not depend on the addressing.
 func (r *VerbsReader) Read(pin string, steps []StepRecord, step int) *Verbs {
 	if len(steps[step].RDMA) == 0 || steps[step].Phase != StepAdded {
 		return nil
@@ -105,7 +105,7 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 	return verbs, without
 }
 
-// joinFirst joins the first texts, and appends the number of the others: an application can have thousands of
+// joinFirst joins the first few texts and appends the number of the others: an application can have thousands of
 // addresses.
 func joinFirst(texts []string, separator string) string {
 	const limit = 4
@@ -115,7 +115,7 @@ func joinFirst(texts []string, separator string) string {
 	return fmt.Sprintf("%s%sand %d more", strings.Join(texts[:limit], separator), separator, len(texts)-limit)
 }
 
-// shorten truncates the lists of GIDs so that their total fits, with a fair share for each device.
+// shorten truncates the lists of GIDs so that their total does not exceed the limit, with a fair share for each device.
 func (v *Verbs) shorten() {
 	left := cnichain.MaxGIDs
 	for i := range v.Devices {
@@ -158,8 +158,7 @@ func (r *VerbsReader) addresses(pin string) ([]cnichain.LinkAddresses, error) {
 	return links, err
 }
 
-// table returns the GID table of a device in a namespace. It reads the table once for all interfaces that use the
-// device.
+// table returns a device's GID table in a namespace. It reads the table once for all interfaces that use the device.
 func (r *VerbsReader) table(netns string, device cnichain.RDMADevice) (verbsTable, error) {
 	key := fmt.Sprint(netns, " ", device.Index)
 	if table, known := r.tables[key]; known {
@@ -173,8 +172,8 @@ func (r *VerbsReader) table(netns string, device cnichain.RDMADevice) (verbsTabl
 	return table, err
 }
 
-// readVerbs records the addressing of RDMA devices after all steps are done. It waits for GIDs for a limited time: an
-// attachment without them is still valid.
+// readVerbs records the addressing of RDMA devices after all steps have completed. It waits for GIDs for a limited
+// time, since an attachment without them is still valid.
 func (e *Executor) readVerbs(ctx context.Context, attachment *Attachment) {
 	deadline := e.Clock.Now().Add(gidWait)
 	for interval := gidInterval; ; interval *= 2 {

@@ -30,7 +30,7 @@ func (c *hastyClock) After(d time.Duration) <-chan time.Time {
 	return done
 }
 
-// withGIDs is withRDMA with a clock that records how long an attachment waits.
+// withGIDs is like withRDMA, with a clock that records how long an attachment waits.
 func withGIDs(t *testing.T, mode string) (*workbench, *executor.Attachment, *hastyClock) {
 	w, made := withRDMA(t, mode, rdmaStep)
 	clock := &hastyClock{FakeClock: w.clock}
@@ -60,7 +60,7 @@ func TestAttachmentWaitsForGIDs(t *testing.T) {
 	}
 }
 
-// Pods do not depend on GIDs: a GID that never appears and a table that cannot be read do not block a pod.
+// Pods do not depend on GIDs: neither a GID that never appears nor a table that cannot be read blocks a pod.
 func TestAttachmentWithoutGIDs(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil   func(*cnitest.Node)
@@ -105,7 +105,7 @@ func TestWaitForGIDsEndsWithTheDriver(t *testing.T) {
 	}
 }
 
-// An application can add any number of addresses, none of which needs to get a GID.
+// An application can add any number of addresses, and none of them has to get a GID.
 func TestReasonHasAnEnd(t *testing.T) {
 	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
 	w.must(w.add(made))
@@ -125,7 +125,7 @@ func TestReasonHasAnEnd(t *testing.T) {
 	}
 }
 
-// The reported list fits into the status of a claim, and indicates that it is incomplete.
+// The reported list fits into a claim's status, and states that it is incomplete.
 func TestListOfGIDsHasAnEnd(t *testing.T) {
 	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
 	w.must(w.add(made))

@@ -10,8 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// podLinks reads the links of a pod. It enters the pod's namespace once for a whole ADD instead of for each read. The
-// pin proves that the right namespace was entered, because the ID that pin compares was read before.
+// podLinks reads the links of a pod. It enters the pod's namespace once for a whole ADD rather than for each read.
+// Executor.pin proves that this was the right namespace: it compares the pinned namespace with the ID that was read
+// before.
 type podLinks struct {
 	namespace host.Namespace
 	seen      []cnichain.Link // from the last read
@@ -36,7 +37,7 @@ func (p *podLinks) read() (err error) {
 	return err
 }
 
-// verify does not trust the plugin but checks that the interface is in the pod, unless the step binds the device to
+// verify checks that the interface is in the pod instead of trusting the plugin, unless the step binds the device to
 // another driver. links are the pod's links.
 func (e *Executor) verify(
 	attachment *Attachment, record *StepRecord, result *types100.Result, links []cnichain.Link,
@@ -60,8 +61,8 @@ func (e *Executor) verify(
 	return verifyClaimParams(&record.Step, link.MAC, result)
 }
 
-// adoptAddresses sets the current MAC addresses of the pod's interfaces in all results that later steps and users get:
-// a step may have changed the interface of an earlier step on whose result others depend.
+// adoptAddresses sets the current MAC addresses of the pod's interfaces in all results that later steps and users get,
+// since a step may have changed the interface of an earlier step on whose result others depend.
 func adoptAddresses(attachment *Attachment, links []cnichain.Link) {
 	for i := range attachment.Steps {
 		merged := attachment.Steps[i].Merged
@@ -95,9 +96,9 @@ func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 	return now.VF.MAC, nil
 }
 
-// verifyClaimParams verifies that a plugin has applied the parameters of the claim: some plugins ignore them, and a pod
-// must not run with an address other than the requested one. mac is the current address of the interface, or the stored
-// address of the physical function for a step that binds a driver.
+// verifyClaimParams verifies that a plugin has applied the parameters in the claim: some plugins ignore them, and a pod
+// must not run with an address other than the requested one. mac is the current address of the interface or, for a step
+// that binds a driver, the address that the physical function stores.
 func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Result) error {
 	if step.MAC != "" && mac != step.MAC {
 		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know "+

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// The effect of a claim's parameters is verified: a plugin that ignores them makes the step fail, which is rolled back.
+// The effect of a claim's parameters is verified: if a plugin ignores them, the step fails and is rolled back.
 func TestPluginsMustObeyClaims(t *testing.T) {
 	for name, test := range map[string]struct {
 		mac  string
@@ -15,7 +15,7 @@ func TestPluginsMustObeyClaims(t *testing.T) {
 		want string
 	}{
 		"nothing": {},
-		// the plugin may know the prefix better
+		// the plugin may choose another prefix length
 		"as it is":  {mac: "02:00:00:00:00:01", ips: []string{"10.1.0.5/16"}},
 		"other MAC": {mac: "02:00:00:00:00:02", want: "does not know the capability mac"},
 		"other address": {ips: []string{"10.1.0.5/24", "10.1.0.6/24"},
