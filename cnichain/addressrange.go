@@ -15,13 +15,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// runtimeRanges is the key of the CNI runtime configuration for ranges of addresses (CNI conventions, "ipRanges").
+// runtimeRanges is the key for address ranges in the CNI runtime configuration (CNI conventions, "ipRanges").
 const runtimeRanges = "ipRanges"
 
-// maxRangeName is the maximum length of names of AddressRanges.
+// maxRangeName is the maximum length of an AddressRange's name.
 const maxRangeName = 63
 
-// BlockRoom is a block of the node with the number of addresses that other claims do not use.
+// BlockRoom is an AddressBlock of the node with the number of addresses that no other claim uses.
 type BlockRoom struct {
 	addresses.Block
 	// Room is the number of further pods for which the block has addresses.
@@ -32,15 +32,15 @@ type BlockRoom struct {
 type StepRange struct {
 	// Name is the name of the AddressRange.
 	Name string `json:"name"`
-	// Block is the AddressBlock of the node. The claim reserves one of its addresses for each of its pods, attached or
-	// not, so that the block is never exhausted when a pod starts.
+	// Block is the node's AddressBlock. The claim reserves one of the block's addresses for each pod that uses the
+	// claim, attached or not, so that the block is never exhausted when a pod starts.
 	Block string `json:"block"`
-	// Size is the number of pods that can have addresses of the block.
+	// Size is the number of pods that can have addresses from the block.
 	Size int `json:"size"`
 }
 
-// rangeNetwork returns the CNI network of all steps with an AddressRange. IPAM plugins store assigned addresses by
-// network, and two topologies must not assign the same address.
+// rangeNetwork returns the CNI network for all steps with a given AddressRange. IPAM plugins store assigned addresses
+// by network, and two topologies must not assign the same address.
 func rangeNetwork(addressRange string) string { return "addressrange." + addressRange }
 
 // addressRange rejects configurations with which a plugin would assign addresses outside of the node's blocks, or the
@@ -86,8 +86,8 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 	v.refuseKeys(path.Child("config", "runtimeConfig"), given.RuntimeConfig, []string{"ips", runtimeRanges})
 }
 
-// refuseKeys rejects keys of a configuration that set addresses, ignoring case: plugins that use Go's JSON package
-// ignore the case. In runtimeConfig, these are the keys of the CNI conventions ("Dynamic Plugin specific fields").
+// refuseKeys rejects keys that set addresses in a configuration. It ignores case, since plugins that use Go's JSON
+// package do, too. In runtimeConfig, these are the keys from the CNI conventions ("Dynamic Plugin specific fields").
 func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessage, keys []string) {
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		if slices.ContainsFunc(keys, func(refused string) bool { return strings.EqualFold(refused, key) }) {
@@ -96,7 +96,8 @@ func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessag
 	}
 }
 
-// giveAddresses adds a block of the node with room for the claim to the configuration of the step's IPAM plugin.
+// giveAddresses adds an AddressBlock of the node that has room for the claim to the configuration of the step's IPAM
+// plugin.
 func (c *compiler) giveAddresses(step *v1alpha1.Step, planned *PlanStep) {
 	if step.AddressRange == "" {
 		return
@@ -147,7 +148,7 @@ func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 		joinSome(names), hint)
 }
 
-// joinSome joins the first names for a message, and appends the number of the others.
+// joinSome joins the first few names for a message and appends the number of the others.
 func joinSome(names []string) string {
 	const few = 4
 	text, more := "", len(names)-few
@@ -163,7 +164,7 @@ func joinSome(names []string) string {
 	return text
 }
 
-// withAddresses sets the parameter of an IPAM plugin for its addresses.
+// withAddresses sets the addresses in an IPAM plugin's configuration.
 func withAddresses(
 	config json.RawMessage, form *v1alpha1.AddressBlocks, families []addresses.Family,
 ) (json.RawMessage, error) {
@@ -205,8 +206,8 @@ func Ranges(topology *v1alpha1.NetworkTopology) []string {
 	return names
 }
 
-// RangeRemarks returns a remark for each AddressRange that a topology uses and that does not exist: its pods wait for
-// the range. known are the names of the ranges of the cluster.
+// RangeRemarks returns a remark for each AddressRange that a topology uses but that does not exist. Pods wait until the
+// range exists. known are the names of the ranges in the cluster.
 func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 	var remarks []string
 	for _, name := range Ranges(topology) {
@@ -222,8 +223,8 @@ func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 	return remarks
 }
 
-// MisspeltRanges returns remarks on AddressRanges of a topology whose names are probably misspelled names in known. A
-// name that does not resemble a known one may exist in the cluster or in another file.
+// MisspeltRanges returns remarks on the AddressRanges in a topology whose names are probably misspellings of names in
+// known. A name that does not resemble a known one may exist in the cluster or in another file.
 func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string {
 	var remarks []string
 	for _, name := range Ranges(topology) {
@@ -234,8 +235,8 @@ func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string
 	return remarks
 }
 
-// AddressesPerPod returns the number of addresses, of each family, that a pod uses from an AddressRange with one
-// instance of a topology.
+// AddressesPerPod returns the number of addresses of each family that one instance of a topology uses from an
+// AddressRange for each pod.
 func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) int {
 	count := 0
 	for i := range topology.Spec.Steps {
@@ -246,7 +247,7 @@ func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) in
 	return count
 }
 
-// TakenAddresses adds the number of addresses that plans use for a number of pods to taken, by the name of the block. A
+// TakenAddresses adds the number of addresses that plans use for the given number of pods to taken, by block name. A
 // claim without a known pod counts as one pod, since it will have one.
 func TakenAddresses(plans []Plan, pods int, taken map[string]int) {
 	for i := range plans {

@@ -16,7 +16,7 @@ const ranged = `
 - {name: b, type: vlan, dependOn: [a], addressRange: storage, config: {vlanId: 7, ipam: {type: host-local}}}
 `
 
-// rooms returns the first blocks of a dual-stack range with the given room.
+// rooms returns the first blocks of a dual-stack range, each with the given room.
 func rooms(t *testing.T, room ...int) map[string][]BlockRoom {
 	t.Helper()
 	r, problems := addresses.Parse(&v1alpha1.AddressRangeSpec{CIDRs: []string{"10.20.0.0/16", "fd00::/64"},
@@ -44,7 +44,7 @@ func TestCompileGivesAddressesOfBlocksWithRoom(t *testing.T) {
 	for name, test := range map[string]struct {
 		blocks  map[string][]BlockRoom
 		pods    int
-		want    []string // expected blocks of the steps
+		want    []string // expected block of each step
 		problem string
 	}{
 		"both of one block":       {rooms(t, 2), 1, []string{"storage-0", "storage-0"}, ""},
@@ -92,7 +92,7 @@ func TestCompileGivesAddressesOfBlocksWithRoom(t *testing.T) {
 	}
 }
 
-// Nodes reject a key that the plugin would treat as another one because it ignores case.
+// Nodes reject a key that differs from a forbidden one only in case, since the plugin ignores case.
 func TestKeysOfAddressesInOtherCase(t *testing.T) {
 	written := topology(t, `[{name: a, type: macvlan, selector: {cel: "true"}, addressRange: storage, `+
 		`config: {ipam: {type: host-local, Subnet: 10.0.0.0/24}}}]`)

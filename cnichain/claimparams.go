@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// spec combines a topology with the parameters of the claim.
+// spec combines a topology with the claim's parameters.
 func (b *Binding) spec(topology *v1alpha1.NetworkTopology) claimspec.Spec {
 	spec := claimspec.Spec{Topology: topology, Claim: b.Claim.String()}
 	for i := range b.Devices {
@@ -16,7 +16,7 @@ func (b *Binding) spec(topology *v1alpha1.NetworkTopology) claimspec.Spec {
 	return spec
 }
 
-// applyParameters applies the parameters of the claim to the steps of an instance.
+// applyParameters applies the claim's parameters to the steps of an instance.
 func (c *compiler) applyParameters(instance int, steps []PlanStep) {
 	parameters, problems := c.spec.Parameters(instance)
 	if len(problems) == 0 && !c.binding.WithoutClaim {

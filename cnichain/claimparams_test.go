@@ -93,9 +93,8 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 	}
 }
 
-// The name of a claim is passed to plugins that run as root, and some plugins are scripts. A step without configured
-// addresses requires addresses in each claim. Claims that set no parameters, such as the claim of a pod's extended
-// resources, and claims that only set other parameters are rejected.
+// A step without configured addresses requires addresses from each claim. Claims without parameters, such as the claim
+// for a pod's extended resources, and claims that only set other parameters are rejected.
 func TestClaimsSayTheAddressesThatAStepNeeds(t *testing.T) {
 	const steps = `
 - {name: left, type: macvlan, selector: {cel: "true"}, claimParameters: [ips, interfaceName],
@@ -145,7 +144,7 @@ func TestInterfaceNamesOfClaimsAreOrdinary(t *testing.T) {
 	}
 }
 
-// Parameters in the claim apply to one instance; each instance has its own.
+// Parameters in a claim apply to one instance; each instance has its own.
 func TestInstancesHaveWishesOfTheirOwn(t *testing.T) {
 	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan")}
 	for i, mac := range []string{"02:00:00:00:00:01", "02:00:00:00:00:02"} {

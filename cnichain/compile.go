@@ -19,13 +19,13 @@ import (
 // maxCNIVersion is the newest version of the CNI specification that the driver supports.
 const maxCNIVersion = "1.1.0"
 
-// Compile returns the plan of one claim from a topology and the allocated devices. It is pure and reports all problems;
-// paths are fields of the topology. A problem of the claim (missing devices for a root step) includes the DeviceClass
-// that the claim must request.
+// Compile returns the plan for one claim from a topology and the allocated devices. It is pure and reports all
+// problems; their paths are fields of the topology. If the claim is the problem (it has no devices for a root step),
+// the error includes the DeviceClass that the claim must request.
 //
 // It has three parts. First it validates the stored topology again, since the API server may have accepted it with
-// older rules. Then it checks devices and plugins, which all later parts use. Finally it compiles each instance and
-// renders the templates once, with placeholders for values that are only known in a pod.
+// older rules. Then it checks the devices and plugins, on which the rest depends. Finally it compiles each instance and
+// renders the templates once, with placeholders for values that are only known for a pod.
 func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
@@ -52,9 +52,9 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 	return plan, nil
 }
 
-// Outline returns the parts of a claim's plan that do not depend on its devices and the plugins of its node: the steps,
-// and the names of their interfaces. The spec must be valid. The plan has no steps if other components attach the
-// devices.
+// Outline returns the parts of a claim's plan that depend neither on the claim's devices nor on the plugins installed
+// on the node: the steps, and the names of their interfaces. The spec must be valid. The plan has no steps if other
+// components attach the devices.
 func Outline(spec claimspec.Spec, claim Claim, schemas Schemas) Plan {
 	plan := Plan{Topology: spec.Topology.Name, Claim: claim}
 	if spec.Topology.Spec.Attachment == v1alpha1.AttachmentExternal {
@@ -67,7 +67,8 @@ func Outline(spec claimspec.Spec, claim Claim, schemas Schemas) Plan {
 	return plan
 }
 
-// external returns the plan for devices that other components attach. Claims cannot set parameters of their interfaces.
+// external returns the plan for devices that other components attach. Claims cannot set parameters for the interfaces
+// of these devices.
 func (c *compiler) external(devices map[string][]RootDevice) (*Plan, field.ErrorList) {
 	for instance := range c.spec.Instances() {
 		_, refused := c.spec.Parameters(instance)
@@ -93,7 +94,7 @@ type compiler struct {
 	binding  Binding
 	spec     claimspec.Spec
 	path     *field.Path
-	taken    map[string]int // number of addresses by block
+	taken    map[string]int // number of addresses in use, by block
 	problems field.ErrorList
 }
 
@@ -104,7 +105,7 @@ func newCompiler(spec claimspec.Spec, binding Binding) *compiler {
 
 func (c *compiler) add(problem *field.Error) { c.problems = append(c.problems, problem) }
 
-// distribute groups the devices by root step, and checks that each can be attached by its step.
+// distribute groups the devices by root step, and checks that each step can attach its devices.
 func (c *compiler) distribute() map[string][]RootDevice {
 	byStep := map[string][]RootDevice{}
 	for _, root := range c.binding.Devices {
@@ -119,8 +120,8 @@ func (c *compiler) distribute() map[string][]RootDevice {
 }
 
 // defaultNetwork returns the CNI network of a step without a configured network. Instances and claims share it, and
-// with it the pool of addresses. The exception are plugins that work on another plugin's interface: they identify their
-// results by network and container only, and a pod may have two claims for the same topology.
+// with it the pool of addresses. Plugins that modify another plugin's interface are an exception: they identify their
+// results only by network and container, and a pod may have two claims for the same topology.
 func defaultNetwork(topology, step string, instance int, makes bool, claim Claim) string {
 	if makes {
 		return topology + "." + step
@@ -130,7 +131,7 @@ func defaultNetwork(topology, step string, instance int, makes bool, claim Claim
 	return fmt.Sprintf("%s.%08x", sharedNetwork(topology, step, instance, false), hash.Sum32())
 }
 
-// sharedNetwork returns the default network of earlier drivers, which is still in their records.
+// sharedNetwork returns the default network that earlier driver versions used. Their records still contain it.
 func sharedNetwork(topology, step string, instance int, makes bool) string {
 	if instance > 0 && !makes {
 		return fmt.Sprintf("%s.%s.%d", topology, step, instance)
@@ -204,7 +205,8 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 	}
 }
 
-// versions returns the versions that a step's plugin and its IPAM plugin both support: they get the same configuration.
+// versions returns the CNI versions that both a step's plugin and its IPAM plugin support, since they get the same
+// configuration.
 func (c *compiler) versions(step *v1alpha1.Step) []string {
 	versions := c.binding.Plugins[step.Type].Versions
 	ipam := IPAMType(rawConfig(step))
@@ -216,9 +218,9 @@ func (c *compiler) versions(step *v1alpha1.Step) []string {
 	})
 }
 
-// chooseVersion returns the newest version that both the plugin and the driver support, or "" if there is none. 0.3.0
-// is the oldest: results of earlier versions do not list interfaces, by which the driver identifies the results of a
-// plugin.
+// chooseVersion returns the newest version that both the plugin and the driver support, or "" if there is none. The
+// oldest is 0.3.0: results of earlier versions do not list interfaces, which the driver needs to identify what a plugin
+// created.
 func chooseVersion(versions []string) string {
 	best := ""
 	for _, candidate := range versions {
@@ -299,7 +301,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	}
 }
 
-// podNetwork returns the network of a step that pods must select, or nil if there is none.
+// podNetwork returns the network that pods must select for a step, or nil if there is none.
 func (c *compiler) podNetwork(i int) *PodNetwork {
 	step := &c.topology.Spec.Steps[i]
 	schema, _ := c.binding.Schemas.Lookup(step.Type)
@@ -335,8 +337,9 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	}
 }
 
-// dryRun renders the device's own tokens, so that a missing attribute of the device is detected now. Other tokens, such
-// as those of a parent's result, only have values while the chain runs, and are replaced by an empty string here.
+// dryRun renders the tokens that refer to the device, so that a missing device attribute is detected now. Other tokens,
+// such as those that refer to a parent's result, only have values while the chain runs; dryRun replaces them with an
+// empty string.
 func (c *compiler) dryRun(plan *Plan) {
 	engine := template.New()
 	for i := range plan.Steps {
@@ -347,7 +350,7 @@ func (c *compiler) dryRun(plan *Plan) {
 			}
 			return "", nil
 		}
-		// Instances follow each other in the plan, each with all steps of the topology.
+		// The plan contains one instance after the other, each with all steps of the topology.
 		path := c.path.Index(i % len(c.topology.Spec.Steps))
 		if _, err := engine.RenderJSON(step.Config, resolve); err != nil {
 			c.add(field.Invalid(path.Child("config"), step.Name, err.Error()))
@@ -358,7 +361,7 @@ func (c *compiler) dryRun(plan *Plan) {
 	}
 }
 
-// compactConfig returns a configuration to render: an empty object for a step without a configuration.
+// compactConfig returns the configuration to render, which is an empty object for a step without a configuration.
 func compactConfig(config json.RawMessage) json.RawMessage {
 	if len(config) == 0 {
 		return json.RawMessage("{}")

@@ -203,7 +203,7 @@ func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 	}
 }
 
-// Macvlan and ipvlan cannot work on the same link. Plans allow a check for this, since the other plan may be from
+// Macvlan and ipvlan cannot use the same link. Two plans can be checked for this, since the other step may belong to
 // another claim.
 func TestPlansThatClash(t *testing.T) {
 	plan := func(cniType, link string) *PlanStep {
@@ -360,8 +360,8 @@ func TestCompileDrivers(t *testing.T) {
 	}
 }
 
-// The plan contains devices that other components attach, but none of its steps run: no plugin has to be installed, a
-// function may have a userspace driver, and claims cannot set parameters that no component would read.
+// The plan contains devices that other components attach, but none of its steps is run: no plugin has to be installed,
+// a function may have a userspace driver, and claims cannot set parameters, since no component would read them.
 func TestCompileForOthers(t *testing.T) {
 	external := topology(t, `[{name: a, type: host-device, selector: {cel: "true"}}, {name: b, type: macvlan, `+
 		`selector: {cel: "true"}}]`)

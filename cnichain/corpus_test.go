@@ -26,8 +26,8 @@ func TestGoTakesValidTopologies(t *testing.T) {
 	}
 }
 
-// TestGoRefusesInvalidTopologies checks that Go rejects all topologies of the corpus, with one error that contains the
-// field and the text of the corpus, and that nodes accept exactly the topologies that the corpus marks.
+// TestGoRefusesInvalidTopologies checks that the Go validation rejects all topologies in the corpus with one error that
+// contains the expected field and text, and that nodes accept exactly the topologies that the corpus marks.
 func TestGoRefusesInvalidTopologies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func expectOne(t *testing.T, c corpus.Case, problems field.ErrorList) {
 	}
 }
 
-// TestContractsOfTheCluster tests features of contracts that the built-in schemas do not use.
+// TestContractsOfTheCluster tests features of contracts that no built-in schema uses.
 func TestContractsOfTheCluster(t *testing.T) {
 	steps := `
 - {name: a, type: host-device, selector: {cel: "true"}}
@@ -120,9 +120,9 @@ func TestContractsOfTheCluster(t *testing.T) {
 	}
 }
 
-// TestExtendedResourcesWithoutAddresses checks that a name of an extended resource is rejected if a step gets addresses
-// from claims only, even if that step depends on the step with the name: a pod with an extended resource has no claim
-// to set addresses.
+// TestExtendedResourcesWithoutAddresses checks that the name of an extended resource is rejected if any step gets its
+// addresses only from claims, even if that step depends on the step with the name: a pod that requests an extended
+// resource has no claim in which to set addresses.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	var static v1alpha1.CNIPluginSchema
 	if err := yaml.UnmarshalStrict([]byte("{cniType: static, output: {interfaces: none}, capabilities: [ips]}"),

@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// All problems of a topology are reported together, with their fields.
+// All problems in a topology are reported together, each with its field.
 func ExampleValidate() {
 	topology := &v1alpha1.NetworkTopology{}
 	_ = yaml.Unmarshal([]byte(`
@@ -25,7 +25,7 @@ func ExampleValidate() {
 	// spec.steps[1].config: Invalid value: "uplink": config.note: cannot resolve template "{{ pod.colour }}": pod has no such field; use name, namespace, uid
 }
 
-// The input of a plan's plugins is known before the pod exists, except for the values that depend on the pod.
+// The input for a plan's plugins is known before the pod exists, except for values that depend on the pod.
 func ExamplePreview() {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "lan"

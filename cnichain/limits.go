@@ -9,13 +9,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Unlimited is RLIM_INFINITY of setrlimit(2).
+// Unlimited is RLIM_INFINITY (see setrlimit(2)).
 const Unlimited uint64 = math.MaxUint64
 
 // lockedMemoryUnlimited is the value for [Unlimited] in limits.
 const lockedMemoryUnlimited = "unlimited"
 
-// LockedMemory returns the RLIMIT_MEMLOCK in bytes that limits configure, or 0 if they configure none.
+// LockedMemory returns the RLIMIT_MEMLOCK that limits configure, in bytes, or 0 if they do not configure it.
 func LockedMemory(limits *v1alpha1.StepLimits) (bytes uint64, err error) {
 	switch {
 	case limits == nil || limits.LockedMemory == "":

@@ -7,27 +7,28 @@ import (
 	"slices"
 )
 
-// NetworkConfig is the node's configuration of a link that is lost when the link moves to another namespace. Routing
-// rules persist, even without their links.
+// NetworkConfig is the part of the node's network configuration of a link that is lost when the link moves to another
+// namespace. Routing rules persist even without their links.
 type NetworkConfig struct {
 	Addresses  []NodeAddress  `json:"addresses,omitempty"`
 	Routes     []NodeRoute    `json:"routes,omitempty"`
 	Neighbours []NodeNeighbor `json:"neighbours,omitempty"`
-	// TakenAt is the time of the baseline, in seconds since the start of the machine; 0 in records of earlier drivers.
+	// TakenAt is the time at which the baseline was read, in seconds since the machine booted. It is 0 in records from
+	// earlier driver versions.
 	TakenAt int `json:"takenAt,omitempty"`
 }
 
-// infinite is INFINITY_LIFE_TIME of linux/if_addr.h: a lifetime that does not end.
+// infinite is INFINITY_LIFE_TIME in linux/if_addr.h: a lifetime that never expires.
 const infinite = math.MaxUint32
 
-// kernelProtocol is RTPROT_KERNEL of linux/rtnetlink.h: routes that are created and deleted with their address.
+// kernelProtocol is RTPROT_KERNEL in linux/rtnetlink.h: routes that the kernel creates and deletes with their address.
 const kernelProtocol = 2
 
-// Remaining returns the rest of a configuration at a later time, in seconds since the start of the machine. Leased
-// addresses may have expired by then, or expire at their original time: the server assigns them to other clients.
-// Routes that depend on expired addresses are removed with them. present are the addresses of the link at that time.
-//
-// Routes without a gateway come first, since the gateways of others are reached through them.
+// Remaining returns the part of a configuration that is still valid at a later time, in seconds since the machine
+// booted. Leased addresses may have expired by then; the others keep their original time of expiry, since the server
+// assigns an expired address to another client. Routes that depend on expired addresses are removed with them. present
+// are the addresses of the link at that time. Routes without a gateway come first, since the gateways of other routes
+// are reached through them.
 func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig {
 	left := &NetworkConfig{Neighbours: c.Neighbours, TakenAt: now}
 	elapsed := now - c.TakenAt
@@ -80,10 +81,11 @@ type network struct {
 	table int
 }
 
-// mainTable is RT_TABLE_MAIN of linux/rtnetlink.h, which contains the kernel's routes of addresses.
+// mainTable is RT_TABLE_MAIN in linux/rtnetlink.h. This table contains the routes that the kernel creates for
+// addresses.
 const mainTable = 254
 
-// networksOf returns the networks that the addresses of a link belong to or lead to.
+// networksOf returns the networks that contain the addresses of a link or their peers.
 func networksOf(addresses []NodeAddress) []network {
 	var networks []network
 	for _, address := range addresses {
@@ -96,10 +98,10 @@ func networksOf(addresses []NodeAddress) []network {
 	return networks
 }
 
-// works reports whether a route is valid without the expired addresses, and without the networks that are gone with
+// works reports whether a route is still valid without the expired addresses and the networks that disappeared with
 // them. A valid route does not use an expired source address, was not created by the kernel for an expired address, and
-// does not have a gateway that was only reachable through these networks. The kernel looks a gateway up in the table of
-// the route, and then like any destination.
+// does not have a gateway that was only reachable through these networks. The kernel looks up a gateway in the table of
+// the route first, and then like any other destination.
 func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool {
 	for _, address := range ended {
 		madeForIt := r.Protocol == kernelProtocol && r.Destination == address.Masked().String() &&
@@ -116,8 +118,8 @@ func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool 
 	return !slices.ContainsFunc(gone, leads) || slices.ContainsFunc(reachable, leads)
 }
 
-// NodeAddress is an address of a link. Lifetimes are the remaining seconds at the time of the baseline. A valid
-// lifetime of 0 means forever.
+// NodeAddress is an address of a link. Lifetimes are the seconds that remained when the baseline was read. An address
+// with a valid lifetime of 0 never expires.
 type NodeAddress struct {
 	Address           string `json:"address"`
 	Peer              string `json:"peer,omitempty"`

@@ -37,13 +37,13 @@ func TestNetworkConfigLater(t *testing.T) {
 			t.Errorf("at %d (-want +got):\n%s", now, diff)
 		}
 	}
-	config.TakenAt = 0 // as in a record of an earlier driver
+	config.TakenAt = 0 // as in a record from an earlier driver version
 	if diff := cmp.Diff(config.Addresses, config.Remaining(99999, nil).Addresses); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-// A route stays if another address is sufficient for it. It is removed if its gateway is only reachable through an
+// A route is kept if another address is sufficient for it. It is dropped if its gateway was only reachable through an
 // expired network.
 func TestRoutesOfEndedAddresses(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestRoutesOfEndedAddresses(t *testing.T) {
 	for name, test := range map[string]struct {
 		addresses, present []cnichain.NodeAddress
 		routes             []cnichain.NodeRoute
-		want               int // the first want routes remain
+		want               int // how many of the routes remain, from the first
 	}{
 		"another address of the network": {addresses: []cnichain.NodeAddress{lent, {Address: "192.168.60.3/24"}},
 			routes: []cnichain.NodeRoute{toGateway}, want: 1},

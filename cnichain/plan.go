@@ -25,8 +25,8 @@ type Claim struct {
 // String returns namespace/name.
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
-// Device is an allocated device as of the preparation of its claim: the data that the chain needs to attach it, and its
-// required state after the return to the host.
+// Device is an allocated device at the time when its claim was prepared. It contains the data that the chain needs to
+// attach the device, and the required state of the device after its return to the host.
 type Device struct {
 	// Pool, Name, ShareID and Request are from the allocation result. ShareID is empty for an exclusive device.
 	Pool    string `json:"pool"`
@@ -37,24 +37,26 @@ type Device struct {
 	Exclusive bool `json:"exclusive,omitempty"`
 	// CNIs are the CNI types that the policy allows on the device.
 	CNIs []string `json:"cnis"`
-	// IfName is the host's name of the link. It is empty for a function without a network driver. PCIAddress is empty
-	// for virtual links.
+	// IfName is the name of the link on the host. It is empty for a function without a network driver. PCIAddress is
+	// empty for virtual links.
 	IfName     string `json:"ifName"`
 	PCIAddress string `json:"pciAddress,omitempty"`
-	// PF is the PCI address of a virtual function's physical function. Concurrent calls for functions of one PF are
-	// limited.
+	// PF is the PCI address of the physical function of a virtual function. The number of concurrent calls for
+	// functions of one PF is limited.
 	PF string `json:"pf,omitempty"`
 	// NetworkResource is the resource name by which NetworkAttachmentDefinitions refer to the device, and NetworkID the
-	// ID that they use: the PCI address, or the host's name of a link without one, unless the policy defines another
-	// ID. NetworkResource is empty if the policy does not define it.
+	// ID that they use: the PCI address, or the name on the host for a link without one, unless the policy defines
+	// another ID. NetworkResource is empty if the policy does not define it.
 	NetworkResource string `json:"networkResource,omitempty"`
 	NetworkID       string `json:"networkID,omitempty"`
 	// AllowInUse is true if the node may have addresses and routes on the device. They are part of the baseline.
 	AllowInUse bool `json:"allowInUse,omitempty"`
-	// Moved are the RDMA devices that move into the pod with the device, or may have moved already: the device's RDMA
-	// devices at the beginning of its step, if RDMA devices belong to namespaces and the step provides them to the pod.
+	// Moved are the RDMA devices that move into the pod with the device, or may already have moved. These are the
+	// device's RDMA devices at the beginning of its step if the node is in exclusive RDMA mode and the step provides
+	// them to the pod.
 	Moved []RDMADevice `json:"movedRDMA,omitempty"`
-	// BindTo is the kernel driver that the device is bound to while a pod has it; empty if it keeps its own driver.
+	// BindTo is the kernel driver to which the device is bound while a pod uses it; empty if the device keeps its own
+	// driver.
 	BindTo string `json:"bindTo,omitempty"`
 	// Baseline is the required state of the device after its return to the host.
 	Baseline
@@ -64,36 +66,37 @@ type Device struct {
 }
 
 // Baseline is the state of a free device on the host. It is only valid for one boot: in another boot, a virtual device
-// was not moved, indexes identify other links, and the current settings of hardware are the administrator's.
+// was never moved, indexes identify other links, and the current settings of hardware were made by the administrator.
 type Baseline struct {
-	// BootID is the kernel's boot in which the baseline was read; empty in records of earlier drivers.
+	// BootID identifies the boot in which the baseline was read; empty in records from earlier driver versions.
 	BootID string `json:"bootID,omitempty"`
-	// Kind is the kernel's kind of link, or "device" for hardware. Driver is the kernel driver of the hardware.
+	// Kind is the link kind in the kernel, or "device" for hardware. Driver is the kernel driver of the hardware.
 	Kind   string `json:"kind,omitempty"`
 	Driver string `json:"driver,omitempty"`
-	// DriverOverride is the only driver that may bind to the hardware, if an administrator has set it.
+	// DriverOverride is the only driver that is allowed to bind to the hardware; empty if no administrator has set one.
 	DriverOverride string `json:"driverOverride,omitempty"`
 	Index          int    `json:"index,omitempty"`
 	// Parent is the index of the lower device of a virtual link, or of a veth's other end; 0 if there is none.
 	Parent int `json:"parent,omitempty"`
-	// PeerOnHost is true if the link is one of a pair whose other end, with the index Parent, is on the host too.
+	// PeerOnHost is true if the link is one end of a pair and the other end, with the index Parent, is also on the
+	// host.
 	PeerOnHost bool `json:"peerOnHost,omitempty"`
 	// StandsOn is the lower device of a virtual link. It is nil if the lower device is not on the host, for links that
-	// report their peer as their parent, and in records of earlier drivers.
+	// report their peer as their parent, and in records from earlier driver versions.
 	StandsOn *LowerLink `json:"standsOn,omitempty"`
-	// VLANID and VLANProtocol, such as 802.1q, are the properties of a VLAN. With the parent, they identify the VLAN
-	// uniquely.
+	// VLANID and VLANProtocol, such as 802.1q, are the properties of a VLAN. Together with the parent, they uniquely
+	// identify the VLAN.
 	VLANID       int    `json:"vlanID,omitempty"`
 	VLANProtocol string `json:"vlanProtocol,omitempty"`
 	// ParentDev is the bus device of hardware, such as 0000:03:00.1 or virtio0 (IFLA_PARENT_DEV_NAME), and PermMAC its
 	// permanent address. Neither can be changed in a pod.
 	ParentDev string `json:"parentDev,omitempty"`
 	PermMAC   string `json:"permMAC,omitempty"`
-	// Port distinguishes the links of one PCI function: dev_port and phys_port_name of sysfs.
+	// Port distinguishes the links of one PCI function: dev_port and phys_port_name in sysfs.
 	Port     string   `json:"port,omitempty"`
 	AltNames []string `json:"altNames,omitempty"`
 	Alias    string   `json:"alias,omitempty"`
-	// MAC is empty for a bridge that has the address of one of its ports.
+	// MAC is empty for a bridge that uses the address of one of its ports.
 	MAC string `json:"mac,omitempty"`
 	MTU int    `json:"mtu,omitempty"`
 	Up  bool   `json:"up,omitempty"`
@@ -101,11 +104,11 @@ type Baseline struct {
 	// linkstate).
 	State map[string][]byte `json:"state,omitempty"`
 	VF    *VFConfig         `json:"vf,omitempty"`
-	// Network is the node's configuration of the device; nil if the device must not be in use.
+	// Network is the node's network configuration of the device; nil if the node must not use the device.
 	Network *NetworkConfig `json:"network,omitempty"`
 }
 
-// LowerLink is a link of the host below other links, such as VLANs, macvlans and tunnels.
+// LowerLink is a link on the host that is the lower device of other links, such as VLANs, macvlans and tunnels.
 type LowerLink struct {
 	Index int `json:"index"`
 	// PF is the PCI address of the physical function, if the link belongs to a virtual function.
@@ -129,8 +132,8 @@ func (d *Device) AttributeValue(name string) (any, error) {
 	return value, nil
 }
 
-// HasUniqueMAC reports whether the device's MAC address identifies it. It returns false for links without an address,
-// such as wireguard and tun, and for tunnels, whose address is that of an end and may be shared.
+// HasUniqueMAC reports whether the MAC address identifies the device. It returns false for links without an address,
+// such as wireguard and tun, and for tunnels, whose address is that of an endpoint and may be shared.
 func (d *Device) HasUniqueMAC() bool {
 	mac, err := net.ParseMAC(d.MAC) // 6, 8 or 20 bytes
 	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
@@ -141,17 +144,17 @@ func (d *Device) HasUniqueMAC() bool {
 func (d *Device) IsHardware() bool { return d.PCIAddress != "" || d.Driver != "" }
 
 // VFConfig is the configuration of a virtual function that its physical function stores (IFLA_VF_INFO). It persists
-// when the function moves and when its pod ends.
+// when the function moves and when its pod terminates.
 type VFConfig struct {
 	// MAC is the administrative address; all zeros if none is set.
 	MAC string `json:"mac"`
-	// VLAN is the VLAN ID that the PF adds, 0 for none. The kernel does not report the protocol of this VLAN
+	// VLAN is the VLAN ID that the PF adds; 0 for none. The kernel does not report the protocol of this VLAN
 	// (IFLA_VF_VLAN), so an 802.1ad VLAN is restored as 802.1Q.
 	VLAN     int  `json:"vlan"`
 	QoS      int  `json:"qos"`
 	SpoofChk bool `json:"spoofChk"`
 	Trust    bool `json:"trust"`
-	// LinkState is 0 auto, 1 enable, 2 disable (IFLA_VF_LINK_STATE).
+	// LinkState is 0 for auto, 1 for enable or 2 for disable (IFLA_VF_LINK_STATE).
 	LinkState uint32 `json:"linkState"`
 	// MinTxRate and MaxTxRate are in Mbit/s; 0 means no limit.
 	MinTxRate uint32 `json:"minTxRate"`
@@ -170,7 +173,7 @@ type Plugin struct {
 type RootDevice struct {
 	Step   string
 	Device Device
-	// Parameters are the claim's parameters for the interfaces that are created with the device.
+	// Parameters are the claim's parameters for the interfaces that are created from the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
@@ -181,12 +184,12 @@ type Binding struct {
 	Schemas Schemas
 	// Plugins are the binaries, by CNI type. Types that are not installed on this node are missing.
 	Plugins map[string]Plugin
-	// KernelLacks contains, by CNI type, the kernel features that plugins need and the node lacks; see
+	// KernelLacks contains, by CNI type, the kernel features that a plugin needs but the node lacks; see
 	// [Schemas.KernelLacks].
 	KernelLacks map[string]string
 	// Dirs are the directories in which plugins were looked up, for messages.
 	Dirs []string
-	// Blocks are the node's blocks of AddressRanges, by range, in the order of preference.
+	// Blocks are the node's AddressBlocks, by AddressRange, in order of preference.
 	Blocks map[string][]BlockRoom
 	// Pods is the number of pods on the node that are known to use the claim; 0 means 1.
 	Pods int
@@ -194,40 +197,38 @@ type Binding struct {
 	DirsHelp string
 	// Devices are in the order of the claim's requests and results.
 	Devices []RootDevice
-	// WithoutClaim is true if there is no claim, so that parameters that a topology requires from claims may be
-	// missing.
+	// WithoutClaim is true if there is no claim. Parameters that a topology requires from claims may then be missing.
 	WithoutClaim bool
 }
 
 func (b *Binding) pods() int { return max(b.Pods, 1) }
 
-// Plan is a topology compiled for one claim. It contains all inputs of ADD and DEL, so that the topology, the claim and
-// the device are not read again when they may have been changed or deleted.
-//
-// It is JSON in the journal, and drivers of other versions read it. Fields may be added if their zero value means the
-// earlier behavior. No field is renamed or gets another meaning, unless cnichain/journal raises its schema.
+// Plan is a topology compiled for one claim. It contains all inputs for ADD and DEL, so that the topology, the claim
+// and the device are not read again later, when they may have been changed or deleted. It is stored as JSON in the
+// journal, where other versions of the driver read it. Fields may be added if their zero value means the earlier
+// behavior. Fields must not be renamed or change their meaning unless cnichain/journal raises its schema version.
 type Plan struct {
 	Topology string `json:"topology"`
 	Claim    Claim  `json:"claim"`
 	// Steps are in the order of ADD; DEL runs them in reverse.
 	Steps []PlanStep `json:"steps"`
-	// External are the steps of a topology whose devices other components attach. They are never run: they have a name,
-	// a type and a device. A plan with external steps has no Steps.
+	// External are the steps of a topology whose devices other components attach. They are never run, and only have a
+	// name, a type and a device. A plan with external steps has no Steps.
 	External []PlanStep `json:"external,omitempty"`
 }
 
 // DeviceSteps returns the steps that can have a device, whichever component attaches it.
 func (p *Plan) DeviceSteps() []PlanStep { return slices.Concat(p.Steps, p.External) }
 
-// PlanStep is one CNI call to be made for each pod of the claim.
+// PlanStep is one CNI call that is made for each pod that uses the claim.
 type PlanStep struct {
 	// Name is the step's name in the topology. It is the same in all instances of the topology.
 	Name     string `json:"name"`
 	Instance int    `json:"instance"`
 	Type     string `json:"type"`
-	// DependsOn are indexes of earlier steps of the plan, in the order of dependOn.
+	// DependsOn are the indexes of earlier steps in the plan, in the order of dependOn.
 	DependsOn []int `json:"dependsOn,omitempty"`
-	// Path is the path of the plugin's binary, and CNIVersion the version with which it is called.
+	// Path is the path of the plugin's binary, and CNIVersion is the CNI version with which it is called.
 	Path       string `json:"path"`
 	CNIVersion string `json:"cniVersion"`
 	// Network is the CNI network name.
@@ -235,17 +236,17 @@ type PlanStep struct {
 	// IfName is the requested name of the interface, which may contain templates. If it is empty, the driver chooses a
 	// name.
 	IfName string `json:"ifName,omitempty"`
-	// PodNetwork is the network that the pod must select by annotation; nil for plugins that attach every pod.
+	// PodNetwork is the network that the pod must select by annotation; nil for plugins that attach any pod.
 	PodNetwork *PodNetwork `json:"podNetwork,omitempty"`
-	// Makes is true if the plugin creates the interface CNI_IFNAME, and false if it works on its parent's interface.
+	// Makes is true if the plugin creates the interface CNI_IFNAME, and false if it modifies its parent's interface.
 	Makes bool `json:"makes,omitempty"`
-	// Moves is true if the plugin moves its device into the pod. It is not set in records of earlier drivers.
+	// Moves is true if the plugin moves its device into the pod. It is not set in records from earlier driver versions.
 	Moves bool `json:"moves,omitempty"`
 	// Stays is true if the plugin leaves its device on the host. For a plugin without a schema, neither is set.
 	Stays bool `json:"stays,omitempty"`
 	// PrevResult is true if the plugin receives its parents' results.
 	PrevResult bool `json:"prevResult,omitempty"`
-	// Config is the plugin's configuration with its templates unrendered.
+	// Config is the plugin's configuration with unrendered templates.
 	Config json.RawMessage `json:"config"`
 	// DeviceParameter and DeviceValue are the parameter that identifies the device. They are set after rendering: a
 	// name from the host is never a template.
@@ -255,46 +256,46 @@ type PlanStep struct {
 	Device *Device `json:"device,omitempty"`
 	// RuntimeDeviceID is the PCI address that is passed as deviceID of the CNI runtime configuration.
 	RuntimeDeviceID string `json:"runtimeDeviceID,omitempty"`
-	// MAC and IPs are the claim's parameters for the interface, passed as CNI runtime configuration; empty without
-	// parameters.
+	// MAC and IPs are the claim's parameters for the interface, which are passed in the CNI runtime configuration. They
+	// are empty if the claim does not set them.
 	MAC string   `json:"mac,omitempty"`
 	IPs []string `json:"ips,omitempty"`
-	// Range is the source of the addresses in the configuration; nil if the topology configures them directly.
+	// Range is the source of the addresses in the configuration; nil if they do not come from an AddressRange.
 	Range *StepRange `json:"addressRange,omitempty"`
-	// RDMA selects the device files of the device's RDMA devices for containers; nil for none.
+	// RDMA selects the device files of the device's RDMA devices that containers get; nil for none.
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
-	// Limits are resource limits of the containers that use the claim; nil for none.
+	// Limits are the resource limits for containers that use the claim; nil for none.
 	Limits *v1alpha1.StepLimits `json:"limits,omitempty"`
 	// LeavesNoFiles is true if neither the plugin nor its IPAM plugin writes state that survives a reboot.
 	LeavesNoFiles bool `json:"leavesNoFiles,omitempty"`
-	// Quirks are the plugin's known deviations.
+	// Quirks are the plugin's known deviations from the CNI specification.
 	Quirks v1alpha1.PluginQuirks `json:"quirks,omitzero"`
-	// ConflictsWith are the CNI types that cannot work on the same device. They may be missing in records of earlier
-	// drivers.
+	// ConflictsWith are the CNI types that cannot use the same device. They may be missing from records of earlier
+	// driver versions.
 	ConflictsWith []string `json:"conflictsWith,omitempty"`
 }
 
-// Clashes reports whether two root steps cannot work on the same device at the same time: the schema of one step lists
-// the other's type as a conflict. It returns false for steps with different devices.
+// Clashes reports whether two root steps cannot use the same device at the same time: one step's schema lists the
+// other's type as a conflict. It returns false for steps with different devices.
 func (s *PlanStep) Clashes(second *PlanStep) bool {
 	return s.Device != nil && second.Device != nil && s.Device.Identity() == second.Device.Identity() &&
 		(slices.Contains(s.ConflictsWith, second.Type) || slices.Contains(second.ConflictsWith, s.Type))
 }
 
-// HasDefaultNetwork reports whether the step's network name was chosen by the driver. Other runtimes may use a name
-// that is set in a topology.
+// HasDefaultNetwork reports whether the driver chose the step's network name. If the topology sets the name, other
+// runtimes may use it, too.
 func (s *PlanStep) HasDefaultNetwork(topology string, claim Claim) bool {
 	return s.Network == defaultNetwork(topology, s.Name, s.Instance, s.Makes, claim) ||
 		s.Network == sharedNetwork(topology, s.Name, s.Instance, s.Makes)
 }
 
-// BindsDriver reports whether the step provides device nodes of its device to the pod instead of an interface.
+// BindsDriver reports whether the step provides its device to the pod as device nodes rather than as an interface.
 func (s *PlanStep) BindsDriver() bool { return s.Device != nil && s.Device.BindTo != "" }
 
 // OwnsDevice reports whether the step has an exclusive device.
 func (s *PlanStep) OwnsDevice() bool { return s.Device != nil && s.Device.Exclusive }
 
-// Speaks reports whether the step's plugin is called with the given or a later version of the CNI specification.
+// Speaks reports whether the step's plugin is called with the given version of the CNI specification or a later one.
 func (s *PlanStep) Speaks(wanted string) bool {
 	enough, err := version.GreaterThanOrEqualTo(s.CNIVersion, wanted)
 	return err == nil && enough

@@ -17,13 +17,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PodNetwork is the network of a step whose plugin only attaches pods that select the network.
+// PodNetwork is the network of a step whose plugin only attaches pods that select this network.
 type PodNetwork struct {
-	// Annotation is the pod's annotation that selects networks.
+	// Annotation is the name of the pod annotation that selects networks.
 	Annotation string `json:"annotation"`
 	// Name is namespace/name.
 	Name string `json:"name"`
-	// NamesInterface is true if the annotation also names the interface.
+	// NamesInterface is true if the annotation can also name the interface.
 	NamesInterface bool `json:"namesInterface,omitempty"`
 }
 
@@ -80,8 +80,8 @@ type selectionElement struct {
 	Interface string `json:"interface"`
 }
 
-// parseElement parses [namespace/]name[@interface]. Other readers of the annotation reject the whole annotation because
-// of one invalid element, so each part must be a DNS label.
+// parseElement parses [namespace/]name[@interface]. Other readers reject the whole annotation if one element is
+// invalid, so each part must be a DNS label.
 func parseElement(item string) (element selectionElement, valid bool) {
 	network, ifName, named := strings.Cut(strings.TrimSpace(item), "@")
 	namespace, name, qualified := strings.Cut(network, "/")
@@ -98,19 +98,19 @@ func parseElement(item string) (element selectionElement, valid bool) {
 // WantedNetwork is a step's network in one pod.
 type WantedNetwork struct {
 	PodNetwork
-	// IfName is the name that the topology or claim requests; empty for any name.
+	// IfName is the name that the topology or claim requests; empty if any name is acceptable.
 	IfName string
 	// Step is the description of the step for messages.
 	Step string
 }
 
-// SelectNetworks finds the selection of each network in a pod's annotations, and returns the names of the interfaces in
-// the order of wanted: the names in the annotations, or the wanted name for a plugin that accepts any name. A network
-// that is selected twice is attached twice. It reports all problems.
+// SelectNetworks finds the selection for each wanted network in a pod's annotations, and returns the interface names in
+// the order of wanted: the names in the annotations, or the requested name for a plugin that accepts any name. A
+// network that is selected twice can be attached twice. It reports all problems.
 //
 // For example, a pod selects "net-a@eth1,net-a", and two steps need net-a, one of them as eth1. With a plugin that
-// takes names from the annotation, that step gets the first selection, in any order of the steps, and the other step
-// the second, which is net2.
+// takes names from the annotation, that step gets the first selection, whatever the order of the steps, and the other
+// step gets the second, which is net2.
 func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, namespace string) ([]string, error) {
 	names := make([]string, len(wanted))
 	free := map[string][]Selection{} // by annotation
@@ -155,7 +155,7 @@ func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, names
 	return names, errors.Join(problems...)
 }
 
-// unselected returns the error for a missing selection in the annotation.
+// unselected returns the error for a network that the annotation does not select.
 func unselected(want *WantedNetwork, text, namespace string) error {
 	have := "the pod has no such annotation"
 	selections, err := ParseSelections(text, namespace)
@@ -174,8 +174,9 @@ func unselected(want *WantedNetwork, text, namespace string) error {
 		"annotation", want.Step, want.Annotation, want.Name, have, add)
 }
 
-// podNetwork returns the network of a step, or nil if its plugin does not need one. The name may contain {{
-// pod.namespace }} and {{ claim.namespace }}, which are equal: a pod's claims are in its namespace.
+// podNetwork returns the network that pods must select for a step, or nil if its plugin does not need one. The name may
+// contain {{ pod.namespace }} and {{ claim.namespace }}, which have the same value: a pod's claims are in its
+// namespace.
 func podNetwork(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, namespace string,
 ) (*PodNetwork, *field.Error) {
@@ -216,8 +217,8 @@ func configObject(step *v1alpha1.Step) (map[string]any, error) {
 	return config, nil
 }
 
-// PodNetworks returns the networks that a topology attaches to pods of a namespace if the pods select them, one for
-// each step. It omits steps whose network cannot be determined, which [Compile] rejects.
+// PodNetworks returns the networks that a topology attaches to pods in a namespace if the pods select them, one for
+// each step. It omits steps whose network cannot be determined; [Compile] rejects them.
 func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string) []WantedNetwork {
 	var wanted []WantedNetwork
 	for i := range topology.Spec.Steps {
@@ -231,7 +232,7 @@ func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace 
 	return wanted
 }
 
-// WantedNetworks returns the networks that a pod must select for the steps of a plan.
+// WantedNetworks returns the networks that a pod must select for the steps in a plan.
 func (p *Plan) WantedNetworks() []WantedNetwork {
 	var wanted []WantedNetwork
 	for i := range p.Steps {
@@ -242,7 +243,8 @@ func (p *Plan) WantedNetworks() []WantedNetwork {
 	return wanted
 }
 
-// wantedNetwork ignores a name with a template, which a topology may contain that is older than the plugin's schema.
+// wantedNetwork returns the network for a step. It ignores an interface name with a template; a topology that is older
+// than the plugin's schema may contain one.
 func wantedNetwork(network PodNetwork, ifName, step, cniType, topology string) WantedNetwork {
 	if template.Contains(ifName) {
 		ifName = ""
@@ -265,9 +267,9 @@ func Definitions(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace 
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Define returns the topology with the content of the NetworkAttachmentDefinitions of its networks, for a claim in a
-// namespace. configs are the fields spec.config of the existing definitions, by namespace/name. Paths are fields of the
-// topology.
+// Define returns the topology for a claim in a namespace, completed with the contents of the
+// NetworkAttachmentDefinitions for its networks. configs contains the field spec.config of each existing definition, by
+// namespace/name. The paths of problems are fields of the topology.
 func Define(
 	topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string, configs map[string]string,
 ) (*v1alpha1.NetworkTopology, field.ErrorList) {
@@ -298,7 +300,7 @@ func Define(
 	return defined, problems
 }
 
-// define merges the definition of a step's network into the step.
+// define merges the NetworkAttachmentDefinition for a step's network into the step.
 func define(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, name, text string) error {
 	said, err := definitionOf(step.Type, text)
 	if err != nil {
@@ -334,7 +336,7 @@ func define(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, name, tex
 	return err
 }
 
-// definitionOf parses the configuration of a NetworkAttachmentDefinition: the configuration of a plugin, or a list with
+// definitionOf parses the configuration in a NetworkAttachmentDefinition: the configuration of a plugin, or a list with
 // one plugin. It must not contain templates.
 func definitionOf(cniType, text string) (map[string]any, error) {
 	decoded, err := template.DecodeJSON(json.RawMessage(text))
@@ -366,7 +368,7 @@ func sameJSON(first, second any) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// checkDefined checks the values of a step after its definition was merged, and that no required value is missing.
+// checkDefined checks the values in a step after its definition was merged, and that no required value is missing.
 func checkDefined(path *field.Path, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	config, err := configObject(step)
 	if err != nil || schema.Config == nil {

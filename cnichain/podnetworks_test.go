@@ -102,7 +102,7 @@ func TestSelectNetworks(t *testing.T) {
 	}
 }
 
-// selecting returns a topology with one step of OVN-Kubernetes.
+// selecting returns a topology with one OVN-Kubernetes step.
 func selecting(t *testing.T, config string) *v1alpha1.NetworkTopology {
 	t.Helper()
 	return topology(t, fmt.Sprintf(`[{name: net, type: ovn-k8s-cni-overlay, selector: {cel: "true"}, config: %s}]`,
@@ -185,7 +185,7 @@ func TestDefine(t *testing.T) {
 	}
 }
 
-// A topology without a network name, or with a name that is known too late, is rejected by the API and by nodes.
+// A topology without a network name, or with a name that would be known too late, is rejected by the API and by nodes.
 func TestNetworkMustBeNamed(t *testing.T) {
 	for name, problem := range map[string]string{
 		"":                        "spec.steps[0].config.netAttachDefName: Required",

@@ -6,18 +6,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 )
 
-// runtimeDeviceID is the key of the CNI runtime configuration for a device (CNI conventions, "deviceID").
+// runtimeDeviceID is the key for a device in the CNI runtime configuration (CNI conventions, "deviceID").
 const runtimeDeviceID = "deviceID"
 
-// Keys of the CNI runtime configuration (CNI conventions, "Dynamic Plugin specific fields").
+// Keys in the CNI runtime configuration (CNI conventions, "Dynamic Plugin specific fields").
 const (
 	runtimeMAC = "mac"
 	runtimeIPs = "ips"
 )
 
-// CompleteConfig adds the device and the parameters of the claim to a rendered configuration.
+// CompleteConfig adds the device and the claim's parameters to a rendered configuration.
 func CompleteConfig(step *PlanStep, config json.RawMessage) (map[string]json.RawMessage, error) {
-	fields := map[string]json.RawMessage{} // raw, so that the format of numbers is kept
+	fields := map[string]json.RawMessage{} // raw, to preserve the format of numbers
 	if err := json.Unmarshal(config, &fields); err != nil {
 		return nil, fmt.Errorf("cannot read config: %w", err)
 	}
@@ -58,8 +58,8 @@ func set(fields map[string]json.RawMessage, key string, value any) (err error) {
 	return err
 }
 
-// Preview returns the configuration of a step of a plan as far as it is known without a pod: it contains the device,
-// and templates for tokens of pods and of other steps.
+// Preview returns the configuration of a step in a plan as far as it is known without a pod: it contains the device,
+// and unrendered templates for values from the pod and from other steps.
 func Preview(step *PlanStep) (json.RawMessage, error) {
 	config, err := template.New().RenderJSON(step.Config, func(t template.Token) (any, error) {
 		if t.Root == template.VarDevice {

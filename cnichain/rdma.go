@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// RDMA modes of a node: every network namespace uses all RDMA devices, or each device belongs to one namespace ("rdma
-// system").
+// RDMA modes of a node (see "rdma system"): either all network namespaces share all RDMA devices, or each device
+// belongs to one namespace.
 const (
 	RDMAShared    = "shared"
 	RDMAExclusive = "exclusive"
@@ -15,10 +15,10 @@ const (
 // RDMAProtocolIWARP is RDMA over TCP: connections use IP addresses, which have no GIDs.
 const RDMAProtocolIWARP = "iw"
 
-// RDMADevice is an RDMA device (a verbs device such as mlx5_0) as visible in a network namespace.
+// RDMADevice is an RDMA device (a verbs device such as mlx5_0) as it appears in a network namespace.
 type RDMADevice struct {
 	// Index is the kernel's index, which does not change when the device is moved or renamed. After a reload of all
-	// RDMA modules, including ib_core, another device may have it.
+	// RDMA modules, including ib_core, another device may have the same index.
 	Index uint32 `json:"index"`
 	Name  string `json:"name"`
 	// Ports is the number of ports.
@@ -34,9 +34,9 @@ type RDMADevice struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 }
 
-// RDMADevicesOf returns the RDMA devices of the host that belong to a device: those of its PCI function, or with a port
-// on its link. A VLAN without its own RDMA device uses the RDMA device of its lower device, whose GIDs include the
-// VLAN's addresses.
+// RDMADevicesOf returns the RDMA devices on the host that belong to a device: those of its PCI function, and those with
+// a port on its link. A VLAN without its own RDMA device uses the RDMA device of its lower device, whose GIDs include
+// the VLAN's addresses.
 func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	var direct, below []RDMADevice
 	for _, rdma := range host {
@@ -54,8 +54,8 @@ func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	return below
 }
 
-// Same reports whether an RDMA device that is on the host now is the one that was provided to a pod. The index alone
-// does not identify it, see [RDMADevice].
+// Same reports whether an RDMA device that is currently on the host is the one that was provided to a pod. The index
+// alone does not identify it; see [RDMADevice].
 func (d *RDMADevice) Same(seen *RDMADevice) bool {
 	if d.PCIAddress != "" {
 		return d.Index == seen.Index && d.PCIAddress == seen.PCIAddress
@@ -64,7 +64,7 @@ func (d *RDMADevice) Same(seen *RDMADevice) bool {
 }
 
 // CheckRDMA returns an error if the RDMA devices of a step's device cannot be provided to a pod. It returns nil for a
-// step without RDMA devices. mode is the RDMA mode of the node.
+// step that does not provide RDMA devices. mode is the RDMA mode of the node.
 func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 	if s.RDMA == nil || s.Device == nil {
 		return nil

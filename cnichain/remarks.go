@@ -14,8 +14,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Remarks returns hints on a valid topology: remarks in the schemas of its plugins, and plugins without a schema, whose
-// configuration is not checked. Each hint occurs once. Plugins that other components run are skipped.
+// Remarks returns hints on a valid topology: the remarks from the schemas of its plugins, and a hint for each plugin
+// without a schema, since its configuration is not checked. Each hint occurs once. Plugins that other components run
+// are skipped.
 func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
 		return nil
@@ -40,13 +41,13 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	return remarks
 }
 
-// inPodParameters returns the parameters that indicate to plugins that their lower device is in the pod: a convention
-// of the reference plugins (vlan, macvlan, ipvlan) and of bond. Without them, the plugins search the host.
+// inPodParameters returns the parameters that indicate to a plugin that its lower device is in the pod. They are a
+// convention of the reference plugins (vlan, macvlan, ipvlan) and of bond. Without them, these plugins search the host.
 func inPodParameters() []string { return []string{"linkInContainer", "linksInContainer"} }
 
-// hostRemark warns that the plugin of a step looks for another step's interface on the host, although it is in the pod.
-// It returns "" otherwise. The host may have a link with that name, so it is not an error, but the pod would get an
-// interface on an unrelated link.
+// hostRemark warns that the plugin of a step looks for another step's interface on the host, although that interface is
+// in the pod. It returns "" otherwise. This is not an error, since the host may have a link with that name, but the pod
+// would get an interface on an unrelated link.
 func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	schema, known := s.Lookup(step.Type)
 	if !known || schema.Config == nil {
@@ -91,8 +92,8 @@ func staticRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// gatewayRemark warns that the gateway of a step is in no network of its addresses. It returns "" otherwise. IPAM
-// plugins accept such a gateway, and some plugins create a route to it, so it is not an error.
+// gatewayRemark warns that the gateway in a step is not in any of the networks of its addresses. It returns ""
+// otherwise. This is not an error, since IPAM plugins accept such a gateway, and some plugins create a route to it.
 func gatewayRemark(step *v1alpha1.Step) string {
 	gateway, network := claimspec.StrayGateway(step)
 	if gateway == "" {
@@ -102,9 +103,9 @@ func gatewayRemark(step *v1alpha1.Step) string {
 		"it", step.Name, gateway, network)
 }
 
-// stateRemark warns that the plugins of a step keep state in a directory of the driver's container. It returns ""
-// otherwise. After a replacement of the driver's pod, addresses would be assigned twice. The driver's pod may mount the
-// directory, so it is not an error.
+// stateRemark warns that a step's plugins keep state in a directory in the driver's container. It returns "" otherwise.
+// After the driver's pod is replaced, addresses could be assigned twice. This is not an error, since the driver's pod
+// may mount the directory from the host.
 func stateRemark(step *v1alpha1.Step) string {
 	var config struct {
 		DataDir string `json:"dataDir"`
@@ -128,7 +129,7 @@ func stateRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// interfaceOf returns the first step whose interface is used in a template of the configuration, or "" if there is
+// interfaceOf returns the first step whose interface is used in a template in the configuration, or "" if there is
 // none.
 func interfaceOf(config json.RawMessage) (step string) {
 	_, _ = template.New().RenderJSON(config, func(t template.Token) (any, error) { // other checks report bad templates
@@ -140,8 +141,8 @@ func interfaceOf(config json.RawMessage) (step string) {
 	return step
 }
 
-// MisspeltPlugins returns remarks on the CNI plugins in a policy that are probably misspelled: those without a schema
-// whose names resemble a plugin with one. Other plugins without a schema are accepted.
+// MisspeltPlugins returns remarks on the CNI plugins in a policy that are probably misspelled: those that have no
+// schema and whose name resembles that of a plugin with one. Other plugins without a schema are accepted.
 func MisspeltPlugins(names []string, schemas Schemas) []string {
 	var remarks []string
 	for _, name := range names {
@@ -153,8 +154,8 @@ func MisspeltPlugins(names []string, schemas Schemas) []string {
 	return remarks
 }
 
-// MeantPlugin returns the plugin with a schema whose name resembles the name of a plugin without a schema, or "" if
-// there is none.
+// MeantPlugin returns the plugin with a schema that the name of a plugin without one probably refers to, or "" if no
+// name is similar.
 func (s Schemas) MeantPlugin(name string) string {
 	if _, found := s.Lookup(name); found {
 		return ""
@@ -177,7 +178,7 @@ func (s Schemas) plugins() []string {
 		func(cniType string) bool { return slices.Contains(ipams, cniType) })
 }
 
-// modifiersWith returns the sorted CNI types that change an interface of another step and have a capability.
+// modifiersWith returns the sorted CNI types that modify another step's interface and have a capability.
 func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 	return slices.DeleteFunc(s.plugins(), func(cniType string) bool {
 		schema, _ := s.Lookup(cniType)
@@ -185,8 +186,8 @@ func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 	})
 }
 
-// remark returns the hint on the use of a plugin, or "" if there is none. It suggests a plugin in alike with a similar
-// name.
+// remark returns the hint on the use of a plugin, or "" if there is none. For a plugin without a schema, it suggests a
+// plugin in alike with a similar name.
 func (s Schemas) remark(cniType string, alike []string) string {
 	spec, known := s.Lookup(cniType)
 	switch {

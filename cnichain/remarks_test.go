@@ -90,8 +90,8 @@ func schema(cniType, remark string) v1alpha1.CNIPluginSchema {
 	return v1alpha1.CNIPluginSchema{Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: cniType, Remark: remark}}
 }
 
-// TestRemarkOfABuiltInSchema checks that users of whereabouts are informed of the effect of its reconciler on pods of
-// this driver, unless a schema of the cluster replaces the built-in one.
+// TestRemarkOfABuiltInSchema checks that users of whereabouts are informed about the effect of its reconciler on the
+// pods of this driver, unless a schema in the cluster replaces the built-in one.
 func TestRemarkOfABuiltInSchema(t *testing.T) {
 	topology := &v1alpha1.NetworkTopology{}
 	const steps = `[{name: a, type: macvlan, selector: {cel: "true"},
@@ -110,8 +110,8 @@ func TestRemarkOfABuiltInSchema(t *testing.T) {
 	}
 }
 
-// TestRemarksFitIntoWarnings checks the length of remarks: the API server may truncate warnings of admission webhooks
-// that have more than 256 characters.
+// TestRemarksFitIntoWarnings checks the length of remarks: the API server may truncate admission webhook warnings of
+// more than 256 characters.
 func TestRemarksFitIntoWarnings(t *testing.T) {
 	longest := schema(strings.Repeat("p", 63), strings.Repeat("ä", 180))
 	if problems := cnichain.ValidateSchema(&longest.Spec); len(problems) > 0 {

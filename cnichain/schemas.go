@@ -21,8 +21,8 @@ import (
 //go:embed schemas/*.yaml
 var builtinSchemas embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
-// Values of CNIPluginSchema fields. An empty field means the first value of its group: objects that were not processed
-// by the API server have no defaults.
+// Values of fields in a CNIPluginSchema. An empty field means the first value of its group, since objects that were not
+// processed by the API server have no defaults.
 const (
 	prevResultNone        = "none"
 	prevResultOptional    = "optional"
@@ -75,10 +75,9 @@ func readDefaultSchemas() Schemas {
 // All returns the contracts by CNI type.
 func (s Schemas) All() map[string]v1alpha1.CNIPluginSchemaSpec { return maps.Clone(s.byType) }
 
-// With returns the schemas in which each given schema of the cluster replaces the schema of the same type.
-//
-// A contract of the cluster replaces the built-in one as a whole. If they were merged, users could not remove parts of
-// a built-in contract that are wrong for another version of the plugin.
+// With returns a copy of the schemas in which each given schema from the cluster replaces the schema for the same CNI
+// type. A contract from the cluster replaces the built-in one as a whole. If they were merged, users could not remove
+// parts of a built-in contract that are wrong for their version of the plugin.
 func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 	byType := maps.Clone(s.byType)
 	if byType == nil {
@@ -96,9 +95,10 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	return spec, ok
 }
 
-// KernelLacks returns, by CNI type, the link types that CNI plugins always need and the kernel does not support, with
-// the remedy. Plugins without a missing type are absent. missingOf returns the types that the kernel does not support,
-// like host.MissingLinkTypes; KernelLacks returns its error. If missingOf is nil, all types count as supported.
+// KernelLacks returns, for each CNI plugin that always needs a link type that the kernel does not support, the reason
+// and the remedy, by CNI type. Other plugins are absent. missingOf returns the link types that the kernel does not
+// support, like host.MissingLinkTypes; KernelLacks returns its error. If missingOf is nil, all types count as
+// supported.
 func (s Schemas) KernelLacks(
 	cniTypes []string, missingOf func(linkTypes []string) ([]string, error),
 ) (map[string]string, error) {
@@ -129,8 +129,8 @@ func InstallLinkType(linkType string) string {
 		linkType)
 }
 
-// linkModule returns the kernel module for a link type: the name of the type, with a few exceptions (drivers/net, and
-// MODULE_ALIAS_RTNL_LINK in net/8021q).
+// linkModule returns the kernel module for a link type. With a few exceptions, it has the same name as the type
+// (drivers/net, and MODULE_ALIAS_RTNL_LINK in net/8021q).
 func linkModule(linkType string) string {
 	switch linkType {
 	case "vlan":
@@ -152,7 +152,7 @@ func (s Schemas) Moving() []string {
 	return types
 }
 
-// parseSchemas adds the specs in the documents to byType.
+// parseSchemas adds the specs in YAML documents to byType.
 func parseSchemas(byType map[string]v1alpha1.CNIPluginSchemaSpec, data []byte) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for {
@@ -186,7 +186,7 @@ func (s Schemas) ipamLeavesNoFiles(ipam string) bool {
 }
 
 // wantsPrevResult reports whether a derived step receives its parents' results. The step's field takes precedence over
-// the schema. Without either, it returns true.
+// the schema. If neither is set, wantsPrevResult returns true.
 func (s Schemas) wantsPrevResult(step *v1alpha1.Step) bool {
 	if step.PrevResult != "" {
 		return step.PrevResult == v1alpha1.PrevResultParents

@@ -25,7 +25,7 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 	for cniType, plugin := range map[string]struct {
 		folder, config string
 		ours           string   // the directory of a plugin of this project
-		leftOut        []string // intentionally: see the comment at the top of schemas/interfaces.yaml
+		leftOut        []string // intentionally omitted: see the comment at the top of schemas/interfaces.yaml
 	}{
 		"bridge":      {folder: "main/bridge", config: "NetConf", leftOut: []string{"disableContainerInterface"}},
 		"macvlan":     {folder: "main/macvlan", config: "NetConf"},
@@ -64,7 +64,7 @@ func TestSchemasKnowThePluginsParameters(t *testing.T) {
 			for name, parameter := range schema.Config.Properties {
 				if _, typed := want[name]; name != "ipam" {
 					got[name] = parameter.Type
-					if typed && want[name] == "" { // a type that is not in the file
+					if typed && want[name] == "" { // a type that is not in the directory
 						want[name] = parameter.Type
 					}
 				}
@@ -93,7 +93,7 @@ func moduleDir(t *testing.T, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// structs contains the struct types of a directory, by name.
+// structs contains the struct types in a directory, by name.
 type structs map[string]*ast.StructType
 
 func parseStructs(t *testing.T, dir string) structs {
@@ -121,15 +121,15 @@ func parseStructs(t *testing.T, dir string) structs {
 	return found
 }
 
-// fields adds the JSON names of a struct's fields with their types, or "" for types of other packages. Fields without a
-// tag are not part of the configuration.
+// fields adds the JSON names of a struct's fields with their types, or "" for types from other packages. Fields without
+// a tag are not part of the configuration.
 func (s structs) fields(t *testing.T, name string, found map[string]v1alpha1.ParameterType) {
 	t.Helper()
 	if s[name] == nil {
 		t.Fatalf("no struct %s", name)
 	}
 	for _, field := range s[name].Fields.List {
-		if len(field.Names) == 0 { // embedded; structs of other packages are the common parameters
+		if len(field.Names) == 0 { // embedded; structs from other packages contain the common parameters
 			if local, isLocal := deref(field.Type).(*ast.Ident); isLocal {
 				s.fields(t, local.Name, found)
 			}
@@ -171,7 +171,7 @@ func jsonType(expression ast.Expr) v1alpha1.ParameterType {
 	return ""
 }
 
-// Patterns of users who may write schemas or can reach the webhook must not overload the controller.
+// Patterns from users who can write schemas or reach the webhook must not overload the controller.
 func TestSchemasHaveFewPatterns(t *testing.T) {
 	schema := v1alpha1.CNIPluginSchemaSpec{CNIType: "mine",
 		Config: &v1alpha1.PluginConfig{Properties: map[string]v1alpha1.Parameter{}}}
@@ -191,8 +191,8 @@ func TestSchemasHaveFewPatterns(t *testing.T) {
 	}
 }
 
-// Two steps with a plugin that keeps one queue per interface would fail at ADD, so they are rejected when the topology
-// is written.
+// Two steps with a plugin that allows only one queue per interface would fail during ADD, so they are rejected when the
+// topology is created.
 func TestOneBandwidthForEachInterface(t *testing.T) {
 	const limit = "{name: %s, type: bandwidth, dependOn: [%s], config: {egressRate: 1000, egressBurst: 1000}}"
 	for name, test := range map[string]struct {

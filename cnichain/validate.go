@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// reservedKeys returns the keys of a plugin's configuration that the driver sets, with the remedy.
+// reservedKeys returns the keys in a plugin's configuration that the driver sets, each with the remedy.
 func reservedKeys() map[string]string {
 	return map[string]string{
 		"type":       "set the step's type instead",
@@ -41,18 +41,17 @@ const DriverVFIO = "vfio-pci"
 // maxSteps is the maximum number of steps in a topology.
 const maxSteps = 32
 
-// Validate reports all problems of a topology that can be found without devices, plugins and CEL. It is for new
-// topologies; nodes only apply a part of these checks to stored topologies, see [ValidateStored].
+// Validate reports all problems in a topology that can be found without devices, plugins and CEL. It is for new
+// topologies; nodes apply only some of these checks to stored topologies, see [ValidateStored].
 func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)
 }
 
-// ValidateStored reports the problems for which a node rejects a topology: names, order, references, templates, and
-// configuration that the driver itself sets. It repeats the rules of the CRD, since the stored CRD may be older. It
-// does not check the rest of the plugins' configuration: a changed schema must not stop pods.
-//
-// For example, with a schema that now requires a key, CheckContracts rejects a new topology without the key. An old
-// topology without it continues to work on nodes, or fails with the plugin's own error.
+// ValidateStored reports the problems because of which a node rejects a topology: names, order, references, templates,
+// and configuration that only the driver may set. It repeats the rules of the CRD, since the CRD in the cluster may be
+// older. It does not check the rest of the plugins' configuration, since a schema change must not prevent pods from
+// starting. For example, if a new version of a schema requires a key, CheckContracts rejects a new topology without
+// that key. An old topology without it continues to work on nodes, or fails with the plugin's own error.
 func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	v := &validator{schemas: schemas, templates: template.New(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")
@@ -69,7 +68,7 @@ func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 	return v.problems
 }
 
-// attachment checks the CRD's rules for the field.
+// attachment checks the CRD's rules for the field attachment.
 func (v *validator) attachment(path *field.Path, attachment v1alpha1.Attachment) {
 	switch attachment {
 	case "":
@@ -104,8 +103,8 @@ type validator struct {
 
 func (v *validator) add(problem *field.Error) { v.problems = append(v.problems, problem) }
 
-// step checks a step and its references to earlier steps. It adds the step to seen at the end, which distinguishes a
-// step that depends on itself from a step that depends on an earlier one.
+// step checks a step and its references to earlier steps. It adds the step to seen only at the end, so that a step that
+// depends on itself can be distinguished from one that depends on an earlier step.
 func (v *validator) step(path *field.Path, i int) {
 	step := &v.steps[i]
 	v.name(path.Child("name"), step.Name)
@@ -130,8 +129,8 @@ func (v *validator) step(path *field.Path, i int) {
 	v.seen[step.Name] = i
 }
 
-// name checks a step's name. It becomes part of the names of classes, of the network for IPAM plugins and of templates,
-// each of which allows fewer characters than an object's name.
+// name checks a step's name. The name becomes part of DeviceClass names, of the network name for IPAM plugins and of
+// templates, each of which allows fewer characters than an object's name.
 func (v *validator) name(path *field.Path, name string) {
 	for _, problem := range validation.IsDNS1123Label(name) {
 		v.add(field.Invalid(path, name, problem))
@@ -165,8 +164,8 @@ func CheckBinaryName(cniType string) error {
 	return nil
 }
 
-// dependencies checks the names in dependOn. Parents precede their children in the list, so a cycle contains a name
-// that was not seen yet; the cycle is searched to report its steps instead of "not found".
+// dependencies checks the names in dependOn. Parents must precede their children in the list, so a cycle contains a
+// name that was not seen yet. dependencies searches for the cycle to report its steps instead of "not found".
 func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	for i, parent := range step.DependOn {
 		if index, before := v.seen[parent]; before {
@@ -200,7 +199,7 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// unknownStep returns the error for a dependency on a missing step, with a suggestion.
+// unknownStep returns the error for a dependency on a step that does not exist, with a suggestion.
 func (v *validator) unknownStep(name, parent string) string {
 	var names []string
 	for i := range v.steps {
@@ -215,8 +214,8 @@ func (v *validator) unknownStep(name, parent string) string {
 	return problem
 }
 
-// findPath returns the steps from one step to another that it depends on, including both, or nil if it does not depend
-// on it. It skips the steps in passed.
+// findPath returns the steps on the path from start to end, including both, or nil if start does not depend on end. It
+// skips the steps in passed.
 func (v *validator) findPath(start, end string, passed map[string]bool) []string {
 	if start == end {
 		return []string{end}
@@ -238,7 +237,7 @@ func (v *validator) findPath(start, end string, passed map[string]bool) []string
 	return nil
 }
 
-// root checks that a step either has a device or depends on others, but not both or neither.
+// root checks that a step either has a device or depends on other steps, but not both or neither.
 func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	schema, known := v.schemas.Lookup(step.Type)
 	if len(step.DependOn) > 0 {
@@ -265,7 +264,7 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// driver checks the CRD's rules for the field.
+// driver checks the CRD's rules for the field driver.
 func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	if step.Driver == "" {
 		return
@@ -313,7 +312,7 @@ func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 			"step that this one depends on"))
 		return
 	}
-	// The resource is also used in quotas, with a prefix.
+	// Quotas also use the resource name, with a prefix.
 	problems := validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix + name)
 	switch {
 	case strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) ||
@@ -333,8 +332,8 @@ func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// claimParameters rejects claim parameters that the step's plugins would ignore, or accept without limits. Claims are
-// written by users of namespaces, so nodes reject these, too.
+// claimParameters rejects claim parameters that the step's plugins would ignore, or accept without restrictions. Claims
+// are written by namespace users, so nodes reject these parameters, too.
 func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	for i, parameter := range step.ClaimParameters {
 		itemPath := path.Index(i)
@@ -358,9 +357,9 @@ func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// capability checks that a plugin supports a key of the runtime configuration. For a plugin that moves devices, which
-// have their own MAC address, the error suggests plugins that change an interface. For other plugins it does not: an
-// ipvlan cannot have another MAC address than its parent.
+// capability checks that a plugin supports a key of the runtime configuration. For a plugin that moves a device, which
+// has its own MAC address, the error suggests plugins that modify an interface. For other plugins it does not, since an
+// ipvlan, for example, must have the same MAC address as its parent.
 func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string,
 	capability v1alpha1.Capability) {
 	schema, known := v.schemas.Lookup(cniType)
@@ -409,7 +408,7 @@ func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// runtimeConfig checks the data that a runtime would pass to a plugin, for example portMappings. Only the driver sets
+// runtimeConfig checks the data that a runtime would pass to a plugin, such as portMappings. Only the driver may set
 // the device.
 func (v *validator) runtimeConfig(path *field.Path, raw json.RawMessage) {
 	if raw == nil {
@@ -425,7 +424,7 @@ func (v *validator) runtimeConfig(path *field.Path, raw json.RawMessage) {
 	}
 }
 
-// ifName checks the name that a step requests for its interface, or the template of the name.
+// ifName checks the name that a step requests for its interface, or the template for that name.
 func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
 	name := step.WantedInterfaceName()
 	if name == "" {
@@ -467,8 +466,8 @@ func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 	}
 }
 
-// ancestors returns all direct and indirect dependencies of a step: only their results are guaranteed to exist when it
-// runs.
+// ancestors returns all direct and indirect dependencies of a step: only their results are guaranteed to exist when the
+// step runs.
 func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 	ancestors := map[string]bool{}
 	pending := slices.Clone(step.DependOn)
@@ -478,7 +477,7 @@ func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 		if ancestors[name] {
 			continue
 		}
-		ancestors[name] = true // includes later and missing steps, which are errors of dependOn
+		ancestors[name] = true // includes later and missing steps, which are reported for dependOn
 		for i := range v.steps {
 			if v.steps[i].Name == name {
 				pending = append(pending, v.steps[i].DependOn...)

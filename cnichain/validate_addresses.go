@@ -13,19 +13,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// addressRun is a run of addresses in the configuration of an IPAM plugin. Its fields are invalid if they are missing
-// (they are optional), are templates (only known for a pod) or cannot be parsed (which the check of their format
+// addressRun is a range of addresses in the configuration of an IPAM plugin. Its fields are invalid if they are missing
+// (they are optional), are templates (their value is only known for a pod) or cannot be parsed (which the format check
 // reports).
 type addressRun struct {
 	path        *field.Path
 	network     netip.Prefix
 	first, last netip.Addr
-	// unknown means that an end is set but not known here, so that the run cannot be compared with others.
+	// unknown is true if one end is set but its value is not known here, so that the run cannot be compared with
+	// others.
 	unknown bool
 }
 
-// addressRuns checks the runs of addresses of an IPAM plugin: those in its parameter, and a single run at the top
-// level, an earlier format of plugins.
+// addressRuns checks the address runs of an IPAM plugin: those in its parameter, and a single run at the top level,
+// which is an older format.
 type addressRuns struct {
 	cniType string
 	form    *v1alpha1.AddressBlocks
@@ -69,7 +70,7 @@ func (a *addressRuns) read(path *field.Path, object map[string]any) addressRun {
 	}
 	run.first, _ = netip.ParseAddr(a.text(object[a.form.First]))
 	run.last, _ = netip.ParseAddr(a.text(object[a.form.Last]))
-	run.first, run.last = run.first.Unmap(), run.last.Unmap() // like plugins in Go
+	run.first, run.last = run.first.Unmap(), run.last.Unmap() // as plugins in Go do
 	run.unknown = object[a.form.First] != nil && !run.first.IsValid() ||
 		object[a.form.Last] != nil && !run.last.IsValid()
 	return run
@@ -95,7 +96,7 @@ func (a *addressRuns) list(runs []addressRun) {
 	}
 }
 
-// run checks a single run, and reports whether it is valid.
+// run checks a single run and reports whether it is valid.
 func (a *addressRuns) run(run *addressRun) bool {
 	right := true
 	if masked := run.network.Masked(); run.network != masked {
@@ -103,7 +104,8 @@ func (a *addressRuns) run(run *addressRun) bool {
 			"prefix: write %s", masked)))
 		right = false
 	}
-	// The first address is the network's, the last is the broadcast address, and plugins reserve one for a gateway.
+	// The first address is the network address, the last is the broadcast address, and plugins reserve one for a
+	// gateway.
 	if hosts := run.network.Addr().BitLen() - run.network.Bits(); run.network.IsValid() && hosts < 2 {
 		a.add(field.Invalid(run.path.Child(a.form.Network), run.network.String(),
 			"has no address that a pod could get: write a larger one"))
@@ -119,7 +121,7 @@ func (a *addressRuns) run(run *addressRun) bool {
 	return right && first && last
 }
 
-// inside reports whether an end of a run is in its network. It returns true if either is unknown.
+// inside reports whether an end of a run is in the run's network. It returns true if either is unknown.
 func (a *addressRuns) inside(run *addressRun, key string, address netip.Addr) bool {
 	if !address.IsValid() || !run.network.IsValid() || run.network.Contains(address) {
 		return true
@@ -142,8 +144,8 @@ func (a *addressRuns) overlap(run *addressRun) {
 	}
 }
 
-// ends returns the first and the last address of a run that has a network. The defaults are the network's first and
-// last host addresses.
+// ends returns the first and the last address of a run that has a network. By default, these are the first and last
+// host addresses in the network.
 func (r *addressRun) ends() (first, last netip.Addr) {
 	first, last = r.first, r.last
 	if !first.IsValid() {
@@ -158,8 +160,8 @@ func (r *addressRun) ends() (first, last netip.Addr) {
 	return first, last
 }
 
-// givenRanges returns the parameter with the runs of addresses if the configuration may omit it: the addresses come
-// from the AddressRange, are at the top level or in the runtime configuration, or a key is misspelled, which is a
+// givenRanges returns the parameter for address runs if the configuration may omit it: because the addresses come from
+// the AddressRange, are at the top level or in the runtime configuration, or because a key is misspelled, which is a
 // separate error.
 func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	form := schema.AddressBlocks

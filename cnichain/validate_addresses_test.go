@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// TestRunsOfAddresses checks that runs of addresses that the plugin rejects when a pod starts are rejected when the
-// topology is written. Nodes continue with such topologies, since earlier versions accepted them.
+// TestRunsOfAddresses checks that address runs that the plugin would reject when a pod starts are rejected when the
+// topology is created. Nodes still accept such topologies, since earlier versions accepted them.
 func TestRunsOfAddresses(t *testing.T) {
 	const missing = "ranges: Required value: host-local does not work without it: write subnet, such as " +
 		"10.20.0.0/24, or ranges, or name an AddressRange in the step's addressRange"
@@ -52,7 +52,7 @@ func TestRunsOfAddresses(t *testing.T) {
 		`type: host-local, ranges: [[{subnet: 10.1.0.0/24, rangeEnd: 10.1.0.9}, {subnet: 10.1.0.0/24, ` +
 			`rangeStart: 10.1.0.10}]]`: nil,
 
-		// The values of templates are only known in the pod.
+		// The values of templates are only known for a pod.
 		`type: host-local, subnet: "{{ device.net }}", rangeStart: 10.1.0.5`:                                      nil,
 		`type: host-local, subnet: 10.1.0.0/24, rangeStart: "{{ device.first }}", rangeEnd: 10.1.0.9`:             nil,
 		`type: host-local, ranges: [[{subnet: "{{ device.net }}", rangeStart: 10.1.0.5}, {subnet: 10.1.0.0/24}]]`: nil,
@@ -64,7 +64,7 @@ func TestRunsOfAddresses(t *testing.T) {
 		`type: host-local, subnet: 10.300.0.0/24, rangeStart: 10.1.0.5`: {`subnet: Invalid value: "10.300.0.0/24"`},
 		// The ranges are in the runtime configuration.
 		`type: host-local}, runtimeConfig: {ipRanges: [[{subnet: 10.1.0.0/24}]]`: nil,
-		// The schema of static does not declare keys for runs.
+		// The schema for static does not declare keys for runs.
 		`type: static, addresses: [{address: 10.1.0.5/24}]`: nil,
 	} {
 		config := "config: {mode: bridge, ipam: {" + ipam + "}}"
@@ -88,7 +88,7 @@ func TestRunsOfAddresses(t *testing.T) {
 	}
 }
 
-// TestRunsOfAddressesOfOtherPlugins checks that the keys are defined by the plugin's schema.
+// TestRunsOfAddressesOfOtherPlugins checks that the plugin's schema defines the keys.
 func TestRunsOfAddressesOfOtherPlugins(t *testing.T) {
 	var schema v1alpha1.CNIPluginSchema
 	if err := yaml.UnmarshalStrict([]byte(`{cniType: mine, output: {interfaces: none},

@@ -13,9 +13,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckContracts reports violations of the contracts of a topology's plugins: their parameters, the number of
-// interfaces that they work on, and plugins that cannot share an interface. It skips steps of plugins without a schema,
-// and problems that [ValidateStored] reports.
+// CheckContracts reports violations of the contracts of the plugins in a topology: wrong parameters, a wrong number of
+// input interfaces, and plugins that cannot share an interface. It skips steps whose plugin has no schema, and problems
+// that [ValidateStored] reports.
 func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	c := &contracts{schemas: schemas, templates: template.New(), steps: map[string]*v1alpha1.Step{},
 		made: map[string][]string{}, unordered: map[string]bool{}}
@@ -46,12 +46,12 @@ type contracts struct {
 	schemas   Schemas
 	templates template.Engine
 	steps     map[string]*v1alpha1.Step // steps before the current one, by name
-	made      map[string][]string       // the steps that created the interfaces that a step passes on
+	made      map[string][]string       // the steps that create the interfaces that a step passes on
 	unordered map[string]bool           // steps whose interfaces are unpredictable, by name; see isUnordered
 	problems  field.ErrorList
 }
 
-// work is a step and the interfaces that it works on.
+// work is a step and its input interfaces.
 type work struct {
 	step       *v1alpha1.Step
 	interfaces []string
@@ -59,7 +59,7 @@ type work struct {
 
 func (c *contracts) add(problem *field.Error) { c.problems = append(c.problems, problem) }
 
-// input returns the steps that created the interfaces that a step works on.
+// input returns the steps that create the input interfaces of a step.
 func (c *contracts) input(step *v1alpha1.Step) []string {
 	var interfaces []string
 	for _, parent := range step.DependOn {
@@ -80,8 +80,9 @@ func (c *contracts) isUnordered(step *v1alpha1.Step) bool {
 	})
 }
 
-// output returns the interfaces that a step passes on: its own if it creates one, otherwise the interfaces that it
-// worked on. A root step that creates none is rejected, but later steps are not rejected because of it.
+// output returns the interfaces that a step passes on: its own if it creates one, and otherwise its input interfaces. A
+// root step that creates none is rejected; it counts as if it created one, so that later steps are not rejected because
+// of it.
 func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	if c.schemas.makesInterface(step.Type) || len(step.DependOn) == 0 {
 		return []string{step.Name}
@@ -89,7 +90,8 @@ func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	return interfaces
 }
 
-// extendedResources rejects names by which pods without a claim would get a step that requires parameters of a claim.
+// extendedResources rejects extended resource names if a step requires parameters from a claim: a pod that requests an
+// extended resource has no claim in which to set them.
 func (c *contracts) extendedResources(steps []v1alpha1.Step) {
 	needy := slices.IndexFunc(steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
 	if needy < 0 {
@@ -105,7 +107,7 @@ func (c *contracts) extendedResources(steps []v1alpha1.Step) {
 	}
 }
 
-// place checks whether a plugin can be a step, and whether its step may have parents.
+// place checks whether a plugin can be a step at all, and whether the step may have parents.
 func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	if schema.Output.Interfaces == interfacesNone {
@@ -119,7 +121,7 @@ func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// count compares the number of interfaces that a step works on with the requirement of its plugin.
+// count compares the number of a step's input interfaces with the number that its plugin requires.
 func (c *contracts) count(path *field.Path, step *v1alpha1.Step, interfaces []string) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	wanted := schema.Input.Interfaces
@@ -148,8 +150,8 @@ func countInterfaces(n int32) string {
 	return fmt.Sprintf("%d interfaces", n)
 }
 
-// conflicts reports an earlier step that works on the same single interface with a plugin that conflicts with this one.
-// It skips steps with several interfaces, since only the plugin knows which of them it uses.
+// conflicts reports an earlier step that modifies the same single interface with a plugin that conflicts with this one.
+// It skips steps with several interfaces, since the plugin decides which of them it uses.
 func (c *contracts) conflicts(path *field.Path, here work, before []work) {
 	if len(here.interfaces) != 1 {
 		return
@@ -195,8 +197,8 @@ func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// podNetwork checks the names of the network and the interface of a step whose plugin requires that pods select
-// networks by annotation.
+// podNetwork checks the network name and the interface name of a step whose plugin requires that pods select networks
+// by annotation.
 func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	if schema.PodNetworks == nil {
@@ -214,7 +216,7 @@ func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 }
 
 // ipam checks the IPAM section against the schema of its plugin. Unknown plugins are accepted, as for steps: the
-// project cannot have schemas of all plugins.
+// project cannot provide schemas for all plugins.
 func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]any, checker *parameters) {
 	cniType, _ := ipam["type"].(string)
 	schema, known := c.schemas.Lookup(cniType)
@@ -267,8 +269,9 @@ func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec
 	return names
 }
 
-// linkParameters returns the remedies, by parameter, for a missing name of a step's lower device. The driver sets it
-// for a device. For the interface of another step, the author must set it, and declare that it is in the pod.
+// linkParameters returns the remedies, by parameter, if the name of a step's lower device is missing. For a device, the
+// driver sets the name. For another step's interface, the author must set it, and declare that the interface is in the
+// pod.
 func linkParameters(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, config map[string]any,
 ) map[string]string {
@@ -291,7 +294,7 @@ func linkParameters(
 	return remedies
 }
 
-// definedParameters returns the parameters that a definition of the network may set.
+// definedParameters returns the parameters that a NetworkAttachmentDefinition may set.
 func definedParameters(schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	if schema.PodNetworks == nil {
 		return nil
@@ -299,8 +302,8 @@ func definedParameters(schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	return schema.PodNetworks.Defined
 }
 
-// commonParameters returns the parameters that every plugin accepts: those of the CNI specification and conventions,
-// and the shorthands by which topologies refer to the interface of a derived step.
+// commonParameters returns the parameters that every plugin accepts: those in the CNI specification and conventions,
+// and the shorthands that topologies can use to refer to the interface of a derived step.
 func commonParameters() map[string]v1alpha1.Parameter {
 	text := v1alpha1.Parameter{Type: v1alpha1.TypeString}
 	texts := v1alpha1.Parameter{Type: v1alpha1.TypeArray, Items: &text}

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
 )
 
-// FuzzValidate checks that the validation of any text does not panic, and that the author gets at least the problems
-// that a node would report.
+// FuzzValidate checks that validating arbitrary text does not panic, and that authors get at least the problems that a
+// node would report.
 func FuzzValidate(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(string(c.Spec))
@@ -29,7 +29,7 @@ func FuzzValidate(f *testing.F) {
 	})
 }
 
-// FuzzContracts checks arbitrary schemas of the cluster.
+// FuzzContracts checks arbitrary schemas from the cluster.
 func FuzzContracts(f *testing.F) {
 	for _, c := range corpus.InvalidSchemas(f) {
 		f.Add(string(c.Spec), `{"x": [{"y": "{{ a.interfaces }}"}], "ipam": {"type": "mine", "x": 1e999}}`)

@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// parameters checks values of a plugin's configuration.
+// parameters checks values in a plugin's configuration.
 type parameters struct {
 	templates template.Engine
 	given     []string          // parameters that the driver sets
@@ -60,7 +60,7 @@ func unknownParameter(owner, name string, accepted *v1alpha1.Parameter) string {
 	return fmt.Sprintf("%s has no parameter of that name; it has %s", owner, strings.Join(known, ", "))
 }
 
-// value checks one value. null counts as missing, as in plugins.
+// value checks one value. As in plugins, null counts as missing.
 func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Parameter, owner string) {
 	if value == nil || parameter.Type == "" {
 		return
@@ -104,7 +104,7 @@ func (p *parameters) checkType(
 	return false
 }
 
-// shown returns a value for a message. It omits objects and lists, since the message contains their path.
+// shown returns a value for use in a message. It omits objects and lists, since the message contains their path.
 func shown(value any) any {
 	switch value.(type) {
 	case map[string]any, []any:
@@ -113,7 +113,7 @@ func shown(value any) any {
 	return value
 }
 
-// describeType returns the name of a type for authors of YAML.
+// describeType returns the name of a type for people who write YAML.
 func describeType(t v1alpha1.ParameterType) string {
 	switch t {
 	case v1alpha1.TypeInteger:
@@ -142,7 +142,7 @@ func wantedType(parameter *v1alpha1.Parameter) string {
 	return describeType(parameter.Type)
 }
 
-// text checks a string against the values, the pattern and the format of its parameter.
+// text checks a string against the allowed values, the pattern and the format of its parameter.
 func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	if len(parameter.Enum) > 0 && !slices.Contains(parameter.Enum, text) {
 		p.add(field.NotSupported(path, text, parameter.Enum))
@@ -156,9 +156,9 @@ func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Par
 	}
 }
 
-// formatProblem returns the reason why a text does not match a format. It returns "" if it matches, or if this program
-// does not support the format. Addresses are parsed as in the driver: netip rejects leading zeros, which programs
-// interpret differently.
+// formatProblem returns the reason why a text does not match a format. It returns "" if the text matches, or if this
+// program does not support the format. Addresses are parsed as in the driver: netip rejects leading zeros, since
+// programs interpret them in different ways.
 func formatProblem(format v1alpha1.ParameterFormat, text string) string {
 	switch format {
 	case v1alpha1.FormatIP:
@@ -205,8 +205,8 @@ func (p *parameters) number(path *field.Path, number json.Number, parameter *v1a
 	}
 }
 
-// template checks the type of a template's result. The value is only known for a pod. A device attribute may have any
-// of the attribute types, depending on the device.
+// template checks the type of a template's result, since the value itself is only known for a pod. A device attribute
+// may have any of the attribute types, depending on the device.
 func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	yields := []v1alpha1.ParameterType{v1alpha1.TypeString}
 	rendered, err := p.templates.Render(text, "", func(t template.Token) (any, error) {
@@ -220,7 +220,7 @@ func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1
 		return "name", nil
 	})
 	if err != nil {
-		return // reported with the other problems of templates
+		return // reported with the other template problems
 	}
 	switch rendered.(type) {
 	case json.Number:

@@ -18,26 +18,26 @@ import (
 // maxDepth is the maximum nesting depth of parameters.
 const maxDepth = 8
 
-// maxRemark is the maximum length of a remark in characters. Together with the type of the plugin, it then fits into a
-// warning of the API server, which may truncate warnings of more than 256 characters.
+// maxRemark is the maximum length of a remark in characters. Together with the plugin's type, it then fits into an API
+// server warning; warnings of more than 256 characters may be truncated.
 const maxRemark = 180
 
-// remarkForm rejects characters that would split a remark or change the terminal that shows it. The CRD has the same
+// remarkForm rejects characters that would split a remark or affect the terminal that displays it. The CRD has the same
 // pattern.
 //
 //nolint:gochecknoglobals // immutable
 var remarkForm = regexp.MustCompile(`^[^\p{C}\p{Zl}\p{Zp}]*$`)
 
-// hostPathForm is the pattern of the CRD.
+// hostPathForm is the pattern in the CRD.
 var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals // immutable
 
-// linkTypeForm is the pattern of the CRD.
+// linkTypeForm is the pattern in the CRD.
 //
 //nolint:gochecknoglobals // immutable
 var linkTypeForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-// ValidateSchema reports all problems of a contract. It repeats the rules of the CRD, for contracts in files, and
-// validates nested parameters, which the CRD cannot.
+// ValidateSchema reports all problems in a contract. It repeats the rules of the CRD, for contracts in files, and
+// validates nested parameters, which the CRD cannot validate.
 func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	s := &schemaProblems{}
 	path := field.NewPath("spec")
@@ -96,7 +96,7 @@ const (
 
 type schemaProblems struct {
 	problems field.ErrorList
-	// patterns is the number of patterns of the schema.
+	// patterns is the number of patterns in the schema.
 	patterns int
 }
 
@@ -108,7 +108,7 @@ func (s *schemaProblems) oneOf(path *field.Path, value string, allowed ...string
 	}
 }
 
-// addressBlocks requires distinct keys: for two values with the same key, a plugin would only get one.
+// addressBlocks requires distinct keys: if two values had the same key, a plugin would only get one of them.
 func (s *schemaProblems) addressBlocks(path *field.Path, blocks *v1alpha1.AddressBlocks) {
 	if blocks == nil {
 		return
@@ -136,7 +136,7 @@ func (s *schemaProblems) count(path *field.Path, count v1alpha1.InterfaceCount) 
 	}
 }
 
-// podNetworks requires a valid annotation name, and parameters that the driver itself does not set.
+// podNetworks requires a valid annotation name and parameters that the driver itself does not set.
 func (s *schemaProblems) podNetworks(path *field.Path, spec *v1alpha1.CNIPluginSchemaSpec) {
 	networks := spec.PodNetworks
 	if networks == nil {
@@ -157,7 +157,7 @@ func (s *schemaProblems) podNetworks(path *field.Path, spec *v1alpha1.CNIPluginS
 }
 
 // undefinable returns the reason why the value of a parameter must not come from a NetworkAttachmentDefinition, which
-// users of a namespace may write: the driver sets the parameter, or it makes other plugins run.
+// namespace users may write: the driver sets the parameter, or the parameter causes other plugins to run.
 func undefinable(name string, spec *v1alpha1.CNIPluginSchemaSpec) string {
 	_, reserved := reservedKeys()[name]
 	_, common := commonParameters()[name]
@@ -190,8 +190,8 @@ func (s *schemaProblems) remark(path *field.Path, remark string) {
 	}
 }
 
-// properties checks the parameters of an object, in the order of their names. Required parameters must be among them,
-// since no configuration could satisfy another requirement.
+// properties checks the parameters of an object, in the order of their names. Required parameters must be among them;
+// otherwise, no configuration could be valid.
 func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string,
 	depth int) {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {

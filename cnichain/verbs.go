@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// Types of GIDs in the notation of applications. The kernel uses one text for the first two ("IB/RoCE v1").
+// GID types in the notation that applications use. The kernel uses one text for the first two ("IB/RoCE v1").
 const (
 	GIDInfiniBand = "IB"
 	GIDRoCEv1     = "RoCE v1"
 	GIDRoCEv2     = "RoCE v2"
 )
 
-// MaxGIDs is the maximum number of reported GIDs of a step. It keeps a device's entry in the status of a claim below
-// the 10 KiB that the API allows.
+// MaxGIDs is the maximum number of GIDs that are reported for a step. It keeps a device's entry in a claim's status
+// below the 10 KiB that the API allows.
 const MaxGIDs = 32
 
 // VerbsDevice is the information that an application in a pod needs to address an RDMA device.
@@ -27,23 +27,24 @@ type VerbsDevice struct {
 	Name string `json:"name"`
 	// Verbs is the device's character device below /dev/infiniband, such as uverbs3.
 	Verbs string `json:"verbs"`
-	// GIDs are the GIDs of the pod's interfaces, the preferred one of each interface first.
+	// GIDs are the GIDs of the pod's interfaces. For each interface, the preferred GID comes first.
 	GIDs []GID `json:"gids,omitempty"`
 }
 
-// GID is an entry in the GID table of an RDMA device's port. With its index, an application selects the address and the
-// protocol to send with.
+// GID is an entry in the GID table of an RDMA device's port. By its index, an application selects the address and the
+// protocol for sending.
 type GID struct {
 	// Port starts at 1, Index at 0.
 	Port  uint32 `json:"port"`
 	Index int    `json:"index"`
-	// GID has eight groups of four digits, as in sysfs.
+	// GID consists of eight groups of four hexadecimal digits, as in sysfs.
 	GID string `json:"gid"`
 	// Type is GIDInfiniBand, GIDRoCEv1 or GIDRoCEv2.
 	Type string `json:"type"`
 	// Interface is the interface in the pod; empty with InfiniBand, whose GIDs belong to the port.
 	Interface string `json:"interface,omitempty"`
-	// Address is the interface's address of the GID; empty for the GID that the kernel derives from the MAC address.
+	// Address is the interface's IP address that the GID represents; empty for the GID that the kernel derives from the
+	// MAC address.
 	Address string `json:"address,omitempty"`
 }
 
@@ -53,7 +54,7 @@ type GIDEntry struct {
 	Index int
 	GID   netip.Addr
 	Type  string
-	// Link is the name of the link with the address, in whatever network namespace it is; empty with InfiniBand.
+	// Link is the name of the link that has the address, in an unknown network namespace; empty with InfiniBand.
 	Link string
 }
 
@@ -65,9 +66,9 @@ type LinkAddresses struct {
 	Addresses []netip.Addr
 }
 
-// FindGIDs returns the entries in the table of an RDMA device that belong to links of a pod. If RDMA devices are
-// shared, the table contains the GIDs of all pods, with the names of links in unknown namespaces: an entry belongs to
-// the pod if link and address match. Two indistinguishable entries are returned as ambiguous instead of found.
+// FindGIDs returns the entries in an RDMA device's table that belong to a pod's links. If RDMA devices are shared, the
+// table contains the GIDs of all pods, with the names of links in unknown namespaces, so an entry counts as the pod's
+// if link and address match. Entries that cannot be distinguished are returned as ambiguous instead of found.
 func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous []string) {
 	type key struct {
 		port      uint32
@@ -103,14 +104,14 @@ func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous [
 	return found, ambiguous
 }
 
-// podAddress identifies an Ethernet entry of a pod.
+// podAddress identifies a pod's Ethernet entry.
 type podAddress struct {
 	link string
 	gid  netip.Addr
 }
 
-// podAddresses returns the possible entries of links with their addresses, or "" for the entry of the MAC address. An
-// application may add any number of addresses to its links, so the result is a map.
+// podAddresses returns the possible entries for links, each with its IP address, or "" for the entry that is derived
+// from the MAC address. An application may add any number of addresses to its links, so the result is a map.
 func podAddresses(links []LinkAddresses) map[podAddress]string {
 	addresses := map[podAddress]string{}
 	for _, link := range links {
@@ -126,7 +127,7 @@ func podAddresses(links []LinkAddresses) map[podAddress]string {
 }
 
 // defaultGID returns the GID that the kernel derives from a MAC address for every Ethernet port: a link-local address
-// with a modified EUI-64 (RFC 4291, appendix A; make_default_gid of drivers/infiniband/core/roce_gid_mgmt.c).
+// with a modified EUI-64 (RFC 4291, appendix A; make_default_gid in drivers/infiniband/core/roce_gid_mgmt.c).
 func defaultGID(mac net.HardwareAddr) netip.Addr {
 	if len(mac) != 6 {
 		return netip.Addr{}
@@ -135,8 +136,8 @@ func defaultGID(mac net.HardwareAddr) netip.Addr {
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// compareGIDs orders GIDs by interface, and for each interface by the preference of applications: RoCE v2, which is
-// routable, before the others, other addresses before link-local ones, and IPv4 before IPv6.
+// compareGIDs orders GIDs by interface, and for each interface by the usual preference of applications: RoCE v2, which
+// is routable, before other types, other addresses before link-local ones, and IPv4 before IPv6.
 func compareGIDs(a, b GID) int {
 	rank := func(g GID) int {
 		address, err := netip.ParseAddr(g.Address)
