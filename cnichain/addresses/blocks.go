@@ -15,26 +15,26 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// maxBlocks is how many blocks a range has at most, whatever its CIDRs would hold: each is an object of the API server.
+// maxBlocks is the maximum number of blocks in a range, however large its CIDRs are: each block is an API object.
 const maxBlocks = 1 << 16
 
-// Limits of blockSize in the definition of AddressRange.
+// Limits of blockSize in the CRD of AddressRange.
 const (
 	minBlockSize = 4
 	maxBlockSize = 4096
-	// defaultBlockSize is the default of the definition, for objects that the API server has not processed.
+	// defaultBlockSize is the default in the CRD, for objects that the API server has not processed.
 	defaultBlockSize = 64
 )
 
-// Range is an AddressRange as arithmetic needs it. It is immutable.
+// Range is an AddressRange in a form suitable for arithmetic. It is immutable.
 type Range struct {
 	networks  []netip.Prefix
-	blockBits int // the binary logarithm of the addresses in a block
+	blockBits int // binary logarithm of the number of addresses in a block
 	exclude   []netip.Prefix
 }
 
-// Parse reads the specification of a range, and reports every problem. It repeats what the definition says, and that a
-// block fits into each CIDR, which the definition can't express.
+// Parse parses the specification of a range and reports all problems. It repeats the rules of the CRD, and also checks
+// that a block fits into each CIDR, which the CRD cannot express.
 func Parse(spec *v1alpha1.AddressRangeSpec) (Range, field.ErrorList) {
 	var problems field.ErrorList
 	path := field.NewPath("spec")
@@ -86,7 +86,7 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return network, nil
 }
 
-// parseExcluded reads an address or a network.
+// parseExcluded parses an address or a network.
 func parseExcluded(text string) (netip.Prefix, error) {
 	if address, err := netip.ParseAddr(text); err == nil && address.Zone() == "" && !address.Is4In6() {
 		return netip.PrefixFrom(address, address.BitLen()), nil
@@ -98,8 +98,9 @@ func parseExcluded(text string) (netip.Prefix, error) {
 	return network, nil
 }
 
-// Count is how many blocks the range has. For example, 10.20.0.0/16 with blocks of 64 has 2^(32-16-6) = 1024. A network
-// of IPv6 would have more than anybody needs, which maxBlocks cuts off.
+// Count returns the number of blocks in the range. For example, 10.20.0.0/16 with blocks of 64 addresses has
+// 2^(32-16-6) = 1024 blocks. The number is limited to maxBlocks, since an IPv6 network could have far more than
+// necessary.
 func (r Range) Count() int {
 	count := maxBlocks
 	for _, network := range r.networks {
@@ -110,15 +111,17 @@ func (r Range) Count() int {
 	return count
 }
 
-// BlockSize is the number of addresses of each CIDR in a block. Pods get all but the reserved and excluded ones.
+// BlockSize returns the number of addresses that a block has from each CIDR. Pods get all of them except the reserved
+// and excluded ones.
 func (r Range) BlockSize() int { return 1 << r.blockBits }
 
-// Spec returns the block of a number, without the node: [v1alpha1.AddressBlockSpec] with CIDRs, Networks and Exclude.
-// The number is below [Range.Count].
+// Spec returns the specification of the block with the given index, without a node. The index must be less than
+// [Range.Count].
 func (r Range) Spec(name string, index int) v1alpha1.AddressBlockSpec {
 	spec := v1alpha1.AddressBlockSpec{AddressRange: name, Index: int32(index)} //nolint:gosec // below maxBlocks
 	for _, network := range r.networks {
-		// Index 3 of blocks of 64 in 10.20.0.0/16 begins 192 addresses further: 10.20.0.192/26.
+		// For example, with blocks of 64 addresses in 10.20.0.0/16, the block with index 3 starts at offset 192:
+		// 10.20.0.192/26.
 		first := plus(network.Addr(), uint64(index)<<r.blockBits) //nolint:gosec // not negative
 		cidr := netip.PrefixFrom(first, first.BitLen()-r.blockBits)
 		spec.CIDRs = append(spec.CIDRs, cidr.String())
@@ -132,35 +135,35 @@ func (r Range) Spec(name string, index int) v1alpha1.AddressBlockSpec {
 	return spec
 }
 
-// Name is the name of the object of a block. That it has the number, and nothing of the node, is what keeps two nodes
-// from having the block.
+// Name returns the name of a block's object. It contains the index of the block and no part of the node's name, so that
+// two nodes can never have the same block.
 func Name(addressRange string, index int32) string { return fmt.Sprintf("%s-%d", addressRange, index) }
 
-// Run are addresses without a gap.
+// Run is a contiguous sequence of addresses.
 type Run struct {
 	First netip.Addr `json:"first"`
 	Last  netip.Addr `json:"last"`
 }
 
-// Family are the addresses of one IP family that pods can get of a block.
+// Family contains the addresses of one IP family that pods can get from a block.
 type Family struct {
-	// Network has the prefix length that pods get.
+	// Network determines the prefix length of the addresses that pods get.
 	Network netip.Prefix
-	// Runs are sorted, and do not touch.
+	// Runs are sorted, and there is a gap between any two of them.
 	Runs []Run
 }
 
-// Block is a block as a node uses it.
+// Block is an AddressBlock in the form in which a node uses it.
 type Block struct {
 	// Name is the name of the object.
 	Name string
-	// Families are one or two; of each a pod gets one address.
+	// Families has one or two elements. A pod gets one address from each.
 	Families []Family
-	// Size is how many pods can have addresses of it: the least of its families.
+	// Size is the number of pods that can have addresses from the block: the size of its smallest family.
 	Size int
 }
 
-// ParseBlock reads a block.
+// ParseBlock parses a block.
 func ParseBlock(object *v1alpha1.AddressBlock) (Block, error) {
 	block := Block{Name: object.Name, Size: math.MaxInt}
 	spec := &object.Spec
@@ -193,9 +196,9 @@ func ParseBlock(object *v1alpha1.AddressBlock) (Block, error) {
 	return block, nil
 }
 
-// reserved returns the addresses of a network that no pod gets: the address of the network itself (the subnet-router
-// anycast address of RFC 4291, section 2.6.1), the next one, which gateways have by convention, and the last one, the
-// IPv4 broadcast address.
+// reserved returns the addresses in a network that no pod gets: the address of the network itself (the subnet-router
+// anycast address in RFC 4291, section 2.6.1), the next one, which gateways use by convention, and the last one, which
+// is the IPv4 broadcast address.
 func reserved(network netip.Prefix) []netip.Prefix {
 	first := network.Addr()
 	var found []netip.Prefix
@@ -205,7 +208,7 @@ func reserved(network netip.Prefix) []netip.Prefix {
 	return found
 }
 
-// runs returns the addresses of a block without excluded ones.
+// runs returns the addresses in a block except the excluded ones.
 //
 // For example, 10.20.0.0/26 without 10.20.0.0, .1 and .16/28 has two runs: .2 to .15, and .32 to .63. Excluded networks
 // may overlap one another, so next never decreases.
@@ -219,7 +222,7 @@ func runs(block netip.Prefix, exclude []netip.Prefix) []Run {
 			found = append(found, Run{First: next, Last: exclusion.Addr().Prev()})
 		}
 		if after := Last(exclusion).Next(); !after.IsValid() {
-			return found // nothing comes after the last address of all
+			return found // no address follows the highest possible one
 		} else if next.Less(after) {
 			next = after
 		}
@@ -238,7 +241,8 @@ func (f *Family) size() int {
 	return int(count) //nolint:gosec // see above
 }
 
-// distance is how many addresses the last of a run is behind the first, which have all but the lowest 64 bits alike.
+// distance returns the difference between the last and the first address of a run, which only differ in the lowest 64
+// bits.
 func distance(run Run) uint64 { return low(run.Last) - low(run.First) }
 
 func low(address netip.Addr) uint64 {
@@ -246,8 +250,8 @@ func low(address netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(raw[8:])
 }
 
-// plus adds to the lowest 64 bits of an address. No block needs a carry beyond them: a range has at most 2^16 blocks of
-// at most 2^12 addresses.
+// plus adds n to the lowest 64 bits of an address. A carry beyond these is never necessary: a range has at most 2^16
+// blocks of at most 2^12 addresses.
 func plus(address netip.Addr, n uint64) netip.Addr {
 	raw := address.As16()
 	binary.BigEndian.PutUint64(raw[8:], binary.BigEndian.Uint64(raw[8:])+n)
@@ -258,17 +262,17 @@ func plus(address netip.Addr, n uint64) netip.Addr {
 	return sum
 }
 
-// Last is the last address of a network.
+// Last returns the last address in a network.
 func Last(network netip.Prefix) netip.Addr {
 	raw := network.Addr().AsSlice()
 	for i := network.Bits(); i < len(raw)*8; i++ {
 		raw[i/8] |= 1 << (7 - i%8)
 	}
-	address, _ := netip.AddrFromSlice(raw) // of the length that an address has
+	address, _ := netip.AddrFromSlice(raw) // raw always has a valid length
 	return address
 }
 
-// Contains reports whether an address, with or without a prefix length, is one of a block.
+// Contains reports whether a block contains an address, which may have a prefix length.
 func Contains(spec *v1alpha1.AddressBlockSpec, address string) bool {
 	text, _, _ := strings.Cut(address, "/")
 	parsed, err := netip.ParseAddr(text)

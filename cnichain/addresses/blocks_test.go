@@ -31,7 +31,7 @@ func block(t *testing.T, r Range, index int) Block {
 	return b
 }
 
-// text is "size network: first-last ...; ..." of a block.
+// text describes a block as "size network: first-last ...; ...".
 func (b Block) text() string {
 	var families []string
 	for _, family := range b.Families {
@@ -81,7 +81,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestRunsAreTheAddressesThatNothingExcludes compares runs with the addresses one by one.
+// TestRunsAreTheAddressesThatNothingExcludes compares the runs with each individual address.
 func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
@@ -119,7 +119,8 @@ func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 	}
 }
 
-// TestBlocksStayWhenARangeGrows: the number of a block, which is its name, always denotes the same addresses.
+// TestBlocksStayWhenARangeGrows checks that the index of a block, which is part of its name, always denotes the same
+// addresses.
 func TestBlocksStayWhenARangeGrows(t *testing.T) {
 	small, large := parse(t, 16, nil, "10.0.0.0/24", "fd00::/120"), parse(t, 16, nil, "10.0.0.0/20", "fd00::/64")
 	if large.Count() != 256 {
