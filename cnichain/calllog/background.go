@@ -6,16 +6,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// maxWaiting is the maximum number of calls that wait to be recorded, and maxWaitingBytes the maximum total size of
-// their streams: a plugin may print a megabyte.
+// maxWaiting is the maximum number of calls that wait to be recorded. maxWaitingBytes is the maximum total size of
+// their streams, since a plugin may print a megabyte.
 const (
 	maxWaiting      = 256
 	maxWaitingBytes = 8 << 20
 )
 
 // Background passes calls to an [executor.Recorder] in order, without delaying chains: a pod does not have to wait
-// until its calls are readable. It is safe for concurrent use. A killed process loses pending calls. On a working disk,
-// a call is pending for less than a millisecond.
+// until its calls are written. It is safe for concurrent use. If the process is killed, pending calls are lost. On a
+// working disk, a call is pending for less than a millisecond.
 type Background struct {
 	recorder executor.Recorder
 
@@ -23,7 +23,7 @@ type Background struct {
 	changed *sync.Cond
 	waiting []executor.Call
 	bytes   int  // total size of the streams of waiting calls
-	writing bool // a goroutine is passing calls on
+	writing bool // a goroutine is passing on calls
 }
 
 // NewBackground returns a Background that passes calls to a recorder.
@@ -63,8 +63,8 @@ func (b *Background) write() {
 	b.changed.Broadcast()
 }
 
-// isFull reports whether a call has to wait until it is accepted. A call that exceeds maxWaitingBytes is accepted
-// alone.
+// isFull reports whether a call has to wait until it is accepted. A call that exceeds maxWaitingBytes is accepted when
+// no other call is waiting.
 func (b *Background) isFull(next *executor.Call) bool {
 	return len(b.waiting) >= maxWaiting || len(b.waiting) > 0 && b.bytes+streamBytes(next) > maxWaitingBytes
 }

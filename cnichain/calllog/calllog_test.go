@@ -61,7 +61,7 @@ func TestCallLog(t *testing.T) {
 	}
 }
 
-// Written calls are readable, even after a line that was truncated by a crash.
+// Recorded calls can be read, even after a line that was truncated by a crash.
 func TestCallLogIsRead(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -97,8 +97,8 @@ func TestCallLogIsRead(t *testing.T) {
 	}
 }
 
-// A pod that cannot be attached has a sandbox for each attempt: the log keeps the last sandboxes, and the calls of
-// other pods of the claim.
+// A pod that cannot be attached has a sandbox for each attempt. The log keeps the pod's last sandboxes, and the calls
+// of other pods that use the claim.
 func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -151,7 +151,7 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	}
 }
 
-// Names may be as long as Kubernetes allows, but directory names may not. The claim is nevertheless found by its name.
+// Kubernetes allows longer names than the file system. A claim with such a name is nevertheless found by its name.
 func TestCallLogOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -181,7 +181,7 @@ func TestCallLogOfLongNames(t *testing.T) {
 	}
 }
 
-// slowRecorder blocks until it may record a call.
+// slowRecorder blocks until it is allowed to record a call.
 type slowRecorder struct {
 	let   chan struct{}
 	mu    sync.Mutex
@@ -195,7 +195,7 @@ func (r *slowRecorder) Record(call executor.Call) {
 	r.steps = append(r.steps, call.Step)
 }
 
-// A slow recorder delays no caller until too many calls wait, and no call is lost or reordered.
+// A slow recorder does not delay callers until too many calls are waiting, and no call is lost or reordered.
 func TestBackground(t *testing.T) {
 	slow := &slowRecorder{let: make(chan struct{})}
 	background := NewBackground(slow)
@@ -260,7 +260,7 @@ func closedChannel() chan struct{} {
 	return channel
 }
 
-// Calls of several concurrent chains are passed on completely, and the calls of one chain in their order.
+// All calls of several concurrent chains are passed on, and the calls of each chain stay in order.
 func TestBackgroundOfManyChains(t *testing.T) {
 	recorder := &slowRecorder{let: closedChannel()}
 	background := NewBackground(recorder)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxSandboxes is the number of sandboxes of a pod that the log of a claim keeps: a pod that cannot be attached
-	// gets another sandbox for each attempt.
+	// maxSandboxes is the number of sandboxes that a claim's log keeps for each pod: a pod that cannot be attached gets
+	// another sandbox for each attempt.
 	maxSandboxes = 16
 	// maxFileName is the maximum length of a file name.
 	maxFileName = 255
@@ -26,14 +26,14 @@ const (
 	suffix = ".jsonl"
 )
 
-// folderName returns the name of a claim's directory. It contains the complete UID, which Sweep needs.
+// folderName returns the name of a claim's directory. It contains the complete UID, since Sweep needs it.
 func folderName(claim cnichain.Claim) string {
 	return folderPrefix(claim.Namespace, claim.Name) + claim.UID
 }
 
-// folderPrefix returns the beginning of the directory names of claims with a name. If the name is too long for a file
-// name, it is truncated, and a hash of the complete name is added. A namespace has at most 63 characters (RFC 1123
-// label), so there is always space for a part of the name.
+// folderPrefix returns the prefix that the directories of all claims with a given name share. If the name is too long
+// for a file name, it is truncated, and a hash of the complete name is added. A namespace has at most 63 characters
+// (RFC 1123 label), so there is always space for a part of the name.
 func folderPrefix(namespace, name string) string {
 	const uid = 36
 	room := maxFileName - len(namespace) - len("__") - uid
@@ -52,7 +52,7 @@ type sandbox struct {
 	last  time.Time // time of the last write
 }
 
-// readSandboxes returns the sandboxes of a claim's directory, sorted by their last write, newest first.
+// readSandboxes returns the sandboxes in a claim's directory, sorted by their last write, newest first.
 func readSandboxes(dir string) ([]*sandbox, error) {
 	entries, err := os.ReadDir(dir)
 	byID := map[string]*sandbox{}
@@ -60,7 +60,7 @@ func readSandboxes(dir string) ([]*sandbox, error) {
 	for _, entry := range entries {
 		id, _, isLog := strings.Cut(entry.Name(), suffix)
 		info, infoErr := entry.Info()
-		if !isLog || infoErr != nil { // the file was deleted meanwhile
+		if !isLog || infoErr != nil { // if infoErr is set, the file was deleted meanwhile
 			continue
 		}
 		box := byID[id]
@@ -88,7 +88,7 @@ func firstCall(path string) (call Call) {
 	if err != nil {
 		return call
 	}
-	defer func() { _ = file.Close() }() // opened for reading
+	defer func() { _ = file.Close() }() // opened only for reading
 	line, err := bufio.NewReader(file).ReadBytes('\n')
 	if err == nil {
 		_ = json.Unmarshal(line, &call) // a crash may have truncated the line
@@ -96,7 +96,7 @@ func firstCall(path string) (call Call) {
 	return call
 }
 
-// removeSandboxes removes the files of sandboxes for which remove returns true. younger is the number of younger
+// removeSandboxes removes the files of all sandboxes for which remove returns true. younger is the number of newer
 // sandboxes of the same pod.
 func removeSandboxes(dir string, remove func(box *sandbox, younger int) bool) error {
 	boxes, err := readSandboxes(dir)

@@ -17,8 +17,8 @@ import (
 )
 
 // Log writes CNI calls to files for users, one directory for each claim and one file for each sandbox, as JSON lines:
-// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. The size of streams and files and the number of sandboxes of a pod
-// are limited. Values of keys whose names suggest a secret are replaced.
+// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. The size of streams and files and the number of sandboxes per pod
+// are limited. Values of keys whose names suggest a secret are redacted.
 type Log struct {
 	dir     string
 	onError func(error)
@@ -27,7 +27,7 @@ type Log struct {
 }
 
 const (
-	// maxStream limits the size of each of stdin, stdout and stderr in a line.
+	// maxStream is the maximum size of each of stdin, stdout and stderr in a line.
 	maxStream = 16 << 10
 	// maxFile is the size at which a sandbox's file is rotated; one old file is kept.
 	maxFile = 1 << 20
@@ -38,7 +38,7 @@ func New(dir string, onError func(error)) *Log {
 	return &Log{dir: dir, onError: onError, secret: sanitize.SecretKeys()}
 }
 
-// line is the format of a line.
+// line is the format of a line in the log.
 type line struct {
 	Time       time.Time `json:"time"`
 	Duration   string    `json:"duration"`
@@ -57,7 +57,7 @@ type line struct {
 	Error      string    `json:"error,omitempty"`
 }
 
-// Record implements [executor.Recorder]: it appends the call to its file.
+// Record implements [executor.Recorder]. It appends the call to the file of its sandbox.
 func (l *Log) Record(call executor.Call) {
 	line := line{
 		Time: call.Time.UTC(), Duration: call.Duration.Round(time.Microsecond).String(),
@@ -89,11 +89,11 @@ func (l *Log) write(claim cnichain.Claim, sandboxID string, line []byte) error {
 	if err := os.MkdirAll(l.Dir(claim), 0o700); err != nil {
 		return err
 	}
-	// Base prevents the sandbox ID, which comes from the runtime, from pointing outside of the directory.
+	// Base ensures that the path stays inside the directory, since the sandbox ID comes from the runtime.
 	path := filepath.Join(l.Dir(claim), filepath.Base(sandboxID)+suffix)
 	info, err := os.Stat(path)
 	if err == nil && info.Size()+int64(len(line)) > maxFile {
-		// This replaces the older of two files, so a sandbox never has more than two.
+		// This replaces the older of the two files, so a sandbox never has more than two.
 		if err := os.Rename(path, path+".1"); err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (l *Log) stream(data []byte) any {
 	return redacted
 }
 
-// Redact returns a JSON document without the values of keys whose names suggest a secret, like the log.
+// Redact returns a JSON document in which the values of keys whose names suggest a secret are redacted, as in the log.
 func Redact(document []byte) ([]byte, error) {
 	value, err := template.DecodeJSON(document)
 	if err != nil {
@@ -140,9 +140,9 @@ func Redact(document []byte) ([]byte, error) {
 	return json.MarshalIndent(sanitize.Redact(value, sanitize.SecretKeys()), "", "  ")
 }
 
-// Sweep removes the directories of claims for which keep returns false and that were not written to since before. In
-// other directories, it removes the files of sandboxes that were not written to since before, except the last sandbox
-// of each pod.
+// Sweep removes the directories of claims for which keep returns false, unless they were written to after the given
+// time. In the other directories, it removes the files of sandboxes that were not written to after that time, except
+// for the last sandbox of each pod.
 func (l *Log) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +182,7 @@ func (l *Log) Old(before time.Time, keep func(claimUID string) bool) ([]string, 
 	return l.old(before, keep)
 }
 
-// old is Old for callers that hold the lock, which prevents writes meanwhile.
+// old is Old for callers that hold the lock, which prevents concurrent writes.
 func (l *Log) old(before time.Time, keep func(claimUID string) bool) ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if os.IsNotExist(err) {

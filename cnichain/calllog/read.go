@@ -34,7 +34,7 @@ type Call struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-// Duration is encoded in Go's format, for example "13.2ms".
+// Duration is a duration that is encoded in Go's format, for example "13.2ms".
 type Duration time.Duration
 
 // UnmarshalText parses the output of MarshalText.
@@ -47,7 +47,7 @@ func (d *Duration) UnmarshalText(text []byte) error {
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// Claims returns the claims in a log as sorted namespace/name.
+// Claims returns the claims in a log, as sorted namespace/name strings.
 func Claims(dir string) ([]string, error) {
 	folders, err := filepath.Glob(filepath.Join(dir, "*_*_*"))
 	var claims []string
@@ -60,8 +60,8 @@ func Claims(dir string) ([]string, error) {
 	return slices.Compact(claims), err
 }
 
-// wholeName returns the complete name of a directory's claim. If the name was too long for the directory, it is read
-// from the files.
+// wholeName returns the complete name of the claim that a directory belongs to. If the name was too long for the
+// directory, wholeName reads it from the files.
 func wholeName(folder, name string) string {
 	if !strings.Contains(name, cutMark) {
 		return name
@@ -79,10 +79,10 @@ func wholeName(folder, name string) string {
 }
 
 // Read returns the calls of a claim in the log, in chronological order, including the calls of earlier claims with the
-// same name. If there are unreadable lines, for example after a crash, it returns an error in addition to the readable
+// same name. If some lines are unreadable, for example after a crash, it returns an error in addition to the readable
 // calls.
 func Read(dir, namespace, name string) ([]Call, error) {
-	// Namespaces and names cannot contain "_" or characters with a meaning in patterns.
+	// Namespaces and names cannot contain "_" or characters that have a meaning in patterns.
 	files, err := filepath.Glob(filepath.Join(dir, folderPrefix(namespace, name)+"*", "*"+suffix+"*"))
 	problems := []error{err}
 	var calls []Call
