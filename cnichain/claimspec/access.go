@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckPod returns an error for a pod that cannot have interfaces.
+// CheckPod returns an error if a pod cannot have interfaces.
 func CheckPod(pod *corev1.Pod) error {
 	if pod.Spec.HostNetwork {
 		return &HostNetworkError{Pod: pod.Name}
@@ -21,7 +21,7 @@ func CheckPod(pod *corev1.Pod) error {
 	return nil
 }
 
-// HostNetworkError is the error for a pod in the host's network, which cannot have interfaces.
+// HostNetworkError is the error for a pod that uses the host's network and therefore cannot have interfaces.
 type HostNetworkError struct{ Pod string }
 
 func (e *HostNetworkError) Error() string {
@@ -30,7 +30,7 @@ func (e *HostNetworkError) Error() string {
 }
 
 // InUseError is the error for a claim whose exclusive device is in use by another pod. The driver attaches such a
-// device to one pod at a time, even if several pods use the same claim. Both fields are namespace/name.
+// device to only one pod at a time, even if several pods use the same claim. Both fields are namespace/name.
 type InUseError struct{ Claim, Pod string }
 
 func (e *InUseError) Error() string {
@@ -38,15 +38,16 @@ func (e *InUseError) Error() string {
 		"its own claim with a ResourceClaimTemplate", e.Claim, e.Pod)
 }
 
-// HasExclusive reports whether an allocation includes a device for one pod at a time. The driver publishes exclusive
-// devices without allowMultipleAllocations, and the scheduler assigns a share ID to all others.
+// HasExclusive reports whether an allocation includes an exclusive device, which only one pod can use at a time. The
+// driver publishes exclusive devices without allowMultipleAllocations, and the scheduler assigns a share ID to all
+// others.
 func HasExclusive(allocation *resourceapi.AllocationResult) bool {
 	return slices.ContainsFunc(allocation.Devices.Results, func(result resourceapi.DeviceRequestAllocationResult) bool {
 		return result.Driver == v1alpha1.DriverName && !ptr.Deref(result.AdminAccess, false) && result.ShareID == nil
 	})
 }
 
-// CheckNamespace returns an error for claims of a namespace that a topology does not allow.
+// CheckNamespace returns an error if a topology does not allow claims from a namespace.
 func CheckNamespace(topology *v1alpha1.NetworkTopology, namespace string, namespaceLabels map[string]string) error {
 	if topology.Spec.AllowedNamespaces == nil {
 		return nil
@@ -62,7 +63,7 @@ func CheckNamespace(topology *v1alpha1.NetworkTopology, namespace string, namesp
 	return nil
 }
 
-// UnknownTopology returns the error for a class that refers to a missing topology.
+// UnknownTopology returns the error for a class that refers to a topology that does not exist.
 func UnknownTopology(name string) error {
 	return fmt.Errorf("NetworkTopology %s no longer exists; create it, or delete the claim and the pod", name)
 }

@@ -16,14 +16,14 @@ import (
 // Device is an allocated device that the driver attaches.
 type Device struct {
 	resourceapi.DeviceRequestAllocationResult
-	// Class are the parameters of the request's DeviceClass: the topology, and its step that attaches the device.
+	// Class contains the parameters of the request's DeviceClass: the topology, and the step that attaches the device.
 	Class v1alpha1.Parameters
-	// Parameters are the claim's parameters for the interfaces that are created with the device.
+	// Parameters are the claim's parameters for the interfaces that are created from the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
-// Devices returns the devices of a claim's allocation that the driver attaches, in request order. It omits devices of
-// other drivers and devices for administrative access. An error explains why the driver attaches none of them.
+// Devices returns the devices in a claim's allocation that the driver attaches, in request order. It omits devices of
+// other drivers and devices with administrative access. If there is an error, the driver attaches none of the devices.
 func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	if claim.Status.Allocation == nil {
 		return nil, nil
@@ -42,10 +42,10 @@ func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	return devices, checkOneInterfaceEach(devices)
 }
 
-// CheckClasses rejects an allocation from another class than the claim requests, as far as the topologies of the
-// cluster allow this check: a generated class belongs to one step of one topology. The scheduler of Kubernetes 1.37 can
-// swap the devices of two claims of a pod in a PodGroup; the pod would be attached to a network that it did not
-// request.
+// CheckClasses rejects an allocation from a class other than the requested one, as far as the topologies in the cluster
+// allow this check: a generated class belongs to one step of one topology. For a pod in a PodGroup, the scheduler of
+// Kubernetes 1.37 can swap the devices of two of the pod's claims. The pod would then be attached to a network that it
+// did not request.
 func CheckClasses(
 	claim *resourceapi.ResourceClaim, devices []Device, topologies []*v1alpha1.NetworkTopology,
 ) error {
@@ -66,7 +66,7 @@ func CheckClasses(
 	return nil
 }
 
-// requestedClass returns the class of a request or of its chosen alternative, or "" if there is none.
+// requestedClass returns the class of a request, or of the chosen alternative of the request, or "" if there is none.
 func requestedClass(claim *resourceapi.ResourceClaim, name string) string {
 	for _, request := range claim.Spec.Devices.Requests {
 		if request.Exactly != nil && request.Name == name {
@@ -81,8 +81,8 @@ func requestedClass(claim *resourceapi.ResourceClaim, name string) string {
 	return ""
 }
 
-// deviceFor combines a result of the allocation with the parameters of claim and class for its request. An error is
-// always caused by the claim or its class: it cannot be resolved by another device.
+// deviceFor combines an allocation result with the claim's and the class's parameters for the request. An error is
+// always caused by the claim or the class, so another device would not resolve it.
 func deviceFor(
 	claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult,
 ) (Device, error) {
@@ -99,13 +99,13 @@ func deviceFor(
 	return device, err
 }
 
-// allRefused returns the error for a request for all devices.
+// allRefused returns the error for a request that asks for all devices.
 func allRefused(request string) error {
 	return fmt.Errorf("cannot serve request %q: its allocationMode is All, and how many interfaces a pod gets must not "+
 		"depend on the node; set allocationMode to ExactCount, with a count", request)
 }
 
-// checkOneInterfaceEach rejects parameters of a claim that would apply to several interfaces.
+// checkOneInterfaceEach rejects claim parameters that would apply to several interfaces.
 func checkOneInterfaceEach(devices []Device) error {
 	for i := range devices {
 		for j := range devices[:i] {
@@ -119,7 +119,7 @@ func checkOneInterfaceEach(devices []Device) error {
 	return nil
 }
 
-// requestsAll reports whether a request, or its chosen alternative, requests all devices.
+// requestsAll reports whether a request, or its chosen alternative, asks for all devices.
 func requestsAll(claim *resourceapi.ResourceClaim, name string) bool {
 	for _, request := range claim.Spec.Devices.Requests {
 		if request.Exactly != nil && request.Name == name &&
@@ -137,7 +137,7 @@ func requestsAll(claim *resourceapi.ResourceClaim, name string) bool {
 }
 
 // classParameters returns the parameters of a request's class. Only a class may choose the topology: claims are written
-// by users of a namespace, who must not choose which plugins run on the host.
+// by namespace users, who must not choose which plugins run on the host.
 func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1.Parameters, error) {
 	found := v1alpha1.Parameters{}
 	for _, raw := range opaqueParameters(claim, request, resourceapi.AllocationConfigSourceClass) {
@@ -158,7 +158,7 @@ func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1
 	return found, nil
 }
 
-// decodeAll returns the parameters in a claim's opaque configurations for the interfaces of a request. The error covers
+// decodeAll returns the parameters in a claim's opaque configurations for the interfaces of a request. The error lists
 // all invalid configurations.
 func decodeAll(claim *resourceapi.ResourceClaim, request string, opaque [][]byte) ([]v1alpha1.ClaimParameters, error) {
 	var all []v1alpha1.ClaimParameters
@@ -177,7 +177,7 @@ func decodeAll(claim *resourceapi.ResourceClaim, request string, opaque [][]byte
 	return all, nil
 }
 
-// opaqueParameters returns the driver's parameters for a request from a source.
+// opaqueParameters returns the driver's parameters for a request that come from a given source.
 func opaqueParameters(
 	claim *resourceapi.ResourceClaim, request string, source resourceapi.AllocationConfigSource,
 ) [][]byte {
@@ -191,8 +191,8 @@ func opaqueParameters(
 	return found
 }
 
-// appliesTo follows the API: an empty list means all requests, and a request includes its subrequests. For example,
-// configuration for the request nic applies to its alternative nic/fast.
+// appliesTo follows the rules of the API: an empty list means all requests, and a request includes its subrequests. For
+// example, the configuration for the request nic applies to its alternative nic/fast.
 func appliesTo(requests []string, request string) bool {
 	if len(requests) == 0 {
 		return true

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// allocatedClaim returns a claim with one device of a class for step link of topology t.
+// allocatedClaim returns a claim with one device from a class for the step link in topology t.
 func allocatedClaim() *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{
 		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
@@ -89,7 +89,7 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 	}
 }
 
-// The parameters of a claim apply to the device of their request, and cannot apply to two devices.
+// The parameters in a claim apply to the device of their request, and cannot apply to two devices.
 func TestClaimsMayWantSomething(t *testing.T) {
 	claim := allocatedClaim()
 	devices := &claim.Status.Allocation.Devices

@@ -7,17 +7,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// ipamStatic is the IPAM plugin without its own pool of addresses: it assigns the configured ones.
+// ipamStatic is the IPAM plugin that has no pool of addresses and assigns the configured ones.
 const ipamStatic = "static"
 
-// NeedsIPs reports whether claims are the only source of addresses for the interface of a step: claims may set
-// addresses, and neither the step nor its IPAM plugin has any.
+// NeedsIPs reports whether claims are the only source of addresses for a step's interface: claims may set addresses,
+// and neither the step nor its IPAM plugin provides any.
 func NeedsIPs(step *v1alpha1.Step) bool {
 	return slices.Contains(step.ClaimParameters, v1alpha1.ClaimIPs) && LacksAddresses(step)
 }
 
-// LacksAddresses reports whether neither the IPAM plugin of a step nor its configuration provides addresses. Plugins do
-// not attach an interface if its IPAM plugin returns no address.
+// LacksAddresses reports whether neither a step's IPAM plugin nor the step's configuration provides addresses. Plugins
+// do not attach an interface if its IPAM plugin returns no address.
 func LacksAddresses(step *v1alpha1.Step) bool {
 	if step.Config == nil {
 		return false
@@ -27,7 +27,7 @@ func LacksAddresses(step *v1alpha1.Step) bool {
 			Type      string `json:"type"`
 			Addresses any    `json:"addresses"`
 		} `json:"ipam"`
-		// The following fields take precedence over the addresses of ipam.
+		// The following fields take precedence over the addresses in ipam.
 		Args struct {
 			CNI struct {
 				IPs any `json:"ips"`

@@ -22,8 +22,8 @@ type ipRange struct {
 	Gateway    string `json:"gateway"`
 }
 
-// ipRangesOf returns the ranges of a step's IPAM plugin. It returns none if they cannot be determined: another plugin,
-// templates as ranges, or another format.
+// ipRangesOf returns the ranges of a step's IPAM plugin. It returns none if they cannot be determined because the
+// plugin is a different one, the ranges are templates, or the format is unknown.
 func ipRangesOf(step *v1alpha1.Step) []ipRange {
 	if step.Config == nil {
 		return nil
@@ -52,8 +52,8 @@ func ipRangesOf(step *v1alpha1.Step) []ipRange {
 	return ranges
 }
 
-// isReadable reports whether the range only consists of addresses, without templates, which are only rendered for a
-// pod.
+// isReadable reports whether the range consists only of addresses. Templates are not readable, since they are only
+// rendered for a pod.
 func (r *ipRange) isReadable() bool {
 	if _, err := netip.ParsePrefix(r.Subnet); err != nil {
 		return false
@@ -67,14 +67,14 @@ func (r *ipRange) isReadable() bool {
 }
 
 // contains reports whether an address is in the range, which must be readable. As in the plugin (Canonicalize), the
-// network address and the broadcast address only belong to a range that includes them explicitly.
+// network address and the broadcast address belong to a range only if it includes them explicitly.
 func (r *ipRange) contains(address netip.Addr) bool {
 	subnet, err := netip.ParsePrefix(r.Subnet)
 	if err != nil || !subnet.Contains(address) {
 		return false
 	}
 	first, err := netip.ParseAddr(r.RangeStart)
-	first = first.Unmap() // like the plugin; an invalid address stays invalid
+	first = first.Unmap() // as the plugin does; an invalid address stays invalid
 	if err != nil {
 		first = subnet.Masked().Addr().Next()
 	}
@@ -83,13 +83,13 @@ func (r *ipRange) contains(address netip.Addr) bool {
 	}
 	last, err := netip.ParseAddr(r.RangeEnd)
 	if err != nil {
-		next := address.Next() // outside of the subnet for its last address
+		next := address.Next() // outside of the subnet if address is its last one
 		return !address.Is4() || subnet.Contains(next)
 	}
 	return !last.Unmap().Less(address)
 }
 
-// gateway returns the address that the plugin reserves for the network's router: the first address by default.
+// gateway returns the address that the plugin reserves for the network's router, which is the first address by default.
 func (r *ipRange) gateway() netip.Addr {
 	if gateway, err := netip.ParseAddr(r.Gateway); err == nil {
 		return gateway
@@ -98,8 +98,8 @@ func (r *ipRange) gateway() netip.Addr {
 	return subnet.Masked().Addr().Next()
 }
 
-// StrayGateway returns a gateway in the ranges of a step that is outside of its network, with the network, or "" if
-// there is none. The plugin accepts any gateway.
+// StrayGateway returns a gateway in a step's ranges that is outside of the range's network, and that network. It
+// returns "" if there is none. The plugin accepts any gateway.
 func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
 	for _, r := range ipRangesOf(step) {
 		address, err := netip.ParseAddr(r.Gateway)
@@ -123,8 +123,9 @@ func (r *ipRange) String() string {
 	return fmt.Sprintf("%s (%s-%s)", r.Subnet, r.RangeStart, r.RangeEnd)
 }
 
-// AskableAddresses returns the ranges from which claims may request addresses, each once, in the order of the
-// topology's steps. It returns none if the ranges cannot be determined, or if claims may not request addresses.
+// AskableAddresses returns the ranges from which claims may request addresses, without duplicates, in the order of the
+// topology's steps. It returns none if the ranges cannot be determined, or if claims are not permitted to request
+// addresses.
 func AskableAddresses(topology *v1alpha1.NetworkTopology) []string {
 	var texts []string
 	for i := range topology.Spec.Steps {
@@ -142,8 +143,8 @@ func AskableAddresses(topology *v1alpha1.NetworkTopology) []string {
 }
 
 // refusedAddress returns the reason why a step's IPAM plugin does not assign a requested address with a prefix length.
-// It returns "" if there is no reason, or if the ranges are unknown. A prefix of full length (/32, /128) does not
-// request a particular network.
+// It returns "" if there is no reason, or if the ranges are unknown. A full-length prefix (/32, /128) does not request
+// a particular network.
 func refusedAddress(step *v1alpha1.Step, text string) string {
 	ranges := ipRangesOf(step)
 	asked, err := netip.ParsePrefix(text)

@@ -12,10 +12,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Root is a device of a claim for a root step.
+// Root is a claim's device for a root step.
 type Root struct {
 	Step string
-	// Parameters are the claim's parameters for the interfaces that are created with the device.
+	// Parameters are the claim's parameters for the interfaces that are created from the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
@@ -50,7 +50,7 @@ func SpecOf(topology *v1alpha1.NetworkTopology, claim string, devices []Device) 
 	return spec
 }
 
-// Check reports all problems of the claim. Paths are fields of the topology.
+// Check reports all problems in the claim. The paths of the problems are fields of the topology.
 func (s *Spec) Check() field.ErrorList {
 	if problems := s.CheckDevices(); len(problems) > 0 {
 		return problems // the devices do not form complete instances
@@ -66,7 +66,7 @@ func (s *Spec) Check() field.ErrorList {
 	return problems
 }
 
-// Instances returns the number of instances of the topology for a pod.
+// Instances returns the number of instances of the topology that a pod gets.
 func (s *Spec) Instances() int {
 	count := s.devices()
 	if len(count) == 0 {
@@ -75,7 +75,7 @@ func (s *Spec) Instances() int {
 	return slices.Max(slices.Collect(maps.Values(count)))
 }
 
-// devices returns the number of devices by root step.
+// devices returns the number of devices for each root step.
 func (s *Spec) devices() map[string]int {
 	count := map[string]int{}
 	for i := range s.Roots {
@@ -84,10 +84,9 @@ func (s *Spec) devices() map[string]int {
 	return count
 }
 
-// CheckDevices checks that every root step has the same number of devices, and that every device has a root step.
-//
-// For example, a bond has the root steps left and right. A claim with two devices for each gets two bonds. A claim with
-// two devices for left and one for right is rejected.
+// CheckDevices checks that every root step has the same number of devices, and that every device has a root step. For
+// example, a bond has the root steps left and right. A claim with two devices for each of them gets two bonds. A claim
+// with two devices for left and one for right is rejected.
 func (s *Spec) CheckDevices() field.ErrorList {
 	var problems field.ErrorList
 	count, instances := s.devices(), s.Instances()
@@ -118,7 +117,7 @@ func (s *Spec) CheckDevices() field.ErrorList {
 	return problems
 }
 
-// CheckNames rejects several instances of a topology that has a fixed interface name.
+// CheckNames rejects several instances of a topology that contains a fixed interface name.
 func (s *Spec) CheckNames() field.ErrorList {
 	if s.Instances() < 2 {
 		return nil
@@ -135,7 +134,7 @@ func (s *Spec) CheckNames() field.ErrorList {
 	return problems
 }
 
-// Parameters returns the claim's parameters for each step of an instance, by step, as far as the topology allows them.
+// Parameters returns the claim's parameters for the steps of an instance, by step, as far as the topology allows them.
 //
 // For example, the second of three devices for the step left belongs to instance 1, together with the claim's
 // parameters for its request.
@@ -150,7 +149,8 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 		}
 		seen[root.Step]++
 	}
-	// Use a fixed order, so that, of two values for one step, the same one is rejected in any order of the requests.
+	// Use a fixed order, so that if there are two values for one step, the same one is rejected whatever the order of
+	// the requests.
 	slices.SortStableFunc(roots, func(a, b *Root) int { return strings.Compare(a.Step, b.Step) })
 	for _, root := range roots {
 		for i := range root.Parameters {
@@ -160,9 +160,9 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 	return given.bySteps, given.problems
 }
 
-// CheckAddresses checks the addresses of an instance. It rejects steps that get addresses from claims only if the claim
-// sets none, and addresses that the IPAM plugin of their step does not assign. given are the claim's parameters by
-// step.
+// CheckAddresses checks the addresses of an instance. If a step gets its addresses only from claims, it rejects a claim
+// that sets none. It also rejects addresses that the step's IPAM plugin does not assign. given are the claim's
+// parameters, by step.
 func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
 	var problems field.ErrorList
 	for i := range s.Topology.Spec.Steps {
@@ -176,7 +176,7 @@ func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.E
 	return append(problems, s.checkRanges(given)...)
 }
 
-// checkRanges rejects addresses that the IPAM plugin of their step does not assign.
+// checkRanges rejects addresses that their step's IPAM plugin does not assign.
 func (s *Spec) checkRanges(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
 	var problems field.ErrorList
 	for i := range s.Topology.Spec.Steps {
@@ -201,7 +201,7 @@ type parameterSet struct {
 
 func (p *parameterSet) add(problem *field.Error) { p.problems = append(p.problems, problem) }
 
-// apply applies the parameters of the claim that belong to its request for a root step.
+// apply applies the claim's parameters that belong to its request for a root step.
 func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	name := cmp.Or(asked.Step, root)
 	i := slices.IndexFunc(p.Topology.Spec.Steps, func(s v1alpha1.Step) bool { return s.Name == name })
@@ -237,7 +237,7 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	p.bySteps[name] = result
 }
 
-// remedy returns the remedy for a parameter that the step does not allow, in a request for a root step.
+// remedy returns the remedy for a parameter in the request for a root step that the chosen step does not allow.
 func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) string {
 	for i := range p.Topology.Spec.Steps {
 		step := &p.Topology.Spec.Steps[i]
@@ -248,8 +248,8 @@ func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) st
 	return "remove it from the claim, or have it allowed here"
 }
 
-// dependsOn reports whether name is the root step itself or depends on it, directly or indirectly. A topology lists
-// steps after their dependencies.
+// dependsOn reports whether name is the root step itself or depends on it, directly or indirectly. In a topology, steps
+// follow their dependencies.
 func (p *parameterSet) dependsOn(name, root string) bool {
 	dependents := map[string]bool{root: true}
 	for i := range p.Topology.Spec.Steps {

@@ -13,13 +13,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckWritten reports the reasons why no node will prepare a claim, as far as they are known when the claim is
-// written, before it has devices. path is the field of the claim's specification; every problem refers to its field
-// devices.
-//
-// It considers requests for DeviceClasses that the controller generated for the topologies (status.deviceClasses), as
-// if each were allocated. It accepts unknown requests: other classes, and requests with alternatives, of which the
-// scheduler chooses one. Either may cover the rest of a topology, so with such requests no step counts as missing.
+// CheckWritten reports the reasons why no node will prepare a claim, as far as they are known when the claim is created
+// and has no devices yet. path is the field that contains the claim's specification; every problem refers to its field
+// devices. It considers requests for DeviceClasses that the controller generated for the topologies
+// (status.deviceClasses), as if each were allocated. It accepts all other requests: those for other classes, and those
+// with alternatives, from which the scheduler chooses one. These may cover the remaining steps of a topology, so if a
+// claim has such requests, no step counts as missing.
 func CheckWritten(
 	claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology, path *field.Path,
 ) field.ErrorList {
@@ -40,8 +39,8 @@ func CheckWritten(
 	if err := checkOneInterfaceEach(devices); err != nil {
 		report(err.Error())
 	}
-	// If parameters are invalid, the values of the claim are incomplete. Parameters that the topology does not allow
-	// are still reported.
+	// If parameters are invalid, the claim's values are incomplete. Parameters that the topology does not allow are
+	// still reported.
 	unreadable := len(texts) > 0
 	for _, topology := range topologies {
 		spec := SpecOf(topology, claim.Namespace+"/"+cmp.Or(claim.Name, claim.GenerateName), devices)
@@ -65,7 +64,8 @@ func CheckWritten(
 	return problems
 }
 
-// writtenDevices returns the devices, without their names, that a request gets if it is for a class of the topologies.
+// writtenDevices returns the devices that a request will get, without their names, if it is for a generated class of
+// the topologies.
 func writtenDevices(
 	claim *resourceapi.ResourceClaim, request *resourceapi.DeviceRequest, topologies []*v1alpha1.NetworkTopology,
 ) ([]Device, error) {
@@ -86,7 +86,7 @@ func writtenDevices(
 	}
 	device := Device{Class: class, Parameters: parameters}
 	device.Request, device.Driver = request.Name, v1alpha1.DriverName
-	// A claim never gets more devices, and a user's input must not use unlimited memory.
+	// A claim never gets more devices, and user input must not cause unlimited memory use.
 	count := min(max(request.Exactly.Count, 1), resourceapi.AllocationResultsMaxSize)
 	return slices.Repeat([]Device{device}, int(count)), err
 }
@@ -102,8 +102,8 @@ func writtenParameters(claim *resourceapi.ResourceClaim, request string) [][]byt
 	return found
 }
 
-// readable returns the readable parts of parameters of which some are malformed. They are sufficient to check whether
-// the parameters are allowed.
+// readable returns the readable parts of parameters if some of them are malformed. These parts are sufficient to check
+// whether the parameters are allowed.
 func readable(opaque [][]byte) []v1alpha1.ClaimParameters {
 	all := make([]v1alpha1.ClaimParameters, len(opaque))
 	for i, raw := range opaque {
@@ -112,7 +112,7 @@ func readable(opaque [][]byte) []v1alpha1.ClaimParameters {
 	return all
 }
 
-// rootOf returns the driver's parameters of a DeviceClass that the controller generated for a topology.
+// rootOf returns the driver's parameters in a DeviceClass that the controller generated for a topology.
 func rootOf(class string, topologies []*v1alpha1.NetworkTopology) (parameters v1alpha1.Parameters, found bool) {
 	for _, topology := range topologies {
 		if !slices.Contains(topology.Status.DeviceClasses, class) {
@@ -140,7 +140,7 @@ func mayHaveMore(claim *resourceapi.ResourceClaim, topologies []*v1alpha1.Networ
 	})
 }
 
-// checkGiven checks the present parameters, but not whether any are missing.
+// checkGiven checks the parameters that are present, but not whether any are missing.
 func (s *Spec) checkGiven() field.ErrorList {
 	var problems field.ErrorList
 	for instance := range s.Instances() {
@@ -151,7 +151,7 @@ func (s *Spec) checkGiven() field.ErrorList {
 	return problems
 }
 
-// checkAllowed only checks whether the topology allows the parameters of the claim, not their values.
+// checkAllowed only checks whether the topology allows the claim's parameters, and does not check their values.
 func (s *Spec) checkAllowed() field.ErrorList {
 	var problems field.ErrorList
 	for instance := range s.Instances() {

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// served returns the topologies of the invalid claims, with the generated classes.
+// served returns the topologies that the invalid claims refer to, with the generated classes.
 func served(t *testing.T) []*v1alpha1.NetworkTopology {
 	var topologies []*v1alpha1.NetworkTopology
 	for _, topology := range claimspectest.TopologiesByName(t) {
@@ -28,7 +28,8 @@ func served(t *testing.T) []*v1alpha1.NetworkTopology {
 	return topologies
 }
 
-// Claims that the driver would reject are rejected with the same message when they are written, and no others.
+// Claims that the driver would reject are rejected with the same message when they are created. No other claims are
+// rejected.
 func TestBadClaimsAreRefusedWhenWritten(t *testing.T) {
 	for _, bad := range claimspectest.Cases(t) {
 		t.Run(bad.Name, func(t *testing.T) {

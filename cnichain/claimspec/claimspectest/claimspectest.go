@@ -1,7 +1,6 @@
-// Package claimspectest contains claims that can never succeed, for tests, each with the expected message.
-//
-// The rule of this package: it is data. Tests of package claimspec, of "netdra simulate" and of the whole driver run
-// the same claims, so that a claim that is only rejected in one place is noticed.
+// Package claimspectest contains, for tests, claims that can never succeed, each with the expected message. The rule of
+// this package: it is data. Tests of package claimspec, of "netdra simulate" and of the whole driver use the same
+// claims, so that they detect a claim that is only rejected in one place.
 package claimspectest
 
 import (
@@ -33,11 +32,12 @@ type Case struct {
 	Name string `json:"name"`
 	// Claims are the specifications of the pod's claims.
 	Claims []json.RawMessage `json:"claims"`
-	// HostNetwork is the setting of the pod.
+	// HostNetwork is the pod's setting.
 	HostNetwork bool `json:"hostNetwork,omitempty"`
-	// WhenWritten is true if the claims are rejected when they are written, provided that the controller is running.
+	// WhenWritten is true if the claims are already rejected when they are created, provided that the controller is
+	// running.
 	WhenWritten bool `json:"whenWritten,omitempty"`
-	// Wants are parts of the driver's message.
+	// Wants are the expected parts of the driver's message.
 	Wants []string `json:"wants"`
 }
 
@@ -47,7 +47,7 @@ func Cases(t testing.TB) []Case {
 	return cases.Read(t, files, "cases.yaml", func(c Case) string { return c.Name })
 }
 
-// Topologies returns the NetworkTopologies of the cases, as YAML documents, for two links with macvlan.
+// Topologies returns the NetworkTopologies that the cases use, as YAML documents, for two links with macvlan.
 func Topologies(first, second string) string {
 	return strings.NewReplacer("FIRST", first, "SECOND", second).Replace(objects)
 }
@@ -114,7 +114,7 @@ func (c Case) Allocated(t testing.TB) ([]*resourceapi.ResourceClaim, *corev1.Pod
 	return claims, pod
 }
 
-// TopologiesByName returns the NetworkTopologies of the cases.
+// TopologiesByName returns the NetworkTopologies that the cases use, by name.
 func TopologiesByName(t testing.TB) map[string]*v1alpha1.NetworkTopology {
 	t.Helper()
 	found := map[string]*v1alpha1.NetworkTopology{}
@@ -146,7 +146,8 @@ func allClasses(t testing.TB) []resourceapi.DeviceClass {
 }
 
 // allocate returns the allocation that the scheduler would write into the claim's status if every request got one
-// device: results in the order of the requests, configuration of classes before the claim's own (structured.Allocator).
+// device. The results are in the order of the requests, and the configuration from classes precedes the claim's own
+// (structured.Allocator).
 func allocate(
 	t testing.TB, spec *resourceapi.ResourceClaimSpec, classes []resourceapi.DeviceClass,
 ) *resourceapi.AllocationResult {
@@ -179,23 +180,23 @@ func allocate(
 	return allocation
 }
 
-// OfOwnClasses replaces the generated classes in claims by an administrator's classes for the same steps. The API
+// OfOwnClasses replaces the generated classes in claims with an administrator's classes for the same steps. The API
 // server then accepts the claims of all cases.
 func OfOwnClasses(claims string) string {
 	return strings.NewReplacer("bad-one-uplink", "bad-own", "bad-address-uplink", "bad-own-address").Replace(claims)
 }
 
-// ownClass is a DeviceClass of an administrator.
+// ownClass is a DeviceClass written by an administrator.
 type ownClass struct {
 	name string
 	// parameters are the parameters for the driver; empty for none.
 	parameters string
-	// second is true for a class of the second link.
+	// second is true for a class for the second link.
 	second bool
 }
 
-// ownClasses returns classes with parameters that the controller would not write. Any user with the right to write
-// DeviceClasses can, so the driver must not trust them.
+// ownClasses returns classes with parameters that the controller would never write. Any user with permission to write
+// DeviceClasses can create them, so the driver must not trust them.
 func ownClasses() []ownClass {
 	return []ownClass{
 		{name: "bad-bare"},
