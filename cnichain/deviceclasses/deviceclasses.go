@@ -1,7 +1,6 @@
-// Package deviceclasses makes the DeviceClasses of a NetworkTopology, by which users ask for its devices.
-//
-// The rule of this package: it is pure, and says all that there is in a class. Who writes classes to a cluster, or
-// looks what one would find, asks here.
+// Package deviceclasses generates the DeviceClasses for a NetworkTopology, through which users request its devices. The
+// rule of this package: it is pure, and it alone defines the contents of generated classes. Code that writes classes to
+// a cluster, or that evaluates which devices a class would select, calls this package.
 package deviceclasses
 
 import (
@@ -20,15 +19,17 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// OwnerKind is the kind of the owner of generated classes.
+// OwnerKind is the kind of the object that owns generated classes.
 const OwnerKind = "NetworkTopology"
 
-// isOurDriver is true for devices of this driver. Every selector starts with it: the scheduler evaluates it on the
-// devices of all drivers, and an attribute that a device lacks is an error that ends the scheduling of the pod.
+// isOurDriver is true for devices of this driver. Every selector starts with it: the scheduler evaluates a selector for
+// the devices of all drivers, and reading an attribute that a device lacks is an error that aborts the scheduling of
+// the pod.
 const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
 
-// Of returns the DeviceClasses of a topology, one for each root step, in the order of the steps. With listAttributes
-// they look for the CNI plugin in the list that nodes with that option publish, else for its boolean.
+// Of returns the DeviceClasses for a topology, one for each root step, in the order of the steps. With listAttributes,
+// they look for the CNI plugin in the list attribute that nodes with that option publish, and otherwise in the boolean
+// attribute for the plugin.
 func Of(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.DeviceClass {
 	var classes []resourceapi.DeviceClass
 	for i := range topology.Spec.Steps {
@@ -84,13 +85,14 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 	}
 }
 
-// expression is true for devices that a step can attach. It is a single expression instead of one per condition: the
-// scheduler's cost is not the expression but the conversion of the device's attributes, which it repeats for each.
+// expression returns a CEL expression that is true for devices that a step can attach. It is a single expression rather
+// than one per condition: what costs the scheduler time is not the evaluation but the conversion of the device's
+// attributes, which it repeats for each expression.
 func expression(step *v1alpha1.Step, listAttributes bool) string {
 	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain,
 		policyapi.CNIAttribute(step.Type))
 	if listAttributes {
-		// Not .?supportedCNIs.orValue([]): the API server can't bound the cost of that.
+		// Do not use .?supportedCNIs.orValue([]), since the API server cannot bound its cost.
 		supports = fmt.Sprintf(`has(device.attributes["%[1]s"].supportedCNIs) && `+
 			`device.attributes["%[1]s"].supportedCNIs.includes(%[2]q)`,
 			policyapi.AttributeDomain, step.Type)
@@ -102,8 +104,8 @@ func expression(step *v1alpha1.Step, listAttributes bool) string {
 	return strings.Join(conditions, " && ")
 }
 
-// complete returns the expression of a step in the form for a class. The controller rejects an expression that cannot
-// be guarded, so its class shows the author's text.
+// complete returns a step's expression in the form for a class, with guards for missing attributes. If guards cannot be
+// added, the controller rejects the expression, so complete returns the author's text.
 func complete(expression string) string {
 	guarded, err := policy.ClassExpression(expression)
 	if err != nil {
@@ -112,7 +114,8 @@ func complete(expression string) string {
 	return guarded
 }
 
-// Remarks lists the attributes that selectors of a valid topology probably misspell: the class then has no devices.
+// Remarks returns a remark for each attribute that is probably misspelled in a selector of a valid topology. Such a
+// class selects no devices.
 func Remarks(topology *v1alpha1.NetworkTopology) []string {
 	var remarks []string
 	for i := range topology.Spec.Steps {
@@ -127,8 +130,9 @@ func Remarks(topology *v1alpha1.NetworkTopology) []string {
 	return remarks
 }
 
-// Plugin returns the CNI plugin that a class of a topology wants, as the attribute of it is named (host_device for
-// host-device); with listAttributes as it is. It is "" for other classes.
+// Plugin returns the CNI plugin that a generated class requires. This is the name of the plugin's attribute
+// (host_device for host-device), or the plugin's own name if the class uses list attributes. Plugin returns "" for
+// other classes.
 func Plugin(class *resourceapi.DeviceClass) string {
 	wants := regexp.MustCompile(`^` + regexp.QuoteMeta(isOurDriver+" && ") +
 		`(?:[^&|]*\.\?(\w+)\.orValue\(false\)|has\([^&|]*\) && [^&|]*\.includes\("([^"]+)"\))`)
@@ -142,8 +146,8 @@ func Plugin(class *resourceapi.DeviceClass) string {
 	return match[1] + match[2]
 }
 
-// closable returns an expression after which a bracket can be put: one that may end in a comment gets a line of its
-// own.
+// closable returns an expression that can be followed by a bracket: a newline is added to an expression that may end in
+// a comment.
 func closable(expression string) string {
 	expression = strings.TrimSpace(expression)
 	if strings.Contains(expression, "//") {
@@ -160,7 +164,7 @@ func parameters(topology, step string) []byte {
 		Step:               step,
 	})
 	if err != nil {
-		panic(fmt.Sprintf("strings cannot be written as JSON: %v", err)) // impossible: the type holds strings only
+		panic(fmt.Sprintf("strings cannot be written as JSON: %v", err)) // impossible: the type only contains strings
 	}
 	return raw
 }

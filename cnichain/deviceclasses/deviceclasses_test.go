@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// parse reads a topology, which the API server has given a UID.
+// parse parses a topology and sets a UID, as the API server does.
 func parse(t *testing.T, text string) *v1alpha1.NetworkTopology {
 	t.Helper()
 	topology := &v1alpha1.NetworkTopology{}
@@ -81,7 +81,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestParametersAreReadByTheDriver: the node decodes the parameters as they are written here.
+// TestParametersAreReadByTheDriver checks that nodes can decode the parameters in a class.
 func TestParametersAreReadByTheDriver(t *testing.T) {
 	got, err := v1alpha1.DecodeParameters(parameters("bonded", "vf0"))
 	want := v1alpha1.Parameters{
@@ -93,9 +93,9 @@ func TestParametersAreReadByTheDriver(t *testing.T) {
 	}
 }
 
-// TestSelectorsAsTheSchedulerEvaluatesThem runs the selectors of classes through the scheduler's own compiler, on
-// devices of ours and of others, with both forms of what nodes publish of CNI plugins. A class of one form finds no
-// device of the other.
+// TestSelectorsAsTheSchedulerEvaluatesThem evaluates the selectors of classes with the scheduler's own compiler, for
+// devices of this driver and of others, and for both forms in which nodes publish CNI plugins. A class of one form
+// selects no device of the other form.
 func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 	device := func(driver string, attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) dracel.Device {
 		return dracel.Device{Driver: driver, Attributes: attributes}
@@ -148,7 +148,7 @@ func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 	}
 }
 
-// evaluate reports whether a device is of the first class, and compiles the selectors of the second.
+// evaluate reports whether the first class selects a device, and compiles the selectors of the second.
 func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 	t.Helper()
 	compiler := dracel.GetCompiler(dracel.Features{EnableListTypeAttributes: listAttributes})
@@ -189,8 +189,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// For a device that lacks an attribute of a step's expression, the default value is used, as in policies, and the
-// scheduling of no pod fails.
+// If a device lacks an attribute in a step's expression, the default value is used, as in policies, and the pod's
+// scheduling does not fail.
 func TestClassesGuardWhatDevicesMayLack(t *testing.T) {
 	topology := parse(t, `
 metadata: {name: free}
@@ -222,7 +222,7 @@ spec:
 	}
 }
 
-// The longest expression that the controller accepts still fits into a class, guards and conditions included.
+// The longest expression that the controller accepts still fits into a class, including guards and conditions.
 func TestLongSelectorsFitIntoClasses(t *testing.T) {
 	longest := func(readings int) string {
 		return `cel.bind(a, device.attributes["dra.networking"], a.mtu == 1` + strings.Repeat("||a.mtu==2", readings) + ")"
