@@ -1,6 +1,5 @@
-// Package template renders the templates of topologies, such as {{ pod.name }}, on parsed JSON.
-//
-// The rule of this package: it is pure, and depends on the form of a token but not on its meaning.
+// Package template renders the templates of topologies, such as {{ pod.name }}, on parsed JSON. The rule of this
+// package: it is pure, and depends on the syntax of a token but not on its meaning.
 package template
 
 import (
@@ -13,15 +12,15 @@ import (
 	"strings"
 )
 
-// Token is one {{ root.field[index].part }} of a template.
+// Token is one {{ root.field[index].part }} in a template.
 type Token struct {
 	Root  string
 	Field string
-	Index int // -1 without one
+	Index int // -1 if there is none
 	Part  string
 }
 
-// String is the token without its braces.
+// String returns the token without its braces.
 func (t Token) String() string {
 	text := t.Root + "." + t.Field
 	if t.Index >= 0 {
@@ -33,7 +32,7 @@ func (t Token) String() string {
 	return text
 }
 
-// Roots of template tokens that are not steps.
+// Roots of template tokens other than steps.
 const (
 	VarPod    = "pod"
 	VarClaim  = "claim"
@@ -41,7 +40,7 @@ const (
 	VarDevice = "device"
 )
 
-// Fields of a step that templates may name.
+// Fields of a step that templates can refer to.
 const (
 	FieldInterfaceName = "interfaceName"
 	FieldMAC           = "mac"
@@ -53,23 +52,23 @@ const (
 	PartGateway        = "gateway"
 )
 
-// The pattern is compiled at each call of New, not once for the package: no package-level state, and a plan has
-// few templates.
+// The patterns are compiled on each call of New, not once for the package: this avoids package-level state, and a plan
+// has few templates.
 const (
 	tokenPattern = `\{\{\s*(.*?)\s*\}\}`
 	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,` +
 		`3})\](?:\.([a-z]+))?)?$`
 )
 
-// Lookup gives a token its value: a JSON value (string, bool, number, list).
+// Lookup returns the value of a token, which is a JSON value (string, bool, number or list).
 type Lookup func(Token) (any, error)
 
-// Engine renders templates on parsed JSON, never on text: a string that is exactly one token takes the type of the
-// token's value; tokens inside a string are written into it. A value cannot add keys, cannot leave its string, and is
-// not rendered again.
+// Engine renders templates in parsed JSON, never in text: a string that consists of a single token is replaced with the
+// token's value and its type; tokens within a longer string are replaced with text. A value cannot add keys, cannot
+// break out of its string, and is not rendered again.
 //
-// For example, with an MTU of 9000, "{{ device.mtu }}" becomes the number 9000 and "mtu-{{ device.mtu }}" the text
-// mtu-9000. A name such as x","y":"z stays one string, since the document is encoded from values.
+// For example, with an MTU of 9000, "{{ device.mtu }}" becomes the number 9000, and "mtu-{{ device.mtu }}" becomes the
+// text mtu-9000. A name such as x","y":"z stays one string, since the document is encoded from values.
 type Engine struct {
 	tokens *regexp.Regexp
 	names  *regexp.Regexp
@@ -80,9 +79,8 @@ func New() Engine {
 	return Engine{tokens: regexp.MustCompile(tokenPattern), names: regexp.MustCompile(namePattern)}
 }
 
-// RenderJSON renders every string in a JSON document; keys are left alone.
-//
-// Numbers stay as they are written (json.Number): a float would turn 9007199254740993 into another one.
+// RenderJSON renders every string in a JSON document, but not the keys. Numbers keep their original text (json.Number):
+// as a float, 9007199254740993 would become a different number.
 func (t Engine) RenderJSON(document json.RawMessage, resolve Lookup) (json.RawMessage, error) {
 	value, err := DecodeJSON(document)
 	if err != nil {
@@ -117,10 +115,10 @@ func (t Engine) Render(value any, path string, resolve Lookup) (any, error) {
 	return value, nil
 }
 
-// HasTokens is true for a text that would be rendered.
+// HasTokens reports whether a text contains tokens that would be rendered.
 func (t Engine) HasTokens(text string) bool { return t.tokens.MatchString(text) }
 
-// renderList renders each item. path names the place in errors, as in config.routes[0].
+// renderList renders each item. Errors contain path as the location, such as config.routes[0].
 func (t Engine) renderList(list []any, path string, resolve Lookup) (any, error) {
 	out := make([]any, len(list))
 	for i, item := range list {
@@ -133,8 +131,8 @@ func (t Engine) renderList(list []any, path string, resolve Lookup) (any, error)
 	return out, nil
 }
 
-// renderObject renders each value. Keys are taken as they are, in their order, so that of several errors always the
-// same one is returned.
+// renderObject renders each value. Keys are not rendered. They are processed in sorted order, so that if there are
+// several errors, it always returns the same one.
 func (t Engine) renderObject(object map[string]any, path string, resolve Lookup) (any, error) {
 	out := make(map[string]any, len(object))
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -147,8 +145,8 @@ func (t Engine) renderObject(object map[string]any, path string, resolve Lookup)
 	return out, nil
 }
 
-// renderText replaces the templates in a text. A text that is one template becomes its value with the type that this
-// has, for example a list; inside of other text every value is written as text.
+// renderText replaces the templates in a text. A text that consists of a single template becomes the template's value
+// with the value's type, for example a list; within other text, every value is converted to text.
 func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 	places := t.tokens.FindAllStringSubmatchIndex(text, -1)
 	if places == nil {
@@ -173,7 +171,7 @@ func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 }
 
 // resolve parses the text between the braces. The grammar is deliberately a regular expression: without functions,
-// conditions and nesting, a template can only name a value.
+// conditions and nesting, a template can only refer to a value.
 func (t Engine) resolve(name string, resolve Lookup) (any, error) {
 	match := t.names.FindStringSubmatch(name)
 	if match == nil {
@@ -182,12 +180,12 @@ func (t Engine) resolve(name string, resolve Lookup) (any, error) {
 	}
 	parsed := Token{Root: match[1], Field: match[2], Index: -1, Part: match[4]}
 	if match[3] != "" {
-		parsed.Index, _ = strconv.Atoi(match[3]) // three digits at most
+		parsed.Index, _ = strconv.Atoi(match[3]) // at most three digits
 	}
 	return resolve(parsed)
 }
 
-// asText writes a JSON value into a string.
+// asText converts a JSON value to text.
 func asText(value any) string {
 	switch value := value.(type) {
 	case string:
@@ -204,7 +202,7 @@ func asText(value any) string {
 	return fmt.Sprint(value)
 }
 
-// DecodeJSON parses one document and keeps numbers as they are written.
+// DecodeJSON parses a single document and keeps the original text of numbers.
 func DecodeJSON(document json.RawMessage) (any, error) {
 	if len(document) == 0 {
 		return map[string]any{}, nil
@@ -221,7 +219,6 @@ func DecodeJSON(document json.RawMessage) (any, error) {
 	return value, nil
 }
 
-// Contains is true for a text that holds a token.
-//
-// A token that is not closed counts, which HasTokens does not see.
+// Contains reports whether a text contains a token. Unlike HasTokens, it also returns true for a token that is not
+// closed.
 func Contains(text string) bool { return strings.Contains(text, "{{") }
