@@ -27,8 +27,8 @@ func NewChains(db *DB) (*Chains, error) {
 	return &Chains{attachments: attachments, leftovers: leftovers}, nil
 }
 
-// Load loads the records of an earlier process into an executor, and returns its attachments by key. It also returns
-// unreadable records, of which only the keys are known.
+// Load loads the records of an earlier process into an executor and returns the attachments by key. It also returns the
+// unreadable records; only their keys are known.
 func (c *Chains) Load(runner *executor.Executor) (map[string]*executor.Attachment, []Damaged, error) {
 	attachments, damaged, err := c.attachments.All()
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *Chains) Note(attachment *executor.Attachment) error {
 	return c.attachments.Note(attachment.SandboxID, *attachment)
 }
 
-// Delete implements executor.Journal. If a record reappears after a power loss, its rollback has nothing to do, and
+// Delete implements executor.Journal. If a record reappears after a power loss, there is nothing left to roll back, and
 // later uses of its devices are never on disk without this deletion.
 func (c *Chains) Delete(sandboxID string) error { return c.attachments.NoteDeleted(sandboxID) }
 

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// flushAfter is how long a note waits for the disk, so that the notes of one pod, and of concurrent pods, share a
-// commit. retryAfter is the delay after a failed write.
+// flushAfter is the delay before a note is written to disk, so that the notes for one pod, and for concurrent pods,
+// share a commit. retryAfter is the delay after a failed write.
 const (
 	flushAfter = 20 * time.Millisecond
 	retryAfter = time.Second
@@ -23,14 +23,14 @@ const (
 
 // change is a stored record or, without Record, a deletion.
 type change struct {
-	// Seq orders the changes of a journal across all processes that write it.
+	// Seq orders the changes to a journal across all processes that write to it.
 	Seq    uint64          `json:"seq"`
 	Bucket string          `json:"bucket"`
 	Key    string          `json:"key"`
 	Record json.RawMessage `json:"record,omitempty"`
 
 	noted bool
-	// replaced is the earlier change of the same record that still waits for the disk. It is nil for a note, since
+	// replaced is the earlier change to the same record that is still waiting for the disk. It is nil for a note, since
 	// notes are never reverted.
 	replaced *change
 }
@@ -59,17 +59,17 @@ func (c *change) apply(tx *bbolt.Tx) error {
 	return bucket.Put([]byte(c.Key), c.Record)
 }
 
-// changes is the sequence of changes to a journal, with the part that is on disk.
+// changes is the sequence of changes to a journal. It records which part of the sequence is on disk.
 //
 // The rule: the disk always contains a prefix of this sequence. Every transaction writes all waiting changes, so a
-// power loss only loses the newest changes, and never a change without all later ones. A killed process loses nothing:
-// each change is either on disk or in the file of notes.
+// power loss only loses the newest changes, and never a change without all later ones. If the process is killed,
+// nothing is lost: each change is either on disk or in the file of notes.
 type changes struct {
 	bolt  *bbolt.DB
 	clock clock.WithDelayedExecution
 
 	// committing is held during a transaction, and acquired before mu. A caller that waits for it may find that another
-	// caller has written its change: many pods share one wait for the disk.
+	// caller has written its change meanwhile: many pods share one wait for the disk.
 	committing sync.Mutex
 
 	mu           sync.Mutex
@@ -82,9 +82,9 @@ type changes struct {
 }
 
 // position is the position of the file in the sequence of changes. Tx is the number of the transaction that wrote it:
-// if the file's last transaction has another number, a driver without notes has written since, and the notes are older
-// than the file. Tx is 0 if this process keeps no notes, since an earlier process may have left notes that this one
-// could not read.
+// if the file's last transaction has a different number, a driver without support for notes has written to the file
+// since, and the notes are older than the file. Tx is 0 if this process keeps no notes, since an earlier process may
+// have left notes that this one could not read.
 type position struct {
 	Seq uint64 `json:"seq"`
 	Tx  int    `json:"tx"`
@@ -93,8 +93,8 @@ type position struct {
 const positionKey = "position"
 
 // startChanges writes the notes of an earlier process that are not in the file yet. If this fails, the notes stay in
-// their file and are read from there. This does not prevent the driver from starting, since it can detach pods even if
-// the disk is full.
+// their file and are read from there. This does not prevent the driver from starting, since it can detach pods even
+// while the disk is full.
 func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) error {
 	db := o.DB
 	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]*change{}}
@@ -106,7 +106,7 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 	if err != nil {
 		return err
 	}
-	notes, found, err := openNotes(path + ".notes") // bbolt's path is another one if the journal was replaced
+	notes, found, err := openNotes(path + ".notes") // not bbolt's path, which differs if the journal was replaced
 	if errors.Is(err, errNotesUnread) {
 		return err
 	}
@@ -137,15 +137,15 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 		}
 		return err
 	}
-	// No note is accepted until a transaction has succeeded, so that no note precedes the position that it depends on.
+	// Do not accept a note until a transaction has succeeded, so that no note precedes the position that it depends on.
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.flushLater(retryAfter)
 	return nil
 }
 
-// storedPosition returns the position of the file, and reports whether it is current: no other driver has written
-// since.
+// storedPosition returns the position of the file, and reports whether it is current, which means that no driver
+// without support for notes has written since.
 func storedPosition(bolt *bbolt.DB) (stored position, current bool, err error) {
 	err = bolt.View(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte(metaBucket))
@@ -169,11 +169,11 @@ func (c *changes) put(next *change) error {
 	return c.commitThrough(next.Seq, next, nil)
 }
 
-// note stores a change until the next reboot.
+// note stores a change in a way that does not survive a reboot.
 func (c *changes) note(next *change) error {
 	c.mu.Lock()
 	next.Seq, next.noted = c.seq+1, true
-	// If the disk is not writable, the caller must get an error, since it can still react.
+	// If the disk is not writable, the caller must get an error now, while it can still react.
 	if c.notes == nil || c.failing || c.closed || c.notes.append(next) != nil {
 		c.mu.Unlock()
 		next.noted = false
@@ -185,7 +185,7 @@ func (c *changes) note(next *change) error {
 	return nil
 }
 
-// stage adds a change as the newest one. The caller holds mu.
+// stage adds a change as the newest one. The caller must hold mu.
 func (c *changes) stage(next *change) {
 	c.seq++
 	next.Seq = c.seq
@@ -195,7 +195,7 @@ func (c *changes) stage(next *change) {
 	c.waiting[next.id()] = next
 }
 
-// takeBack removes a change that could not be written from the waiting changes of its record. The caller holds mu.
+// takeBack removes a change that could not be written from the waiting changes to its record. The caller must hold mu.
 func (c *changes) takeBack(refused *change) {
 	newest := c.waiting[refused.id()]
 	switch {
@@ -212,7 +212,7 @@ func (c *changes) takeBack(refused *change) {
 	}
 }
 
-// flushLater schedules a write of the notes. The caller holds mu.
+// flushLater schedules a write of the notes. The caller must hold mu.
 func (c *changes) flushLater(after time.Duration) {
 	if c.flush != nil || c.closed {
 		return
@@ -220,7 +220,7 @@ func (c *changes) flushLater(after time.Duration) {
 	c.flush = c.clock.AfterFunc(after, func() { go c.flushNow() })
 }
 
-// flushNow writes notes, and retries later after a failure, which the next note reports.
+// flushNow writes the notes. After a failure, it retries later, and the next note returns the error.
 func (c *changes) flushNow() {
 	c.mu.Lock()
 	c.flush = nil
@@ -232,13 +232,13 @@ func (c *changes) flushNow() {
 	}
 }
 
-// commit writes the waiting changes, and runs extra in the same transaction.
+// commit writes the waiting changes and runs extra in the same transaction.
 func (c *changes) commit(extra func(*bbolt.Tx) error) error {
 	return c.commitThrough(math.MaxUint64, nil, extra)
 }
 
-// commitThrough writes all changes up to seq to disk. If that fails, it reverts refused: its caller gets an error, and
-// no later transaction may store it.
+// commitThrough writes all changes up to seq to disk. If that fails, it reverts the change refused: the caller gets an
+// error, so no later transaction may store that change.
 func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.Tx) error) error {
 	c.committing.Lock()
 	defer c.committing.Unlock()
@@ -309,7 +309,7 @@ func (c *changes) write(
 
 // records returns the records of a bucket by key, including changes that are not on disk yet.
 func (c *changes) records(bucket string) (map[string][]byte, error) {
-	c.committing.Lock() // no waiting change is written while the file is read
+	c.committing.Lock() // so that no waiting change is written while the file is read
 	defer c.committing.Unlock()
 	found := map[string][]byte{}
 	err := c.bolt.View(func(tx *bbolt.Tx) error {

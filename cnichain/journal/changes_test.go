@@ -19,7 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// kill closes a journal like SIGKILL: waiting changes are not written, and the lock is released.
+// kill closes a journal as SIGKILL would: waiting changes are not written, and the lock is released.
 func kill(t *testing.T, opened Opened) {
 	t.Helper()
 	opened.mu.Lock()
@@ -117,8 +117,8 @@ func flushed(db *DB) {
 	}
 }
 
-// A killed process loses nothing. A power loss loses the newest operations, but none that had to be on disk, and none
-// without all later operations, however much of the file of notes remains.
+// If the process is killed, nothing is lost. A power loss loses the newest operations, but none that had to be on disk,
+// and none without all later operations, however much of the file of notes remains.
 func TestWhatIsForgotten(t *testing.T) {
 	replayed := 0
 	for seed := range uint64(40) {
@@ -161,7 +161,7 @@ func TestWhatIsForgotten(t *testing.T) {
 	}
 }
 
-// tear overwrites a part of a file with zeros, as if only the beginning of the file had reached the disk.
+// tear overwrites a part of a file with zeros, as if that part had not reached the disk.
 func tear(t *testing.T, random *rand.Rand, path string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -187,7 +187,7 @@ func (h *history) forget(t *testing.T, seed uint64, have map[string]string) {
 		h.states[h.durable:])
 }
 
-// If a driver without support for notes has written since, the notes are outdated.
+// If a driver without support for notes has written to the journal since, the notes are outdated.
 func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -208,7 +208,8 @@ func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	}
 }
 
-// The first driver with notes, and a driver that follows one without, may be killed before its first transaction.
+// The first driver with support for notes, or one that follows a driver without, may be killed before its first
+// transaction.
 func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 	for name, write := range map[string]func(*bbolt.Tx) error{
 		"upgrade": func(tx *bbolt.Tx) error {
@@ -237,7 +238,7 @@ func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 	}
 }
 
-// writeAsOlder writes to the journal like a driver without support for notes.
+// writeAsOlder writes to the journal as a driver without support for notes does.
 func writeAsOlder(t *testing.T, path string, write func(*bbolt.Tx) error) {
 	t.Helper()
 	older, err := bbolt.Open(path, 0o600, nil)
@@ -282,7 +283,7 @@ func TestNotesOfAJournalSetAside(t *testing.T) {
 }
 
 // On a full disk, a note fails once the journal has detected the problem, a failed operation leaves nothing behind, and
-// earlier notes are written when there is space.
+// earlier notes are written as soon as there is space.
 func TestDiskIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -346,7 +347,7 @@ func TestDiskIsFullUntilARecordEnds(t *testing.T) {
 	}
 }
 
-// A driver that starts on a full disk reads the notes, and writes them when there is space.
+// A driver that starts on a full disk reads the notes, and writes them as soon as there is space.
 func TestDiskIsFullAtTheStart(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -412,7 +413,7 @@ func TestManyAreRefusedAtOnce(t *testing.T) {
 	kill(t, opened)
 }
 
-// If the file of notes is full, more notes wait for the disk, and none is lost.
+// If the file of notes is full, further notes wait for the disk, and none is lost.
 func TestFileOfNotesIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -453,7 +454,7 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	}
 }
 
-// Notes of a killed driver are not forgotten if they are temporarily unreadable.
+// Notes of a killed driver are not lost if they are temporarily unreadable.
 func TestNotesThatCannotBeRead(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -555,8 +556,8 @@ func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	return lift
 }
 
-// A power loss may keep only some pages of the notes. The result is a prefix of the notes at some time, even if notes
-// end at page boundaries.
+// After a power loss, only some pages of the notes may be on disk. The notes that are read are a prefix of the notes at
+// some point in time, even if notes end at page boundaries.
 func TestNotesOfTwoTimes(t *testing.T) {
 	const noteSize, notesPerPage, pages = 256, 16, 3
 	path := filepath.Join(t.TempDir(), "notes")
@@ -610,7 +611,7 @@ func TestNotesOfTwoTimes(t *testing.T) {
 	}
 }
 
-// Callers that wait for the disk at the same time share a transaction.
+// Callers that concurrently wait for the disk share a transaction.
 func TestCallersAtOnceShareATransaction(t *testing.T) {
 	const callers = 64
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()

@@ -1,12 +1,8 @@
 // Package journal stores records durably in one bbolt file: intentions and results, so that the driver can roll back
-// after a crash.
-//
-// The rule of this package: a record is either read completely, as it was written, or reported as damaged. It is never
-// partial.
-//
-// There are two ways to store a record. Put waits for the disk: it is for state that must survive a power loss, because
-// a step leaves data on a disk. Note does not wait: it is for state that ends with a reboot, such as links and
-// namespaces. Neither is lost when the process is killed.
+// after a crash. The rule of this package: a record is either read completely, as it was written, or reported as
+// damaged. It is never read partially. There are two ways to store a record. Put waits for the disk: it is for state
+// that must survive a power loss, because a step leaves data on a disk. Note does not wait: it is for state that does
+// not survive a reboot, such as links and namespaces. Neither kind of record is lost if the process is killed.
 package journal
 
 import (
@@ -26,17 +22,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// schema is the version of the record format. A journal of a newer schema is not opened. The version is raised whenever
-// a rollback needs a new field: an older driver would write the record back without that field. Records of older
-// schemas are read. Fields that a rollback does not need are added without a new schema: an older driver drops them
-// when it writes a record.
+// schema is the version of the record format. A journal with a newer schema is not opened, whereas records with older
+// schemas are read. The version is raised whenever a rollback needs a new field: an older driver would write the record
+// back without that field. Fields that a rollback does not need are added without raising the version, although an
+// older driver drops them when it writes a record.
 //
 //	2: baselines have the boot in which they were taken, VLANs, and the node's configuration;
 //	   attachments their namespace's ID.
 const schema = 2
 
-// DB is an open journal. It is safe for concurrent use; another process cannot open it at the same time. bbolt locks
-// the file with flock(2), so the lock ends with the process, even if the process is killed.
+// DB is an open journal. It is safe for concurrent use, but another process cannot open it at the same time. bbolt
+// locks the file with flock(2), so the lock is released when the process exits, even if it is killed.
 type DB struct {
 	bolt *bbolt.DB
 	*changes
@@ -45,12 +41,12 @@ type DB struct {
 // Opened is the result of Open.
 type Opened struct {
 	*DB
-	// SetAside is the path to which an unreadable journal was moved, or "" if there was none.
+	// SetAside is the path to which an unreadable journal was moved, or "" if no journal was moved.
 	SetAside string
 	// Reason is the error of the unreadable journal.
 	Reason error
-	// Replayed is the number of notes of an earlier process that were missing in the file. They have been written, or
-	// wait for disk space.
+	// Replayed is the number of notes from an earlier process that were missing from the file. They have been written,
+	// or are waiting for disk space.
 	Replayed int
 	// NotesOff is the reason why no file of notes can be used. Each note then waits for the disk, which is slower but
 	// equally safe.
@@ -58,9 +54,9 @@ type Opened struct {
 }
 
 // Open opens or creates the journal at path. If the journal is proven damaged, it is set aside and a new one is
-// created: the driver must start, or the node's pods can neither start nor terminate. All other problems are errors,
-// and the journal stays unchanged: another process holds it, a newer schema, a read-only disk, no space for a new
-// journal, no file descriptors.
+// created: the driver must start, or the node's pods can neither start nor terminate. In all other cases, Open returns
+// an error and leaves the journal unchanged: if another process holds it, its schema is newer, the disk is read-only,
+// there is no space for a new journal, or no file descriptor is available.
 func Open(path string, clock clock.WithDelayedExecution) (Opened, error) {
 	opened, err := openFile(path, clock.Now())
 	if err != nil {
@@ -90,7 +86,7 @@ func openFile(path string, now time.Time) (Opened, error) {
 	return replace(path, now, err)
 }
 
-// replace creates a new journal before it moves the damaged one, so that there is a journal at any time, even if the
+// replace creates a new journal before it moves the damaged one, so that a journal exists at all times, even if the
 // disk is full.
 func replace(path string, now time.Time, reason error) (Opened, error) {
 	aside := fmt.Sprintf("%s.unreadable-%s", path, now.UTC().Format("20060102T150405"))
@@ -117,7 +113,8 @@ func replace(path string, now time.Time, reason error) (Opened, error) {
 	return Opened{DB: &DB{bolt: bolt}, SetAside: aside, Reason: reason}, nil
 }
 
-// syncDir makes a rename durable: otherwise, after a power loss, the damaged journal could replace newer records.
+// syncDir makes a rename durable: otherwise, after a power loss, the damaged journal could be back and newer records
+// lost.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -131,11 +128,11 @@ var (
 	errDamaged = errors.New("damaged")
 )
 
-// open opens a file and checks it completely. bbolt panics on some damage, and a file that is shorter than its pages
+// open opens a file and checks it completely. bbolt panics on some damage, and a file that is too short for its pages
 // causes faults, since it is mapped into memory.
 func open(path string) (bolt *bbolt.DB, err error) {
-	// This only applies to this goroutine and only in this function: elsewhere a fault is a bug, and must end the
-	// process.
+	// This only applies to this goroutine and only within this function: anywhere else, a fault is a bug and must crash
+	// the process.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if damage := recover(); damage != nil {
@@ -146,13 +143,12 @@ func open(path string) (bolt *bbolt.DB, err error) {
 			bolt = nil
 		}
 	}()
-	// bbolt treats an empty file as a new one, and has no specific error for a file that is shorter than its first
-	// pages.
+	// bbolt treats an empty file as a new one, and returns no specific error if a file is shorter than its first pages.
 	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() &&
 		info.Size() < int64(2*os.Getpagesize()) {
 		return nil, fmt.Errorf("%w: the file has %d bytes", errDamaged, info.Size())
 	}
-	// Timeout applies to the lock, which a driver that is being replaced may hold briefly.
+	// Timeout applies to the lock, which a driver that is being replaced may still hold for a short time.
 	bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
 	if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) ||
 		errors.Is(err, bolterrors.ErrVersionMismatch) {
@@ -213,7 +209,7 @@ func storedSchema(bolt *bbolt.DB) (version int, err error) {
 // metaBucket contains the schema and the position of the file: see [position].
 const metaBucket = "meta"
 
-// Close writes pending notes, and closes the journal. Notes that cannot be written are read by the next process.
+// Close writes pending notes and closes the journal. Notes that cannot be written are read by the next process.
 func (db *DB) Close() error { return errors.Join(db.stopChanges(), db.bolt.Close()) }
 
 // Bucket stores records of one type by key. A record is stored as JSON, so its field names are a contract between
@@ -223,7 +219,7 @@ type Bucket[T any] struct {
 	name []byte
 }
 
-// NewBucket returns the bucket with a name, and creates it if necessary.
+// NewBucket returns the bucket with the given name, and creates it if necessary.
 func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
 	missing := false
 	err := db.bolt.View(func(tx *bbolt.Tx) error {
@@ -242,8 +238,8 @@ func NewBucket[T any](db *DB, name string) (*Bucket[T], error) {
 	return &Bucket[T]{db: db, name: []byte(name)}, nil
 }
 
-// envelope is the format of a stored record. Checksum covers Payload as stored in the file: bbolt verifies the
-// structure of its pages, not their content.
+// envelope is the format of a stored record. Checksum covers Payload as stored in the file, since bbolt verifies the
+// structure of its pages but not their contents.
 type envelope struct {
 	Schema   int             `json:"schema"`
 	Checksum uint32          `json:"crc32c"`
@@ -257,7 +253,7 @@ func extendChecksum(sum uint32, data []byte) uint32 {
 	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), data)
 }
 
-// encode returns the encoding of a record in the file, an [envelope].
+// encode returns the encoding of a record in the file, which is an [envelope].
 func encode[T any](record T) ([]byte, error) {
 	payload, err := json.Marshal(record)
 	if err != nil {
@@ -273,8 +269,8 @@ func encode[T any](record T) ([]byte, error) {
 	return withField(head, "payload", payload), nil
 }
 
-// withField appends a field to a JSON object. The value is output of the JSON library. Marshaling it again would parse
-// it, which takes longer than encoding it, and a pod's record is written before each step.
+// withField appends a field to a JSON object. The value must be output of the JSON library. Marshaling the value again
+// would parse it, which takes longer than encoding it, and a pod's record is written before each step.
 func withField(object []byte, name string, value []byte) []byte {
 	whole := make([]byte, 0, len(object)+len(name)+len(value)+len(`,"":}`))
 	whole = append(whole, object[:len(object)-1]...)
@@ -288,9 +284,9 @@ func withField(object []byte, name string, value []byte) []byte {
 // Put stores a record. When it returns nil, the record and all earlier notes are on disk.
 func (b *Bucket[T]) Put(key string, record T) error { return b.write(key, record, b.db.put) }
 
-// Note stores a record until the next reboot: when it returns nil, the record survives a crash of the process. It is
-// written to disk soon afterwards, but no caller waits for that. It costs a write to memory, whereas Put waits for the
-// disk.
+// Note stores a record that does not have to survive a reboot: when it returns nil, the record survives a crash of the
+// process. The record is written to disk soon afterwards, but no caller waits for that. Note only costs a write to
+// memory, whereas Put waits for the disk.
 func (b *Bucket[T]) Note(key string, record T) error { return b.write(key, record, b.db.note) }
 
 func (b *Bucket[T]) write(key string, record T, store func(*change) error) error {
@@ -304,7 +300,7 @@ func (b *Bucket[T]) write(key string, record T, store func(*change) error) error
 	return nil
 }
 
-// Delete removes a record; a missing record is not an error. When it returns nil, the removal is on disk.
+// Delete removes a record. It is not an error if the record is missing. When it returns nil, the removal is on disk.
 func (b *Bucket[T]) Delete(key string) error { return b.remove(key, b.db.put) }
 
 // NoteDeleted removes a record with the same guarantees as [Bucket.Note].
@@ -333,7 +329,7 @@ func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
 		record, err := decode[T](stored[key])
-		if err != nil { // a damaged record does not hide the others
+		if err != nil { // a damaged record must not hide the others
 			damaged = append(damaged, Damaged{Bucket: string(b.name), Key: key, Err: err})
 		} else {
 			records[key] = record
@@ -342,8 +338,8 @@ func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	return records, damaged, nil
 }
 
-// decode parses a record. A schema that is newer than this program's is a separate error, which is checked before the
-// checksum: the driver was downgraded, and must not treat the record as damaged and discard it.
+// decode parses a record. If the record's schema is newer than this program's, it returns a separate error, which it
+// checks before the checksum: the driver was downgraded, and must not treat the record as damaged and discard it.
 func decode[T any](value []byte) (T, error) {
 	var record T
 	var stored envelope

@@ -134,8 +134,8 @@ func TestDamagedRecordIsReportedAlone(t *testing.T) {
 	}
 }
 
-// Records of an older driver are read. An older driver must not read newer records, because it would write them back
-// without the unknown fields.
+// Records from an older driver can be read. An older driver must not read newer records, because it would write them
+// back without the fields that it does not know.
 func TestJournalOfAnOlderSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
 	opened, bucket := openAt(t, path)

@@ -11,33 +11,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notesSize is the size of the file of notes, which is enough for some hundred attachments. The space is allocated when
-// the file is opened, so that a note needs no new space.
+// notesSize is the size of the file of notes, which is enough for several hundred attachments. The space is allocated
+// when the file is opened, so that a note does not need new space.
 const notesSize = 1 << 20
 
 var (
 	errNotesFull = errors.New("the file of notes is full")
-	// errNotesUnread: the file exists but cannot be read, and may contain the latest changes of a killed driver.
-	// Without them, a device in a pod would count as free.
+	// errNotesUnread means that the file exists but cannot be read. It may contain the latest changes of a killed
+	// driver; without them, a device in a pod would count as free.
 	errNotesUnread = errors.New("its notes cannot be read, and may contain the last changes of a killed driver")
 )
 
-// noteFile stores changes that are not on disk yet. It is written but never synced: written data is in the kernel, and
-// survives a crash of the process but not of the machine.
-//
-// Notes follow each other from the beginning of the file. Each is stored as its length and a CRC-32C (4 bytes each, big
-// endian) and its JSON. The CRC covers the JSON of all notes up to this one. When all notes are on disk, the next note
-// overwrites the first. A partial or partially overwritten note ends the file, and so does a note that does not belong
-// to the preceding notes: an older one after the newest, or, if a power loss kept only some pages of the file, a newer
-// one after older ones.
+// noteFile stores changes that are not on disk yet. It is written but never synced: the data is in the kernel, so it
+// survives a crash of the process but not of the machine. Notes follow each other from the beginning of the file. Each
+// is stored as its length and a CRC-32C (4 bytes each, big endian), followed by its JSON. The CRC covers the JSON of
+// all notes up to this one. When all notes are on disk, the next note overwrites the first. Reading stops at a partial
+// or partially overwritten note, and at a note that does not belong to the preceding notes: an older one after the
+// newest, or, if a power loss kept only some pages of the file, a newer one after older ones.
 type noteFile struct {
 	file *os.File
 	end  int64
 	sum  uint32 // of the last note
 }
 
-// openNotes opens or creates the file, and returns the notes in it, even if it cannot store new notes. It returns
-// errNotesUnread for an existing file that cannot be read.
+// openNotes opens or creates the file and returns the notes in it, even if no new notes can be stored. It returns
+// errNotesUnread if the file exists but cannot be read.
 func openNotes(path string) (*noteFile, []change, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
