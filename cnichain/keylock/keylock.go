@@ -1,6 +1,5 @@
-// Package keylock has locks by name that wait no longer than a context.
-//
-// The rule of this package: it does not depend on the locked objects, and imports no other package of the driver.
+// Package keylock provides locks that are identified by a key. Waiting for a lock can be cancelled with a context. The
+// rule of this package: it does not depend on the locked objects and imports no other package of the driver.
 package keylock
 
 import (
@@ -8,10 +7,10 @@ import (
 	"sync"
 )
 
-// Locks are locks by name, each with a number of places, that wait no longer than a context.
-//
-// A name only has an entry while its lock is held or waited for. Names of old claims and sandboxes therefore take no
-// memory: a node gets new ones indefinitely.
+// Locks is a set of locks that are identified by a key. Each lock has a number of places, which is the number of
+// callers that can hold it at the same time. Waiting for a lock can be cancelled with a context. A key only has an
+// entry while a caller holds its lock or waits for it. So the keys of old claims and sandboxes use no memory, although
+// a node gets new ones indefinitely.
 type Locks struct {
 	places int
 	mu     sync.Mutex
@@ -23,7 +22,7 @@ type place struct {
 	users int
 }
 
-// New makes locks that each have a number of places.
+// New returns locks that each have the given number of places.
 func New(places int) *Locks {
 	return &Locks{places: places, held: map[string]*place{}}
 }
@@ -47,8 +46,8 @@ func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err err
 	}
 	select {
 	case entry.held <- struct{}{}:
-		// In this order: if the entry were deleted while its place is taken, the next caller would create a new one and
-		// also get the lock.
+		// The order matters: if the entry were deleted while its place is taken, the next caller would create a new
+		// entry and also get the lock.
 		return func() { <-entry.held; leave() }, nil
 	case <-ctx.Done():
 		leave()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// At most as many callers have a lock concurrently as it has places.
+// The number of callers that hold a lock concurrently never exceeds its number of places.
 func TestPlaces(t *testing.T) {
 	locks := New(2)
 	for range 2 {
