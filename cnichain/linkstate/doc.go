@@ -1,12 +1,9 @@
 // Package linkstate reads everything that the kernel reports about a link, compares two readings, and restores
-// differences.
-//
-// The driver reads the state of a device before a pod gets it and after the device has returned. The comparison has no
-// list of possible changes: every attribute counts, including attributes of later kernels, unless it is one of the
-// documented exceptions (exceptions.go). A difference that cannot be restored keeps the device in quarantine.
-//
-// The rule of this package: it does not depend on kinds of links or on the meaning of settings, except for attributes
-// that the kernel does not accept in the form in which it reports them.
+// differences. The driver reads the state of a device before a pod gets it and after the device has returned. The
+// comparison does not rely on a list of possible changes: every attribute counts, including attributes added by later
+// kernels, unless it is one of the documented exceptions (exceptions.go). If a difference cannot be restored, the
+// device stays in quarantine. The rule of this package: it does not depend on link kinds or on the meaning of settings,
+// except for attributes that the kernel does not accept in the form in which it reports them.
 //
 // The sources are rtnetlink (RTM_GETLINK), ethtool netlink, sysfs, DCB, NAPI settings, receive rules and the BPF
 // programs that are attached without a queueing discipline (tcx). All functions work in the network namespace of the
@@ -23,7 +20,7 @@ import (
 )
 
 // State contains the attributes of a link by key, such as "link.linkmode" or "ethtool.rings.6". The values are
-// unmodified kernel data: netlink attributes with their headers, and the contents of files.
+// unmodified kernel data: netlink attributes with their headers, or the contents of files.
 type State map[string][]byte
 
 // Differences returns a description of each attribute that differs from the earlier state, sorted by key.
@@ -35,7 +32,7 @@ func (s State) Differences(earlier State) []string {
 	return differences
 }
 
-// differing returns the sorted keys of the attributes that differ.
+// differing returns the sorted keys of the attributes that differ from the earlier state.
 func (s State) differing(earlier State) []string {
 	keys := map[string]bool{}
 	for key := range s {
@@ -51,8 +48,7 @@ func (s State) differing(earlier State) []string {
 		})
 }
 
-// show formats the value of a file as text, and the value of a netlink attribute without its header as hexadecimal
-// digits.
+// show formats the contents of a file as text, and a netlink attribute, without its header, as hexadecimal digits.
 func show(value []byte) string {
 	switch {
 	case value == nil:

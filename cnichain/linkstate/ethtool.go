@@ -15,7 +15,8 @@ import (
 // headerAttribute is the first attribute of every ethtool message. It identifies the link.
 const headerAttribute = 1
 
-// readEthtool reads all groups. It omits groups that the link's driver or the kernel does not support.
+// readEthtool reads all groups of ethtool settings. It omits groups that the link's driver or the kernel does not
+// support.
 func (s State) readEthtool(index int) error {
 	family, err := netlink.GenlFamilyGet("ethtool")
 	if err != nil {
@@ -29,7 +30,8 @@ func (s State) readEthtool(index int) error {
 	for _, group := range groups() {
 		replies, err := ethtool(family.ID, socket, group.get, index)
 		if err != nil {
-			// Links without hardware return EINVAL for some groups, and devices that are not ready return ENETDOWN.
+			// The kernel returns EINVAL for some groups of links without hardware, and ENETDOWN for devices that are
+			// not ready.
 			if absent(err) == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENETDOWN) {
 				continue
 			}
@@ -47,7 +49,7 @@ func (s State) readEthtool(index int) error {
 	return s.readNAPI(index, socket)
 }
 
-// ethtool sends a command with attributes for a link.
+// ethtool sends an ethtool command with attributes for a link.
 func ethtool(family uint16, socket *nl.NetlinkSocket, command uint8, index int, content ...[]byte) ([][]byte, error) {
 	flags := 0
 	if len(content) > 0 {
@@ -70,7 +72,8 @@ func ethtool(family uint16, socket *nl.NetlinkSocket, command uint8, index int, 
 // families reject.
 func genericHeader(command uint8) []byte { return []byte{command, 1, 0, 0} }
 
-// absent returns nil for an error that means that the kernel or the driver does not support a request.
+// absent returns nil if an error means that the kernel or the driver does not support a request, and otherwise the
+// error.
 func absent(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
 		return nil
@@ -86,7 +89,7 @@ func describe(subject string, err error) error {
 }
 
 // readNAPI reads the settings of the link's receive contexts (netdev netlink family, kernel 6.8), without their IDs,
-// interrupts and threads, which change whenever the link is set up.
+// interrupts and threads, since these change whenever the link is set up.
 func (s State) readNAPI(index int, socket *nl.NetlinkSocket) error {
 	const napiGet, ifIndex, firstSetting = 11, 1, 5
 	family, err := netlink.GenlFamilyGet("netdev")
@@ -211,7 +214,7 @@ func ioctl(socket int, name string, command uint32, request []byte) error {
 // counters.
 func (s State) readDCB(name string) error {
 	const getIEEE, nameAttribute, ieee, pfc, pfcSettings = 21, 1, 13, 2, headerLength + 6
-	exceptions := []uint16{4, 5, 6, 9} // settings of the peer, and the counters of congestion notification
+	exceptions := []uint16{4, 5, 6, 9} // the peer's settings, and congestion notification counters
 	request := nl.NewNetlinkRequest(unix.RTM_GETDCB, 0)
 	request.AddRawData([]byte{unix.AF_UNSPEC, getIEEE, 0, 0})
 	request.AddRawData(nl.NewRtAttr(nameAttribute, nl.ZeroTerminated(name)).Serialize())

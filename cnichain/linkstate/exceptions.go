@@ -27,8 +27,8 @@ const (
 	iflaTailroom     = 69
 )
 
-// linkNames returns the names of attributes that are written back or familiar to users. Other attributes are identified
-// by their number.
+// linkNames returns the names of attributes that are restored or familiar to users. Other attributes are identified by
+// their number.
 func linkNames() map[uint16]string {
 	return map[uint16]string{
 		unix.IFLA_BROADCAST: "broadcast", unix.IFLA_LINK: "link", unix.IFLA_MASTER: "master",
@@ -40,7 +40,7 @@ func linkNames() map[uint16]string {
 	}
 }
 
-// linkExceptions returns the attributes of RTM_GETLINK that are not compared, with the reason.
+// linkExceptions returns the attributes of RTM_GETLINK that are not compared, each with the reason.
 func linkExceptions() map[uint16]string {
 	const (
 		baseline  = "part of the baseline, which restores it by name"
@@ -70,11 +70,11 @@ func linkExceptions() map[uint16]string {
 	}
 }
 
-// flagExceptions are the flags of a link (ifi_flags) that are not compared. IFF_UP is part of the baseline; the others
-// follow the carrier.
+// flagExceptions are the link flags (ifi_flags) that are not compared. IFF_UP is part of the baseline; the others
+// depend on the carrier.
 const flagExceptions = unix.IFF_UP | unix.IFF_RUNNING | unix.IFF_LOWER_UP | unix.IFF_DORMANT
 
-// fileExceptions returns the files of /sys/class/net/<name> and its queues that are not compared, with the reason.
+// fileExceptions returns the files in /sys/class/net/<name> and its queues that are not compared, each with the reason.
 func fileExceptions() map[string]string {
 	const (
 		link    = "the same as an attribute of RTM_GETLINK"
@@ -99,15 +99,15 @@ func fileExceptions() map[string]string {
 type group struct {
 	name     string
 	get, set uint8
-	// except are attributes of the reply that are not compared: they depend on the other end of the cable or on other
-	// attributes.
+	// except lists the attributes in the reply that are not compared, since they depend on the other end of the cable
+	// or on other attributes.
 	except []uint16
 }
 
 // groups returns the ethtool settings that an administrator of a network namespace may change.
 //
 // Not read: STRSET and TSINFO (constants), LINKSTATE, STATS, PHC_VCLOCKS and PLCA_STATUS (states), CABLE_TEST and
-// MODULE_FW_FLASH (actions), MODULE_EEPROM (the transceiver's memory), TUNNEL_INFO (ports of tunnels of the namespace).
+// MODULE_FW_FLASH (actions), MODULE_EEPROM (the transceiver's memory), TUNNEL_INFO (ports of the namespace's tunnels).
 func groups() []group {
 	return []group{
 		{name: "linkinfo", get: unix.ETHTOOL_MSG_LINKINFO_GET, set: unix.ETHTOOL_MSG_LINKINFO_SET,
@@ -139,13 +139,13 @@ func groups() []group {
 	}
 }
 
-// carrierAttribute is the carrier of a link. It depends on the cable, so it is not compared. The carrier of a link
-// without hardware can be set, and is restored.
+// carrierAttribute is the carrier of a link. It depends on the cable, so it is not compared. For a link without
+// hardware, the carrier can be set, so it is restored.
 const carrierAttribute = "link.carrier"
 
 // isSpeed reports whether an attribute is the speed, the duplex mode or the number of lanes of a link. These attributes
-// are not read while they are negotiated or unknown, and only compared if both readings have them: a forced speed is a
-// setting, and a virtual function reports the speed of its carrier as if it were forced.
+// are ignored while they are negotiated or unknown, and are only compared if both readings contain them: a forced speed
+// is a setting, but a virtual function reports the speed of its carrier as if it were forced.
 func isSpeed(name string) bool {
 	return slices.Contains([]string{"ethtool.linkmodes.5", "ethtool.linkmodes.6", "ethtool.linkmodes.9"}, name)
 }

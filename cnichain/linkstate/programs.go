@@ -9,9 +9,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// hooks returns the hooks at which the kernel keeps BPF programs of a link while the link moves to another namespace
-// (dev_tcx_uninstall is only called when a link is unregistered). Programs of queueing disciplines are removed together
-// with these, and XDP programs are an attribute of the link.
+// hooks returns the hooks at which a link keeps its BPF programs when it moves to another namespace (dev_tcx_uninstall
+// is only called when a link is unregistered). Programs of queueing disciplines are removed together with the queueing
+// disciplines, and XDP programs are an attribute of the link.
 func hooks() map[string]ebpf.AttachType {
 	return map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
 }
@@ -72,7 +72,7 @@ func detachProgram(index int, hook ebpf.AttachType, id ebpf.ProgramID) error {
 	return link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: program, Attach: hook})
 }
 
-// detachLink ends a BPF link. Processes that have it open keep a link without an attachment.
+// detachLink detaches a BPF link. Processes that have the BPF link open keep one without an attachment.
 func detachLink(id link.ID) error {
 	attached, err := link.NewFromID(id)
 	if err != nil {
@@ -82,9 +82,9 @@ func detachLink(id link.ID) error {
 	return attached.Detach()
 }
 
-// detachXDPLinks ends the BPF links that attach an XDP program to a network link: netlink only detaches programs that
-// were attached without a BPF link. Indexes belong to a namespace that the kernel does not report, so a BPF link is
-// only ended if it is the only one with this program and this index.
+// detachXDPLinks detaches the BPF links that attach an XDP program to a network link, since netlink only detaches
+// programs that were attached without a BPF link. An index is only valid in a namespace, which the kernel does not
+// report, so a BPF link is only detached if it is the only one with this program and this index.
 func detachXDPLinks(index int, program ebpf.ProgramID) error {
 	var found []link.ID
 	iterator := link.Iterator{}

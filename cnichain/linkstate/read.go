@@ -20,12 +20,12 @@ const (
 	headerLength = unix.SizeofRtAttr
 	// attributeType masks the flags of a netlink attribute's type (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
 	attributeType = 0x3fff
-	// Include virtual functions, without their counters (RTEXT_FILTER_* of linux/rtnetlink.h).
+	// Include virtual functions, but not their counters (RTEXT_FILTER_* in linux/rtnetlink.h).
 	withFunctions, withoutCounters = 1 << 0, 1 << 3
 )
 
-// Read returns the state of the link with an index, in the network namespace of the calling thread. It returns
-// [netlink.LinkNotFoundError] for a missing link.
+// Read returns the state of the link with the given index in the network namespace of the calling thread. It returns
+// [netlink.LinkNotFoundError] if there is no such link.
 func Read(index int) (State, error) {
 	state := State{}
 	name, err := state.readLink(index)
@@ -50,7 +50,7 @@ func Read(index int) (State, error) {
 	return state, nil
 }
 
-// readLink reads the attributes of RTM_GETLINK, and returns the name of the link. The kernel nests the type of a link
+// readLink reads the attributes of RTM_GETLINK and returns the name of the link. The kernel nests the type of a link
 // and the settings of the type; readLink stores each of them as a separate attribute.
 func (s State) readLink(index int) (name string, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
@@ -82,7 +82,7 @@ func (s State) readLink(index int) (name string, err error) {
 			s[key("link", names[kind], kind)] = attribute
 		}
 	}
-	if pair { // the attribute is the other end, which may move without the link
+	if pair { // the attribute refers to the other end, which may move without the link
 		delete(s, "link.link")
 	}
 	return name, nil
@@ -128,8 +128,8 @@ func attributes(data []byte) func(yield func(uint16, []byte) bool) {
 	}
 }
 
-// readFiles reads the files of a link in sysfs, including those of its queues. If a file is not readable, the driver of
-// the link does not support the attribute.
+// readFiles reads a link's files in sysfs, including those of its queues. If a file is not readable, the link's driver
+// does not support the attribute.
 func (s State) readFiles(name string) error {
 	root := filepath.Join("/sys/class/net", name)
 	exceptions := fileExceptions()

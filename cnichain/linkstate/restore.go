@@ -24,21 +24,21 @@ func writable() []uint16 {
 	}
 }
 
-// Restore writes attributes of an earlier state back to the link with an index, and returns the remaining differences.
-// These include attributes that the kernel does not accept, with the errors of writing in their texts.
+// Restore writes the attributes of an earlier state back to the link with the given index, and returns the remaining
+// differences. These include attributes that the kernel does not accept; their texts contain the write errors.
 func Restore(index int, earlier State) (differences []string, err error) {
 	now, err := Read(index)
 	if err != nil {
 		return nil, err
 	}
 	if !bytes.Equal(now[carrierAttribute], earlier[carrierAttribute]) && isOn(earlier[carrierAttribute]) {
-		_ = setLink(index, 0, 0, earlier[carrierAttribute]) // drivers of hardware reject it
+		_ = setLink(index, 0, 0, earlier[carrierAttribute]) // hardware drivers reject it
 	}
 	changed := now.differing(earlier)
 	if len(changed) == 0 {
 		return nil, nil
 	}
-	failures := errors.Join( // only for messages; the result is read again
+	failures := errors.Join( // used only for messages, since the result is read again
 		restoreFlags(index, changed, earlier), restoreLink(index, changed, earlier),
 		restoreKind(index, changed, earlier),
 		restoreEthtool(index, changed, now, earlier), restoreFiles(index, changed, earlier),
@@ -62,7 +62,7 @@ func contains(changed []string, prefix string) bool {
 	return false
 }
 
-// setLink sends RTM_NEWLINK for an existing link. It sets the flags that are selected by mask (ifi_change).
+// setLink sends RTM_NEWLINK for an existing link. It sets the flags that mask selects (ifi_change).
 func setLink(index int, flags, mask uint32, content ...[]byte) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -97,9 +97,9 @@ func isOn(attribute []byte) bool {
 	return len(attribute) > headerLength && attribute[headerLength] != 0
 }
 
-// restoreLink writes each attribute in a separate request: drivers reject some attributes, which must not prevent the
-// others from being written. If the link mode changes, it sets the link down, and the caller sets it up again: the
-// kernel computes the operational state only when the link is set up (rfc2863_policy).
+// restoreLink writes each attribute in a separate request, since drivers reject some attributes and this must not
+// prevent the others from being written. If the link mode changes, it sets the link down, and the caller sets it up
+// again: the kernel computes the operational state only when the link is set up (rfc2863_policy).
 func restoreLink(index int, changed []string, earlier State) error {
 	var problems []error
 	if contains(changed, "link.linkmode") {
@@ -179,7 +179,8 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 // cannot be changed in any namespace (ethnl_set_features).
 const wantedFeatures = "ethtool.features.3"
 
-// changedBits returns a compact bit set with the bits of the earlier set; its mask contains the bits that differ now.
+// changedBits returns a compact bit set with the bits of the earlier set; its mask contains the bits that currently
+// differ.
 func changedBits(now, earlier []byte) []byte {
 	const size, value, mask = 2, 4, 5
 	bits := func(set []byte) (length, content []byte) {
@@ -226,8 +227,8 @@ func restoreFiles(index int, changed []string, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// restoreRules restores the settings that are only available through the ethtool ioctl. It deletes receive rules that a
-// pod added.
+// restoreRules restores the settings that are only available through the ethtool ioctl. It deletes receive rules that
+// were added in a pod.
 func restoreRules(index int, changed []string, earlier State) error {
 	const setTunable, setFlowHash, deleteRule = 0x49, 0x2a, 0x31
 	found, err := netlink.LinkByIndex(index)
@@ -266,8 +267,8 @@ func restoreRules(index int, changed []string, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// restorePrograms detaches programs. Programs of the host that a pod removed cannot be attached again, and remain a
-// difference; devices with programs are not taken.
+// restorePrograms detaches all programs at the hooks where the programs changed. Programs of the host that were removed
+// in a pod cannot be attached again and remain a difference; devices with programs are not offered.
 func restorePrograms(index int, changed []string, now State) error {
 	var problems []error
 	for name, hook := range hooks() {
@@ -277,7 +278,8 @@ func restorePrograms(index int, changed []string, now State) error {
 	}
 	if contains(changed, "link.xdp") && now["link.xdp"] != nil {
 		for _, mode := range []int{unix.XDP_FLAGS_SKB_MODE, unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_HW_MODE} {
-			// This succeeds without effect if there is no program in this mode, and fails if there is a BPF link.
+			// This succeeds without doing anything if there is no program in this mode, and fails if there is a BPF
+			// link.
 			_ = netlink.LinkSetXdpFdWithFlags(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, -1, mode)
 		}
 		if found, err := netlink.LinkByIndex(index); err == nil {
