@@ -1,4 +1,4 @@
-// Package sanitize makes what CNI plugins are given and print fit to be shown: bounded, valid, and without secrets.
+// Package sanitize prepares the input and output of CNI plugins for display: bounded, valid UTF-8, and without secrets.
 //
 // The rule of this package: it imports no other package of the driver.
 package sanitize
@@ -14,18 +14,21 @@ import (
 // Redacted replaces a secret.
 const Redacted = "(redacted)"
 
-// secretWords are in the keys of secrets, in lower case. None has a meaning in a regular expression.
+// secretWords returns the lower-case words that indicate that a key's value is a secret. None of them contains
+// characters that are special in a regular expression.
 func secretWords() []string {
 	return []string{"passw", "secret", "token", "credential", "private", "apikey", "api-key", "psk"}
 }
 
 var secretKeys = regexp.MustCompile("(?i)" + strings.Join(secretWords(), "|"))
 
-// SecretKeys matches the keys whose values only root should see: neither in errors nor in the call log.
+// SecretKeys matches the keys whose values only root should see. They must appear neither in errors nor in the call
+// log.
 func SecretKeys() *regexp.Regexp { return secretKeys }
 
-// MayHaveSecrets returns false for a JSON document in which no key can match SecretKeys, as in most configurations:
-// this is a hundred times faster than decoding the document. A backslash or non-ASCII text may hide a word.
+// MayHaveSecrets returns false if no key in a JSON document can match SecretKeys, which applies to most configurations.
+// This check is a hundred times faster than decoding the document. It returns true for a backslash or non-ASCII text,
+// since these may hide a word.
 func MayHaveSecrets(document []byte) bool {
 	if slices.ContainsFunc(document, func(c byte) bool { return c == '\\' || c >= utf8.RuneSelf }) {
 		return true
@@ -34,8 +37,8 @@ func MayHaveSecrets(document []byte) bool {
 	return slices.ContainsFunc(secretWords(), func(word string) bool { return bytes.Contains(lower, []byte(word)) })
 }
 
-// Redact replaces the values of keys that match in a decoded JSON document, however deep, and returns the document. It
-// changes what it gets.
+// Redact replaces the values of matching keys in a decoded JSON document, at any depth, and returns the document. It
+// modifies the document in place.
 func Redact(value any, keys *regexp.Regexp) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -54,8 +57,8 @@ func Redact(value any, keys *regexp.Regexp) any {
 	return value
 }
 
-// Shorten bounds a text to so many bytes, and replaces what is not UTF-8, which is refused wherever errors go: plugins
-// print what they like.
+// Shorten truncates a text to the given number of bytes, and replaces invalid UTF-8. Plugins may print anything, but
+// the destinations of errors only accept UTF-8.
 func Shorten(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit {

@@ -22,13 +22,13 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// A document that is not decoded must have no key that is secret, however it is written.
+// A document that is not decoded must not contain a secret key, however the key is written.
 func TestDocumentsWithoutSecrets(t *testing.T) {
 	for document, want := range map[string]bool{
 		`{"type":"macvlan","ipam":{"subnet":"10.0.0.0/24"}}`: false, ``: false,
 		`{"PassWord":"x"}`: true, `{"a":{"myPSK":"x"}}`: true, `{"API-Key":"x"}`: true, `{"apiKEY":"x"}`: true,
 		`{"pass\u0077ord":"x"}`: true, `{"to\u212aen":"x"}`: true, "{\"to\u212aen\":\"x\"}": true,
-		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value, but who knows without looking
+		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value, but only decoding shows that
 	} {
 		if got := MayHaveSecrets([]byte(document)); got != want {
 			t.Errorf("%s may have secrets: %v, want %v", document, got, want)
@@ -46,7 +46,7 @@ func TestDocumentsWithoutSecrets(t *testing.T) {
 func TestShorten(t *testing.T) {
 	for text, want := range map[string]string{
 		"short": "short", "12345678": "12345678", "123456789": "12345678…", "raw \xff": "raw \uFFFD",
-		"1234567é": "1234567…", // no half of a character
+		"1234567é": "1234567…", // characters are not split
 	} {
 		got := Shorten(text, 8)
 		if got != want || !utf8.ValidString(got) {
