@@ -1,8 +1,8 @@
-// Package v1beta1 holds the NetworkTopology, the CNIPluginSchema, the AddressRange and the AddressBlock of
-// networking.dra.io/v1beta1, which have the shape of v1alpha1 (ADR 31).
+// Package v1beta1 contains the kinds NetworkTopology, CNIPluginSchema, AddressRange and AddressBlock in the API version
+// networking.dra.io/v1beta1. They have the same fields as in v1alpha1 (ADR 31).
 //
 // The rule of this package: its types are the v1alpha1 types under another version, so that the compiler guarantees
-// that both have the same fields. The types of fields are used from v1alpha1.
+// that both have the same fields. The types of their fields are those in v1alpha1.
 package v1beta1
 
 import (
@@ -37,8 +37,8 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: v1alpha1.GroupVersion().Group, Version: "v1beta1"}
 }
 
-// AddToScheme registers the kinds of this package. A scheme that also has v1alpha1 reads both versions, and can't tell
-// by the type of an object in which to write it: clients have a scheme with one of them.
+// AddToScheme registers the kinds in this package. A scheme that also contains v1alpha1 can read both versions, but
+// cannot infer from an object's type in which version to write it, so clients use a scheme with only one of them.
 func AddToScheme(scheme *runtime.Scheme) error {
 	gv := GroupVersion()
 	scheme.AddKnownTypes(gv, &NetworkTopology{}, &NetworkTopologyList{}, &CNIPluginSchema{}, &CNIPluginSchemaList{},
