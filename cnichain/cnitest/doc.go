@@ -1,5 +1,3 @@
-// Package cnitest has a node for tests: a kernel with CNI plugins on it, and a journal.
-//
-// The rule of this package: fakes hold state, refuse the impossible, and print themselves; a test compares what they
-// print.
+// Package cnitest provides a fake node for tests: a kernel with CNI plugins, and a journal. The rule of this package:
+// fakes hold state, reject impossible operations, and describe themselves as text; tests compare that text.
 package cnitest

@@ -102,12 +102,12 @@ func (n *Node) OnHost(device cnichain.Device) (bool, error) {
 	return found || n.ofAnotherBoot(device), nil
 }
 
-// ofAnotherBoot is a virtual device that was not moved in this boot.
+// ofAnotherBoot reports whether a device is virtual and was not moved in this boot.
 func (n *Node) ofAnotherBoot(device cnichain.Device) bool {
 	return device.PCIAddress == "" && device.BootID != n.boot()
 }
 
-// Gone implements host.Host: what RemoveHardware has removed.
+// Gone implements host.Host. It returns true for functions that RemoveHardware has removed.
 func (n *Node) Gone(device cnichain.Device) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,7 +122,7 @@ func (n *Node) PlaceholderNetns(path, name string, _ []net.IPNet) error {
 	return nil
 }
 
-// BindDriver implements host.Host: the link of the device goes with its driver, and Restore brings it back.
+// BindDriver implements host.Host. The device's link disappears with its driver, and reappears with Restore.
 func (n *Node) BindDriver(device cnichain.Device) ([]string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -158,13 +158,13 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// Pin creates the pod, with eth0, unless it exists: a namespace lives as long as any of its paths.
+// Pin creates the pod, with eth0, unless it exists: a namespace exists as long as any of its paths.
 func (n *Node) Pin(netns, pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	known := n.pods[pin] == nil || n.pinned[pin] == netns
 	if known && n.pods[netns] != nil { // Enter, RemovePin
-		maps.Copy(n.pods[netns], n.pods[pin]) // by both paths it is one namespace
+		maps.Copy(n.pods[netns], n.pods[pin]) // both paths refer to one namespace
 		n.pods[pin] = n.pods[netns]
 		delete(n.pods, netns)
 		delete(n.unpinned, netns)
@@ -180,21 +180,21 @@ func (n *Node) makePod(path string) {
 	n.pods[path] = map[string]cnichain.Link{"eth0": {Name: "eth0", Index: n.next()}}
 }
 
-// AddNamespace makes a network namespace as the runtime does for a sandbox.
+// AddNamespace creates a network namespace, as the runtime does for a sandbox.
 func (n *Node) AddNamespace(netns string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.namespaces[netns] = true
 }
 
-// EndNamespace removes the runtime's path of a namespace, as it does when it ends the sandbox.
+// EndNamespace removes the runtime's path to a namespace, as the runtime does when it stops the sandbox.
 func (n *Node) EndNamespace(netns string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.namespaces, netns)
 }
 
-// Unpin forgets the pod.
+// Unpin removes the pod, unless pods are kept (see KeepPods).
 func (n *Node) Unpin(pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -205,14 +205,15 @@ func (n *Node) Unpin(pin string) error {
 	return nil
 }
 
-// Exists says whether there is a network namespace at a path, of the runtime's or the driver's.
+// Exists reports whether there is a network namespace at a path, either the runtime's or the driver's.
 func (n *Node) Exists(path string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.pods[path] != nil || n.namespaces[path]
 }
 
-// NamespaceID implements host.Host. It fails as calls of plugins do, by its own name.
+// NamespaceID implements host.Host. Like a plugin call, it can be made to fail, under the name "NamespaceID" (see
+// Fail).
 func (n *Node) NamespaceID(path string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -225,7 +226,8 @@ func (n *Node) NamespaceID(path string) (string, error) {
 	return path, nil
 }
 
-// Links lists the links of a pod. A path that was never a pin is the runtime's, of a new pod if there is none.
+// Links lists the links in a pod. A path that was never a pin is the runtime's; if no such pod exists, it belongs to a
+// new pod.
 func (n *Node) Links(path string) ([]cnichain.Link, error) {
 	namespace, err := n.Enter(path)
 	if err != nil {
@@ -235,7 +237,7 @@ func (n *Node) Links(path string) ([]cnichain.Link, error) {
 	return namespace.Links()
 }
 
-// Enter is of a pod as [Node.Links] is.
+// Enter accepts the same paths as [Node.Links].
 func (n *Node) Enter(path string) (host.Namespace, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -250,7 +252,7 @@ func (n *Node) Enter(path string) (host.Namespace, error) {
 	return &namespace{node: n, links: n.pods[path]}, nil
 }
 
-// namespace is a pod that was entered. Its links are there also when no path of it is left.
+// namespace is a pod that was entered. Its links exist even if none of its paths does.
 type namespace struct {
 	node  *Node
 	links map[string]cnichain.Link
@@ -282,11 +284,11 @@ func (n *Node) Restore(device cnichain.Device) error {
 	return n.restoreRDMA(&device)
 }
 
-// RemovePin removes a pin of a namespace that the runtime keeps, as an administrator could.
+// RemovePin removes the pin of a namespace that the runtime keeps alive, as an administrator might.
 func (n *Node) RemovePin(pin string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	netns := n.pinned[pin]
-	n.pods[netns] = n.pods[pin] // the namespace lives on
+	n.pods[netns] = n.pods[pin] // the namespace still exists
 	delete(n.pods, pin)
 }

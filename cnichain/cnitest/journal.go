@@ -10,17 +10,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Journal keeps attachments as they would be read back after a restart. It is safe for concurrent use.
+// Journal stores attachments in the form in which they would be read after a restart. It is safe for concurrent use.
 type Journal struct {
 	mu sync.Mutex
-	// records are the records that a restarted process finds, onDisk the records after a power loss.
+	// records are the records that a restarted process finds, and onDisk are those that exist after a power loss.
 	records, onDisk map[string][]byte
 	left            map[string]executor.Leftover
 	commits, notes  int
 	full            bool
 }
 
-// LosePower forgets what was only noted.
+// LosePower discards the notes that are not on disk.
 func (j *Journal) LosePower() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -41,7 +41,7 @@ func (j *Journal) Fill() {
 	j.full = true
 }
 
-// Free ends Fill.
+// Free ends the effect of Fill.
 func (j *Journal) Free() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -63,7 +63,7 @@ func (j *Journal) DeleteLeftover(key string) error {
 	return j.commit(func() { delete(j.left, key) })
 }
 
-// Leftovers are those with a record, by key.
+// Leftovers returns the leftovers in the journal, sorted by key.
 func (j *Journal) Leftovers() []executor.Leftover {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -74,21 +74,21 @@ func (j *Journal) Leftovers() []executor.Leftover {
 	return list
 }
 
-// Commits is the number of successful waits for the disk.
+// Commits returns the number of successful writes that waited for the disk.
 func (j *Journal) Commits() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.commits
 }
 
-// Notes is how many calls succeeded that wait for no disk.
+// Notes returns the number of successful writes that did not wait for the disk.
 func (j *Journal) Notes() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.notes
 }
 
-// Keys are the sandboxes with a record, sorted.
+// Keys returns the sorted IDs of the sandboxes that have a record.
 func (j *Journal) Keys() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -119,7 +119,7 @@ func (j *Journal) Delete(sandboxID string) error {
 	return j.note(func() { delete(j.records, sandboxID) })
 }
 
-// commit makes a change as one transaction, with all that was noted: whole, or not at all if the disk is full.
+// commit stores a change together with all notes in one transaction. If the disk is full, it stores nothing.
 func (j *Journal) commit(change func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -132,7 +132,8 @@ func (j *Journal) commit(change func()) error {
 	return nil
 }
 
-// note makes a change for the process. The journal of a full disk soon rejects notes, too; this one does immediately.
+// note stores a change without waiting for the disk. On a full disk, the real journal rejects notes after a short time;
+// this one rejects them immediately.
 func (j *Journal) note(change func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -146,7 +147,7 @@ func (j *Journal) note(change func()) error {
 
 var errFull = errors.New("cannot write to the journal: no space left on device")
 
-// Load reads a record back; nil without one.
+// Load returns the record of a sandbox, or nil if there is none.
 func (j *Journal) Load(sandboxID string) (*executor.Attachment, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

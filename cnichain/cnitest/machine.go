@@ -20,14 +20,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// machineVariable is the environment variable that tells a test process that it is inside.
+// machineVariable is the environment variable that indicates to a test process that it runs on its own machine.
 const machineVariable = "CNITEST_MACHINE"
 
-// OnMachine says whether the test runs on a machine of its own: with its own network namespace, mounts, sysfs, and an
-// empty /run and /var/lib. Called outside, it runs the test again there as a process and returns false: the caller
-// returns then. Whatever the test leaves or kills vanishes with the process. Machines share processes, memory and /tmp,
-// and run in parallel, since tests of namespaces wait for the kernel most of the time. Environment has further
-// variables of the process, each as NAME=VALUE. Only for tests that are not subtests. Skips without root.
+// OnMachine reports whether the test runs on its own machine: with its own network namespace, mounts and sysfs, and
+// with an empty /run and /var/lib. If it does not, OnMachine runs the test again in a process on such a machine and
+// returns false; the caller must then return. Everything that the test leaves behind or kills disappears with the
+// process. Machines share processes, memory and /tmp, and run in parallel, since tests of namespaces mostly wait for
+// the kernel. environment contains additional variables for the process, each as NAME=VALUE. OnMachine must not be
+// called in subtests. It skips the test without root.
 func OnMachine(t *testing.T, environment ...string) bool {
 	t.Helper()
 	if os.Getenv(machineVariable) == t.Name() {
@@ -62,7 +63,7 @@ func OnMachine(t *testing.T, environment ...string) bool {
 	return false
 }
 
-// furnish mounts what a machine has.
+// furnish mounts the file systems of the machine.
 func furnish(t *testing.T) {
 	t.Helper()
 	for _, mount := range []struct{ kind, path string }{{"sysfs", "/sys"}, {"tmpfs", "/run"}, {"tmpfs", "/var/lib"}} {
@@ -82,8 +83,8 @@ func furnish(t *testing.T) {
 	}
 }
 
-// NewPod makes a network namespace with an eth0, as a runtime does for a pod, and returns its path. The other end of
-// eth0 is on the host. It is removed at the end of the test, or with RemovePod.
+// NewPod creates a network namespace with an eth0, as a runtime does for a pod, and returns its path. The other end of
+// eth0 is on the host. The namespace is removed at the end of the test, or by RemovePod.
 func NewPod(t *testing.T, name string) (path string) {
 	t.Helper()
 	path = filepath.Join("/run/netns", name)
@@ -104,14 +105,15 @@ func NewPod(t *testing.T, name string) (path string) {
 	return path
 }
 
-// RemovePod lets go of a pod's namespace, as a runtime does at its end. The namespace lives on while it is pinned.
+// RemovePod releases a pod's namespace, as a runtime does when the pod terminates. The namespace continues to exist
+// while it is pinned.
 func RemovePod(path string) {
 	_ = unix.Unmount(path, unix.MNT_DETACH)
 	_ = os.Remove(path)
 }
 
-// RealPlugins returns the directory of the reference CNI plugins, from CNI_PLUGIN_DIR. Without one the test fails, and
-// is skipped with -short: go test prints ok for a package whose tests are all skipped.
+// RealPlugins returns the directory of the reference CNI plugins, which CNI_PLUGIN_DIR contains. If it is not set, the
+// test fails: go test prints ok for a package whose tests are all skipped. With -short, the test is skipped instead.
 func RealPlugins(t *testing.T) string {
 	t.Helper()
 	dir := os.Getenv("CNI_PLUGIN_DIR")

@@ -10,16 +10,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Node is a kernel with CNI plugins on it. Every plugin that is none of host-device, host-local and tuning makes an
-// interface. It is safe for concurrent use.
+// Node is a fake kernel with CNI plugins. Every plugin other than host-device, host-local and tuning creates an
+// interface. Node is safe for concurrent use.
 type Node struct {
 	mu    sync.Mutex
 	index int
 	host  map[string]cnichain.Link            // by name
 	pods  map[string]map[string]cnichain.Link // by pin, by name
-	// unpinned are the runtime's paths of pods that no attachment has pinned yet: nothing of a chain is in them.
+	// unpinned contains the runtime's paths of pods that no attachment has pinned yet, so they contain nothing from a
+	// chain.
 	unpinned map[string]bool
-	// pinned has the runtime's path of the namespace of each pin; namespaces are the existing paths of the runtime.
+	// pinned maps each pin to the runtime's path of the namespace. namespaces contains the runtime's paths that exist.
 	pinned     map[string]string
 	namespaces map[string]bool
 	leases     map[string]bool // by container and interface
@@ -30,22 +31,22 @@ type Node struct {
 	lost       bool
 	boots      int
 	kept       bool
-	// removed are PCI functions that the machine no longer has.
+	// removed contains the PCI functions that the machine no longer has.
 	removed map[string]bool
-	// volatile are the plugins that leave nothing behind which outlives the machine.
+	// volatile contains the plugins that leave no state behind that survives a reboot.
 	volatile map[string]bool
-	// bound are the links, by name, of devices that have another driver.
+	// bound contains the links of devices that are bound to another driver, by name.
 	bound map[string]cnichain.Link
-	// rdma are the RDMA devices by their index, rdmaMode whose they are.
+	// rdma contains the RDMA devices by index. rdmaMode is the RDMA mode of the node.
 	rdma     map[uint32]*rdmaDevice
 	rdmaMode string
-	// lateGIDs is for how many readings of a table it lacks the GIDs of addresses.
+	// lateGIDs is the number of further readings for which GID tables are empty.
 	lateGIDs int
-	// functions are what physical functions keep, by PCI address of the virtual one.
+	// functions contains the settings that physical functions store, by PCI address of the virtual function.
 	functions map[string]cnichain.VFConfig
 }
 
-// NewNode makes a node with links on its host.
+// NewNode returns a node with the given links on its host.
 func NewNode(links ...string) *Node {
 	node := &Node{
 		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{},
@@ -60,7 +61,8 @@ func NewNode(links ...string) *Node {
 	return node
 }
 
-// String shows everything that a chain must not leave behind: links of the host and of pods but eth0, leases.
+// String describes everything that a chain must not leave behind: the links on the host, the links in pods except eth0,
+// and the leases.
 func (n *Node) String() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,7 +79,7 @@ func (n *Node) String() string {
 		slices.Sorted(maps.Keys(n.leases)))
 }
 
-// Calls are the plugin calls so far, as "type COMMAND interface".
+// Calls returns the plugin calls so far, as "type COMMAND interface".
 func (n *Node) Calls() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -91,37 +93,36 @@ func (n *Node) ForgetCalls() {
 	n.calls = nil
 }
 
-// Fail makes calls fail: "tuning ADD" before anything is done, "tuning ADD after" after the effect. A nil error ends
-// it.
+// Fail makes calls fail: "tuning ADD" before any effect, "tuning ADD after" after the effect. A nil error ends this.
 func (n *Node) Fail(call string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fail[call] = err
 }
 
-// Lie makes calls such as "tuning ADD" report success without an effect.
+// Lie makes calls such as "tuning ADD" report success without doing anything.
 func (n *Node) Lie(call string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lies[call] = true
 }
 
-// Lose makes devices that leave a pod vanish, as hardware does for a while or when it breaks; Find ends it, and they
-// are where AddHostLink puts them.
+// Lose makes devices disappear when they leave a pod, as hardware does for a short time or when it breaks. Find ends
+// this; AddHostLink makes a device reappear.
 func (n *Node) Lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lost = true
 }
 
-// KeepPods makes pods outlive their pin, as they do while their containers run, so that what is in them can be seen.
+// KeepPods makes pods outlive their pin, as they do while their containers run, so that tests can inspect them.
 func (n *Node) KeepPods() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.kept = true
 }
 
-// RemoveHardware takes a PCI function out of the machine, and its link out of wherever it is.
+// RemoveHardware removes a PCI function from the machine, and its link from the pod.
 func (n *Node) RemoveHardware(address, pin, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -129,14 +130,14 @@ func (n *Node) RemoveHardware(address, pin, name string) {
 	delete(n.pods[pin], name)
 }
 
-// Find ends Lose.
+// Find ends the effect of Lose.
 func (n *Node) Find() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lost = false
 }
 
-// Hold makes calls such as "tuning ADD" wait, before anything is done, until release is called or their context ends.
+// Hold makes calls such as "tuning ADD" wait, before any effect, until release is called or their context is cancelled.
 func (n *Node) Hold(call string) (release func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -150,35 +151,35 @@ func (n *Node) Hold(call string) (release func()) {
 	})
 }
 
-// AddHostLink makes a link on the host.
+// AddHostLink creates a link on the host.
 func (n *Node) AddHostLink(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.host[name] = cnichain.Link{Name: name, Index: n.next()}
 }
 
-// RemoveHostLink takes a link away from the host.
+// RemoveHostLink removes a link from the host.
 func (n *Node) RemoveHostLink(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.host, name)
 }
 
-// AddPodLink makes a link in a pod that is pinned.
+// AddPodLink creates a link in a pinned pod.
 func (n *Node) AddPodLink(pin, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pods[pin][name] = cnichain.Link{Name: name, Index: n.next()}
 }
 
-// DeletePodLink removes a link of a pod, as an application may.
+// DeletePodLink removes a link from a pod, as an application might.
 func (n *Node) DeletePodLink(pin, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.pods[pin], name)
 }
 
-// RenamePodLink renames a link of a pod, as an application may.
+// RenamePodLink renames a link in a pod, as an application might.
 func (n *Node) RenamePodLink(pin, name, wanted string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -199,7 +200,7 @@ func (n *Node) Keep(address string, config cnichain.VFConfig) {
 	n.functions[address] = config
 }
 
-// Volatile declares that all effects of a plugin end with the kernel.
+// Volatile declares that no effect of a plugin survives a reboot.
 func (n *Node) Volatile(plugin string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -209,7 +210,7 @@ func (n *Node) Volatile(plugin string) {
 	n.volatile[plugin] = true
 }
 
-// Reboot ends every namespace. Leases stay, as files do.
+// Reboot destroys all namespaces. Leases persist, since they are files.
 func (n *Node) Reboot() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

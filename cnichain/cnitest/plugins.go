@@ -22,12 +22,12 @@ func (n *Node) FindInPath(plugin string, dirs []string) (string, error) {
 	return filepath.Join(append(dirs[:len(dirs):len(dirs)], PluginDir)[0], plugin), nil
 }
 
-// Decode reads a plugin's answer to VERSION.
+// Decode parses a plugin's output for VERSION.
 func (n *Node) Decode(data []byte) (version.PluginInfo, error) {
 	return (&version.PluginDecoder{}).Decode(data)
 }
 
-// ExecPlugin is Call without stderr.
+// ExecPlugin is like Call, but only returns stdout.
 func (n *Node) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	output, err := n.Call(ctx, path, stdin, environ)
 	return output.Stdout, err
@@ -133,7 +133,8 @@ func (n *Node) effect(c call) error {
 
 func (c call) lease() string { return c.container + "/" + c.ifName }
 
-// device finds a device by name, or by the one PCI address that there is, up0's.
+// device returns the name of the call's device. If the call identifies it by PCI address, it is up0, the only device
+// with one.
 func (c call) device() string {
 	if c.config.PCIBusID != "" {
 		return "up0"
@@ -141,8 +142,8 @@ func (c call) device() string {
 	return c.config.Device
 }
 
-// add is the effect of ADD on links and addresses, with the errors that the real plugins give for a namespace that is
-// gone, a name that is taken and a device that is not on the host.
+// add applies the effect of ADD to links and addresses. Like the real plugins, it returns errors if the namespace does
+// not exist, the name is in use or the device is not on the host.
 func (n *Node) add(c call) error {
 	pod, found := n.pods[c.netns]
 	if !found {
@@ -153,7 +154,7 @@ func (n *Node) add(c call) error {
 	}
 	link := cnichain.Link{Name: c.ifName, Index: n.next()}
 	if _, bound := n.bound[c.device()]; bound {
-		return nil // a function without a link is left where it is
+		return nil // a function without a link does not move
 	}
 	if c.plugin == "host-device" {
 		if _, found := n.host[c.device()]; !found {
@@ -169,7 +170,8 @@ func (n *Node) add(c call) error {
 	return nil
 }
 
-// del behaves like the real plugins: host-device fails at a second DEL, and keeps its lease without a namespace.
+// del behaves like the real plugins: host-device fails on a second DEL, and does not release its lease without a
+// namespace.
 func (n *Node) del(c call) error {
 	link, found := n.pods[c.netns][c.ifName]
 	if c.plugin == "host-device" {
@@ -188,8 +190,8 @@ func (n *Node) del(c call) error {
 	return nil
 }
 
-// answer returns the output of a plugin. "tuning" creates no interface and repeats the result that it was given, as
-// CNI's section "Result" requires of chained plugins.
+// answer returns the output of a plugin. "tuning" creates no interface and prints the result that it received, as the
+// section "Result" of the CNI specification requires for chained plugins.
 func (c call) answer() (executor.CallOutput, error) {
 	switch {
 	case c.command == "VERSION":

@@ -11,20 +11,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// rdmaDevice is an RDMA device, which stays where it is when its link moves, as hardware's does.
+// rdmaDevice is an RDMA device. As with real hardware, it stays in its namespace when its link moves.
 type rdmaDevice struct {
 	name    string
-	link    string // of the host
+	link    string // on the host
 	address string
-	netns   string // a pin; empty: the host's
-	// protocol is roce if it is empty.
+	netns   string // a pin, or empty for the host's namespace
+	// protocol defaults to roce if it is empty.
 	protocol string
-	// number is the number of its character device: a move releases it and takes the lowest free one.
+	// number is the number of the device's character device. A move releases it and assigns the lowest free number.
 	number int
 }
 
-// AddRDMA makes an RDMA device on a link of the host and a PCI function, which may be empty. Mode is
-// cnichain.RDMAShared or RDMAExclusive, of all.
+// AddRDMA creates an RDMA device on a link on the host and on a PCI function, which may be empty. mode sets the RDMA
+// mode of the node: cnichain.RDMAShared or RDMAExclusive.
 func (n *Node) AddRDMA(name, link, address, mode string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -43,7 +43,7 @@ func (n *Node) SetRDMAProtocol(name, protocol string) {
 	}
 }
 
-// RemoveRDMA takes an RDMA device away, wherever it is, as unloading its module does.
+// RemoveRDMA removes an RDMA device from whatever namespace it is in, as unloading its module does.
 func (n *Node) RemoveRDMA(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -86,8 +86,8 @@ func (n *Node) RDMAPorts() ([]cnichain.RDMADevice, error) {
 	return n.rdmaIn(""), cmp.Or(n.fail["rdma ports"], n.fail["rdma list"])
 }
 
-// SwapRDMA exchanges the indexes and numbers of two RDMA devices, as reloading all RDMA modules may: the kernel then
-// counts from 0 again.
+// SwapRDMA exchanges the indexes and numbers of two RDMA devices. This can happen when all RDMA modules are reloaded,
+// since the kernel then starts at 0 again.
 func (n *Node) SwapRDMA(name, another string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,7 +102,7 @@ func (n *Node) SwapRDMA(name, another string) {
 	n.rdma[swapped[0]], n.rdma[swapped[1]] = b, a
 }
 
-// RenameRDMA gives an RDMA device another name, wherever it is.
+// RenameRDMA renames an RDMA device in whatever namespace it is.
 func (n *Node) RenameRDMA(name, wanted string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,7 +113,7 @@ func (n *Node) RenameRDMA(name, wanted string) {
 	}
 }
 
-// RenumberRDMA gives an RDMA device another number, as if another process moved it away and back.
+// RenumberRDMA changes the number of an RDMA device, as if another process had moved it away and back.
 func (n *Node) RenumberRDMA(name string, number int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -124,8 +124,8 @@ func (n *Node) RenumberRDMA(name string, number int) {
 	}
 }
 
-// rdmaIn are the RDMA devices that are seen in a namespace. In shared mode every namespace sees all of them, but links
-// only of its own, as in the kernel (nldev.c, fill_port_info).
+// rdmaIn returns the RDMA devices that are visible in a namespace. As in the kernel (nldev.c, fill_port_info), all
+// devices are visible in every namespace in shared mode, but only with links in that namespace.
 func (n *Node) rdmaIn(netns string) []cnichain.RDMADevice {
 	var devices []cnichain.RDMADevice
 	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {
@@ -224,7 +224,7 @@ func (n *Node) RDMANames() (names []string, err error) {
 	return names, n.fail["rdma names"]
 }
 
-// returnRDMA behaves like the kernel at the end of a namespace.
+// returnRDMA behaves like the kernel when a namespace is destroyed.
 func (n *Node) returnRDMA(pin string) {
 	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {
 		device := n.rdma[index]

@@ -11,19 +11,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// podAddress is what every plugin gives an interface.
+// podAddress returns the address that every plugin assigns to its interface.
 func podAddress() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, 2}) }
 
-// DelayGIDs makes the tables of RDMA devices lack the GIDs of addresses for that many readings, as the kernel's do for
-// a while.
+// DelayGIDs makes the GID tables of RDMA devices empty for the given number of readings. The kernel's tables also lack
+// new GIDs for some time.
 func (n *Node) DelayGIDs(readings int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lateGIDs = readings
 }
 
-// VerbsDevice implements host.Host: a table has two entries, of RoCE v1 and v2, for the address of every interface in
-// each pod that can use the device, in the order of their names.
+// VerbsDevice implements host.Host. A table has two entries, for RoCE v1 and v2, for the address of each interface in
+// each pod that can use the device, in the order of the names.
 func (n *Node) VerbsDevice(netns string, asked cnichain.RDMADevice) (string, []cnichain.GIDEntry, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
