@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// called reads the last call of the plugin that the double recorded.
+// called reads the plugin's last call for a command, which the test double recorded.
 func (b *bench) called(plugin, command string) string {
 	b.Helper()
 	data, err := os.ReadFile(b.plugins[plugin].path + "." + command)
@@ -34,7 +34,8 @@ func wantWords(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// CHECK gets the same input as DEL and changes nothing. The state of the kernel overrides the result of the plugin.
+// CHECK gets the same input as DEL and changes nothing. The state of the kernel takes precedence over the plugin's
+// result.
 func TestDoubleCheck(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -65,7 +66,8 @@ func TestDoubleCheck(t *testing.T) {
 	b.expect("after DEL", b.before)
 }
 
-// STATUS concerns a network: its input names no container. Only the error code "not available" counts as a failure.
+// STATUS applies to a network, so its input does not identify a container. Only the error code "not available" counts
+// as a failure.
 func TestDoubleStatus(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -89,7 +91,7 @@ func TestDoubleStatus(t *testing.T) {
 	b.expect("after STATUS", b.before)
 }
 
-// GC frees only entries without an attachment, and skips networks that other programs may use too.
+// GC only frees entries without an attachment, and skips networks that other programs may also use.
 func TestDoubleGC(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

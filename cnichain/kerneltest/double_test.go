@@ -26,28 +26,28 @@ const (
 	works           behaviour = ""
 	failsBefore     behaviour = "error"             // a CNI error, and no effect
 	failsAfter      behaviour = "effect then error" // the effect, and then a CNI error
-	crashes         behaviour = "crash"             // the effect, and then no word of CNI
+	crashes         behaviour = "crash"             // the effect, and then no CNI output
 	pretends        behaviour = "no effect"         // a result, and no effect
 	printsGarbage   behaviour = "garbage"           // the effect, and no JSON
 	printsTwo       behaviour = "two documents"     // the effect, a result and another document
 	printsTooMuch   behaviour = "huge output"       // the effect, and 3 MiB
-	hangs           behaviour = "hang"              // the effect, and then nothing, with a grandchild that holds stdout
+	hangs           behaviour = "hang"              // the effect, and then hangs; a grandchild holds stdout open
 	waits           behaviour = "wait"              // until there is a file "go", then the effect
 	failsWithExists behaviour = "foreign link"      // another makes the link, and ADD fails with "file exists"
 	isNotAvailable  behaviour = "not available"     // STATUS reports that ADD cannot be served
-	knowsNothing    behaviour = "unknown command"   // as plugins answer that promise a version and don't keep it
+	knowsNothing    behaviour = "unknown command"   // as plugins reply that do not fully implement their version
 )
 
 // script maps each command to a behaviour.
 type script map[string]behaviour
 
-// plugin is a CNI plugin made of this test binary. ADD creates a bridge named CNI_IFNAME in the pod, and a file on the
-// host that represents a plugin's own state. DEL removes both and accepts that they are missing.
+// plugin is a CNI plugin that consists of this test binary. ADD creates a bridge named CNI_IFNAME in the pod, and a
+// file on the host that represents a plugin's own state. DEL removes both and accepts that they are missing.
 type plugin struct {
 	path string
 }
 
-// installPlugin puts the plugin into a directory under a name.
+// installPlugin installs the plugin in a directory under the given name.
 func installPlugin(t *testing.T, dir, name string) *plugin {
 	t.Helper()
 	self, err := os.Executable()
@@ -65,7 +65,7 @@ func installPlugin(t *testing.T, dir, name string) *plugin {
 	return p
 }
 
-// follow scripts the plugin.
+// follow makes the plugin follow a script.
 func (p *plugin) follow(t *testing.T, s script) {
 	t.Helper()
 	encoded, err := json.Marshal(s)
@@ -77,7 +77,8 @@ func (p *plugin) follow(t *testing.T, s script) {
 	}
 }
 
-// grandchildVariable makes a process that ignores SIGTERM. Its value is the path of the plugin that started it.
+// grandchildVariable makes this binary run as a process that ignores SIGTERM. Its value is the path of the plugin that
+// started the process.
 const grandchildVariable = "KERNELTEST_GRANDCHILD"
 
 // double is the plugin's main function.
@@ -159,7 +160,7 @@ func answer() string {
 		os.Getenv("CNI_NETNS"))
 }
 
-// hang leaves a process that holds stdout and ignores SIGTERM, and goes on for ever itself.
+// hang starts a process that holds stdout open and ignores SIGTERM, and then never returns.
 func hang() int {
 	self, err := os.Executable()
 	if err != nil {
@@ -174,7 +175,8 @@ func hang() int {
 	return 0
 }
 
-// pause waits in the kernel for ever: a process whose goroutines all wait for each other is ended by Go.
+// pause waits in the kernel forever: if all goroutines waited for each other, the Go runtime would terminate the
+// process.
 func pause() {
 	for {
 		_ = unix.Pause()
@@ -203,7 +205,7 @@ func (p *plugin) wait() {
 	}
 }
 
-// effect makes or removes what the plugin makes.
+// effect creates or removes the plugin's results.
 func (p *plugin) effect(command string) error {
 	lease := filepath.Join(p.path+".state", os.Getenv("CNI_CONTAINERID")+"-"+os.Getenv("CNI_IFNAME"))
 	switch command {
@@ -233,7 +235,7 @@ func (p *plugin) effect(command string) error {
 	return nil
 }
 
-// collect removes what belongs to no attachment that the caller names.
+// collect removes the results that do not belong to any attachment in the caller's list.
 func (p *plugin) collect() error {
 	noted, err := os.ReadFile(p.path + ".GC")
 	if err != nil {

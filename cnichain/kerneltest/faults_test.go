@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// threeDoubles is a chain of the scripted plugin, each of whose steps makes a link.
+// threeDoubles is a chain of three scripted plugins, each of which creates a link.
 const threeDoubles = `
 - {name: a, type: first, selector: {cel: "true"}}
 - {name: b, type: second, dependOn: [a]}
@@ -58,7 +58,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// restart ends the driver and starts another one on the same journal.
+// restart stops the driver and starts another one with the same journal.
 func (b *bench) restart() {
 	b.Helper()
 	if b.db != nil {
@@ -103,7 +103,7 @@ func (b *bench) add(attachment *executor.Attachment) error {
 	return b.executor.Add(context.Background(), attachment, b.pod, "n")
 }
 
-// undoneByNext lets the next driver undo what is left, trying as often as a driver would.
+// undoneByNext lets the next driver roll back what is left, with as many attempts as a real driver would make.
 func (b *bench) undoneByNext() {
 	b.Helper()
 	for range 11 {
@@ -118,7 +118,7 @@ func (b *bench) undoneByNext() {
 	b.Errorf("records are left: %v", b.left)
 }
 
-// Whatever a plugin does wrong at whichever step, after the failed ADD and its undo the host is as before.
+// Whichever step fails and in whatever way, the host is in its original state after the failed ADD and its rollback.
 func TestDoubleFaultsAtAdd(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -150,7 +150,7 @@ func TestDoubleFaultsAtAdd(t *testing.T) {
 	b.expect("no fault", b.before)
 }
 
-// The same at DEL: the driver removes interfaces that the plugin leaves in the kernel, or retries.
+// The same applies to DEL: the driver removes interfaces that the plugin leaves in the kernel, or retries.
 func TestDoubleFaultsAtDel(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -189,7 +189,7 @@ func (b *bench) forget() {
 	}
 }
 
-// A plugin that hangs is ended with everything that it has started, and undone.
+// A plugin that hangs is killed together with all processes that it started, and rolled back.
 func TestDoubleHangs(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -217,7 +217,7 @@ func processesOf(t *testing.T, path string) (found []string) {
 	for _, environ := range environs {
 		data, err := os.ReadFile(environ)
 		if err != nil {
-			continue // it has ended
+			continue // it has exited
 		}
 		command, _ := os.ReadFile(filepath.Join(filepath.Dir(environ), "cmdline"))
 		if strings.HasPrefix(string(command), path+"\x00") ||
@@ -228,8 +228,8 @@ func processesOf(t *testing.T, path string) (found []string) {
 	return found
 }
 
-// Another makes a link of the name after it was seen to be free, and the plugin fails on it: the link is not ours to
-// delete.
+// Another process creates a link with the name after the name was found to be free, so the plugin fails. The driver
+// must not delete that link.
 func TestDoubleLosesTheRaceForAName(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -250,8 +250,8 @@ func TestDoubleLosesTheRaceForAName(t *testing.T) {
 	b.expect("but for the other's link", b.before)
 }
 
-// A driver is killed while a plugin runs, and the plugin continues. The next driver waits for it before it undoes
-// anything: an ADD that ends after its DEL would leave interfaces that no component tracks.
+// A driver is killed while a plugin runs, and the plugin continues. The next driver waits for the plugin before it
+// rolls back anything: an ADD that finishes after its DEL would leave interfaces that no component tracks.
 func TestKilledWhileAPluginRuns(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -273,7 +273,7 @@ func TestKilledWhileAPluginRuns(t *testing.T) {
 
 	next := s.process(orders{Recover: true})
 	b.must(next.Start())
-	// Nothing is undone before the plugin ends, however long it takes: the first step's link still exists.
+	// Nothing is rolled back before the plugin exits, however long that takes: the first step's link still exists.
 	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
 		_, err := handle.LinkByName("net1")
 		return err

@@ -23,8 +23,8 @@ type testHost struct {
 	dirs []string // where plugins and the driver keep files
 }
 
-// state describes everything that a chain could leave behind: links, addresses, routes, rules and queues of the host
-// and of the pods, packet filters, and files. Each line has the form "where kind link details". The lines are sorted
+// state describes everything that a chain could leave behind: links, addresses, routes, rules and queues on the host
+// and in the pods, packet filters, and files. Each line has the form "where kind link details". The lines are sorted
 // and omit state that the kernel changes on its own.
 func (h *testHost) state() []string {
 	h.Helper()
@@ -63,7 +63,7 @@ func (h *testHost) network(where string, handle *netlink.Handle) []string {
 		addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
 		h.must(err)
 		for _, address := range addresses {
-			if !address.IP.IsLinkLocalUnicast() { // these come when the link has a carrier, some time later
+			if !address.IP.IsLinkLocalUnicast() { // these appear some time after the link has a carrier
 				lines = append(lines, fmt.Sprintf("%s address %s %s", where, attrs.Name, address.IPNet))
 			}
 		}
@@ -71,7 +71,7 @@ func (h *testHost) network(where string, handle *netlink.Handle) []string {
 		h.must(err)
 		for _, queue := range queues {
 			if queue.Type() == "noqueue" {
-				continue // none, which shows only when the link has been up
+				continue // equivalent to none, but only visible once the link was up
 			}
 			lines = append(lines, fmt.Sprintf("%s queue %s %s parent %s", where, attrs.Name, queue.Type(),
 				netlink.HandleStr(queue.Attrs().Parent)))
@@ -89,10 +89,10 @@ func (h *testHost) routing(where string, handle *netlink.Handle, names map[int]s
 	for _, route := range routes {
 		if route.Dst != nil && (route.Dst.IP.IsLinkLocalUnicast() || route.Dst.IP.IsMulticast()) &&
 			route.Dst.IP.To4() == nil {
-			continue // comes and goes with the addresses that are left out above
+			continue // appears and disappears with the addresses that are omitted above
 		}
 		if route.Table == unix.RT_TABLE_LOCAL && route.Dst != nil && route.Dst.IP.To4() == nil {
-			continue // derives from an address above and appears after duplicate address detection (RFC 4862, 5.4)
+			continue // follows from an address above, after duplicate address detection (RFC 4862, 5.4)
 		}
 		lines = append(lines, fmt.Sprintf("%s route %s table %d to %s via %s src %s scope %s", where,
 			names[route.LinkIndex], route.Table,
@@ -106,12 +106,12 @@ func (h *testHost) routing(where string, handle *netlink.Handle, names map[int]s
 	return lines
 }
 
-// filters are the host's packet filter rules, without counters.
+// filters returns the host's packet filter rules, without counters.
 func (h *testHost) filters() []string {
 	h.Helper()
 	nft, err := exec.LookPath("nft")
 	if err != nil {
-		return nil // then no plugin can make any, and tests of those are skipped
+		return nil // then no plugin can create any, and tests that need them are skipped
 	}
 	output, err := exec.Command(nft, "--stateless", "list", "ruleset").CombinedOutput()
 	if err != nil && strings.Contains(string(output), "cache initialization failed") {
@@ -137,7 +137,7 @@ func (h *testHost) filters() []string {
 	return lines
 }
 
-// files are those below the directories, but not what stays by a plugin's nature.
+// files returns the files below the directories, except those that plugins never remove.
 func (h *testHost) files(dirs ...string) []string {
 	h.Helper()
 	var lines []string
@@ -151,11 +151,11 @@ func (h *testHost) files(dirs ...string) []string {
 			case path == realJournal:
 				return filepath.SkipDir
 			case entry.IsDir():
-				return nil // host-local and tuning keep theirs, empty
+				return nil // host-local and tuning keep their empty directories
 			case entry.Name() == "lock" || strings.HasPrefix(entry.Name(), "last_reserved_ip."):
-				return nil // host-local's lock, and where it goes on: not leases
+				return nil // host-local's lock and its position, which are not leases
 			case entry.Name() == "xtables.lock":
-				return nil // of iptables
+				return nil // used by iptables
 			}
 			lines = append(lines, "host file "+path)
 			return nil
@@ -164,7 +164,7 @@ func (h *testHost) files(dirs ...string) []string {
 	return lines
 }
 
-// expect compares.
+// expect compares the state with the expected one.
 func (h *testHost) expect(what string, want []string) {
 	h.Helper()
 	if diff := cmp.Diff(want, h.state()); diff != "" {
@@ -179,7 +179,7 @@ func (h *testHost) must(err error) {
 	}
 }
 
-// veth makes a pair of links on the host, both up, and returns after both have their addresses.
+// veth creates a pair of links on the host, sets both up, and returns after both have their addresses.
 func (h *testHost) veth(name, peer string) {
 	h.Helper()
 	h.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name, MTU: 1500}, PeerName: peer}))
@@ -188,7 +188,7 @@ func (h *testHost) veth(name, peer string) {
 	}
 }
 
-// bridge creates a bridge with a fixed address: a bridge without one takes the address of a port.
+// bridge creates a bridge with a fixed address, since a bridge without one uses the address of a port.
 func (h *testHost) bridge(name string) {
 	h.Helper()
 	h.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name,

@@ -55,7 +55,7 @@ func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 			t.Fatalf("%s: set aside are %v", name, aside)
 		}
 		s.must(os.Remove(aside[0]))
-		s.must(os.WriteFile(path, kept, 0o600)) // the admin had a copy
+		s.must(os.WriteFile(path, kept, 0o600)) // the administrator had a copy
 		s.run(orders{Recover: true})
 		s.expect(name+", repaired", s.before)
 	}
@@ -106,7 +106,7 @@ func newSmallDisk(t *testing.T) *smallDisk {
 
 func (d *smallDisk) filler() string { return filepath.Join(d.dir, "filler") }
 
-// fill leaves no byte.
+// fill leaves no free byte.
 func (d *smallDisk) fill() {
 	d.Helper()
 	file, err := os.Create(d.filler())
@@ -124,7 +124,7 @@ func (d *smallDisk) fill() {
 
 func (d *smallDisk) free() { _ = os.Remove(d.filler()) }
 
-// fullJournal is on a disk that is full from a certain commit on.
+// fullJournal is a journal on a disk that is full starting with a given commit.
 type fullJournal struct {
 	executor.Journal
 	number, commits int
@@ -159,9 +159,9 @@ func (j *fullJournal) commit() error {
 	return nil
 }
 
-// The disk is full from any one commit on. Nothing begins that could not be undone, nothing that is attached is harmed,
-// and when there is room again everything can be undone, also by another process. A disk that is really full takes some
-// commits, since the file has free pages; so each commit is also made to fail.
+// The disk becomes full at each of the commits. Nothing begins that could not be rolled back, nothing that is attached
+// is harmed, and once there is space again, everything can be rolled back, even by another process. A disk that is
+// really full still accepts some commits, since the file has free pages; so each commit is also made to fail.
 func TestFullDisk(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -169,7 +169,7 @@ func TestFullDisk(t *testing.T) {
 	b := newBench(t)
 	plugins := []string{b.dir}
 	for _, name := range []string{"really", "always"} {
-		disk := newSmallDisk(t) // with a new journal, which has few free pages
+		disk := newSmallDisk(t) // with a new journal, which has only a few free pages
 		b.dir = disk.dir
 		fill := func() error { return syscall.ENOSPC }
 		if name == "really" {
@@ -208,7 +208,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A journal on a read-only disk is an error and stays; pods that run are not touched.
+// A journal on a read-only disk causes an error and is kept; running pods are not touched.
 func TestReadOnlyDisk(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -21,8 +21,8 @@ func cidr(text string) *net.IPNet {
 	return network
 }
 
-// inUse gives a link of the host what a node may have on it, and returns it as a claim's device whose policy allows
-// that.
+// inUse adds all the configuration to a link on the host that a node may have on it, and returns the link as a claim's
+// device whose policy allows this.
 func (l *realLab) inUse(name string) cnichain.RootDevice {
 	l.Helper()
 	l.uplink(name)
@@ -59,7 +59,7 @@ func (l *realLab) inUse(name string) cnichain.RootDevice {
 	return cnichain.RootDevice{Step: "link", Device: device}
 }
 
-// reachable waits until the kernel has its own route to the IPv6 address, which it makes in the background.
+// reachable waits until the kernel has created its own route to the IPv6 address, which it does in the background.
 func (l *realLab) reachable() {
 	l.Helper()
 	l.await("the kernel has a route to its address", func() bool {
@@ -72,7 +72,7 @@ func (l *realLab) reachable() {
 	})
 }
 
-// neighbours are the permanent ones of a link.
+// neighbours returns the permanent neighbours of a link.
 func (l *realLab) neighbours(name string) []string {
 	l.Helper()
 	var lines []string
@@ -88,8 +88,8 @@ func (l *realLab) neighbours(name string) []string {
 	return lines
 }
 
-// A link with addresses, routes, rules and neighbours of the node is busy. If its policy allows that it is taken, it
-// has all of them again after the pod, however the pod ended.
+// A link with addresses, routes, rules and neighbours of the node is busy. If its policy allows its use nevertheless,
+// the link has all of them again after the pod, however the pod terminated.
 func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -100,7 +100,7 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 		"application renamed": func(p *realPod) { renamed(p) },
 		"application takes names": func(p *realPod) {
 			p.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetAlias(link, "lo") })
-			_, _ = p.tryDel(), p.tryDel() // the driver does it itself
+			_, _ = p.tryDel(), p.tryDel() // after these failures, the driver returns the device itself
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	}
 }
 
-// After the pod, a lease address of the host is restored with the lifetime that is left, and not at all if it expired
+// After the pod, a leased address of the host is restored with its remaining lifetime. It is not restored if it expired
 // while the pod ran.
 func TestLentAddressesEnd(t *testing.T) {
 	if !cnitest.OnMachine(t) {
@@ -146,7 +146,7 @@ func TestLentAddressesEnd(t *testing.T) {
 	a.add()
 	const ran = 7200
 	taken := &a.attachment.Steps[0].Step.Device.Network.TakenAt
-	if *taken -= ran; *taken == 0 { // which is not known; it may be before the start of this machine
+	if *taken -= ran; *taken == 0 { // 0 would mean unknown; a time before this machine booted is valid
 		*taken--
 	}
 	a.del()

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// The folder of plugins moves, as with another paths.cniBin, while pods are attached and claims are prepared.
+// The plugin directory moves, as after a change of paths.cniBin, while pods are attached and claims are prepared.
 func TestPluginsMoveToAnotherFolder(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -45,8 +45,8 @@ func TestPluginsMoveToAnotherFolder(t *testing.T) {
 	l.expect(before)
 }
 
-// A pod may have two claims for one topology. Plugins that create no interface identify their state by network and
-// container.
+// A pod may have two claims for one topology. Plugins that do not create an interface identify their state by network
+// and container.
 func TestTwoClaimsOfOneTopology(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -72,7 +72,8 @@ func TestTwoClaimsOfOneTopology(t *testing.T) {
 	l.expect(before)
 }
 
-// A step's change to an interface is visible to all later steps, even to those that do not depend on it.
+// A change that a step makes to an interface is visible to all later steps, even to those that do not depend on that
+// step.
 func TestAddressOfAnEarlierBranch(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -98,7 +99,7 @@ func TestAddressOfAnEarlierBranch(t *testing.T) {
 	a.del()
 }
 
-// The pin of a running pod's namespace is removed by hand. Neither the namespace nor the device in it has ended.
+// The pin of a running pod's namespace is removed manually. The namespace and the device in it still exist.
 func TestPinIsRemovedByHand(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -117,7 +118,7 @@ func TestPinIsRemovedByHand(t *testing.T) {
 	b := l.pod("b", l.plan("first", onlyHostDevice, l.exclusive("link", "up0")))
 	b.add()
 	l.must(l.kernel().Unpin(b.attachment.Pin))
-	b.attachment.NetNSID = "another" // the path is another namespace's now
+	b.attachment.NetNSID = "another" // now the path belongs to another namespace
 	b.says(b.tryDel(), "device up0 is neither in the pod nor on the host")
-	b.has("net1 veth mtu=1500 up=true") // links that are not proven to be the pod's are left alone
+	b.has("net1 veth mtu=1500 up=true") // links that are not proven to be the pod's are not touched
 }

@@ -53,8 +53,9 @@ func TestRealWholeLinkComesHomeAsItWas(t *testing.T) {
 	}
 }
 
-// A pod that is deleted while its link is being moved, in either direction, does not cost the host a virtual link:
-// host-device keeps it in a network namespace of its own meanwhile, which would end with the plugin.
+// The host does not lose a virtual link if the pod is deleted while the link is being moved, in either direction.
+// During the move, host-device keeps the link in a temporary network namespace, which would be destroyed if the plugin
+// were killed.
 func TestRealMoveIsCancelled(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -71,7 +72,7 @@ func TestRealMoveIsCancelled(t *testing.T) {
 				defer cancel()
 				timer := time.AfterFunc(after, cancel)
 				defer timer.Stop()
-				_ = do(ctx) // whether it was done in time or not, DEL is next
+				_ = do(ctx) // DEL follows whether or not this finished in time
 			}
 			for i := range 20 {
 				after := time.Duration(3*i) * time.Millisecond
@@ -91,17 +92,18 @@ func TestRealMoveIsCancelled(t *testing.T) {
 	}
 }
 
-// tampering is a change that an application can make to a device in its pod, or a change on the host in the meantime.
+// tampering is a change that an application can make to a device in its pod, or a change made on the host meanwhile.
 type tampering struct {
 	happens func(*realPod)
-	// repair puts right what an administrator must; until then DEL fails and says all of complaint.
+	// repair does what an administrator has to do. Until then, DEL fails with an error that contains all parts of
+	// complaint.
 	repair    func(*realPod)
 	complaint []string
-	// attempts is, by plugin, how many DELs may fail before the driver repairs the device itself.
+	// attempts is the number of DELs that may fail before the driver returns the device itself, by plugin.
 	attempts map[string]int
-	// lost is true when the device no longer exists.
+	// lost is true if the device no longer exists.
 	lost bool
-	// foreign is a link that the application has made and keeps.
+	// foreign is a link that the application creates and keeps.
 	foreign string
 }
 
@@ -174,7 +176,7 @@ func TestRealWholeLinkTamperedWith(t *testing.T) {
 	}
 }
 
-// try has a device with index 4242 on the host, and a pod whose own network has a link with the index eth1.
+// try uses a device with index 4242 on the host, and a pod whose own network has a link with the index eth1.
 func (z tampering) try(l *realLab, mover string, eth1 int) {
 	l.uplink("up0", func(attrs *netlink.LinkAttrs) { attrs.Index = 4242 })
 	l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "uplink-zero") })
@@ -187,7 +189,7 @@ func (z tampering) try(l *realLab, mover string, eth1 int) {
 	z.happens(a)
 	if len(z.complaint) > 0 {
 		during := a.foreignLines("up0")
-		for range 4 { // the driver gives up later
+		for range 4 { // fewer attempts than the driver makes before it gives up
 			l.says(a.tryDel(), z.complaint...)
 		}
 		if current := a.foreignLines("up0"); !slices.Equal(current, during) {
@@ -209,13 +211,13 @@ func (z tampering) try(l *realLab, mover string, eth1 int) {
 	l.wipe("/run/cni")
 }
 
-// foreignLines are the host's lines about a link.
+// foreignLines returns the lines in the host's state about a link.
 func (l *realLab) foreignLines(name string) []string {
 	return slices.DeleteFunc(l.state(),
 		func(line string) bool { return !strings.HasPrefix(line, "host link "+name+" ") })
 }
 
-// An exclusive device has one owner at a time, and a DEL that comes again does not take it from the next.
+// An exclusive device has one owner at a time, and a repeated DEL does not remove it from the next owner.
 func TestRealHostDeviceHasOneOwner(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -245,7 +247,8 @@ func TestRealHostDeviceHasOneOwner(t *testing.T) {
 	l.empty()
 }
 
-// A device whose altname is the wanted name can't be given that name; nothing may happen to it.
+// A device cannot be renamed to a name that is its own alternative name. Whether or not the plugin handles this, the
+// host must be unchanged afterwards.
 func TestRealHostDeviceWithTheWantedNameAsAltname(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -255,7 +258,7 @@ func TestRealHostDeviceWithTheWantedNameAsAltname(t *testing.T) {
 	l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "net1") })
 	a := l.pod("a", l.plan("first", realHostDevice, l.exclusive("link", "up0")))
 	before := l.state()
-	if err := a.tryAdd(); err == nil { // either answer is right
+	if err := a.tryAdd(); err == nil { // both results are correct
 		a.has("net1 veth mtu=1400 up=true 10.3.0.5/24")
 		a.del()
 	}
@@ -263,8 +266,8 @@ func TestRealHostDeviceWithTheWantedNameAsAltname(t *testing.T) {
 	l.empty()
 }
 
-// The host-device plugin keeps the device's name in its alias. Neither that nor the loss of an alias of the
-// administrator's may show afterwards.
+// The host-device plugin stores the device's name in its alias. Afterwards, that alias must be gone, and an alias set
+// by the administrator must still exist.
 func TestRealHostDeviceAlias(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -17,8 +17,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// readOnly runs ADD of plugins where no file can be written: all that is mounted is read-only meanwhile, but for the
-// kernel's own file systems.
+// readOnly runs the ADD of plugins while no file can be written: all mounts are read-only during the call, except for
+// the kernel's own file systems.
 type readOnly struct{ executor.PluginExec }
 
 func (e readOnly) Call(
@@ -72,7 +72,7 @@ func setReadOnly(mounts []string, want bool) error {
 
 const staticAddress = `ipam: {type: static, addresses: [{address: 10.9.0.5/24, gateway: 10.9.0.1}], routes: [{dst: 10.8.0.0/16}]}`
 
-// filelessChains contain every plugin whose schema declares that it leaves no files.
+// filelessChains contains chains with every plugin whose schema declares that it leaves no files.
 var filelessChains = map[string]string{
 	"macvlan":     `[{name: a, type: macvlan, config: {mode: bridge, mtu: 1400, ` + staticAddress + `}}]`,
 	"ipvlan":      `[{name: a, type: ipvlan, config: {` + staticAddress + `}}]`,
@@ -85,7 +85,7 @@ var filelessChains = map[string]string{
 	"static":      `[{name: a, type: macvlan, config: {` + staticAddress + `}}]`,
 }
 
-// missingTypes returns the link types of a plan that this kernel does not support, or "".
+// missingTypes returns the link types in a plan that this kernel does not support, or "".
 func (l *realLab) missingTypes(plan *cnichain.Plan) string {
 	for _, step := range plan.Steps {
 		missing, err := cnichain.DefaultSchemas().KernelLacks([]string{step.Type}, host.MissingLinkTypes)
@@ -126,7 +126,7 @@ func TestPluginsLeaveNoFiles(t *testing.T) {
 			p.del()
 		})
 	}
-	t.Run("host-local", func(t *testing.T) { // which does
+	t.Run("host-local", func(t *testing.T) { // which leaves files
 		p := onReadOnly(t, `[{name: a, type: macvlan, config: {ipam: {type: host-local, dataDir: /var/lib/leases,
 			ranges: [[{subnet: 10.1.0.0/24}]]}}}]`)
 		if p.attachment.Steps[0].Step.LeavesNoFiles {
@@ -136,7 +136,7 @@ func TestPluginsLeaveNoFiles(t *testing.T) {
 	})
 }
 
-// onReadOnly is a pod with a chain whose devices are links of the host, in a lab that runs ADD without files.
+// onReadOnly returns a pod with a chain whose devices are links on the host, in a lab where ADD cannot write files.
 func onReadOnly(t *testing.T, steps string) *realPod {
 	t.Helper()
 	l := newRealLab(t, readOnly{})

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// realDiamond has two steps on one root, and one that needs both.
+// realDiamond has two steps on one root, and one step that depends on both.
 const realDiamond = `
 - name: link
   type: bridge
@@ -54,7 +54,7 @@ func TestRealDiamond(t *testing.T) {
 			a.reaches("10.2.0.3", b, "10.2.0.4")
 			a.answers("10.2.0.3:80", "10.2.0.1:8080")
 
-			a.del() // and b is untouched
+			a.del() // b is not affected
 			l.mentions("filter", "dnat to 10.2.0.4:80", "CNI-FORWARD: ip saddr 10.2.0.4")
 			b.answers("10.2.0.4:80", "10.2.0.1:9090")
 			b.del()
@@ -83,7 +83,7 @@ func (l *realLab) prime(plan cnichain.Plan) {
 	p.awaitGone()
 }
 
-// mentions expects lines of the state that have all parts.
+// mentions expects that the state has lines that together contain all parts.
 func (l *realLab) mentions(what string, parts ...string) {
 	l.Helper()
 	text := ""
@@ -100,7 +100,7 @@ func (l *realLab) mentions(what string, parts ...string) {
 }
 
 // limited expects that traffic to and from the pod's net1 is limited, in bytes per second: by a tbf on the host end of
-// the veth, and by one on the ifb that receives the ingress of that end.
+// the veth, and by another on the ifb that receives the ingress traffic of that end.
 func (l *realLab) limited(p *realPod, toPod, fromPod uint64) {
 	l.Helper()
 	peer := 0
@@ -134,7 +134,7 @@ func rate(l *realLab, link netlink.Link) uint64 {
 	return 0
 }
 
-// answers expects that a server of the pod at an address is reached from the host at another.
+// answers expects that a server in the pod that listens on address can be reached from the host at source.
 func (p *realPod) answers(address, source string) {
 	p.Helper()
 	listener, err := inNamespace(p.path, func() (net.Listener, error) { return net.Listen("tcp", address) })

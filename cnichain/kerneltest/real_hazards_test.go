@@ -9,7 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// realKind is a way of attaching a device that hazards are tried with: a root step of some plugin, and a tuning step.
+// realKind is a way to attach a device, which is tested with all hazards: a root step with some plugin, and a tuning
+// step.
 type realKind struct {
 	config string
 	device func(*realLab) cnichain.RootDevice
@@ -44,16 +45,16 @@ func (k realKind) steps(plugin string) string {
 `
 }
 
-// hazard is what happens to an attached pod before its DEL. After it the host must be as before, and so must the pod,
-// but for links that are not the driver's.
+// hazard is an event that affects an attached pod before its DEL. After DEL, the host must be in its original state,
+// and so must the pod, except for links that do not belong to the driver.
 type hazard struct {
 	name    string
 	happens func(*realPod) (foreign []string)
-	// moves names a link of the pod's own that is foreign now under another name.
+	// moves is the name of the pod's own link that is now among the foreign links under another name.
 	moves string
-	// ends is true when the runtime has let go of the pod.
+	// ends is true if the runtime has released the pod.
 	ends bool
-	// kills is true when a device that was moved into the pod no longer exists.
+	// kills is true if a device that was moved into the pod no longer exists.
 	kills bool
 }
 
@@ -111,7 +112,8 @@ func restarted(p *realPod) []string {
 	return nil
 }
 
-// deletedOnce goes on with the record of before the DEL, as after a crash that kept the DEL from the journal.
+// deletedOnce continues with the record from before the DEL, as after a crash that prevented the DEL from being
+// recorded.
 func deletedOnce(p *realPod) []string {
 	record := p.record()
 	p.del()

@@ -24,7 +24,7 @@ const onlyHostDevice = `
 - {name: link, type: host-device}
 `
 
-// Siblings have one kind and one address, as VLANs of one NIC do. The one on the host is not the one in the pod.
+// Siblings have the same kind and address, as VLANs on one NIC do. The one on the host is not the one in the pod.
 func TestRealSiblingOfTheSameAddress(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -41,8 +41,8 @@ func TestRealSiblingOfTheSameAddress(t *testing.T) {
 	l.empty()
 }
 
-// An application hides the device in a namespace of its own and puts a link of its own in its place. That link never
-// becomes the device, nor gets a name on the host.
+// An application hides the device in another namespace and replaces it with a link of its own. That link must never be
+// treated as the device, and must not get a name on the host.
 func TestRealImpostors(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -68,7 +68,7 @@ func impersonate(t *testing.T, mover string) {
 			if err != nil {
 				return err
 			}
-			return h.LinkSetAlias(link, "uplink9") // host-device names what it moves to the host by the alias
+			return h.LinkSetAlias(link, "uplink9") // host-device renames the link to the alias on the host
 		},
 		"of the same address": func(h *netlink.Handle, _ int, address net.HardwareAddr) error {
 			return h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "trap", HardwareAddr: address},
@@ -106,7 +106,7 @@ func impersonate(t *testing.T, mover string) {
 	}
 }
 
-// inPodOf are the names of the links in a pod.
+// inPodOf returns the names of the links in a pod.
 func (l *realLab) inPodOf(p *realPod) (names []string) {
 	p.inside(func(h *netlink.Handle) error {
 		links, err := h.LinkList()
@@ -118,7 +118,7 @@ func (l *realLab) inPodOf(p *realPod) (names []string) {
 	return names
 }
 
-// Settings and attachments that an application leaves on the device do not reach the next tenant.
+// Settings and attachments that an application leaves on the device do not affect the next tenant.
 func TestRealNothingIsInherited(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -224,7 +224,7 @@ func TestLinksThatStandOnOthers(t *testing.T) {
 	}
 }
 
-// A PCI function may have several ports, and representors. While one is in a pod, sysfs shows only the others.
+// A PCI function may have several ports, and representors. While one of them is in a pod, sysfs shows only the others.
 func TestOtherPortIsNotTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -256,14 +256,15 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 		PCIAddress: "0000:02:00.0"}); !onHost || err != nil {
 		t.Errorf("a link of virtio is on the host: %v, %v", onHost, err)
 	}
-	// A link that was renamed since the names were read is still itself.
+	// A link that was renamed after the names were read is still recognized.
 	inSys("0000:03:00.0", "port0", "port1")
 	inSys("0000:03:00.0", "port1", "port1")
 	if now, err := (host.Linux{}).Snapshot(cnichain.Device{Name: "x", IfName: "port0",
 		PCIAddress: "0000:03:00.0"}); now.IfName != "port1" || err != nil {
 		t.Errorf("a link that is called port1 by now is %s, %v", now.IfName, err)
 	}
-	// A link on its way to another network namespace has the index that it will have there, which is another's here.
+	// A link that is being moved to another network namespace already has its new index, which belongs to another link
+	// in this namespace.
 	inSys("0000:04:00.0", "moving", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "y", IfName: "moving",
 		PCIAddress: "0000:04:00.0"}); onHost || err != nil {

@@ -43,19 +43,20 @@ type realLab struct {
 	chains   *journal.Chains
 	executor *executor.Executor
 	pods     []*realPod
-	// index is the last index that a host link was given. They are far from the indexes that the kernel chooses:
-	// indexes are per namespace, and tests that want the same index on the host and in a pod request it.
+	// index is the last index that was assigned to a host link. These indexes are far from those that the kernel
+	// chooses: indexes are per namespace, and tests that need the same index on the host and in a pod request it
+	// explicitly.
 	index int
-	// blocks are the node's blocks of AddressRanges.
+	// blocks contains the node's AddressBlocks, by AddressRange.
 	blocks map[string][]cnichain.BlockRoom
-	// bootID is the boot that new executors take this one for; empty: the kernel's.
+	// bootID overrides the kernel's boot ID in new executors if it is not empty.
 	bootID string
 }
 
-// kernel is the host of executors.
+// kernel returns the host that executors use.
 func (l *realLab) kernel() host.Linux { return host.Linux{BootID: l.bootID} }
 
-// newRealLab begins with an empty journal. exec may be nil.
+// newRealLab returns a lab with an empty journal. exec may be nil.
 func newRealLab(t *testing.T, exec executor.Exec) *realLab {
 	t.Helper()
 	l := &realLab{testHost: testHost{T: t}, dir: cnitest.RealPlugins(t), index: 4000}
@@ -64,12 +65,12 @@ func newRealLab(t *testing.T, exec executor.Exec) *realLab {
 	l.db, err = journal.Open(path, clock.RealClock{})
 	l.must(err)
 	t.Cleanup(func() { _ = l.db.Close() })
-	l.wipe(realLeases) // host-local would go on where an earlier subtest has stopped
+	l.wipe(realLeases) // host-local would continue where an earlier subtest stopped
 	l.restart(exec)
 	return l
 }
 
-// restart makes a new executor, as a new process does, and returns what the journal has.
+// restart creates a new executor, as a new process does, and returns the attachments in the journal.
 func (l *realLab) restart(exec executor.Exec) map[string]*executor.Attachment {
 	l.Helper()
 	if exec == nil {
@@ -88,7 +89,7 @@ func (l *realLab) restart(exec executor.Exec) map[string]*executor.Attachment {
 	return attachments
 }
 
-// uplink makes a link with a carrier: a veth whose other end, with a p at the end of its name, is up too.
+// uplink creates a link with a carrier: a veth whose other end, which has a p at the end of its name, is also up.
 func (l *realLab) uplink(name string, change ...func(*netlink.LinkAttrs)) {
 	l.Helper()
 	l.index++
@@ -99,10 +100,11 @@ func (l *realLab) uplink(name string, change ...func(*netlink.LinkAttrs)) {
 	l.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "p"}))
 	l.onHost(name, netlink.LinkSetUp)
 	l.onHost(name+"p", netlink.LinkSetUp)
-	l.Cleanup(func() { l.drop(name + "p") }) // and the other end, wherever it is
+	l.Cleanup(func() { l.drop(name + "p") }) // also deletes the other end, wherever it is
 }
 
-// bridge creates a bridge that is up. It has a fixed address: a bridge without one takes the address of a port.
+// bridge creates a bridge and sets it up. It has a fixed address, since a bridge without one uses the address of a
+// port.
 func (l *realLab) bridge(name string) {
 	l.Helper()
 	l.index++
@@ -113,7 +115,7 @@ func (l *realLab) bridge(name string) {
 	l.Cleanup(func() { l.drop(name) })
 }
 
-// drop deletes a link of the host if it exists.
+// drop deletes a link on the host if it exists.
 func (l *realLab) drop(name string) {
 	if link, err := netlink.LinkByName(name); err == nil {
 		l.must(netlink.LinkDel(link))
@@ -127,7 +129,7 @@ func (l *realLab) onHost(name string, do func(netlink.Link) error) {
 	l.must(do(link))
 }
 
-// device is a link of the host as it is when a claim is prepared.
+// device returns a link on the host in the state in which a claim is prepared.
 func (l *realLab) device(name string) cnichain.Device {
 	l.Helper()
 	return l.snapshot(name, false)
@@ -144,7 +146,7 @@ func (l *realLab) snapshot(name string, exclusive bool) cnichain.Device {
 	return device
 }
 
-// shared and exclusive give a link of the host to a root step.
+// shared and exclusive assign a link on the host to a root step.
 func (l *realLab) shared(step, name string) cnichain.RootDevice {
 	l.Helper()
 	return cnichain.RootDevice{Step: step, Device: l.device(name)}
@@ -155,7 +157,7 @@ func (l *realLab) exclusive(step, name string) cnichain.RootDevice {
 	return cnichain.RootDevice{Step: step, Device: l.snapshot(name, true)}
 }
 
-// plan compiles a topology of the given name and steps for a claim of the same name. Root steps need no selector.
+// plan compiles a topology with the given name and steps for a claim with the same name. Root steps need no selector.
 func (l *realLab) plan(name, steps string, devices ...cnichain.RootDevice) cnichain.Plan {
 	l.Helper()
 	return l.planOf(cnichain.Claim{Namespace: "ns", Name: name, UID: name}, name, steps, devices...)
@@ -184,18 +186,18 @@ func (l *realLab) planOf(claim cnichain.Claim, name, steps string, devices ...cn
 	return *plan
 }
 
-// realPod is a pod of the lab with its attachment.
+// realPod is a pod in the lab with its attachment.
 type realPod struct {
 	*realLab
 	name, path string
 	attachment *executor.Attachment
 }
 
-// pod makes a pod with an eth0, and a new attachment for it. The name has at most 8 characters.
+// pod creates a pod with an eth0, and a new attachment for it. The name must not have more than 8 characters.
 func (l *realLab) pod(name string, plans ...cnichain.Plan) *realPod {
 	l.Helper()
 	p := &realPod{realLab: l, name: name}
-	l.Cleanup(func() { // after the one of NewPod
+	l.Cleanup(func() { // runs after the cleanup of NewPod
 		_ = host.Linux{}.Unpin(p.attachment.Pin)
 		p.awaitGone()
 	})
@@ -205,7 +207,7 @@ func (l *realLab) pod(name string, plans ...cnichain.Plan) *realPod {
 	return p
 }
 
-// plans makes a new attachment.
+// plans creates a new attachment.
 func (p *realPod) plans(plans ...cnichain.Plan) {
 	p.attachment = executor.NewAttachment("sandbox-"+p.name,
 		executor.Pod{Namespace: "ns", Name: p.name, UID: "uid-" + p.name}, plans)
@@ -223,7 +225,7 @@ func (p *realPod) add() {
 	}
 }
 
-// refused expects that ADD fails and says all parts.
+// refused expects that ADD fails with an error that contains all parts.
 func (p *realPod) refused(parts ...string) {
 	p.Helper()
 	p.says(p.tryAdd(), parts...)
@@ -249,7 +251,7 @@ func (p *realPod) del(claims ...string) {
 	}
 }
 
-// healthy expects that CHECK finds nothing wrong, and changes nothing.
+// healthy expects that CHECK succeeds and changes nothing.
 func (p *realPod) healthy() {
 	p.Helper()
 	before := p.state()
@@ -269,11 +271,11 @@ func (p *realPod) record() *executor.Attachment {
 	return loaded
 }
 
-// end releases the namespace, as the runtime does when the pod ends.
+// end releases the namespace, as the runtime does when the pod terminates.
 func (p *realPod) end() { cnitest.RemovePod(p.path) }
 
-// reboot releases the last reference to the namespace, which the kernel destroys in the background. The next executor
-// of the lab works in another boot.
+// reboot releases the last reference to the namespace, which the kernel destroys in the background. The lab's next
+// executor runs in another boot.
 func (p *realPod) reboot() {
 	p.Helper()
 	p.bootID = "of the next boot"
@@ -306,7 +308,7 @@ func (l *realLab) await(what string, done func() bool) {
 	}
 }
 
-// inside runs code with a handle on the pod's namespace.
+// inside calls a function with a handle for the pod's namespace.
 func (p *realPod) inside(do func(*netlink.Handle) error) {
 	p.Helper()
 	handle, err := p.handle()
@@ -324,7 +326,7 @@ func (p *realPod) handle() (*netlink.Handle, error) {
 	return netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 }
 
-// link changes one link of the pod.
+// link changes one link in the pod.
 func (p *realPod) link(name string, do func(*netlink.Handle, netlink.Link) error) {
 	p.Helper()
 	p.inside(func(handle *netlink.Handle) error {
@@ -356,7 +358,7 @@ func (p *realPod) show() []string {
 					line += " " + address.IPNet.String()
 				}
 				if address.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0 && !address.IP.IsLinkLocalUnicast() {
-					line += " tentative" // READY comes after duplicate address detection
+					line += " tentative" // becomes ready after duplicate address detection
 				}
 			}
 			lines = append(lines, line)
@@ -375,7 +377,7 @@ func (p *realPod) has(want ...string) {
 	}
 }
 
-// leases are the addresses that host-local has given away, as network/address.
+// leases compares the addresses that host-local has assigned, as network/address.
 func (l *realLab) leases(want ...string) {
 	l.Helper()
 	var leases []string
@@ -391,7 +393,7 @@ func (l *realLab) leases(want ...string) {
 	}
 }
 
-// reaches opens a TCP connection from an address of this pod to an address of the other and reads its greeting.
+// reaches opens a TCP connection from an address of this pod to an address of the other one and reads the greeting.
 func (p *realPod) reaches(source string, other *realPod, address string) {
 	p.Helper()
 	listener, err := inNamespace(other.path,
@@ -415,7 +417,7 @@ func (p *realPod) reaches(source string, other *realPod, address string) {
 	}
 }
 
-// serve says a text to the first that comes.
+// serve sends a text to the first client that connects.
 func serve(listener net.Listener, text string) {
 	if connection, err := listener.Accept(); err == nil {
 		_, _ = connection.Write([]byte(text))
@@ -423,7 +425,7 @@ func serve(listener net.Listener, text string) {
 	}
 }
 
-// inNamespace runs code on a thread of a network namespace; the thread ends with it.
+// inNamespace calls a function on a thread in a network namespace. The thread terminates afterwards.
 func inNamespace[T any](path string, do func() (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -447,7 +449,7 @@ func inNamespace[T any](path string, do func() (T, error)) (T, error) {
 	return result.value, result.err
 }
 
-// empty expects that the driver has forgotten everything.
+// empty expects that the journal has no records.
 func (l *realLab) empty() {
 	l.Helper()
 	runner := executor.New(executor.Options{})
@@ -458,7 +460,7 @@ func (l *realLab) empty() {
 	}
 }
 
-// wipe removes files, as an administrator or another installation does.
+// wipe removes files, as an administrator or a reinstallation might.
 func (l *realLab) wipe(paths ...string) {
 	l.Helper()
 	for _, path := range paths {

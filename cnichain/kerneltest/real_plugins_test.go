@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// needs skips without a program on the host.
+// needs skips the test if a program is not installed on the host.
 func (l *realLab) needs(programs ...string) {
 	l.Helper()
 	for _, program := range programs {
@@ -23,11 +23,11 @@ func (l *realLab) needs(programs ...string) {
 	}
 }
 
-// ownVariable names the folder of the project's own CNI plugins.
+// ownVariable is the environment variable for the directory of the project's own CNI plugins.
 const ownVariable = "KERNELTEST_OWN_PLUGINS"
 
-// onMachineWithOwn is cnitest.OnMachine for tests of the project's own CNI plugins: those in the CNI_PATH, or else of
-// this checkout.
+// onMachineWithOwn is cnitest.OnMachine for tests that use the project's own CNI plugins: those in CNI_PATH, or
+// otherwise those built from this checkout.
 func onMachineWithOwn(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(ownVariable) == "" {
@@ -55,7 +55,7 @@ func ownPlugins(t *testing.T) string {
 	return dir
 }
 
-// needsKind skips when the kernel can't make a kind of link.
+// needsKind skips the test if the kernel does not support a link kind.
 func (l *realLab) needsKind(link netlink.Link) {
 	l.Helper()
 	if err := netlink.LinkAdd(link); err != nil {

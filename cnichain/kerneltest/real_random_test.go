@@ -19,16 +19,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Environment variables, since tests run in processes of their own: KERNELTEST_RUNS is the number of random tenants and
-// of random administrators for each plugin, or a few seconds of them; KERNELTEST_SEED repeats the decisions of an
-// earlier run.
+// These are environment variables, since tests run in separate processes. KERNELTEST_RUNS is the number of random
+// tenants and of random administrators for each plugin; if it is not set, they run for a few seconds. KERNELTEST_SEED
+// repeats the decisions of an earlier run.
 const (
 	runsVariable = "KERNELTEST_RUNS"
 	seedVariable = "KERNELTEST_SEED"
 )
 
-// rounds calls a function with the numbers of runs, until there were as many as asked for, and returns its own
-// decisions' source. Without a number it stops after a few seconds.
+// rounds calls a function repeatedly, with the number of the run and the source of random decisions, until the
+// requested number of runs is reached. If no number is set, it stops after a few seconds.
 func (l *realLab) rounds(do func(run int, random *rand.Rand)) {
 	l.Helper()
 	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
@@ -46,7 +46,7 @@ func (l *realLab) rounds(do func(run int, random *rand.Rand)) {
 	l.Logf("%d runs", run)
 }
 
-// tenantActions are the random tenant's actions: the operations that survive a move, and others that hide the device.
+// tenantActions returns the random tenant's actions: operations that survive a move, and others that hide the device.
 func tenantActions(nested string) map[string]func(tenant) error {
 	actions := operations()
 	inNested := func(do func(t tenant, namespace netns.NsHandle) error) func(tenant) error {
@@ -97,7 +97,7 @@ func tenantActions(nested string) map[string]func(tenant) error {
 	return actions
 }
 
-// anyLink returns the link that a tenant works on: its device, or one that it has made.
+// anyLink returns the link that a tenant changes: its device, or a link that it has created.
 func anyLink() (netlink.Link, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -111,8 +111,8 @@ func anyLink() (netlink.Link, error) {
 	return nil, errors.New("the pod no longer has a device")
 }
 
-// A tenant does anything for some time, and its pod ends in any way. Afterwards the kernel's description of the device
-// is the one before, or the device is in quarantine until what holds it has ended.
+// A tenant performs random actions for some time, and its pod terminates in a random way. Afterwards, the kernel
+// reports the same state of the device as before, or the device is quarantined until whatever holds it is gone.
 func TestRealRandomTenant(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -155,7 +155,7 @@ func (l *realLab) randomTenant(mover string, run int, random *rand.Rand) {
 	switch ending {
 	case "normally":
 		returned = a.tryDel()
-	case "by force": // the containers go on
+	case "by force": // the containers continue to run
 		stop, wait := make(chan struct{}), sync.WaitGroup{}
 		wait.Go(func() {
 			for {
@@ -193,7 +193,7 @@ func (l *realLab) randomTenant(mover string, run int, random *rand.Rand) {
 	}
 }
 
-// retryLeftovers retries the return of the quarantined devices.
+// retryLeftovers retries to return the quarantined devices.
 func (l *realLab) retryLeftovers() error {
 	var problems []error
 	for _, leftover := range l.executor.Leftovers() {
@@ -202,7 +202,8 @@ func (l *realLab) retryLeftovers() error {
 	return errors.Join(problems...)
 }
 
-// sameOrGone expects that the device is as it was, or does not exist: its other end is gone then, too.
+// sameOrGone expects that the device is in its original state, or no longer exists; in that case, its other end no
+// longer exists either.
 func (l *realLab) sameOrGone(before map[string][]byte, done []string, ending string) {
 	l.Helper()
 	if _, err := netlink.LinkByName("up0p"); err != nil {
@@ -218,7 +219,7 @@ func (l *realLab) sameOrGone(before map[string][]byte, done []string, ending str
 	}
 }
 
-// administratorActions change a link without using it.
+// administratorActions returns actions that change a link without using it.
 func administratorActions(random *rand.Rand) map[string]func(netlink.Link) error {
 	return map[string]func(netlink.Link) error{
 		"MTU":   func(link netlink.Link) error { return netlink.LinkSetMTU(link, 1300+random.IntN(200)) },
@@ -242,8 +243,8 @@ func administratorActions(random *rand.Rand) map[string]func(netlink.Link) error
 	}
 }
 
-// An administrator changes a link and uses it whenever it is on the host. A link that is in use is never taken, and
-// nothing that the administrator configured is lost.
+// An administrator changes and uses a link whenever it is on the host. A link that is in use is never attached to a
+// pod, and no configuration of the administrator is lost.
 func TestRealRandomAdministrator(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -276,7 +277,7 @@ func TestRealRandomAdministrator(t *testing.T) {
 				if differences := l.linkState("up0").Differences(before); len(differences) > 0 {
 					l.Errorf("after %q and use by %q the administrator finds %v", done, used, differences)
 				}
-				if used != "" { // it ends with the link, except for the rule
+				if used != "" { // it disappears with the link, except for the rule
 					_ = netlink.RuleDel(useRule("up0"))
 					l.drop("up0p")
 					l.drop("br7")
@@ -288,7 +289,8 @@ func TestRealRandomAdministrator(t *testing.T) {
 	}
 }
 
-// randomAdministrator does some actions. MAC address and index are not both changed, so that the link is known still.
+// randomAdministrator performs some random actions. It does not change both MAC address and index, so that the link can
+// still be identified.
 func (l *realLab) randomAdministrator(random *rand.Rand) (done []string) {
 	l.Helper()
 	actions := administratorActions(random)

@@ -11,7 +11,7 @@ import (
 
 const realRanged = `[{name: link, type: macvlan, addressRange: r, config: {mode: bridge, ipam: {type: host-local}}}]`
 
-// block has plans take addresses of one block of a range, as if others had no room.
+// block makes plans use addresses from one block of a range, as if the others had no room.
 func (l *realLab) block(index int) {
 	l.Helper()
 	r, problems := addresses.Parse(&v1alpha1.AddressRangeSpec{CIDRs: []string{"10.60.0.0/24", "fd00:60::/120"},
@@ -24,8 +24,8 @@ func (l *realLab) block(index int) {
 	l.blocks = map[string][]cnichain.BlockRoom{"r": {{Block: block, Room: block.Size}}}
 }
 
-// TestRealAddressRange: host-local gives what a block has and nothing else, while the blocks of the node change under
-// one name of a network: leases of earlier blocks stay, and end, as they did.
+// TestRealAddressRange checks that host-local assigns exactly the addresses in a block, even though the node's blocks
+// change while the network name stays the same: leases from earlier blocks persist and are released correctly.
 func TestRealAddressRange(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -36,7 +36,7 @@ func TestRealAddressRange(t *testing.T) {
 		l.block(block)
 		return l.pod(name, l.plan(name, realRanged, l.shared("link", "up0")))
 	}
-	first := []*realPod{pod("a", 0), pod("b", 0)} // the range begins with the addresses of the network and the gateway
+	first := []*realPod{pod("a", 0), pod("b", 0)} // the range begins with the network and gateway addresses
 	second := []*realPod{pod("d", 2), pod("e", 2), pod("f", 2)}
 	none, never, again := pod("c", 0), pod("g", 2), pod("h", 2)
 	before := l.state()
@@ -55,7 +55,7 @@ func TestRealAddressRange(t *testing.T) {
 	never.refused("no IP addresses available")
 	first[0].reaches("10.60.0.2", second[2], "10.60.0.11")
 	first[1].reaches("fd00:60::3", second[1], "fd00:60::9")
-	first[0].del() // with the configuration of its own block
+	first[0].del() // uses the configuration of its own block
 	second[1].del()
 	again.add()
 	again.has("net1 macvlan mtu=1500 up=true 10.60.0.10/24 fd00:60::9/120")

@@ -71,7 +71,7 @@ func shapes() map[string]shape {
 			links: []string{"net1 macvlan mtu=1500 up=true", "net2 veth mtu=1300 up=true 10.4.0.4/24"},
 		},
 		"templates": {
-			// An integer attribute stays an integer, or macvlan refuses its mtu.
+			// An integer attribute must stay an integer; otherwise, macvlan rejects its mtu.
 			steps: `
 - name: link
   type: macvlan
@@ -129,7 +129,7 @@ func TestRealShapes(t *testing.T) {
 	}
 }
 
-// The plugins that masquerade look up which addresses the interface has when they remove the rules for them.
+// Plugins that masquerade look up the addresses of the interface to remove the rules for them.
 func TestRealMasqueradingWhenTheLinkIsGone(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -140,7 +140,7 @@ func TestRealMasqueradingWhenTheLinkIsGone(t *testing.T) {
 			t.Run(plugin+"/"+name, func(t *testing.T) {
 				l := newRealLab(t, nil)
 				l.needs("iptables", "nft")
-				// what one leaves is not the next one's
+				// so that leftover rules do not affect the next subtest
 				l.Cleanup(func() { _ = exec.Command("nft", "flush", "ruleset").Run() })
 				l.bridge("br0")
 				steps := "\n- {name: link, type: " + plugin +
@@ -162,8 +162,8 @@ func TestRealMasqueradingWhenTheLinkIsGone(t *testing.T) {
 	}
 }
 
-// Several instances of a chain have one network name, under which bandwidth keeps its ifb, and portmap and masquerading
-// their chains.
+// Several instances of a chain share a network name, from which bandwidth derives its ifb, and portmap and masquerading
+// derive their chains.
 func TestRealInstancesWithPerNetworkState(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -191,8 +191,8 @@ func TestRealInstancesWithPerNetworkState(t *testing.T) {
 				t.Errorf("the pod has %v", a.show())
 			}
 			if name == "masquerading" {
-				// The instances share a network and therefore, in one container, a chain of rules. The first cannot
-				// remove it while the second uses it; the driver retries.
+				// The instances share a network and therefore, in one container, also a chain of rules. The first
+				// instance cannot remove the chain while the second uses it, so the driver retries.
 				l.says(a.tryDel(), "CHAIN_DEL failed")
 			}
 			a.del()
@@ -202,7 +202,7 @@ func TestRealInstancesWithPerNetworkState(t *testing.T) {
 	}
 }
 
-// What one claim of a pod leaves is not the other's.
+// If a pod has two claims, releasing one does not affect the other.
 func TestRealClaimsOfOnePod(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -224,14 +224,14 @@ func TestRealClaimsOfOnePod(t *testing.T) {
 	l.empty()
 }
 
-// wants is a chain that asks for a name.
+// wants returns a chain that requests an interface name.
 func wants(name string) string {
 	return "\n- {name: link, type: macvlan, ifName: " + name +
 		", config: {mode: bridge, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: " +
 		"10.1.0.0/24}]]}}}"
 }
 
-// A name that is taken is refused, whoever has it, and nothing changes.
+// A name that is in use is rejected, whichever link has it, and nothing changes.
 func TestRealNameCollisions(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -308,7 +308,7 @@ func TestRealNamesGoRoundTaken(t *testing.T) {
 	l.empty()
 }
 
-// Steps with the same network share host-local's leases; with others they don't.
+// Steps with the same network share host-local's leases; steps with different networks do not.
 func TestRealIPAMDomains(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -344,7 +344,7 @@ func TestRealIPAMDomains(t *testing.T) {
 	}
 }
 
-// atOnce runs code at the same time, as pods start and end.
+// atOnce runs functions concurrently, as happens when pods start and terminate.
 func (l *realLab) atOnce(work ...func() error) {
 	l.Helper()
 	var wait sync.WaitGroup
@@ -358,7 +358,7 @@ func (l *realLab) atOnce(work ...func() error) {
 	wait.Wait()
 }
 
-// When a step fails, the earlier steps and the partial work of its plugin are undone.
+// If a step fails, the earlier steps and the partial work of its plugin are rolled back.
 func TestRealFailuresLeaveNothing(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -393,7 +393,7 @@ func TestRealFailuresLeaveNothing(t *testing.T) {
 	}
 }
 
-// emptyBut is empty, but for one record.
+// emptyBut is like empty, but ignores the record of one sandbox.
 func (l *realLab) emptyBut(id string) {
 	l.Helper()
 	runner := executor.New(executor.Options{})
@@ -405,7 +405,7 @@ func (l *realLab) emptyBut(id string) {
 	}
 }
 
-// An application may take the interface name just before the plugin does. Its link is left alone.
+// An application may use the interface name just before the plugin does. Its link is not touched.
 func TestRealNameTakenMeanwhile(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -421,8 +421,8 @@ func TestRealNameTakenMeanwhile(t *testing.T) {
 	}
 }
 
-// taken has an application that makes a veth whose other end's index in the pod is so far from the device's on the
-// host.
+// taken simulates an application that creates a veth with the interface name just before ADD. distance is the
+// difference between the index of the veth's other end in the pod and the device's index on the host.
 func taken(l *realLab, plugin string, kind realKind, distance int) {
 	device := kind.device(l)
 	a := l.pod("a", l.plan("first", kind.steps(plugin), device))
@@ -441,7 +441,7 @@ func taken(l *realLab, plugin string, kind realKind, distance int) {
 	l.empty()
 }
 
-// meddling does something once, before the first ADD.
+// meddling calls a function once, before the first ADD.
 type meddling struct {
 	executor.PluginExec
 	beforeAdd func()

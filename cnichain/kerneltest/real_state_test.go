@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// state describes everything that a chain could leave: links, addresses, routes, rules and queues of the host and of
-// the pods, packet filters, files. One line for each, as "where what link details"; sorted, and without link indexes.
-// Aliases are left out: TestRealHostDeviceAlias is about them.
+// state describes everything that a chain could leave behind: links, addresses, routes, rules and queues on the host
+// and in the pods, packet filters, and files. Each line has the form "where what link details". The lines are sorted
+// and do not contain link indexes. Aliases are omitted, since TestRealHostDeviceAlias tests them.
 func (l *realLab) state() []string {
 	l.Helper()
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -21,7 +21,7 @@ func (l *realLab) state() []string {
 	for _, p := range l.pods {
 		inside, err := p.handle()
 		if err != nil {
-			continue // the runtime has let go of it
+			continue // the runtime has released it
 		}
 		lines = append(lines, l.network(p.name, inside)...)
 		inside.Close()
@@ -32,7 +32,7 @@ func (l *realLab) state() []string {
 	return lines
 }
 
-// expect compares without waiting: DEL returns only after its effects are removed.
+// expect compares the state without waiting, since DEL only returns after the effects of ADD are removed.
 func (l *realLab) expect(want []string) {
 	l.Helper()
 	if diff := cmp.Diff(want, l.state()); diff != "" {
@@ -40,7 +40,7 @@ func (l *realLab) expect(want []string) {
 	}
 }
 
-// without leaves out lines that are about a pod or a link.
+// without omits lines about a pod or a link.
 func without(lines []string, names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 		fields := strings.Fields(line)
@@ -50,7 +50,7 @@ func without(lines []string, names ...string) []string {
 	})
 }
 
-// about are the lines about links of a pod.
+// about returns the lines about links in a pod.
 func (p *realPod) about(links ...string) []string {
 	return slices.DeleteFunc(p.state(), func(line string) bool {
 		fields := strings.Fields(line)

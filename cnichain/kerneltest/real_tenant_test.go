@@ -22,10 +22,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/linkstate"
 )
 
-// errNotHere skips a case that the kernel of the machine does not have.
+// errNotHere skips a case that the machine's kernel does not support.
 var errNotHere = errors.New("the kernel does not have it")
 
-// tenant is an application with all capabilities in the network namespace of its pod. Its functions run on a thread of
+// tenant is an application with all capabilities in the network namespace of its pod. Its methods run on a thread in
 // that namespace.
 type tenant struct {
 	*realPod
@@ -44,7 +44,7 @@ func (p *realPod) act(do func(tenant) error) error {
 	return err
 }
 
-// set writes an attribute by RTM_SETLINK.
+// set writes an attribute with RTM_SETLINK.
 func (t tenant) set(kind int, value []byte) error {
 	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -55,7 +55,7 @@ func (t tenant) set(kind int, value []byte) error {
 	return err
 }
 
-// file writes a file of the device in a sysfs of the pod's namespace.
+// file writes to a file of the device in a sysfs instance for the pod's namespace.
 func (t tenant) file(name, value string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (t tenant) file(name, value string) error {
 	return os.WriteFile(filepath.Join(dir, "class/net", t.link.Attrs().Name, name), []byte(value), 0)
 }
 
-// stack makes a link on the device and sets it up.
+// stack creates a link on the device and sets it up.
 func (t tenant) stack(link netlink.Link) error {
 	link.Attrs().Name, link.Attrs().ParentIndex = "spy", t.link.Attrs().Index
 	err := netlink.LinkAdd(link)
@@ -78,7 +78,7 @@ func (t tenant) stack(link netlink.Link) error {
 	return errors.Join(err, netlink.LinkSetUp(link))
 }
 
-// enslave puts the device into a master that the tenant makes.
+// enslave adds the device to a master that the tenant creates.
 func (t tenant) enslave(master netlink.Link) error {
 	err := netlink.LinkAdd(master)
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -87,7 +87,8 @@ func (t tenant) enslave(master netlink.Link) error {
 	return errors.Join(err, netlink.LinkSetDown(t.link), netlink.LinkSetMaster(t.link, master))
 }
 
-// attach attaches a BPF program at a hook, with a BPF link or without one. It is kept for as long as the test runs.
+// attach attaches a BPF program at a hook, with or without a BPF link. The program stays attached as long as the test
+// runs.
 func (t tenant) attach(hook ebpf.AttachType, withLink bool) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}) // TC_ACT_SHOT
@@ -121,10 +122,10 @@ func (t tenant) attachXDP() error {
 	return err
 }
 
-// moving are the steps of a topology that moves a link by a plugin.
+// moving returns the steps of a topology that moves a link with the given plugin.
 func moving(plugin string) string { return strings.Replace(onlyHostDevice, "host-device", plugin, 1) }
 
-// attribute is an operation that sets an attribute to a number.
+// attribute returns an operation that sets an attribute to a number.
 func attribute(kind int, value uint32) func(tenant) error {
 	return func(t tenant) error { return t.set(kind, nl.Uint32Attr(value)) }
 }
@@ -145,7 +146,7 @@ func features(features map[string]bool) func(tenant) error {
 	return func(t tenant) error { return setFeatures(t.link.Attrs().Name, features) }
 }
 
-// operations are the changes to a device that a tenant can make and that survive its move to another namespace.
+// operations returns the changes that a tenant can make to a device and that survive a move to another namespace.
 func operations() map[string]func(tenant) error {
 	const gsoMaxSize, groMaxSize, gsoIPv4, groIPv4 = 41, 58, 63, 64
 	return map[string]func(tenant) error{
@@ -219,8 +220,8 @@ func operations() map[string]func(tenant) error {
 	}
 }
 
-// Nothing that a tenant does to its device, or puts on it, is inherited by the next one, also while something keeps the
-// tenant's namespace.
+// The next tenant does not inherit any settings of the device or any links on it, even while something keeps the
+// previous tenant's namespace alive.
 func TestRealStackedAndSetByATenant(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -255,7 +256,7 @@ func TestRealStackedAndSetByATenant(t *testing.T) {
 	}
 }
 
-// linkState is everything that the kernel reports about a link of the host.
+// linkState returns everything that the kernel reports about a link on the host.
 func (l *realLab) linkState(name string) linkstate.State {
 	l.Helper()
 	found, err := netlink.LinkByName(name)
@@ -269,8 +270,8 @@ func (l *realLab) linkState(name string) linkstate.State {
 	return state
 }
 
-// A link on the device in a namespace that the driver cannot enter is found: the device stays in quarantine until that
-// namespace has ended, and its link is down meanwhile.
+// A link that is stacked on the device in a namespace that the driver cannot enter is detected: the device stays in
+// quarantine until that namespace is destroyed, and its link is down meanwhile.
 func TestRealStackedInANestedNamespace(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -347,7 +348,7 @@ func TestRealStackedInANestedNamespace(t *testing.T) {
 	}
 }
 
-// A tenant that makes links without a pause does not keep the device: they are removed, or the device is quarantined.
+// A tenant that keeps creating links does not keep the device: the links are removed, or the device is quarantined.
 func TestRealTenantKeepsStacking(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -379,7 +380,7 @@ func TestRealTenantKeepsStacking(t *testing.T) {
 	}
 }
 
-// fight calls a function without a pause, with a handle on the pod's namespace, until stop is called.
+// fight repeatedly calls a function with a handle for the pod's namespace, without a pause, until stop is called.
 func (p *realPod) fight(do func(h *netlink.Handle, round int)) (stop func()) {
 	done, wait := make(chan struct{}), sync.WaitGroup{}
 	began := make(chan struct{})
@@ -406,7 +407,7 @@ func (p *realPod) fight(do func(h *netlink.Handle, round int)) (stop func()) {
 	return func() { close(done); wait.Wait() }
 }
 
-// After a forced deletion the containers run while the device is returned. They change all that they can change.
+// After a forced deletion, the containers still run while the device is returned. They change everything that they can.
 func TestRealTenantFightsForItsDevice(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -457,7 +458,8 @@ func TestRealTenantFightsForItsDevice(t *testing.T) {
 	}
 }
 
-// A device that its tenant moved into another namespace exists, though it is neither in the pod nor on the host.
+// A device that its tenant moved into another namespace still exists, although it is neither in the pod nor on the
+// host.
 func TestRealDeviceHiddenByItsTenant(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -485,7 +487,7 @@ func TestRealDeviceHiddenByItsTenant(t *testing.T) {
 			}))
 			l.says(a.tryDel(), "neither in the pod nor on the host")
 			l.says(a.tryDel(), "neither in the pod nor on the host")
-			// The tenant brings it back, with another name and index.
+			// The tenant moves the device back, with another name and index.
 			_, err := inNamespace(nested, func() (struct{}, error) {
 				hidden, err := netlink.LinkByName("net1")
 				if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// checkFree is the guard of the driver: it returns an error if the node uses the device.
+// checkFree is the driver's own check: it returns an error if the node uses the device.
 func (l *realLab) checkFree(ctx context.Context, device *cnichain.Device) error {
 	sources, err := discovery.Host()
 	if err != nil {
@@ -29,14 +29,14 @@ func (l *realLab) checkFree(ctx context.Context, device *cnichain.Device) error 
 	return err
 }
 
-// useRule is a routing rule that names a link.
+// useRule returns a routing rule that refers to a link.
 func useRule(link string) *netlink.Rule {
 	rule := netlink.NewRule()
 	rule.IifName, rule.Table, rule.Priority = link, 300, 77
 	return rule
 }
 
-// nodeUses are ways in which the node can begin to use the link up0 while no pod has it.
+// nodeUses returns the ways in which the node can begin to use the link up0 while no pod has it.
 func nodeUses() map[string]func(*realLab, netlink.Link) error {
 	address := func(link netlink.Link) error {
 		return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 168, 50, 2),
@@ -89,8 +89,8 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 	}
 }
 
-// A claim stays prepared while its pod gets another sandbox and while a chain that failed waits for its next attempt.
-// Meanwhile its link is on the host, where the node may begin to use it.
+// A claim stays prepared while its pod gets another sandbox, and while a failed chain waits for its next attempt.
+// Meanwhile, its link is on the host, where the node may begin to use it.
 func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -100,7 +100,7 @@ func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 		for name, use := range nodeUses() {
 			for attempt, steps := range map[string]string{"next sandbox": onlyHostDevice, "next attempt": failing} {
 				if mover == "netdev" && attempt == "next attempt" {
-					continue // the plugin makes no difference before its ADD
+					continue // before ADD, it does not matter which plugin is used
 				}
 				t.Run(strings.Join([]string{mover, name, attempt}, "/"), func(t *testing.T) {
 					l := newRealLab(t, nil)
@@ -125,7 +125,7 @@ func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 	}
 }
 
-// The link has another name, or another link has its name, when the next sandbox starts.
+// When the next sandbox starts, the link has another name, or another link has its name.
 func TestRealLinkThatBecameAnotherIsNotTaken(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -161,8 +161,8 @@ func TestRealLinkThatBecameAnotherIsNotTaken(t *testing.T) {
 	}
 }
 
-// An administrator's change to a link between two sandboxes of a claim becomes the new baseline. Neither the return of
-// the link nor the release of the claim reverts it.
+// If an administrator changes a link between two sandboxes of a claim, the change becomes part of the new baseline.
+// Neither the return of the link nor the release of the claim reverts it.
 func TestRealChangesBetweenSandboxesAreKept(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

@@ -20,8 +20,8 @@ import (
 // sharedMAC is the MAC address that all VLANs of one NIC share.
 func sharedMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 7} }
 
-// rebooted is the driver after a reboot: it undoes what the journal has, releases the claim, and tries again what it
-// could not undo.
+// rebooted acts as the driver does after a reboot: it rolls back the attachments in the journal, releases the claim,
+// and retries the leftovers.
 func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	p.Helper()
 	for _, attachment := range p.restart(nil) {
@@ -42,13 +42,13 @@ func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	p.empty()
 }
 
-// VLANs of one NIC share its address. After a boot, another VLAN may have the index of the pod's VLAN, and the pod's
+// VLANs on one NIC share its address. After a reboot, another VLAN may have the index of the pod's VLAN, and the pod's
 // VLAN may not exist yet.
 func TestRebootMixesVLANsUp(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
 	}
-	vlan := func(l *realLab, name, alias string, index int) { // a stand-in: the kernel at hand may have no VLANs
+	vlan := func(l *realLab, name, alias string, index int) { // a veth instead, since this kernel may not support VLANs
 		l.must(netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: sharedMAC(), Index: index, MTU: 1500},
 			PeerName:  "p" + name,
@@ -82,7 +82,7 @@ func TestRebootMixesVLANsUp(t *testing.T) {
 	}
 }
 
-// aliases are the host's links with what people call them, sorted.
+// aliases returns the host's links with their aliases, sorted.
 func (l *realLab) aliases() []string {
 	l.Helper()
 	links, err := netlink.LinkList()
@@ -97,8 +97,8 @@ func (l *realLab) aliases() []string {
 	return lines
 }
 
-// An administrator's change that takes effect with a reboot stays: the settings of the earlier boot are not restored,
-// neither when the earlier attachment is undone nor after the next pod of the same claim.
+// A change by an administrator that takes effect at a reboot is kept: the settings of the earlier boot are not
+// restored, neither when the earlier attachment is rolled back nor after the next pod that uses the same claim.
 func TestRebootEndsABaseline(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -124,7 +124,7 @@ func TestRebootEndsABaseline(t *testing.T) {
 	b := l.pod("b", plan) // from the claim's record, which has the old baseline
 	b.add()
 	b.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetMTU(link, 1300) })
-	b.attachment = l.restart(nil)[b.attachment.SandboxID] // the journal has the new one
+	b.attachment = l.restart(nil)[b.attachment.SandboxID] // the journal contains the new one
 	b.del()
 	l.must(l.executor.VerifyReturned([]cnichain.Plan{plan}))
 	b.end()
@@ -135,7 +135,7 @@ func TestRebootEndsABaseline(t *testing.T) {
 	}
 }
 
-// A claim stays prepared over a reboot, and its device's name is another link's now.
+// A claim stays prepared across a reboot, and its device's name now belongs to another link.
 func TestRebootMakesTheDeviceAnotherLink(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -154,7 +154,7 @@ func TestRebootMakesTheDeviceAnotherLink(t *testing.T) {
 	l.expect(before)
 }
 
-// The node uses the link in this boot, which was not known when the claim was prepared.
+// In this boot, the node uses the link, which was not the case when the claim was prepared.
 func TestRebootGivesTheDeviceAUse(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -175,8 +175,8 @@ func TestRebootGivesTheDeviceAUse(t *testing.T) {
 	l.expect(before)
 }
 
-// Links of several kinds with one address come back from a reboot in another order: with each other's names, and with
-// each other's indexes. Whatever the driver does then, none of them is touched.
+// After a reboot, links of several kinds with the same address appear in another order: with each other's names and
+// with each other's indexes. Whatever the driver does then, it touches none of them.
 func TestRebootPermutesLinks(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -189,7 +189,7 @@ func TestRebootPermutesLinks(t *testing.T) {
 		"vxlan": func(a netlink.LinkAttrs) netlink.Link {
 			return &netlink.Vxlan{LinkAttrs: a, VxlanId: a.Index, Port: 4789}
 		},
-		// each on a parent of its own: one parent wants different addresses
+		// each on its own parent, since links on one parent need different addresses
 		"macvlan": func(a netlink.LinkAttrs) netlink.Link {
 			parent := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprint("b", a.Index),
 				Index: a.Index + 1000}}
@@ -235,7 +235,7 @@ func TestRebootPermutesLinks(t *testing.T) {
 					l.must(err)
 					for _, link := range links {
 						if strings.HasPrefix(link.Attrs().Name, "up") || strings.HasPrefix(link.Attrs().Name, "b5") {
-							_ = netlink.LinkDel(link) // one goes with the other
+							_ = netlink.LinkDel(link) // deleting one end also deletes the other
 						}
 					}
 				}
@@ -260,7 +260,8 @@ func TestRebootPermutesLinks(t *testing.T) {
 }
 
 // Links such as tun and wireguard have no address. A link that was recreated on the host under the name of the pod's
-// device is another link: the driver must neither delete it in the pod nor take it for the returned device.
+// device is a different link: the driver must neither delete the device in the pod nor mistake the new link for the
+// returned device.
 func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -306,7 +307,7 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	})
 }
 
-// A link that networkd makes again has the same address as before (MACAddressPolicy=persistent).
+// A link that networkd recreates has the same address as before (MACAddressPolicy=persistent).
 func TestLookAlikeOnTheHost(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -343,7 +344,8 @@ func TestLookAlikeOnTheHost(t *testing.T) {
 	l.empty()
 }
 
-// A driver that did not note boots has left an attachment: the index in its record may be of an earlier boot.
+// An attachment was left by a driver version that did not record boots: the index in its record may be from an earlier
+// boot.
 func TestRecordWithoutBoot(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -372,8 +374,8 @@ func TestRecordWithoutBoot(t *testing.T) {
 	}
 }
 
-// The kernel puts a macvlan on a macvlan beside it, on the same parent: it is deleted in the end, and not moved to the
-// host.
+// If a macvlan is created on a macvlan, the kernel attaches it to the same parent. In the end, it is deleted and not
+// moved to the host.
 func TestLinkBesideTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -388,12 +390,12 @@ func TestLinkBesideTheDevice(t *testing.T) {
 	a := l.pod("a", l.plan("first", "[{name: link, type: macvlan}]", l.exclusive("link", "m0")))
 	before := l.aliases()
 	a.add()
-	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { // so that the driver has to look for it
+	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { // so that the driver has to search for it
 		return errors.Join(h.LinkSetDown(link), h.LinkSetName(link, "mine0"), h.LinkAddAltName(link, "other0"))
 	})
 	a.attachment.Steps[0].Failures = 5
 	a.attachment.Steps[0].Step.Path = "/nowhere"
-	a.attachment.Steps[0].Step.Type = "nothing" // the plugin is gone, and the driver does what it can
+	a.attachment.Steps[0].Step.Type = "nothing" // the plugin no longer exists, and the driver does what it can
 	if err := a.tryDel(); err == nil {
 		t.Error("DEL without its plugin succeeds")
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// fiveSteps has three roots of different kinds, one step that works on a device, and one with effects on the host.
+// fiveSteps has three roots of different kinds, one step that modifies a device, and one with effects on the host.
 const fiveSteps = `
 - {name: hd, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local, dataDir: LEASES, ranges: [[{subnet: 10.1.0.0/24}]]}}}
 - {name: mv, type: macvlan, selector: {cel: "true"}, config: {mode: bridge, ipam: {type: host-local, dataDir: LEASES, ranges: [[{subnet: 10.2.0.0/24}]]}}}
@@ -52,12 +52,12 @@ func newSweep(t *testing.T) *sweep {
 			device("br", "br0", "bridge", false)},
 		Sandbox: "sandbox", Pod: pod,
 	}
-	s.run(orders{Add: true, Del: true}) // once, since tuning and bandwidth load what stays
+	s.run(orders{Add: true, Del: true}) // once, since tuning and bandwidth load modules, which stay loaded
 	s.before = s.state()
 	return s
 }
 
-// process makes a driver process.
+// process returns a driver process that is not started yet.
 func (s *sweep) process(o orders) *exec.Cmd {
 	s.Helper()
 	all := s.orders
@@ -70,7 +70,7 @@ func (s *sweep) process(o orders) *exec.Cmd {
 	return cmd
 }
 
-// run runs a driver process to its end.
+// run runs a driver process until it exits.
 func (s *sweep) run(o orders) {
 	s.Helper()
 	if output, err := s.process(o).CombinedOutput(); err != nil {
@@ -78,14 +78,14 @@ func (s *sweep) run(o orders) {
 	}
 }
 
-// last is the last kill point that was passed.
+// last returns the last kill point that was passed.
 func (s *sweep) last() string {
 	data, err := os.ReadFile(filepath.Join(s.orders.Dir, "points"))
 	s.must(err)
 	return string(data)
 }
 
-// kill runs a driver process that must die at a kill point, and reports whether it came that far.
+// kill runs a driver process that must die at a kill point, and reports whether it reached that point.
 func (s *sweep) kill(o orders) bool {
 	s.Helper()
 	cmd := s.process(o)
@@ -99,7 +99,8 @@ func (s *sweep) kill(o orders) bool {
 	return true
 }
 
-// killedAt kills what it is given at each of its kill points. before prepares each.
+// killedAt runs a driver process with the given orders once for each kill point and kills it there. before prepares
+// each run.
 func (s *sweep) killedAt(name string, before func(), killed orders) {
 	s.Helper()
 	for point := 1; ; point++ {
@@ -118,7 +119,8 @@ func (s *sweep) killedAt(name string, before func(), killed orders) {
 	}
 }
 
-// clean starts the next driver process, and looks whether everything is as before; then the devices must work.
+// clean starts the next driver process and checks that everything is in its original state. Afterwards, the devices
+// must work.
 func (s *sweep) clean(what string) {
 	s.Helper()
 	s.run(orders{Recover: true})
@@ -127,8 +129,8 @@ func (s *sweep) clean(what string) {
 	s.expect(what+", then attached and detached", s.before)
 }
 
-// A driver process is killed before and after everything that it does, when attaching, detaching, and undoing what an
-// earlier one left. The next one leaves nothing behind.
+// A driver process is killed before and after each of its actions, while it attaches, detaches, and rolls back what an
+// earlier process left. The next process leaves nothing behind.
 func TestSweep(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -136,7 +138,7 @@ func TestSweep(t *testing.T) {
 	s := newSweep(t)
 	s.killedAt("ADD", func() {}, orders{Add: true})
 	s.killedAt("DEL", func() { s.run(orders{Add: true}) }, orders{Del: true})
-	// The last kill point of ADD but one leaves all of it there and not ready: the most to be undone.
+	// At the last but one kill point of ADD, everything is attached but not ready, so the most has to be rolled back.
 	last := s.addPoints() - 1
 	s.killedAt("recovery", func() {
 		if !s.kill(orders{Add: true, KillAt: last}) {

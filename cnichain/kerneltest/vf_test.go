@@ -22,8 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// virtualFunction returns the virtual function that the tests may change: KERNELTEST_VF is its PCI address. It must be
-// unused, and the tests run in its namespace instead of one of their own.
+// virtualFunction returns the virtual function that the tests may change: KERNELTEST_VF is its PCI address. The
+// function must be unused, and the tests run in its namespace instead of their own.
 func virtualFunction(t *testing.T) cnichain.Device {
 	t.Helper()
 	address := os.Getenv("KERNELTEST_VF")
@@ -45,7 +45,7 @@ func virtualFunction(t *testing.T) cnichain.Device {
 	}
 }
 
-// vfBench has a virtual function with settings that an admin has made.
+// vfBench has a virtual function with settings that were made by an administrator.
 type vfBench struct {
 	testHost
 	pf       netlink.Link
@@ -68,7 +68,7 @@ func newVFBench(t *testing.T) *vfBench {
 			v.must(err)
 		}
 	}
-	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 5, 2)) // the admin's
+	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 5, 2)) // the administrator's setting
 	v.must(netlink.LinkSetVfTrust(v.pf, v.index, true))
 	v.baseline, err = host.Linux{}.Snapshot(device)
 	v.must(err)
@@ -79,7 +79,7 @@ func newVFBench(t *testing.T) *vfBench {
 	return v
 }
 
-// spoil leaves the function as the worst of pods would.
+// spoil changes the function as the worst possible pod would.
 func (v *vfBench) spoil(handle *netlink.Handle, name string) {
 	v.Helper()
 	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 77, 0))
@@ -94,7 +94,8 @@ func (v *vfBench) spoil(handle *netlink.Handle, name string) {
 	v.must(handle.LinkSetName(link, "mine"))
 }
 
-// awaitReturn waits until the function is as it was: after its namespace has gone it is nowhere for a moment.
+// awaitReturn waits until the function is in its original state: after its namespace is destroyed, it is in no
+// namespace for a short time.
 func (v *vfBench) awaitReturn() {
 	v.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -113,13 +114,13 @@ func (v *vfBench) awaitReturn() {
 	}
 	now, err := host.Linux{}.Snapshot(v.baseline)
 	v.must(err)
-	now.Index = v.baseline.Index // another one if it was taken
+	now.Index = v.baseline.Index // differs if the old index was in use
 	if diff := cmp.Diff(v.baseline, now); diff != "" {
 		v.Errorf("the function is not as it was (-before +now):\n%s", diff)
 	}
 }
 
-// A claim for the NIC also takes the upper devices of its virtual functions.
+// A claim for the NIC also includes the upper devices of its virtual functions.
 func TestLinksOnVFsKnowTheNIC(t *testing.T) {
 	device := virtualFunction(t)
 	v := &testHost{T: t}
@@ -136,8 +137,8 @@ func TestLinksOnVFsKnowTheNIC(t *testing.T) {
 	}
 }
 
-// A function that comes back from a namespace that was destroyed has another name, address and MTU, and its PF has kept
-// what the pod's plugins had set.
+// A function that returns from a destroyed namespace has a different name, address and MTU, and its PF still has the
+// settings that the pod's plugins made.
 func TestVFIsRestored(t *testing.T) {
 	v := newVFBench(t)
 	pod := cnitest.NewPod(t, "vf")
@@ -155,8 +156,8 @@ func TestVFIsRestored(t *testing.T) {
 	v.awaitReturn()
 }
 
-// The same through a chain, while the pod lives: the application has renamed the link and left another under its name,
-// and the plugin finds nothing by that name.
+// The same with a chain, while the pod is running: the application has renamed the link and created another one under
+// its name, so the plugin does not find the device by that name.
 func TestVFComesHomeFromAChain(t *testing.T) {
 	for _, mover := range movers() {
 		t.Run(mover, func(t *testing.T) { comesHomeFromAChain(newVFBench(t), mover) })
@@ -194,7 +195,7 @@ func comesHomeFromAChain(v *vfBench, mover string) {
 	v.awaitReturn()
 }
 
-// After a reboot a virtual function is identified by its PCI address, but keeps the administrator's new settings.
+// After a reboot, a virtual function is identified by its PCI address, but keeps the administrator's new settings.
 func TestVFAfterAReboot(t *testing.T) {
 	v := newVFBench(t)
 	later := host.Linux{BootID: "of the next boot"}

@@ -22,11 +22,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// workerVariable holds the orders of a driver process.
+// workerVariable contains the orders for a driver process.
 const workerVariable = "KERNELTEST_WORKER"
 
-// orders are the actions of a driver process on the journal in Dir, in this order: undo the attachments of an earlier
-// process, attach, detach.
+// orders are the actions that a driver process performs with the journal in Dir, in this order: roll back the
+// attachments of an earlier process, attach, detach.
 type orders struct {
 	Dir      string
 	CNIDirs  []string
@@ -37,11 +37,11 @@ type orders struct {
 	Recover  bool
 	Add      bool
 	Del      bool
-	// KillAt is the kill point at which the process kills itself, from 1; 0 for never.
+	// KillAt is the number of the kill point at which the process kills itself, starting at 1; 0 means never.
 	KillAt int
 }
 
-// work is a driver without Kubernetes.
+// work acts as a driver without Kubernetes.
 func work() int {
 	var o orders
 	err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &o)
@@ -125,7 +125,7 @@ func (o *orders) attach(ctx context.Context, runner *executor.Executor) (*execut
 	return attachment, runner.Add(ctx, attachment, o.Pod, "n")
 }
 
-// killPoints counts the moments at which a process may die, and dies at one of them.
+// killPoints counts the points at which a process may die, and kills the process at one of them.
 type killPoints struct {
 	number int
 	file   string
@@ -142,11 +142,11 @@ func (k *killPoints) pass(what string) {
 	_ = os.WriteFile(k.file, fmt.Appendf(nil, "%d %s", k.passed, what), 0o600)
 	if k.passed == k.number {
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		select {} // it takes a moment
+		select {} // the signal may take a moment to arrive
 	}
 }
 
-// around makes a kill point before and one after a call.
+// around adds a kill point before and after a call.
 func (k *killPoints) around(what string, call func() error) error {
 	k.pass("before " + what)
 	err := call()
@@ -190,7 +190,7 @@ func (e killingExec) Call(
 	return output, err
 }
 
-// ExecPlugin is not a kill point: it only asks for versions.
+// ExecPlugin is not a kill point, since it only queries versions.
 func (e killingExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	return e.PluginExec.ExecPlugin(ctx, path, stdin, environ)
 }
