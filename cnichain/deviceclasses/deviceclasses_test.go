@@ -157,7 +157,7 @@ func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 		for _, selector := range class.Spec.Selectors {
 			compiled := compiler.CompileCELExpression(selector.CEL.Expression, dracel.Options{})
 			if compiled.Error != nil || compiled.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
-				t.Fatalf("the API server refuses %s, of cost %d: %v", selector.CEL.Expression, compiled.MaxCost,
+				t.Fatalf("the API server rejects %s with cost %d: %v", selector.CEL.Expression, compiled.MaxCost,
 					compiled.Error)
 			}
 			if i > 0 {
@@ -165,7 +165,7 @@ func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 			}
 			match, _, err := compiled.DeviceMatches(t.Context(), device)
 			if err != nil {
-				t.Fatalf("%s ends the scheduling of the pod: %v", selector.CEL.Expression, err)
+				t.Fatalf("%s aborts the scheduling of the pod: %v", selector.CEL.Expression, err)
 			}
 			matches = matches && match
 		}
@@ -185,7 +185,7 @@ func TestPlugin(t *testing.T) {
 		}
 	}
 	if got := Plugin(&resourceapi.DeviceClass{}); got != "" {
-		t.Errorf("a class of others wants %s", got)
+		t.Errorf("another component's class requires %s", got)
 	}
 }
 

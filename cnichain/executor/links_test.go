@@ -15,7 +15,7 @@ func TestDeviceInPodIsProven(t *testing.T) {
 	other := link
 	other.VLANID = 200
 	if !isDevice(&link, vlan) || !isMoved(&link, vlan) || isDevice(&other, vlan) || isMoved(&other, vlan) {
-		t.Error("VLANs of one NIC are mistaken for each other")
+		t.Error("VLANs on one NIC are mistaken for each other")
 	}
 	made := cnichain.Link{Kind: "macvlan", Index: 12, MAC: "02:00:00:00:00:08", Parent: 10}
 	macvlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "macvlan", Index: 10,

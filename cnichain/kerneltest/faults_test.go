@@ -298,7 +298,7 @@ func (b *bench) await(path string) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			b.Fatalf("%s does not come", path)
+			b.Fatalf("%s does not appear", path)
 		}
 	}
 }

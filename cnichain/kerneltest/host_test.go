@@ -168,7 +168,7 @@ func (h *testHost) files(dirs ...string) []string {
 func (h *testHost) expect(what string, want []string) {
 	h.Helper()
 	if diff := cmp.Diff(want, h.state()); diff != "" {
-		h.Errorf("%s: the host is not as it was (-before +now):\n%s", what, diff)
+		h.Errorf("%s: the host is not in its original state (-before +now):\n%s", what, diff)
 	}
 }
 

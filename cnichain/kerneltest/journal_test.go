@@ -52,7 +52,7 @@ func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 		aside, err := filepath.Glob(path + ".unreadable-*")
 		s.must(err)
 		if len(aside) != 1 {
-			t.Fatalf("%s: set aside are %v", name, aside)
+			t.Fatalf("%s: files set aside are %v", name, aside)
 		}
 		s.must(os.Remove(aside[0]))
 		s.must(os.WriteFile(path, kept, 0o600)) // the administrator had a copy
@@ -81,7 +81,7 @@ func TestNewerJournalIsLeftAlone(t *testing.T) {
 	schema("99")
 	output, err := s.process(orders{Recover: true}).CombinedOutput()
 	if err == nil || !strings.Contains(string(output), "newer driver") {
-		t.Errorf("the driver says %q, %v", output, err)
+		t.Errorf("the driver reports %q, %v", output, err)
 	}
 	s.expect("a newer journal", attached)
 	schema("1")
@@ -203,7 +203,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		t.Logf("%s full: %d ADDs refused", name, refused)
 		if refused == 0 || name == "always" && refused != 4 { // one for each step, one for the attachment
-			t.Errorf("%s full: %d ADDs were refused", name, refused)
+			t.Errorf("%s full: %d ADDs were rejected", name, refused)
 		}
 	}
 }
@@ -233,10 +233,10 @@ func TestReadOnlyDisk(t *testing.T) {
 	b.must(call())
 	b.must(unix.Mount("", disk.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	if err := call(); err != nil {
-		t.Errorf("attachments can no longer be undone: %v", err)
+		t.Errorf("attachments can no longer be rolled back: %v", err)
 	}
 	if opened, err := journal.Open(path, clock.RealClock{}); err == nil || !strings.Contains(err.Error(), "read-only") {
-		t.Errorf("it was opened: %v, %v", opened.SetAside, err)
+		t.Errorf("the journal was opened: %v, %v", opened.SetAside, err)
 	}
 	b.must(unix.Mount("", disk.dir, "", unix.MS_REMOUNT, ""))
 	if after, err := os.ReadFile(path); err != nil || !slices.Equal(before, after) {

@@ -94,7 +94,7 @@ func TestAddressOfAnEarlierBranch(t *testing.T) {
 		}
 	}
 	if stdin := string(a.attachment.Steps[2].Stdin); !strings.Contains(stdin, `"mac":"02:00:00:00:00:99"`) {
-		t.Errorf("prevResult of the last step is of before: %s", stdin)
+		t.Errorf("prevResult of the last step is outdated: %s", stdin)
 	}
 	a.del()
 }

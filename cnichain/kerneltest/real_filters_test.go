@@ -143,7 +143,7 @@ func (p *realPod) answers(address, source string) {
 	go serve(listener, p.name)
 	connection, err := net.DialTimeout("tcp", source, 5*time.Second)
 	if err != nil {
-		p.Errorf("pod %s is not reached: %v", p.name, err)
+		p.Errorf("cannot reach pod %s: %v", p.name, err)
 		return
 	}
 	defer func() { _ = connection.Close() }()

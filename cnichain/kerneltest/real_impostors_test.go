@@ -98,7 +98,7 @@ func impersonate(t *testing.T, mover string) {
 			}
 			for _, name := range []string{"up0", "uplink9"} {
 				if link, err := netlink.LinkByName(name); err == nil {
-					t.Errorf("the host has a %s of the application called %s", link.Type(), name)
+					t.Errorf("the host has the application's %s with the name %s", link.Type(), name)
 				}
 			}
 			l.must(hidden.Close())
@@ -254,21 +254,21 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	inSys("0000:02:00.0/virtio3", "port1", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1",
 		PCIAddress: "0000:02:00.0"}); !onHost || err != nil {
-		t.Errorf("a link of virtio is on the host: %v, %v", onHost, err)
+		t.Errorf("virtio link is on the host: %v, %v", onHost, err)
 	}
 	// A link that was renamed after the names were read is still recognized.
 	inSys("0000:03:00.0", "port0", "port1")
 	inSys("0000:03:00.0", "port1", "port1")
 	if now, err := (host.Linux{}).Snapshot(cnichain.Device{Name: "x", IfName: "port0",
 		PCIAddress: "0000:03:00.0"}); now.IfName != "port1" || err != nil {
-		t.Errorf("a link that is called port1 by now is %s, %v", now.IfName, err)
+		t.Errorf("the link that is now named port1 is %s, %v", now.IfName, err)
 	}
 	// A link that is being moved to another network namespace already has its new index, which belongs to another link
 	// in this namespace.
 	inSys("0000:04:00.0", "moving", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "y", IfName: "moving",
 		PCIAddress: "0000:04:00.0"}); onHost || err != nil {
-		t.Errorf("a link with the index of another is on the host: %v, %v", onHost, err)
+		t.Errorf("a link whose index belongs to another one is on the host: %v, %v", onHost, err)
 	}
 	before := h.state()
 	h.must(os.RemoveAll("/sys/bus/pci/devices/" + function + "/net/port0"))

@@ -235,7 +235,7 @@ func (l *realLab) says(err error, parts ...string) {
 	l.Helper()
 	for _, part := range parts {
 		if err == nil || !strings.Contains(err.Error(), part) {
-			l.Errorf("error is %v\nwant one that says %q", err, part)
+			l.Errorf("error is %v\nwant one with %q", err, part)
 		}
 	}
 }
@@ -373,7 +373,7 @@ func (p *realPod) show() []string {
 func (p *realPod) has(want ...string) {
 	p.Helper()
 	if diff := cmp.Diff(want, p.show()); diff != "" {
-		p.Errorf("pod %s has other links (-want +is):\n%s", p.name, diff)
+		p.Errorf("pod %s has wrong links (-want +got):\n%s", p.name, diff)
 	}
 }
 
@@ -389,7 +389,7 @@ func (l *realLab) leases(want ...string) {
 		}
 	}
 	if diff := cmp.Diff(want, leases); diff != "" {
-		l.Errorf("other leases (-want +is):\n%s", diff)
+		l.Errorf("wrong leases (-want +got):\n%s", diff)
 	}
 }
 
@@ -413,7 +413,7 @@ func (p *realPod) reaches(source string, other *realPod, address string) {
 	}
 	defer func() { _ = connection.Close() }()
 	if said, err := io.ReadAll(connection); err != nil || string(said) != other.name {
-		p.Errorf("pod %s has reached %q at %s, want pod %s (%v)", p.name, said, address, other.name, err)
+		p.Errorf("pod %s reached %q at %s, want pod %s (%v)", p.name, said, address, other.name, err)
 	}
 }
 

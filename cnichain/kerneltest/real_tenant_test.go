@@ -331,7 +331,7 @@ func TestRealStackedInANestedNamespace(t *testing.T) {
 					for _, link := range links {
 						name := link.Attrs().Name
 						if (name == "up0" || host.IsTransitName(name)) && link.Attrs().Flags&net.FlagUp != 0 {
-							t.Errorf("the link %s, which is below a link of a tenant, is up", name)
+							t.Errorf("the link %s is up, although a tenant's link is stacked on it", name)
 						}
 					}
 					b := l.pod("b", plan)

@@ -287,7 +287,7 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	before := l.aliases()
 	for range 4 {
 		if err := a.tryDel(); err == nil {
-			t.Error("the device is said to have returned, while another link has its name")
+			t.Error("the device counts as returned although another link has its name")
 		}
 	}
 	current := l.aliases()
@@ -324,7 +324,7 @@ func TestLookAlikeOnTheHost(t *testing.T) {
 	dummy("the second")
 	for range 4 {
 		if err := a.tryDel(); err == nil {
-			t.Error("the device is said to have returned, while another link has its name")
+			t.Error("the device counts as returned although another link has its name")
 		}
 	}
 	l.onHost("up0", func(link netlink.Link) error {
@@ -370,7 +370,7 @@ func TestRecordWithoutBoot(t *testing.T) {
 	data, err := yaml.Marshal(a.attachment)
 	l.must(err)
 	if !strings.Contains(string(data), "bootID") {
-		t.Errorf("the attachment has no boot:\n%s", data)
+		t.Errorf("the attachment has no boot ID:\n%s", data)
 	}
 }
 
@@ -397,7 +397,7 @@ func TestLinkBesideTheDevice(t *testing.T) {
 	a.attachment.Steps[0].Step.Path = "/nowhere"
 	a.attachment.Steps[0].Step.Type = "nothing" // the plugin no longer exists, and the driver does what it can
 	if err := a.tryDel(); err == nil {
-		t.Error("DEL without its plugin succeeds")
+		t.Error("DEL succeeds without its plugin")
 	}
 	if current := l.aliases(); !slices.Equal(current, before) {
 		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(before, "\n"), strings.Join(current, "\n"))

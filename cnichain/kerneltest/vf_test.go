@@ -116,7 +116,7 @@ func (v *vfBench) awaitReturn() {
 	v.must(err)
 	now.Index = v.baseline.Index // differs if the old index was in use
 	if diff := cmp.Diff(v.baseline, now); diff != "" {
-		v.Errorf("the function is not as it was (-before +now):\n%s", diff)
+		v.Errorf("the function is not in its original state (-before +now):\n%s", diff)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestPlaces(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := locks.Acquire(ctx, "a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a third has the lock: %v", err)
+		t.Errorf("a third caller has the lock: %v", err)
 	}
 }
 
