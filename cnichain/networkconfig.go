@@ -27,8 +27,9 @@ const kernelProtocol = 2
 // Remaining returns the part of a configuration that is still valid at a later time, in seconds since the machine
 // booted. Leased addresses may have expired by then; the others keep their original time of expiry, since the server
 // assigns an expired address to another client. Routes that depend on expired addresses are removed with them. present
-// are the addresses of the link at that time. Routes without a gateway come first, since the gateways of other routes
-// are reached through them.
+// are the addresses of the link at that time.
+//
+// Routes without a gateway come first, since the gateways of other routes are reached through them.
 func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig {
 	left := &NetworkConfig{Neighbours: c.Neighbours, TakenAt: now}
 	elapsed := now - c.TakenAt

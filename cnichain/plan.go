@@ -204,9 +204,11 @@ type Binding struct {
 func (b *Binding) pods() int { return max(b.Pods, 1) }
 
 // Plan is a topology compiled for one claim. It contains all inputs for ADD and DEL, so that the topology, the claim
-// and the device are not read again later, when they may have been changed or deleted. It is stored as JSON in the
-// journal, where other versions of the driver read it. Fields may be added if their zero value means the earlier
-// behavior. Fields must not be renamed or change their meaning unless cnichain/journal raises its schema version.
+// and the device are not read again later, when they may have been changed or deleted.
+//
+// It is stored as JSON in the journal, where other versions of the driver read it. Fields may be added if their zero
+// value means the earlier behavior. Fields must not be renamed or change their meaning unless cnichain/journal raises
+// its schema version.
 type Plan struct {
 	Topology string `json:"topology"`
 	Claim    Claim  `json:"claim"`

@@ -76,8 +76,10 @@ func readDefaultSchemas() Schemas {
 func (s Schemas) All() map[string]v1alpha1.CNIPluginSchemaSpec { return maps.Clone(s.byType) }
 
 // With returns a copy of the schemas in which each given schema from the cluster replaces the schema for the same CNI
-// type. A contract from the cluster replaces the built-in one as a whole. If they were merged, users could not remove
-// parts of a built-in contract that are wrong for their version of the plugin.
+// type.
+//
+// A contract from the cluster replaces the built-in one as a whole. If they were merged, users could not remove parts
+// of a built-in contract that are wrong for their version of the plugin.
 func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 	byType := maps.Clone(s.byType)
 	if byType == nil {

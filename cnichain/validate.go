@@ -50,8 +50,10 @@ func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorLi
 // ValidateStored reports the problems because of which a node rejects a topology: names, order, references, templates,
 // and configuration that only the driver may set. It repeats the rules of the CRD, since the CRD in the cluster may be
 // older. It does not check the rest of the plugins' configuration, since a schema change must not prevent pods from
-// starting. For example, if a new version of a schema requires a key, CheckContracts rejects a new topology without
-// that key. An old topology without it continues to work on nodes, or fails with the plugin's own error.
+// starting.
+//
+// For example, if a new version of a schema requires a key, CheckContracts rejects a new topology without that key. An
+// old topology without it continues to work on nodes, or fails with the plugin's own error.
 func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	v := &validator{schemas: schemas, templates: template.New(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")

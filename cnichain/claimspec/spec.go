@@ -84,9 +84,10 @@ func (s *Spec) devices() map[string]int {
 	return count
 }
 
-// CheckDevices checks that every root step has the same number of devices, and that every device has a root step. For
-// example, a bond has the root steps left and right. A claim with two devices for each of them gets two bonds. A claim
-// with two devices for left and one for right is rejected.
+// CheckDevices checks that every root step has the same number of devices, and that every device has a root step.
+//
+// For example, a bond has the root steps left and right. A claim with two devices for each of them gets two bonds. A
+// claim with two devices for left and one for right is rejected.
 func (s *Spec) CheckDevices() field.ErrorList {
 	var problems field.ErrorList
 	count, instances := s.devices(), s.Instances()

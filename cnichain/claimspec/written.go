@@ -15,10 +15,12 @@ import (
 
 // CheckWritten reports the reasons why no node will prepare a claim, as far as they are known when the claim is created
 // and has no devices yet. path is the field that contains the claim's specification; every problem refers to its field
-// devices. It considers requests for DeviceClasses that the controller generated for the topologies
-// (status.deviceClasses), as if each were allocated. It accepts all other requests: those for other classes, and those
-// with alternatives, from which the scheduler chooses one. These may cover the remaining steps of a topology, so if a
-// claim has such requests, no step counts as missing.
+// devices.
+//
+// It considers requests for DeviceClasses that the controller generated for the topologies (status.deviceClasses), as
+// if each were allocated. It accepts all other requests: those for other classes, and those with alternatives, from
+// which the scheduler chooses one. These may cover the remaining steps of a topology, so if a claim has such requests,
+// no step counts as missing.
 func CheckWritten(
 	claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology, path *field.Path,
 ) field.ErrorList {

@@ -1,6 +1,7 @@
-// Package deviceclasses generates the DeviceClasses for a NetworkTopology, through which users request its devices. The
-// rule of this package: it is pure, and it alone defines the contents of generated classes. Code that writes classes to
-// a cluster, or that evaluates which devices a class would select, calls this package.
+// Package deviceclasses generates the DeviceClasses for a NetworkTopology, through which users request its devices.
+//
+// The rule of this package: it is pure, and it alone defines the contents of generated classes. Code that writes
+// classes to a cluster, or that evaluates which devices a class would select, calls this package.
 package deviceclasses
 
 import (

@@ -12,9 +12,11 @@ import (
 
 // acquireDevice makes the attachment the owner of the step's exclusive device and reads the device's baseline. It
 // returns an error if the device is quarantined, if the node itself uses it, or if it is no longer the device for which
-// the claim was prepared. All of this is checked immediately before ADD, for every attempt and every sandbox. A claim
-// may stay prepared for days, and between two attempts the device is on the host, where an administrator may configure
-// it. The owner is set first, so that no other attachment gets the device between these checks and ADD.
+// the claim was prepared.
+//
+// All of this is checked immediately before ADD, for every attempt and every sandbox. A claim may stay prepared for
+// days, and between two attempts the device is on the host, where an administrator may configure it. The owner is set
+// first, so that no other attachment gets the device between these checks and ADD.
 func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if err := e.owners.acquire(attachment, record); err != nil {
 		return err
@@ -35,9 +37,10 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 }
 
 // currentDevice returns a device that is about to be attached, with its current baseline. The plan keeps the baseline
-// read during Prepare; the attachment, which restores the device, gets the current one. Shared devices stay on the host
-// and their settings are not restored, so they need no new baseline in the boot in which they were planned. They must
-// still have the name that the plugin's configuration contains.
+// read during Prepare; the attachment, which restores the device, gets the current one.
+//
+// Shared devices stay on the host and their settings are not restored, so they need no new baseline in the boot in
+// which they were planned. They must still have the name that the plugin's configuration contains.
 func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	if err := e.Quarantined(planned); err != nil {
 		return nil, err

@@ -56,9 +56,10 @@ const (
 )
 
 // Attachment is the durable record of the steps for one pod sandbox. Its key is the sandbox, not the pod: a pod may get
-// a second sandbox before the first is deleted. The JSON names are a contract with the journals of earlier driver
-// versions (testdata/records). Add and Del change the record while they run, so concurrent readers need a copy that was
-// made before.
+// a second sandbox before the first is deleted.
+//
+// The JSON names are a contract with the journals of earlier driver versions (testdata/records). Add and Del change the
+// record while they run, so concurrent readers need a copy that was made before.
 type Attachment struct {
 	SandboxID string `json:"sandboxID"`
 	Pod       Pod    `json:"pod"`
@@ -82,9 +83,10 @@ type Attachment struct {
 	failingSince time.Time
 }
 
-// StepRecord is the durable record of one step. It includes the plan's step with the plugin's quirks and the device's
-// baseline. So a driver that starts after a crash can roll back the step without the topology, schema and claim, which
-// may have been changed or deleted since.
+// StepRecord is the durable record of one step.
+//
+// It includes the plan's step with the plugin's quirks and the device's baseline. So a driver that starts after a crash
+// can roll back the step without the topology, schema and claim, which may have been changed or deleted since.
 type StepRecord struct {
 	Claim    cnichain.Claim    `json:"claim"`
 	Topology string            `json:"topology"`
@@ -152,9 +154,11 @@ func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment
 // Journal stores attachments durably. When Save returns nil, the record is on disk. When Note or Delete returns nil,
 // the change survives a crash of the process, but it takes some time until the change also survives a crash of the
 // machine: after a power loss, the latest calls may be missing, but an earlier call is never missing while a later one
-// is present. The executor calls Save before steps that may leave data on a disk, and Note before all other steps, both
-// with the results so far. If either fails during Add, the attachment is rolled back. Deleting a missing record is not
-// an error. Implementations are safe for concurrent use.
+// is present.
+//
+// The executor calls Save before steps that may leave data on a disk, and Note before all other steps, both with the
+// results so far. If either fails during Add, the attachment is rolled back. Deleting a missing record is not an error.
+// Implementations are safe for concurrent use.
 type Journal interface {
 	Save(*Attachment) error
 	Note(*Attachment) error

@@ -53,9 +53,10 @@ type callPlan struct {
 	stdin   json.RawMessage // nil for calls after ADD, which use the recorded input
 }
 
-// call makes one CNI call within the step's time limit, and records it. Waiting for a turn at the physical function
-// counts towards the deadline of ctx, but not towards the step's limit: a plugin must not lose time because of the
-// calls before it. The returned output and error do not contain secrets.
+// call makes one CNI call within the step's time limit, and records it.
+//
+// Waiting for a turn at the physical function counts towards the deadline of ctx, but not towards the step's limit: a
+// plugin must not lose time because of the calls before it. The returned output and error do not contain secrets.
 func (e *Executor) call(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (CallOutput, error) {

@@ -14,8 +14,9 @@ import (
 // effect, in reverse order and with the stdin of the step's ADD, and proves that every exclusive device is on the host.
 // It may be called in any phase and any number of times; each call continues where the previous one stopped. It tries
 // all steps and joins the errors. After a complete rollback, it unpins the namespace and deletes the record; until then
-// the record stays, and the caller retries later. It does not fail forever: a step that fails too often or for too long
-// becomes a [Leftover] and counts as rolled back.
+// the record stays, and the caller retries later.
+//
+// It does not fail forever: a step that fails too often or for too long becomes a [Leftover] and counts as rolled back.
 func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
@@ -121,9 +122,10 @@ func markDeleting(attachment *Attachment, boot string, claims []string) (changed
 	return changed
 }
 
-// delStep rolls back a step and records the result. The completion of the step is written before the step's device
-// loses its owner, so that the journal never contains a later owner first. For the last step, the deletion of the
-// record is that write: see finish.
+// delStep rolls back a step and records the result.
+//
+// The completion of the step is written before the step's device loses its owner, so that the journal never contains a
+// later owner first. For the last step, the deletion of the record is that write: see finish.
 func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	failure := e.undo(ctx, attachment, record)
 	if failure != nil {

@@ -86,8 +86,10 @@ var _ invoke.Exec = PluginExec{}
 // Persists implements [Exec]: the effects of a program are unknown.
 func (e PluginExec) Persists(string, string, []byte) bool { return true }
 
-// Call runs a plugin and returns its output. A program that is open for writing cannot be executed (ETXTBSY,
-// execve(2)). Call then retries after 50, 100, 200 and 400 ms, and gives up after the fifth attempt.
+// Call runs a plugin and returns its output.
+//
+// A program that is open for writing cannot be executed (ETXTBSY, execve(2)). Call then retries after 50, 100, 200 and
+// 400 ms, and gives up after the fifth attempt.
 func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	for attempt := 0; ; attempt++ {
 		output, err := e.callOnce(ctx, path, stdin, environ)
@@ -199,9 +201,11 @@ func (e PluginExec) lock(mode int) (*os.File, error) {
 
 // AwaitEarlier waits until all plugins that an earlier process started have exited. That process may have been killed
 // during a call: an ADD that finishes after its DEL would leave unrecorded results. AwaitEarlier must be called before
-// any rollback. It polls, since flock(2) has no timeout. Without [PluginExec.Lock], it cannot detect earlier plugins
-// and returns immediately. After an error, the caller may continue: the results of such a plugin are then found by the
-// verification after every DEL, or become a [Leftover].
+// any rollback.
+//
+// It polls, since flock(2) has no timeout. Without [PluginExec.Lock], it cannot detect earlier plugins and returns
+// immediately. After an error, the caller may continue: the results of such a plugin are then found by the verification
+// after every DEL, or become a [Leftover].
 func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -57,10 +57,11 @@ type Options struct {
 }
 
 // Executor runs attachments. It is safe for concurrent use, but not for one attachment: the CNI specification forbids
-// parallel operations on one container, so callers serialize by sandbox. owners and leftovers are indexes of the
-// journal, which [Executor.Load] fills. As a safeguard, sandboxes makes a concurrent call for the same sandbox wait.
-// byPF limits calls for one physical function (see perPF). probed caches the versions of plugins. It only grows: a
-// replaced program has another key, but a node has few programs.
+// parallel operations on one container, so callers serialize by sandbox.
+//
+// owners and leftovers are indexes of the journal, which [Executor.Load] fills. As a safeguard, sandboxes makes a
+// concurrent call for the same sandbox wait. byPF limits calls for one physical function (see perPF). probed caches the
+// versions of plugins. It only grows: a replaced program has another key, but a node has few programs.
 type Executor struct {
 	Options
 	templates template.Engine
@@ -213,9 +214,10 @@ func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) err
 }
 
 // beginStep prepares a step, and records that it may have effects from now on. If beginStep fails, nothing has changed
-// on the machine, so the step still counts as planned, and DEL is not called for it. It only waits for the disk if the
-// plugin may leave data on a disk. In that case, it also announces the following steps of this kind, so that only the
-// first of them waits.
+// on the machine, so the step still counts as planned, and DEL is not called for it.
+//
+// It only waits for the disk if the plugin may leave data on a disk. In that case, it also announces the following
+// steps of this kind, so that only the first of them waits.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
@@ -250,9 +252,11 @@ func (e *Executor) persists(record *StepRecord) bool {
 // announce adds all following steps that may leave data on a disk to the next commit, so that they need no commit of
 // their own. It protects against a power loss, after which all later notes may be lost: DEL is then called for each of
 // these steps, whether it began or not, as CNI allows (CNI specification, section "DEL"). Without a power loss, the
-// notes contain the steps that began. Two kinds of steps are not announced: a step that depends on the result of
-// another has no configuration yet, and a step with an exclusive device has no epoch yet. Announced steps run as
-// recorded, since the inputs of their configuration do not change before their turn.
+// notes contain the steps that began.
+//
+// Two kinds of steps are not announced: a step that depends on the result of another has no configuration yet, and a
+// step with an exclusive device has no epoch yet. Announced steps run as recorded, since the inputs of their
+// configuration do not change before their turn.
 func (e *Executor) announce(attachment *Attachment, node string) {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]

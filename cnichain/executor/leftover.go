@@ -149,8 +149,9 @@ func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) 
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }
 
-// recordLeftover records that a step cannot be rolled back. The device is quarantined before its owner is removed. The
-// attachment and the step are copied: the attachment continues without the step, and in another phase. Like every
+// recordLeftover records that a step cannot be rolled back. The device is quarantined before its owner is removed.
+//
+// The attachment and the step are copied: the attachment continues without the step, and in another phase. Like every
 // restore, the check whether the device is on the host may also repair the device.
 func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, reason error) error {
 	alone := *record

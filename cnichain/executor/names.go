@@ -12,9 +12,10 @@ import (
 
 // AssignNames assigns, for each step of a new attachment, the name of the interface that the step creates or modifies.
 // taken are the links in the pod's namespace, with their names and alternative names. Names that contain templates over
-// earlier steps are assigned when the step runs. If two steps need the same name, the error contains both. The order
-// is: names from the pod's annotations, names from topologies and claims, and then net1, net2 and so on, in the order
-// of the pod's claims. Thus an additional claim at the end does not rename any interface.
+// earlier steps are assigned when the step runs. If two steps need the same name, the error contains both.
+//
+// The order is: names from the pod's annotations, names from topologies and claims, and then net1, net2 and so on, in
+// the order of the pod's claims. Thus an additional claim at the end does not rename any interface.
 func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	owner := map[string]string{}
 	for _, link := range taken {

@@ -17,11 +17,13 @@ const repairAfter = 3
 // undo rolls back a step completely: it calls DEL, removes links that the plugin left in the pod although its DEL
 // succeeded, and releases addresses. It proves that the exclusive device is on the host. It only touches the step's own
 // results. A failed DEL is a failure even if no result is visible any longer, since plugins keep state that the driver
-// cannot inspect. The order matters. RDMA devices return first, since some kernel drivers remove them with their link.
-// Then the device leaves the pod, so that no application can interfere with the rest. DEL comes before the driver's own
-// cleanup, since only the plugin can remove its other state: until repairAfter failures, the driver changes nothing
-// else, so that the plugin finds its results. Then the driver inspects the pod and releases the addresses unless the
-// interface is still in the pod. The device is restored last, when nothing can change it.
+// cannot inspect.
+//
+// The order matters. RDMA devices return first, since some kernel drivers remove them with their link. Then the device
+// leaves the pod, so that no application can interfere with the rest. DEL comes before the driver's own cleanup, since
+// only the plugin can remove its other state: until repairAfter failures, the driver changes nothing else, so that the
+// plugin finds its results. Then the driver inspects the pod and releases the addresses unless the interface is still
+// in the pod. The device is restored last, when nothing can change it.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // leases are stored by sandbox

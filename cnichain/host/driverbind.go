@@ -69,8 +69,9 @@ func overrideOf(address string) string {
 	return text
 }
 
-// changeBinding changes the binding of a function and verifies it. The kernel reports a probe as successful even if no
-// driver was bound, so changeBinding reads the binding again.
+// changeBinding changes the binding of a function and verifies it.
+//
+// The kernel reports a probe as successful even if no driver was bound, so changeBinding reads the binding again.
 func changeBinding(device *cnichain.Device, want driverBinding) error {
 	for _, write := range rebind(device.PCIAddress, readBinding(device.PCIAddress), want) {
 		if err := writeBus(write); err != nil {
@@ -95,8 +96,10 @@ func writeBus(write busWrite) error {
 	return errors.Join(err, file.Close())
 }
 
-// BindDriver binds a device to the driver that its step requests. It checks every reason to refuse the device before it
-// changes anything: a function that loses its driver and does not get another one is unusable.
+// BindDriver binds a device to the driver that its step requests.
+//
+// It checks every reason to refuse the device before it changes anything: a function that loses its driver and does not
+// get another one is unusable.
 func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(busPCI, "drivers", device.BindTo)); err != nil {
 		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)",

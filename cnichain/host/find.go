@@ -17,9 +17,10 @@ import (
 )
 
 // findDevice finds hardware by its PCI address, and a virtual device by properties that no other link can have. Callers
-// may rename, set down and move the link, so findDevice only returns a link that is proven to be the device. It lists
-// all links only if it has to: the list is long, and to create it, the kernel queries the hardware for the state of all
-// virtual functions.
+// may rename, set down and move the link, so findDevice only returns a link that is proven to be the device.
+//
+// It lists all links only if it has to: the list is long, and to create it, the kernel queries the hardware for the
+// state of all virtual functions.
 func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.Link, err error) {
 	switch {
 	case device.PCIAddress != "":
@@ -53,8 +54,10 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 
 // findVirtual finds the link of a virtual device with a baseline of this boot, and returns nil if there is none. It
 // prefers a link with the device's transit name, which only the driver assigns: another process may have created a
-// similar link meanwhile. For example, the driver is killed while it returns eth5 from a pod, and then an administrator
-// creates another eth5. The device is found by its transit name dra-1a2b3c4d, and the other link is left unchanged.
+// similar link meanwhile.
+//
+// For example, the driver is killed while it returns eth5 from a pod, and then an administrator creates another eth5.
+// The device is found by its transit name dra-1a2b3c4d, and the other link is left unchanged.
 func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 	var found netlink.Link
 	for _, link := range links {

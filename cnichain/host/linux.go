@@ -62,8 +62,10 @@ func (h Linux) Pin(path, pin string) error {
 	return nil
 }
 
-// Unpin unmounts and removes the pin. The mount is detached immediately, even while a plugin has the file open. EINVAL
-// means that nothing is mounted there, and ENOENT that the file does not exist.
+// Unpin unmounts and removes the pin.
+//
+// The mount is detached immediately, even while a plugin has the file open. EINVAL means that nothing is mounted there,
+// and ENOENT that the file does not exist.
 func (Linux) Unpin(pin string) error {
 	err := unix.Unmount(pin, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {

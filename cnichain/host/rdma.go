@@ -157,8 +157,9 @@ func functionOfRDMA(name string) string {
 	return address
 }
 
-// MoveRDMA moves the device and verifies that it is in the namespace. The index identifies the device in every
-// namespace for its entire lifetime. Names may be reused.
+// MoveRDMA moves the device and verifies that it is in the namespace.
+//
+// The index identifies the device in every namespace for its entire lifetime. Names may be reused.
 func (h Linux) MoveRDMA(path string, device cnichain.RDMADevice) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {

@@ -16,9 +16,11 @@ import (
 )
 
 // Restore finds the device on the host under any name, resets all properties that differ from its baseline, and
-// verifies them. The order follows from the dependencies: the kernel driver creates the link, an RDMA device is
-// identified by its link, the PF must allow the settings of the function, and addresses and routes require that the
-// link is up. After a crash, the next Restore finds the device again and completes the work.
+// verifies them.
+//
+// The order follows from the dependencies: the kernel driver creates the link, an RDMA device is identified by its
+// link, the PF must allow the settings of the function, and addresses and routes require that the link is up. After a
+// crash, the next Restore finds the device again and completes the work.
 func (h Linux) Restore(device cnichain.Device) error {
 	boot, err := h.Boot()
 	if err != nil {

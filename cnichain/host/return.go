@@ -186,8 +186,10 @@ func moveLink(path string, index int, target string) error {
 }
 
 // MoveToHost moves a link to the host. The link gets a unique transit name, since its own name may be in use in either
-// namespace. If the driver is killed after the move, the link keeps the transit name, and Restore finds it by that
-// name. When a link moves, the kernel sets it down and drops its addresses and routes.
+// namespace.
+//
+// If the driver is killed after the move, the link keeps the transit name, and Restore finds it by that name. When a
+// link moves, the kernel sets it down and drops its addresses and routes.
 func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 	hostNetns, err := netns.Get() // of this thread; like every other, it is in the host's namespace
 	if err != nil {

@@ -1,8 +1,12 @@
 // Package journal stores records durably in one bbolt file: intentions and results, so that the driver can roll back
-// after a crash. The rule of this package: a record is either read completely, as it was written, or reported as
-// damaged. It is never read partially. There are two ways to store a record. Put waits for the disk: it is for state
-// that must survive a power loss, because a step leaves data on a disk. Note does not wait: it is for state that does
-// not survive a reboot, such as links and namespaces. Neither kind of record is lost if the process is killed.
+// after a crash.
+//
+// The rule of this package: a record is either read completely, as it was written, or reported as damaged. It is never
+// read partially.
+//
+// There are two ways to store a record. Put waits for the disk: it is for state that must survive a power loss, because
+// a step leaves data on a disk. Note does not wait: it is for state that does not survive a reboot, such as links and
+// namespaces. Neither kind of record is lost if the process is killed.
 package journal
 
 import (

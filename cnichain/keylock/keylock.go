@@ -1,5 +1,6 @@
-// Package keylock provides locks that are identified by a key. Waiting for a lock can be cancelled with a context. The
-// rule of this package: it does not depend on the locked objects and imports no other package of the driver.
+// Package keylock provides locks that are identified by a key. Waiting for a lock can be cancelled with a context.
+//
+// The rule of this package: it does not depend on the locked objects and imports no other package of the driver.
 package keylock
 
 import (
@@ -8,9 +9,10 @@ import (
 )
 
 // Locks is a set of locks that are identified by a key. Each lock has a number of places, which is the number of
-// callers that can hold it at the same time. Waiting for a lock can be cancelled with a context. A key only has an
-// entry while a caller holds its lock or waits for it. So the keys of old claims and sandboxes use no memory, although
-// a node gets new ones indefinitely.
+// callers that can hold it at the same time. Waiting for a lock can be cancelled with a context.
+//
+// A key only has an entry while a caller holds its lock or waits for it. So the keys of old claims and sandboxes use no
+// memory, although a node gets new ones indefinitely.
 type Locks struct {
 	places int
 	mu     sync.Mutex

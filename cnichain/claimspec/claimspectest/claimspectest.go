@@ -1,6 +1,7 @@
-// Package claimspectest contains, for tests, claims that can never succeed, each with the expected message. The rule of
-// this package: it is data. Tests of package claimspec, of "netdra simulate" and of the whole driver use the same
-// claims, so that they detect a claim that is only rejected in one place.
+// Package claimspectest contains, for tests, claims that can never succeed, each with the expected message.
+//
+// The rule of this package: it is data. Tests of package claimspec, of "netdra simulate" and of the whole driver use
+// the same claims, so that they detect a claim that is only rejected in one place.
 package claimspectest
 
 import (

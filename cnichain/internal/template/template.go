@@ -1,5 +1,6 @@
-// Package template renders the templates of topologies, such as {{ pod.name }}, on parsed JSON. The rule of this
-// package: it is pure, and depends on the syntax of a token but not on its meaning.
+// Package template renders the templates of topologies, such as {{ pod.name }}, on parsed JSON.
+//
+// The rule of this package: it is pure, and depends on the syntax of a token but not on its meaning.
 package template
 
 import (
@@ -79,8 +80,9 @@ func New() Engine {
 	return Engine{tokens: regexp.MustCompile(tokenPattern), names: regexp.MustCompile(namePattern)}
 }
 
-// RenderJSON renders every string in a JSON document, but not the keys. Numbers keep their original text (json.Number):
-// as a float, 9007199254740993 would become a different number.
+// RenderJSON renders every string in a JSON document, but not the keys.
+//
+// Numbers keep their original text (json.Number): as a float, 9007199254740993 would become a different number.
 func (t Engine) RenderJSON(document json.RawMessage, resolve Lookup) (json.RawMessage, error) {
 	value, err := DecodeJSON(document)
 	if err != nil {
@@ -219,6 +221,7 @@ func DecodeJSON(document json.RawMessage) (any, error) {
 	return value, nil
 }
 
-// Contains reports whether a text contains a token. Unlike HasTokens, it also returns true for a token that is not
-// closed.
+// Contains reports whether a text contains a token.
+//
+// Unlike HasTokens, it also returns true for a token that is not closed.
 func Contains(text string) bool { return strings.Contains(text, "{{") }
