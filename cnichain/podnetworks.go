@@ -80,8 +80,8 @@ type selectionElement struct {
 	Interface string `json:"interface"`
 }
 
-// parseElement parses [namespace/]name[@interface]. Other readers reject the whole annotation if one element is
-// invalid, so each part must be a DNS label.
+// parseElement parses [namespace/]name[@interface]. Other programs that read the annotation reject all of it if one
+// element is invalid, so each part must be a DNS label.
 func parseElement(item string) (element selectionElement, valid bool) {
 	network, ifName, named := strings.Cut(strings.TrimSpace(item), "@")
 	namespace, name, qualified := strings.Cut(network, "/")

@@ -151,9 +151,10 @@ func hasIdentity(device *cnichain.Device) bool {
 	return device.ParentDev != "" || device.PeerOnHost || device.Parent != 0 && !linkkind.IsPair(device.Kind)
 }
 
-// isOwnDevice reports whether a link in a pod is a device of the host. If the device has properties that an application
-// cannot change, names, addresses and indexes are not compared, since an application with NET_ADMIN can change all of
-// these. A device without such properties, such as a dummy, is identified by the link that was recorded after ADD.
+// isOwnDevice reports whether a link in a pod is the given device of the host. If the device has properties that an
+// application cannot change, names, addresses and indexes are not compared, since an application with NET_ADMIN can
+// change all of these. A device without such properties, such as a dummy, is identified by the link that was recorded
+// after ADD.
 func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Link) bool {
 	switch {
 	case device.ParentDev != "":

@@ -393,8 +393,8 @@ func isMoved(link *cnichain.Link, device *cnichain.Device) bool {
 		link.Kind == device.Kind && link.Parent == device.Parent && sameVLAN(link, device)
 }
 
-// isDevice reports whether a link in a pod is a device of the host, under any name: a move keeps the MAC address. VLANs
-// on one NIC share its MAC address, and a pod may have several of them.
+// isDevice reports whether a link in a pod is the given device of the host, under any name: a move keeps the MAC
+// address. VLANs on one NIC share its MAC address, and a pod may have several of them.
 func isDevice(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && link.MAC == device.MAC && couldBe(link, device) && sameVLAN(link, device)
 }
