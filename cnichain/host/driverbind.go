@@ -29,9 +29,9 @@ type busWrite struct{ file, value string }
 // rebind can continue.
 //
 // For example, from mlx5_core to vfio-pci: driver_override is set to "vfio-pci", the function is unbound, and a write
-// to drivers_probe makes the kernel search for a driver, of which only vfio-pci is allowed. On the way back, the
-// override is mlx5_core during the probe, and is cleared afterwards if there was none originally. Writing a newline
-// clears it (Documentation/ABI/testing/sysfs-bus-pci).
+// to drivers_probe makes the kernel search for a driver; only vfio-pci is allowed. On the way back, the override is
+// mlx5_core during the probe, and is cleared afterwards if there was none originally. Writing a newline clears it
+// (Documentation/ABI/testing/sysfs-bus-pci).
 func rebind(address string, current, want driverBinding) []busWrite {
 	function := filepath.Join("devices", address)
 	override := func(driver string) busWrite {

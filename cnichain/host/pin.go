@@ -24,7 +24,7 @@ func PinName(sandboxID string, begun time.Time) string {
 }
 
 // PlaceholderPath returns the path of the placeholder for a pinned namespace. A sandbox has only one, since its steps
-// are undone sequentially. A crash may leave the placeholder behind; the next placeholder replaces it, and it is
+// are rolled back sequentially. A crash may leave the placeholder behind; the next placeholder replaces it, and it is
 // removed together with the pin.
 func PlaceholderPath(pin string) string { return pin + placeholderSuffix }
 
