@@ -18,8 +18,8 @@ import (
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// blockInformer watches the blocks of one node. Nodes do not watch the blocks of other nodes, which would be most of
-// their events in clusters with thousands of nodes.
+// blockInformer watches the blocks of one node. It does not watch the blocks of other nodes, which would cause most of
+// the events in clusters with thousands of nodes.
 func blockInformer(client rest.Interface, codec runtime.ParameterCodec, nodeName string) cache.SharedIndexInformer {
 	resource := typed[*chainapi.AddressBlock, *chainapi.AddressBlockList](client, codec, "addressblocks",
 		&chainapi.AddressBlock{}, &chainapi.AddressBlockList{})
@@ -36,9 +36,9 @@ func blockInformer(client rest.Interface, codec runtime.ParameterCodec, nodeName
 	return informer(resource)
 }
 
-// addressBlocks returns the blocks of AddressRanges that the node may use, in ascending order, so that the highest
-// blocks stay free longest. It ignores blocks of another Node object with the same name: the machine of that object may
-// still run pods with their addresses.
+// addressBlocks returns the blocks that the node may use from each of the AddressRanges, in ascending order, so that
+// the highest blocks stay free longest. It ignores blocks that belong to an earlier Node object with the same name: the
+// machine behind that object may still run pods with addresses from these blocks.
 func (c *cluster) addressBlocks(ranges []string, taken map[string]int) (map[string][]cnichain.BlockRoom, error) {
 	if len(ranges) == 0 {
 		return nil, nil

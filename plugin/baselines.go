@@ -15,18 +15,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 )
 
-// baselines records the state of devices before a claim takes them.
+// baselines records the state of devices before they are assigned to a claim.
 type baselines struct {
 	executor *executor.Executor
-	// busy returns the node's own use of links.
+	// busy reports how the node itself uses links.
 	busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
 	// outdated is called if a device differs from its discovered state.
 	outdated func()
 }
 
-// snapshot rejects devices in quarantine and records the current state of the others while they are free: they must
-// return to the host in this state. The remains of a later crash never become the baseline, since the claim is not
-// released before.
+// snapshot rejects quarantined devices and records the current state of the others while they are free: this is the
+// state in which they must return to the host. Whatever a later crash leaves behind never becomes the baseline, because
+// the claim is not released until its devices have returned.
 func (b baselines) snapshot(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
@@ -43,10 +43,10 @@ func (b baselines) snapshot(ctx context.Context, record *claims.Record) error {
 	return nil
 }
 
-// ofSteps returns steps with the baselines of their devices.
+// ofSteps returns a copy of steps in which the devices have their baselines.
 func (b baselines) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
 	steps = slices.Clone(steps)
-	// Immediately before the snapshots: a use that begins in between is not detected here.
+	// Check immediately before the snapshots: a use that begins in between is not detected.
 	if err := b.notBusy(ctx, steps); err != nil {
 		return nil, err
 	}
@@ -76,13 +76,13 @@ func (b baselines) ofDevice(device cnichain.Device) (cnichain.Device, error) {
 			device.IfName)
 	}
 	if err != nil {
-		b.outdated() // it differs from its discovered state
+		b.outdated() // the device differs from its discovered state
 	}
 	return now, err
 }
 
-// notBusy returns an error for links that the node itself uses: without them the node could become unreachable. A
-// policy can allow only uses that can be restored. The baselines must be taken immediately afterwards.
+// notBusy returns an error for links that the node itself uses: without them, the node could become unreachable. A
+// policy can allow only those uses that can be restored. The caller must take the baselines immediately afterwards.
 func (b baselines) notBusy(ctx context.Context, steps []cnichain.PlanStep) error {
 	var devices []*cnichain.Device
 	var names []discovery.IfName
@@ -118,13 +118,13 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 		use.Reason, remedy)
 }
 
-// renewed returns plans with new baselines for devices whose baselines are from an earlier boot: their state in that
-// boot must not be restored, and their indexes do not identify links of other claims. After a boot, the kubelet has
-// claims prepared before it starts their pods, so the devices are on the host. If a device is missing, because the
-// driver was replaced later, its baseline stays.
+// renewed returns plans with new baselines for devices whose baselines are from an earlier boot: the state from that
+// boot must not be restored, and its interface indexes may now belong to links of other claims. After a boot, the
+// kubelet prepares claims again before it starts their pods, so the devices are on the host. If a device is missing,
+// for example because the driver was replaced later, it keeps its old baseline.
 //
-// Errors of devices that the driver attaches are reported by the attach; the returned error is about the others.
-// Without attached, devices that the driver attaches stay unchanged.
+// For devices that this driver attaches, errors surface during the attachment; the returned error covers only devices
+// that other components attach. If attached is false, devices that this driver attaches keep their baselines.
 func (b baselines) renewed(
 	ctx context.Context, plans []cnichain.Plan, attached bool,
 ) (now []cnichain.Plan, changed bool, err error) {
@@ -139,8 +139,8 @@ func (b baselines) renewed(
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				problems = append(problems, err)
 			}
-			// A shared device may have no baseline. The attach rejects a device whose name has changed, because the
-			// configuration of its plugin contains the old name.
+			// A shared device may have no baseline. If a device was renamed, keep its old baseline: the attachment then
+			// rejects the device, because the configuration of its plugin contains the old name.
 			if err == nil && device.BootID != "" && (takesNames || device.IfName == steps[i].Device.IfName) {
 				changed = changed || device.BootID != steps[i].Device.BootID
 				steps[i].Device = device
@@ -161,7 +161,7 @@ func (b baselines) renewed(
 	return now, changed, errors.Join(problems...)
 }
 
-// renewBaselines updates the record of a claim with the state of its devices in this boot.
+// renewBaselines updates the record of a claim with the state of its devices in the current boot.
 func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) error {
 	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // their devices may be moving to a pod or back
 	plans, changed, err := d.baselines.renewed(ctx, record.Plans, !onTheirWay)
@@ -172,12 +172,12 @@ func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) e
 	return d.Claims.Renew(*record)
 }
 
-// linkUse finds the node's own use of its links. It is safe for concurrent use.
+// linkUse determines how the node itself uses its links. It is safe for concurrent use.
 type linkUse struct {
 	cluster *cluster
 
 	mu      sync.Mutex
-	sources discovery.Sources // its own, because sources are not safe for concurrent use
+	sources discovery.Sources // not shared, because sources are not safe for concurrent use
 }
 
 func newLinkUse(cluster *cluster) (*linkUse, error) {
@@ -185,8 +185,8 @@ func newLinkUse(cluster *cluster) (*linkUse, error) {
 	return &linkUse{cluster: cluster, sources: sources}, err
 }
 
-// find returns the node's own use of links. While the addresses of the Node object are unknown, any address may be one
-// of them, so links with addresses are not taken.
+// find reports how the node itself uses the named links. As long as the addresses in the Node object are unknown, any
+// address could be one of them, so no use counts as restorable.
 func (u *linkUse) find(
 	ctx context.Context, names ...discovery.IfName,
 ) (map[discovery.IfName]discovery.Use, error) {
@@ -207,7 +207,7 @@ func (u *linkUse) find(
 
 // close closes the sources. find must not be called afterwards.
 func (u *linkUse) close() {
-	if u == nil { // the driver was not built
+	if u == nil { // New failed before creating it
 		return
 	}
 	u.mu.Lock()

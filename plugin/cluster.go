@@ -38,10 +38,10 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// resync is the period in which informers repeat their objects, in case a handler missed an event.
+// resync is the period after which informers report all objects again, in case a handler missed an event.
 const resync = 10 * time.Minute
 
-// cluster provides objects of the API server from caches.
+// cluster provides objects from the API server, most of them from caches.
 type cluster struct {
 	client     kubernetes.Interface
 	nodeName   string
@@ -51,12 +51,12 @@ type cluster struct {
 	node       cache.SharedIndexInformer
 	namespaces cache.SharedIndexInformer
 	pods       cache.SharedIndexInformer
-	// blocks are the AddressBlocks of the node. A cluster whose definitions are older than the driver has none, so
-	// nothing else waits for them.
+	// blocks contains the AddressBlocks of the node. If the cluster's CRDs are older than the driver, this resource
+	// does not exist, so nothing waits for this informer.
 	blocks cache.SharedIndexInformer
-	// readDefinition reads a NetworkAttachmentDefinition, namespace/name, from the API server.
+	// readDefinition reads a NetworkAttachmentDefinition, given as namespace/name, from the API server.
 	readDefinition func(ctx context.Context, name string) ([]byte, error)
-	// informers are the running informers that the driver needs: all except blocks.
+	// informers contains the informers that the driver cannot work without: all except blocks.
 	informers []cache.SharedIndexInformer
 }
 
@@ -86,7 +86,7 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 		pods:       informers.NewSharedInformerFactoryWithOptions(client, resync, onNode).Core().V1().Pods().Informer(),
 	}
 	// Strip the objects before they are stored: users decide how large pods are, and the informer lists all namespaces
-	// of the cluster. The informers stream their first list object by object (WatchList).
+	// in the cluster. The informers stream their initial list object by object (WatchList).
 	if err := errors.Join(c.pods.SetTransform(stripPod), c.namespaces.SetTransform(stripNamespace)); err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 // when they are needed.
 func stripPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
-	if !ok { // the name of a deleted object, whose last state is unknown
+	if !ok { // the key of a deleted object whose final state is unknown
 		return object, nil
 	}
 	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
@@ -145,7 +145,7 @@ func customClient(config *rest.Config) (rest.Interface, runtime.ParameterCodec, 
 	config = rest.CopyConfig(config)
 	config.GroupVersion, config.APIPath = &gv, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	// Custom resources have no protobuf encoding, whatever the caller's configuration requests.
+	// Custom resources have no protobuf encoding, regardless of the caller's configuration.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
@@ -159,14 +159,14 @@ type object interface {
 	metav1.Object
 }
 
-// resourceOf is a resource that an informer can list and watch.
+// resourceOf describes a resource that an informer can list and watch.
 type resourceOf struct {
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	example runtime.Object
 }
 
-// typed returns a custom resource for an informer. It copies example and list for every object that it reads.
+// typed describes a custom resource for an informer. The client copies example and list for every object that it reads.
 func typed[T object, L runtime.Object](
 	client rest.Interface, codec runtime.ParameterCodec, resource string, example T, list L,
 ) resourceOf {
@@ -187,7 +187,7 @@ func informer(resource resourceOf) cache.SharedIndexInformer {
 		resync, cache.Indexers{})
 }
 
-// run runs the informers until ctx ends.
+// run runs the informers until ctx is done.
 func (c *cluster) run(ctx context.Context) error {
 	for _, informer := range append(slices.Clone(c.informers), c.blocks) {
 		go informer.RunWithContext(ctx)
@@ -196,7 +196,7 @@ func (c *cluster) run(ctx context.Context) error {
 	return nil
 }
 
-// synced waits until every cache is filled.
+// synced waits until all required caches are filled.
 func (c *cluster) synced(ctx context.Context) error {
 	for _, informer := range c.informers {
 		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
@@ -206,13 +206,13 @@ func (c *cluster) synced(ctx context.Context) error {
 	return nil
 }
 
-// hasSynced reports whether every cache is filled.
+// hasSynced reports whether all required caches are filled.
 func (c *cluster) hasSynced() bool {
 	return !slices.ContainsFunc(c.informers,
 		func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
 }
 
-// onChange calls trigger when the inputs of the slices change: a policy, or labels or addresses of the node.
+// onChange calls trigger when inputs of the slices change: a policy, or the labels or addresses of the node.
 func (c *cluster) onChange(trigger func()) error {
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { trigger() },
@@ -240,8 +240,8 @@ func (c *cluster) onChange(trigger func()) error {
 	return err
 }
 
-// changesOffers reports whether an update of a policy may change its devices, or is a resync of the informer. An update
-// of the counts that the controller writes must not make all nodes compute their slices again.
+// changesOffers reports whether an update of a policy may change the offered devices, or is an informer resync. When
+// the controller updates the counts in the policy's status, the nodes must not all recompute their slices.
 func changesOffers(before, after any) bool {
 	old, _ := before.(*policyapi.DeviceExposurePolicy)
 	current, _ := after.(*policyapi.DeviceExposurePolicy)
@@ -249,8 +249,9 @@ func changesOffers(before, after any) bool {
 		!equality.Semantic.DeepEqual(old.Spec, current.Spec)
 }
 
-// onReplaced calls fail when the Node object was deleted and the kubelet created a new one. The library that writes the
-// slices keeps the UID of their owner, and the API server deletes slices of an owner that no longer exists.
+// onReplaced calls fail when the Node object has been deleted and the kubelet has created a new one. The library that
+// writes the slices keeps using the old object's UID as their owner, and the API server deletes slices whose owner no
+// longer exists.
 func (c *cluster) onReplaced(fail func(error)) error {
 	var mu sync.Mutex
 	var first types.UID
@@ -289,7 +290,7 @@ func (c *cluster) ExposurePolicies() []policyapi.DeviceExposurePolicy {
 	return policies
 }
 
-// PluginSchemas returns the built-in plugin contracts, overridden by those of the cluster.
+// PluginSchemas returns the built-in plugin schemas, overridden by those in the cluster.
 func (c *cluster) PluginSchemas() cnichain.Schemas {
 	byName := map[string]chainapi.CNIPluginSchema{}
 	for _, item := range c.schemas.GetStore().List() {
@@ -328,7 +329,7 @@ func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	return topology, nil
 }
 
-// ThisNode returns the Node object. Policies for some nodes cannot be evaluated without it.
+// ThisNode returns the Node object. Policies that select nodes cannot be evaluated without it.
 func (c *cluster) ThisNode() (*corev1.Node, error) {
 	item, _, err := c.node.GetStore().GetByKey(c.nodeName)
 	if node, ok := item.(*corev1.Node); ok && err == nil {
@@ -355,7 +356,7 @@ func (c *cluster) cachedPod(namespace, name, uid string) *corev1.Pod {
 	return pod
 }
 
-// podUIDs returns the UIDs of the pods on this node in the cache; known reports whether the cache is filled.
+// podUIDs returns the UIDs of this node's pods from the cache; known reports whether the cache is filled.
 func (c *cluster) podUIDs() (uids sets.Set[string], known bool) {
 	uids = sets.New[string]()
 	for _, item := range c.pods.GetStore().List() {
@@ -366,7 +367,7 @@ func (c *cluster) podUIDs() (uids sets.Set[string], known bool) {
 	return uids, c.pods.HasSynced()
 }
 
-// podUIDIsGone reports whether the cache of pods on this node does not contain the UID. It returns false until the
+// podUIDIsGone reports whether the cache of this node's pods contains no pod with the UID. It returns false until the
 // cache is filled.
 func (c *cluster) podUIDIsGone(uid string) bool {
 	if !c.pods.HasSynced() {
@@ -380,7 +381,7 @@ func (c *cluster) podUIDIsGone(uid string) bool {
 	return true
 }
 
-// isAllocated reads a claim from the API server and reports whether it still has the devices of a record.
+// isAllocated reads a claim from the API server and reports whether the claim is still allocated the devices in record.
 func (c *cluster) isAllocated(ctx context.Context, record *claims.Record) (bool, error) {
 	claim, err := c.client.ResourceV1().ResourceClaims(record.Claim.Namespace).Get(ctx, record.Claim.Name,
 		metav1.GetOptions{})
@@ -394,14 +395,14 @@ func (c *cluster) isAllocated(ctx context.Context, record *claims.Record) (bool,
 		nil
 }
 
-// onPodGone calls wake when a pod is removed from the API server.
+// onPodGone calls wake when a pod is deleted from the API server.
 func (c *cluster) onPodGone(wake func()) error {
 	_, err := c.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { wake() }})
 	return err
 }
 
-// podIsLeaving reports whether a pod is being deleted, has ended, or is missing from the cache. It returns false for a
-// missing pod until the cache is filled.
+// podIsLeaving reports whether a pod is being deleted, has terminated, or is missing from the cache. It returns false
+// for a missing pod until the cache is filled.
 func (c *cluster) podIsLeaving(uid string) bool {
 	for _, item := range c.pods.GetStore().List() {
 		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
@@ -411,15 +412,15 @@ func (c *cluster) podIsLeaving(uid string) bool {
 	return c.pods.HasSynced()
 }
 
-// isLeaving reports whether a pod is being deleted, or has ended.
+// isLeaving reports whether a pod is being deleted or has terminated.
 func isLeaving(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded ||
 		pod.Status.Phase == corev1.PodFailed
 }
 
-// podsWithClaim returns the pods on this node, from the cache, that name a claim or for whose extended resources the
-// claim was created. The record of a shared claim does not list all of its pods, because the kubelet prepares a claim
-// only once.
+// podsWithClaim returns the cached pods on this node that use a claim, either because they name it or because it was
+// created for their extended resources. The record of a shared claim does not list all of its pods, because the kubelet
+// prepares a claim only once.
 func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, item := range c.pods.GetStore().List() {
@@ -438,7 +439,7 @@ func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
 	return pods
 }
 
-// podHasEnded reports whether the cache does not contain a pod, or contains it in a phase in which no container starts
+// podHasEnded reports whether a pod is missing from the cache or is in a phase in which its containers never start
 // again: the object of such a pod may stay for a long time while other pods wait for its devices. It returns false
 // until the cache is filled.
 func (c *cluster) podHasEnded(pod executor.Pod) bool {
@@ -461,7 +462,8 @@ func (c *cluster) annotations(ctx context.Context, pod *corev1.Pod) (map[string]
 	return current.Annotations, nil
 }
 
-// pod returns a pod from the cache, or else from the API server.
+// pod returns a pod from the cache or, if the cache does not contain it, from the API server. It returns nil if the pod
+// does not exist.
 func (c *cluster) pod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
 	if pod := c.cachedPod(namespace, name, uid); pod != nil {
 		return pod, nil

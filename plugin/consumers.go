@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// shareable reports whether a claim is made for several pods. It is false for a claim that kube-controller-manager or
-// kube-scheduler has generated for one pod, from a template or for its extended resources (KEP-4381, KEP-5004).
+// shareable reports whether several pods can share a claim. It returns false for a claim that kube-controller-manager
+// or kube-scheduler generated for a single pod, from a template or for its extended resources (KEP-4381, KEP-5004).
 func shareable(claim *resourceapi.ResourceClaim) bool {
 	owner := metav1.GetControllerOf(claim)
 	if owner == nil || owner.APIVersion != "v1" || owner.Kind != "Pod" {
@@ -38,10 +38,11 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 		})
 }
 
-// addConsumers resolves the pods that the claim is reserved for, by name or as members of a PodGroup (KEP-5729). It
-// adds the members that are on this node at present. attaches reports whether they get interfaces. A claim without a
-// reservation is rejected: the kubelet never prepares one, and no component would release a claim that another caller
-// prepared. addConsumers returns the pods that exist in the API server.
+// addConsumers adds the pods that the claim is reserved for to the record and returns those that exist in the API
+// server. The claim is reserved for pods by name or for PodGroups (KEP-5729); of a PodGroup, addConsumers adds the
+// members that are currently on this node. attaches reports whether the pods get interfaces. A claim without a
+// reservation is rejected: the kubelet never prepares such a claim, and no component would release it if another caller
+// prepared it.
 func (p *planner) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) ([]*corev1.Pod, error) {
@@ -86,7 +87,7 @@ func isPod(reference resourceapi.ResourceClaimConsumerReference) bool {
 	return reference.APIGroup == "" && reference.Resource == "pods"
 }
 
-// addConsumer adds a pod, which is nil if the API server no longer has a pod with the UID.
+// addConsumer adds a pod to the record. pod is nil if no pod with the UID exists in the API server.
 func addConsumer(
 	record *claims.Record, uid types.UID, pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool,
 ) error {
@@ -107,8 +108,8 @@ func addConsumer(
 	return nil
 }
 
-// warnOfContainers sends events to pods about containers that do not name the claim: only containers that name it are
-// held back while the driver is away.
+// warnOfContainers sends events to pods with containers that do not name the claim: while the driver is down, only
+// containers that name the claim are held back.
 func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	for _, pod := range d.Cluster.podsWithClaim(claim.Namespace, claim.Name) {
 		if names := without(pod, claim); len(names) > 0 {
@@ -119,8 +120,8 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// without returns the containers of a pod that do not name a claim. It returns none for a claim of extended resources:
-// a container cannot name such a claim without requesting a device of its own.
+// without returns the names of the containers in a pod that do not name a claim. It returns none for a claim that was
+// created for extended resources, since a container cannot name such a claim without requesting a device itself.
 func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	i := position(pod, claim)

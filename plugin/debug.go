@@ -29,11 +29,11 @@ func (c *cluster) policyInputs() nodestate.PolicyInputs {
 	return inputs
 }
 
-// serveDebug serves the discovered, decided, prepared and attached state and the leftovers as JSON on a socket of the
-// node. Requests can retry the rollback of leftovers and remove orphans, and change nothing else.
+// serveDebug serves the discovered, decided, prepared and attached state and the leftovers as JSON on a Unix socket.
+// Requests can retry or discard the rollback of leftovers and remove orphans; they cannot change anything else.
 func (d *Driver) serveDebug(ctx context.Context) error {
 	path := nodeapi.SocketPath(d.config.PluginDir)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // left by an earlier driver
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // left by an earlier driver process
 		return fmt.Errorf("cannot serve netdra: %w", err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
@@ -100,7 +100,7 @@ func (d *Driver) debugHandler() http.Handler {
 }
 
 // retryToTheEnd completes a retry even if the driver is being stopped or the client disconnects: neither may interrupt
-// a plugin.
+// a running plugin.
 func (d *Driver) retryToTheEnd(ctx context.Context, key string, retry func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
 	defer cancel()
@@ -125,7 +125,8 @@ func (d *Driver) retryLeftover(ctx context.Context, key string) error {
 	return nil
 }
 
-// forgetLeftover is like retryLeftover, for a rollback that can never succeed: see [executor.Executor.Forget].
+// forgetLeftover is like retryLeftover, but also works if the rollback can never succeed; see
+// [executor.Executor.Forget].
 func (d *Driver) forgetLeftover(ctx context.Context, key string) (failure, err error) {
 	if err := d.checkLeftover(key); err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func (d *Driver) forgetLeftover(ctx context.Context, key string) (failure, err e
 	return failure, nil
 }
 
-// checkLeftover returns an error if no leftover has the key.
+// checkLeftover returns an error if there is no leftover with the key.
 func (d *Driver) checkLeftover(key string) error {
 	if slices.ContainsFunc(d.dra.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
 		return nil

@@ -11,5 +11,6 @@
 //	attach     durable attachments; gates that keep containers from starting before their claim is attached
 //	claims     durable records of prepared claims and the devices that they hold
 //
-// One observer in this package, reporter, receives the results for pods and notifies the kubelet and the status writer.
+// reporter, the only observer in this package, receives the results for each pod and notifies the kubelet and the
+// status writer.
 package plugin

@@ -37,14 +37,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Config is the configuration of the node driver. Paths are host paths, and must be the same inside the driver's
-// container.
+// Config is the configuration of the node driver. Paths are host paths, and the driver's container must see the same
+// files at the same paths.
 type Config struct {
 	// NodeName is the name of this node in Kubernetes.
 	NodeName string
 	// Version is the version of the driver, for display only.
 	Version string
-	// RestConfig is the configuration of clients of the API server.
+	// RestConfig is the configuration for clients of the API server.
 	RestConfig *rest.Config
 	// PluginDir is the kubelet's directory for the plugin. It contains the driver's sockets and its journal.
 	PluginDir string
@@ -60,27 +60,27 @@ type Config struct {
 	CDIDir string
 	// DeviceInfoDir is the directory from which other components that attach devices read the allocations.
 	DeviceInfoDir string
-	// LogDir is where CNI calls are logged, one folder for each claim.
+	// LogDir is where CNI calls are logged, with one directory for each claim.
 	LogDir string
-	// LogRetention is how long the log of a claim stays after its last line, once the claim is released.
+	// LogRetention is how long the log of a released claim is kept after its last line.
 	LogRetention time.Duration
 	// NRISocket is the container runtime's NRI socket.
 	NRISocket string
-	// HTTPAddress serves /healthz, /readyz and /metrics.
+	// HTTPAddress is the address on which /healthz, /readyz and /metrics are served.
 	HTTPAddress string
-	// ListAttributes publishes CNI plugins as a list (feature DRAListTypeAttributes). The controller must use the same
-	// setting.
+	// ListAttributes publishes the CNI plugins of a device as a list (feature gate DRAListTypeAttributes). The
+	// controller must use the same setting.
 	ListAttributes bool
-	// CompatibilityGroups separates devices by groups (feature DRADeviceCompatibilityGroups) if groups can express the
-	// rules.
+	// CompatibilityGroups keeps incompatible devices apart by compatibility groups (feature gate
+	// DRADeviceCompatibilityGroups) if groups can express the rules.
 	CompatibilityGroups bool
-	// Plugins contains, by name, the CNI plugins of the helper binary that the driver can run in its own process.
+	// Plugins contains, by name, the CNI plugins from the helper binary that the driver can run in its own process.
 	Plugins map[string]executor.InProcess
-	// NetworkStatus writes the interfaces of pods into their annotation k8s.v1.cni.cncf.io/network-status.
+	// NetworkStatus writes the interfaces of each pod into its annotation k8s.v1.cni.cncf.io/network-status.
 	NetworkStatus bool
 }
 
-// Driver is the node driver. New builds it, Run runs it once.
+// Driver is the node driver. New builds it; Run runs it once.
 type Driver struct {
 	config    Config
 	client    kubernetes.Interface
@@ -94,7 +94,7 @@ type Driver struct {
 	nri       *nriPlugin
 	dra       *draPlugin
 	callLog   *calllog.Log
-	calls     *calllog.Background // passes calls on to callLog
+	calls     *calllog.Background // writes to callLog in the background
 	events    record.EventBroadcaster
 	sources   discovery.Sources // used by the publisher
 	linkUse   *linkUse
@@ -103,7 +103,7 @@ type Driver struct {
 	metrics   *metrics
 	health    *status.Health
 	stopWork  context.CancelFunc
-	// again prepares claims like a call of the kubelet.
+	// again prepares claims in the same way as a call from the kubelet.
 	again func(context.Context, []*drapb.Claim) error
 	// heartbeats and locks detect a hanging driver.
 	heartbeats *telemetry.Heartbeats
@@ -114,11 +114,11 @@ type Driver struct {
 
 	mu         sync.Mutex
 	registered func() bool
-	helper     *kubeletplugin.Helper // nil until DRA is served
+	helper     *kubeletplugin.Helper // nil until the driver serves DRA calls
 	fatal      chan error
 }
 
-// New builds a driver and starts nothing. If Run is not called, Close releases its resources.
+// New builds a driver without starting anything. If Run is not called, Close releases its resources.
 func New(_ context.Context, config Config) (driver *Driver, err error) {
 	client, err := kubernetes.NewForConfig(config.RestConfig)
 	if err != nil {
@@ -154,10 +154,10 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 // journalRetry is the period between attempts to open the journal.
 const journalRetry = 5 * time.Second
 
-// awaitJournal opens the journal, and waits as long as necessary. Ending the process would only cause restarts: running
-// pods are not affected, pods without claims start, and pods with claims wait, because the driver is not registered
-// with the kubelet or the runtime. The probe reports the reason. One reason is the lock of the previous driver, which
-// may still finish its chains.
+// awaitJournal opens the journal, and waits as long as necessary. Exiting would only cause restarts: running pods are
+// not affected, pods without claims start, and pods with claims wait, because the driver is not registered with the
+// kubelet or the runtime. The readiness probe reports the reason. One possible reason is that the previous driver
+// process still holds the lock because it is finishing its chains.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
 		"be opened",
@@ -172,7 +172,7 @@ func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error
 		})
 }
 
-// awaitHelper installs the programs that run on the host. Without the hook, no container that names a claim can start.
+// awaitHelper installs the programs that run on the host. Without the hook, containers that name a claim cannot start.
 func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node "+
 		"until they "+
@@ -181,7 +181,7 @@ func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error 
 	})
 }
 
-// fail ends Run with an error.
+// fail makes Run return an error.
 func (d *Driver) fail(err error) {
 	select {
 	case d.fatal <- err:
@@ -201,12 +201,12 @@ func (d *Driver) Close() {
 	}
 }
 
-// shutdownLimit is how long a stopping driver lets running chains end: a call of a plugin takes 30 s at most, and the
-// kubelet kills the pod after its terminationGracePeriodSeconds, which is 60 s.
+// shutdownLimit is how long a stopping driver waits for running chains to finish: a plugin call takes at most 30 s, and
+// the kubelet kills the pod after its terminationGracePeriodSeconds, which is 60 s.
 const shutdownLimit = 45 * time.Second
 
-// Run runs the driver until ctx ends or an error occurs that requires a new process. NRI and the gates start first and
-// without the API server, so that pods without claims and prepared pods are served while it is down.
+// Run runs the driver until ctx is done or an error occurs that requires a new process. NRI and the gates start first
+// and do not need the API server, so pods without claims and prepared pods can start while the API server is down.
 func (d *Driver) Run(ctx context.Context) error {
 	defer d.Close()
 	group, ctx := errgroup.WithContext(ctx)
@@ -234,15 +234,15 @@ func (d *Driver) Run(ctx context.Context) error {
 
 // serve runs the driver with an open journal.
 //
-// It reads the journal and adopts the state of an earlier driver before it accepts calls: otherwise it would answer the
-// kubelet and the runtime from an empty state.
+// It reads the journal and adopts the state of the previous driver process before it accepts calls: otherwise it would
+// answer the kubelet and the runtime based on an empty state.
 func (d *Driver) serve(ctx context.Context) error {
 	d.repairInstallation(ctx)
 	if err := d.readJournal(ctx); err != nil {
 		return err
 	}
 	d.startup.complete()
-	// NRI outlives DRA: a pod that was prepared must still be attached while the driver stops.
+	// NRI outlives DRA: while the driver stops, it must still attach pods that are already prepared.
 	nriCtx, stopNRI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopNRI()
 	group, ctx := errgroup.WithContext(ctx)
@@ -258,8 +258,8 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
 		defer stopNRI()
-		// The order is: DRA ends, then running chains, then NRI. Pods that start meanwhile are attached or rejected by
-		// a driver that still responds.
+		// The shutdown order is DRA, then running chains, then NRI. Pods that start meanwhile are attached or rejected,
+		// since the driver still responds.
 		defer d.finishWork()
 		return d.serveDRA(ctx)
 	})
@@ -268,7 +268,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sweeper returns the sweeper, which periodically checks state that no event reports.
+// sweeper returns the sweeper, which periodically checks for changes that no event reports.
 func (d *Driver) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{
 		Sandboxes: d.sandboxes, PodHasEnded: d.cluster.podHasEnded, IsNamed: d.nri.Namespaces.isNamed,
@@ -282,7 +282,7 @@ func (d *Driver) sweeper() *attach.Sweeper {
 	}
 }
 
-// helperPath returns the path of the binary that the runtime runs as a hook.
+// helperPath returns the path of the binary that the runtime runs as an OCI hook.
 func (d *Driver) helperPath() string {
 	return filepath.Join(nodeapi.HelperDir(d.config.PluginDir), nodeapi.HelperName)
 }
@@ -290,7 +290,7 @@ func (d *Driver) helperPath() string {
 // leftoverRetry is the period between retries of failed rollbacks.
 const leftoverRetry = 5 * time.Minute
 
-// retryLeftovers takes devices out of quarantine when they have returned to the host after all.
+// retryLeftovers periodically retries failed rollbacks. A device leaves quarantine once it has returned to the host.
 func (d *Driver) retryLeftovers(ctx context.Context) error {
 	ticker := time.NewTicker(leftoverRetry)
 	defer ticker.Stop()
@@ -318,8 +318,8 @@ func (d *Driver) watchFatal(ctx context.Context) error {
 	}
 }
 
-// serveDRA registers with the kubelet and publishes until ctx ends. It registers first: while the devices or the API
-// server are unavailable, pods can end, and only Prepare fails.
+// serveDRA registers with the kubelet and publishes devices until ctx is done. It registers first, so that pods can
+// terminate while the devices or the API server are unavailable; only Prepare fails then.
 func (d *Driver) serveDRA(ctx context.Context) error {
 	helper, err := kubeletplugin.Start(ctx, d.dra,
 		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName),
@@ -342,7 +342,7 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	if err := d.cluster.synced(ctx); err != nil {
 		return nil //nolint:nilerr // ctx has ended
 	}
-	d.repairFiles(ctx) // files may have been removed while no driver was running
+	d.repairFiles(ctx) // files may have been removed while the driver was down
 	changes, err := d.publisher.Watch(ctx)
 	if err != nil {
 		return err
@@ -356,8 +356,8 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	return group.Wait()
 }
 
-// finishWork waits for running work and prevents new work. Work that does not finish in time ends with the process, and
-// the next driver rolls it back from the journal.
+// finishWork prevents new work and waits for running work. Work that does not finish in time is aborted when the
+// process exits, and the next driver process rolls it back based on the journal.
 func (d *Driver) finishWork() {
 	d.stopWork()
 	done := make(chan struct{})
@@ -372,7 +372,7 @@ func (d *Driver) finishWork() {
 	}
 }
 
-// sweepLogs removes the CNI logs of claims that are long gone.
+// sweepLogs removes the CNI logs of claims that were released long ago.
 func (d *Driver) sweepLogs(ctx context.Context) error {
 	ticker := time.NewTicker(max(d.config.LogRetention/4, time.Minute))
 	defer ticker.Stop()

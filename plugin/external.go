@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
 )
 
-// hasExternal reports whether another component attaches a device of the claim.
+// hasExternal reports whether another component attaches at least one device of the claim.
 func hasExternal(record *claims.Record) bool {
 	for i := range record.Plans {
 		if len(record.Plans[i].External) > 0 {
@@ -34,9 +34,9 @@ func (d *Driver) isExternal(claim *resourceapi.ResourceClaim) bool {
 	return err == nil && len(devices) > 0
 }
 
-// deviceIDs returns the CDI devices of a device that another component attaches. They include the gate if the driver
-// attaches other devices of the claim: a container that names the claim must not start before the driver has attached
-// its devices.
+// deviceIDs returns the CDI devices for a device that another component attaches. They include the gate if the driver
+// attaches other devices of the same claim: a container that names the claim must not start before the driver has
+// attached those devices.
 func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []string {
 	ids := []string{external.DeviceID(record.Claim, step)}
 	if record.Attaches() {
@@ -45,9 +45,9 @@ func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []
 	return ids
 }
 
-// mayBeInPod reports whether a device that a claim holds, and that is not on the host, may be in a pod. For a device
-// that another component attaches, only the host can show this: existing hardware is in some network namespace, while
-// the location of a virtual link is unknown.
+// mayBeInPod returns a function that reports whether a claimed device that is not on the host may be in a pod. For a
+// device that another component attaches, only the host can answer this: existing hardware is in some network
+// namespace, while the location of a virtual link is unknown.
 func mayBeInPod(
 	store *claims.Store, sandboxes *attach.Sandboxes, node host.Host,
 ) func(string, *claims.HeldDevice) bool {

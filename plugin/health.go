@@ -18,17 +18,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// lockProbe detects whether locks that every pod needs are released. It is safe for concurrent use.
+// lockProbe detects whether the locks that every pod needs are being released. It is safe for concurrent use.
 type lockProbe struct {
 	try func()
 
 	mu sync.Mutex
-	// done is closed at the end of the latest attempt.
+	// done is closed when the latest attempt completes.
 	done chan struct{}
 }
 
-// ok reports whether the locks can be acquired within limit. While an earlier attempt hangs, ok waits for it and starts
-// no other.
+// ok reports whether the locks can be acquired within limit. If an earlier attempt is still hanging, ok waits for that
+// one and does not start another.
 func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 	p.mu.Lock()
 	if p.done == nil {
@@ -53,10 +53,10 @@ func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 	return true
 }
 
-// lockLimit is how long a healthy driver may need to acquire its locks, which are never held during I/O.
+// lockLimit is how long a healthy driver may take to acquire its locks, which are never held during I/O.
 const lockLimit = 2 * time.Second
 
-// hanging returns the parts of the driver that make no progress; the kubelet then restarts it.
+// hanging returns the parts of the driver that make no progress. If it returns any, the kubelet restarts the driver.
 func (d *Driver) hanging(ctx context.Context) []string {
 	hanging := d.heartbeats.Overdue()
 	if d.startup.reason() == nil && !d.locks.ok(ctx, lockLimit) {
@@ -65,8 +65,8 @@ func (d *Driver) hanging(ctx context.Context) []string {
 	return hanging
 }
 
-// serveHTTP answers probes: /healthz succeeds unless the process hangs, /readyz succeeds when pods with claims can
-// start.
+// serveHTTP serves the metrics and the probes: /healthz succeeds unless the process hangs, and /readyz succeeds when
+// pods with claims can start.
 func (d *Driver) serveHTTP(ctx context.Context) error {
 	if d.config.HTTPAddress == "" {
 		return nil
@@ -124,17 +124,17 @@ func (d *Driver) missing() []string {
 	return append(missing, d.installed.defects.texts()...)
 }
 
-// Names of the driver's sockets for the kubelet (the defaults of the kubeletplugin library).
+// The names of the sockets on which the driver serves the kubelet (the defaults of the kubeletplugin library).
 const (
 	draSocket       = "dra.sock"
 	registrarSocket = v1alpha1.DriverName + "-reg.sock"
 )
 
-// socketPeriod is the time between two checks of the driver's sockets.
+// socketPeriod is the interval between checks of the driver's sockets.
 const socketPeriod = 10 * time.Second
 
-// socketsAreThere returns an error if a socket of the driver was removed. The kubelet forgets a plugin whose
-// registration socket is gone, and cannot reach one without the other socket.
+// socketsAreThere returns an error if a socket of the driver was removed. If the registration socket is gone, the
+// kubelet forgets the plugin; if the other one is gone, the kubelet cannot reach the plugin.
 func (d *Driver) socketsAreThere() error {
 	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket),
 		filepath.Join(d.config.RegistrarDir, registrarSocket)} {
@@ -149,9 +149,9 @@ func (d *Driver) socketsAreThere() error {
 	return nil
 }
 
-// watchSockets returns an error if sockets are missing in two successive checks: only a new process creates them. One
-// failed check may be transient, for example because the directory is being replaced, and a restart costs every
-// starting pod an attempt.
+// watchSockets returns an error if sockets are missing in two consecutive checks: only a new process can recreate them.
+// A single failed check may be transient, for example because the directory is being replaced, and a restart costs
+// every starting pod an attempt.
 func watchSockets(ctx context.Context, again <-chan time.Time, check func() error) error {
 	for failures := 0; ; {
 		select {
@@ -171,7 +171,7 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 	}
 }
 
-// startup records the condition that the driver waits for at its start. It is safe for concurrent use.
+// startup records the reason why the driver has not started yet. It is safe for concurrent use.
 type startup struct {
 	mu      sync.Mutex
 	waiting error // nil if nothing is missing
@@ -179,7 +179,7 @@ type startup struct {
 
 func newStartup() *startup { return &startup{waiting: errors.New("starting")} }
 
-// reason returns the reason why the driver does not work yet; nil after the start.
+// reason returns the reason why the driver does not work yet, or nil after the start is complete.
 func (s *startup) reason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,8 +198,8 @@ func (s *startup) note(reason error) (isNews bool) {
 	return isNews
 }
 
-// await calls try until it succeeds and meanwhile provides its error as the reason. It logs consecutive identical
-// errors once.
+// await calls try until it succeeds. Until then, its latest error is the reason that reason returns. await logs
+// consecutive identical errors only once.
 func (s *startup) await(ctx context.Context, again <-chan time.Time, message string, try func() error) error {
 	for {
 		err := try()

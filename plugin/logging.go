@@ -32,6 +32,6 @@ func (n nriLogger) Infof(_ context.Context, format string, args ...any) {
 // Warnf implements log.Logger.
 func (n nriLogger) Warnf(_ context.Context, format string, args ...any) { n.log(2, format, args) }
 
-// Errorf implements log.Logger. The driver itself decides whether an administrator needs to act: it detects the end of
-// the connection and reconnects.
+// Errorf implements log.Logger. It does not log at error level, since the driver itself decides whether an
+// administrator must act: it detects when the connection ends, and reconnects.
 func (n nriLogger) Errorf(_ context.Context, format string, args ...any) { n.log(2, format, args) }

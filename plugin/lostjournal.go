@@ -22,11 +22,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// The kubelet prepares a claim only once. If the journal was lost, running pods keep their claims. If such a pod gets a
-// new sandbox, its claims must be prepared again, but the kubelet does not request that.
+// The kubelet prepares a claim only once. If the journal was lost, running pods keep their claims. But if such a pod
+// gets a new sandbox, its claims must be prepared again, and the kubelet does not request that.
 
-// unclaimedSandboxes contains the sandboxes that the runtime has reported and whose pods have no claim that is known to
-// the driver. Most pods use no claims at all. It is safe for concurrent use.
+// unclaimedSandboxes contains the sandboxes that the runtime has reported and whose pods have no claims known to the
+// driver. Most pods use no claims at all. It is safe for concurrent use.
 type unclaimedSandboxes struct {
 	mu   sync.Mutex
 	byID map[string]*api.PodSandbox
@@ -50,7 +50,7 @@ func (s *unclaimedSandboxes) remove(id string) (found bool) {
 	return found
 }
 
-// replace replaces all sandboxes by a new list.
+// replace replaces all sandboxes with a new list.
 func (s *unclaimedSandboxes) replace(pods []*api.PodSandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,15 +71,15 @@ func (s *unclaimedSandboxes) list() []*api.PodSandbox {
 	return pods
 }
 
-// lostLimit bounds one search for claims that the journal has lost: it runs within a sweep, and the next one comes
-// after 30 s.
+// lostLimit limits the duration of one search for claims whose records were lost with the journal: the search runs
+// within a sweep, and the next sweep comes after 30 s.
 const lostLimit = 20 * time.Second
 
-// recoverLost prepares and attaches the claims of running pods whose records were lost with the journal. Claims whose
-// gate shows that they are still attached stay unchanged.
+// recoverLost prepares and attaches the claims of running pods whose records were lost with the journal. It leaves a
+// claim unchanged if its gate shows that the claim is still attached.
 //
-// It follows the path of a call of the kubelet, with the same checks and locks. A pod leaves the list when its claims
-// are prepared, not before.
+// It uses the same code path as a call from the kubelet, with the same checks and locks. A pod stays in the list until
+// its claims are prepared.
 func (d *Driver) recoverLost(ctx context.Context) {
 	if !d.journalLost() || !d.nri.runtime.isConnected() || !d.cluster.hasSynced() {
 		return
@@ -98,7 +98,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 			logger.Error(err, "Cannot prepare claims of the lost journal", "pod", podOf(pod).String())
 			continue
 		}
-		// This includes pods whose claims were prepared for another pod, or by an attempt that failed later.
+		// This also covers pods whose claims were prepared for another pod, or by an attempt that failed later.
 		if d.nri.unclaimed.remove(pod.GetId()) && !d.nri.isAttachedUnrecorded(pod) {
 			d.sandboxes.ExpectAlso(pod.GetId())
 			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.runtime.isBusy(pod.GetId())) })
@@ -106,7 +106,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	}
 }
 
-// isAttachedUnrecorded reports whether a claim of a pod is still attached from before the journal was lost.
+// isAttachedUnrecorded reports whether at least one claim of a pod is still attached since before the journal was lost.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claims.find(pod)
 	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
@@ -114,14 +114,14 @@ func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	})
 }
 
-// lostClaims returns the claims of a pod that are allocated devices of this driver and unknown to it. It omits claims
-// whose devices another component attaches: the pod has these devices or gets them from that component, and their
-// baselines cannot be taken while they are in the pod.
+// lostClaims returns the claims of a pod that have devices from this driver but no record. It omits claims whose
+// devices other components attach: the pod already has these devices or gets them from those components, and their
+// baselines cannot be recorded while they are in the pod.
 func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.Claim, error) {
 	netns, err := d.nri.Namespaces.pathOf(pod)
 	known := d.cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	if err != nil || netns == "" || known == nil || known.DeletionTimestamp != nil {
-		return nil, nil //nolint:nilerr // the sandbox has ended, or is about to
+		return nil, nil //nolint:nilerr // the sandbox is gone or is being stopped
 	}
 	var lost []*drapb.Claim
 	for name := range resourceclaim.PodClaims(known) {
@@ -130,7 +130,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 		}
 		claim, err := d.client.ResourceV1().ResourceClaims(pod.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			continue // the pod is about to end
+			continue // the pod is about to terminate
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read claim %s/%s: %w", pod.GetNamespace(), name, err)
@@ -143,7 +143,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 	return lost, nil
 }
 
-// isForPod reports whether a claim has devices of this driver, and is reserved for a pod or its group.
+// isForPod reports whether a claim is allocated devices from this driver and is reserved for a pod or its PodGroup.
 func isForPod(claim *resourceapi.ResourceClaim, pod *corev1.Pod) bool {
 	return claim.Status.Allocation != nil && resourceclaim.IsReservedForPod(pod, claim, true) &&
 		slices.ContainsFunc(claim.Status.Allocation.Devices.Results,

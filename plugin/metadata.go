@@ -40,23 +40,24 @@ func metadataVersions() []schema.GroupVersion {
 	return []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion, metadatav1alpha1.SchemeGroupVersion}
 }
 
-// metadataFiles lets the kubeletplugin library write files in the same way as the driver. The library waits for the
-// disk twice for each file, and a claim has two for each request, one of which is rewritten in RunPodSandbox.
-// Durability is not needed, since the content is only valid in the current boot: after a boot, the kubelet has claims
-// prepared again, which rewrites all files.
+// metadataFiles makes the kubeletplugin library write files in the same way as the driver. By default, the library
+// waits for the disk twice for each file, and each request of a claim has two files, one of which is rewritten in
+// RunPodSandbox. The files need not be durable, since their content is only valid during the current boot: after a
+// boot, the kubelet prepares all claims again, which rewrites all files.
 func metadataFiles() kubeletplugin.MetadataFileOperations {
 	return kubeletplugin.MetadataFileOperations{
 		WriteFile: func(path string, data []byte, _ os.FileMode) error { return nodeapi.WriteFile(path, data) },
 	}
 }
 
-// metadataOf returns the metadata of a device for the containers of a claim (KEP-5304): its attributes and, for a claim
-// of one pod, the attached interface. Containers see the file as of their creation.
+// metadataOf returns the metadata about a device for the containers that use a claim (KEP-5304): the attributes of the
+// device and, if the claim belongs to a single pod, the attached interface. A container sees the file as it was when
+// the container was created.
 func metadataOf(
 	record *claims.Record, held *claims.HeldDevice, steps []executor.StepRecord,
 ) *kubeletplugin.DeviceMetadata {
 	persona := held.Persona
-	if persona == nil { // an earlier driver's record
+	if persona == nil { // a record from an earlier driver version
 		persona = &policy.Persona{}
 	}
 	metadata := &kubeletplugin.DeviceMetadata{Attributes: map[string]resourceapi.DeviceAttribute{}}
@@ -70,8 +71,8 @@ func metadataOf(
 	return metadata
 }
 
-// addVerbs adds the addressing of the device's RDMA device, with the GID of the final interface. Attributes beyond the
-// limit of the API are dropped.
+// addVerbs adds the addressing information of the RDMA device, with the GID of the pod's interface if there is one.
+// Attributes beyond the limit of the API are dropped.
 func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
 	if verbs == nil || len(verbs.Devices) == 0 {
 		return
@@ -108,14 +109,14 @@ func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
 	}
 }
 
-// describe completes the files of newly attached claims. Errors are only logged, since incomplete files do not prevent
-// containers from starting.
+// describe completes the metadata files of newly attached claims. Errors are only logged, since incomplete files do not
+// prevent containers from starting.
 func (d *Driver) describe(ctx context.Context, records []claims.Record) (complete bool) {
 	d.mu.Lock()
 	helper := d.helper
 	d.mu.Unlock()
 	if helper == nil {
-		return false // not registered yet; the files have the state of the earlier driver process
+		return false // not registered yet; the files are as the previous driver process left them
 	}
 	complete = true
 	for i := range records {
@@ -140,12 +141,12 @@ func (d *Driver) describe(ctx context.Context, records []claims.Record) (complet
 	return complete
 }
 
-// repairLimit bounds one repair of metadata.
+// repairLimit limits the duration of one repair of metadata.
 const repairLimit = 20 * time.Second
 
-// repairMetadata rewrites removed CDI specs with the metadata of prepared claims: the kubelet passes their names to
-// containers, and the runtime rejects unknown names. It removes specs of unknown claims, which an earlier driver
-// released without them.
+// repairMetadata rewrites CDI specs with the metadata of prepared claims if they were removed: the kubelet passes the
+// names of CDI devices to the runtime, which rejects unknown names. repairMetadata also removes the specs of unknown
+// claims, which remain if an earlier driver process released a claim without removing them.
 func (d *Driver) repairMetadata(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, repairLimit)
 	defer cancel()
@@ -154,7 +155,8 @@ func (d *Driver) repairMetadata(ctx context.Context) error {
 		if !d.lacksMetadata(&record) {
 			continue
 		}
-		// One at a time: the library rejects all claims of a request if one of them no longer exists in the API server.
+		// One claim per call: the library rejects all claims in a call if one of them no longer exists in the API
+		// server.
 		claim := &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name, Uid: record.Claim.UID}
 		if err := d.again(ctx, []*drapb.Claim{claim}); err != nil {
 			problems = append(problems, fmt.Errorf("cannot write the device metadata of claim %s again: %w",
@@ -176,8 +178,8 @@ func (d *Driver) repairMetadata(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// lacksMetadata reports whether a file is missing or damaged that the kubeletplugin library wrote when the claim was
-// prepared: for each request a CDI spec, and the file that it mounts into containers.
+// lacksMetadata reports whether a file that the kubeletplugin library wrote when the claim was prepared is missing or
+// damaged. For each request, the library writes a CDI spec and the file that the spec mounts into containers.
 func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	for i := range record.Devices {
 		request := resourceclaim.BaseRequestRef(record.Devices[i].Request)
@@ -196,8 +198,8 @@ func (d *Driver) lacksMetadata(record *claims.Record) bool {
 	return false
 }
 
-// readsAsJSON reports whether a file contains only JSON values, and decodes the first of them. A power loss can leave
-// an empty file.
+// readsAsJSON reports whether a file consists of one or more JSON values, and decodes the first of them. A power loss
+// can leave an empty file.
 func readsAsJSON(path string, first any) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -214,8 +216,8 @@ func readsAsJSON(path string, first any) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// prepareAgain calls this driver's Prepare as the kubelet does: Prepare is idempotent, and the library rewrites its
-// files.
+// prepareAgain calls this driver's Prepare in the same way as the kubelet does: Prepare is idempotent, and the library
+// rewrites its files.
 func (d *Driver) prepareAgain(ctx context.Context, claims []*drapb.Claim) error {
 	if len(claims) == 0 || !d.nri.runtime.isConnected() {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// metrics are the metrics of the driver. Their names are part of the driver's interface.
+// metrics contains the metrics of the driver. Their names are part of the driver's interface.
 type metrics struct {
 	registry    *prometheus.Registry
 	publish     *publish.Metrics
@@ -28,7 +28,7 @@ type metrics struct {
 	connections prometheus.Counter
 }
 
-// newMetrics registers the metrics of the driver. version is the version of the build.
+// newMetrics registers the metrics of the driver. version is the build version.
 func newMetrics(version string) *metrics {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "dra_network_build_info",
@@ -53,7 +53,7 @@ func newMetrics(version string) *metrics {
 	return m
 }
 
-// watch registers gauges of the current state at the time of a scrape.
+// watch registers gauges that read the current state on each scrape.
 func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, executor *executor.Executor) {
 	for name, gauge := range map[string]struct {
 		help string
@@ -70,7 +70,8 @@ func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, execu
 	}
 }
 
-// quarantines counts the leftovers that quarantine a device. The other leftovers only hold names or addresses.
+// quarantines returns the number of leftovers that quarantine a device. The other leftovers only hold names or
+// addresses.
 func quarantines(executor *executor.Executor) int {
 	held := 0
 	for _, leftover := range executor.Leftovers() {
@@ -81,7 +82,7 @@ func quarantines(executor *executor.Executor) int {
 	return held
 }
 
-// measuredCalls passes calls of CNI plugins on to a recorder, measures them, and logs each at level 6.
+// measuredCalls forwards records of CNI calls to a recorder, measures the calls, and logs each of them at level 6.
 type measuredCalls struct {
 	executor.Recorder
 	metrics *metrics

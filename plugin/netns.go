@@ -15,23 +15,23 @@ import (
 
 // namespaces finds the network namespaces of sandboxes.
 type namespaces struct {
-	// procDir is the host's /proc; dir is where the runtime keeps namespaces.
+	// procDir is the host's /proc; dir is where the runtime mounts namespaces.
 	procDir, dir string
 }
 
-// Remedies for a sandbox whose namespace is not found: a sandbox that lost its process never gets the namespace back,
-// but an unreadable file does not prove that.
+// Remedies for a sandbox whose namespace cannot be found: if the sandbox has lost its process, the namespace never
+// comes back, but an unreadable file does not prove this.
 const (
 	deletePod = "delete the pod"
 	checkProc = "check that the driver's container can read the host's /proc"
 )
 
-// pathOf returns the path of a sandbox's network namespace. It is empty for a pod on the host's network, and for a
-// sandbox that has ended.
+// pathOf returns the path of a sandbox's network namespace. It returns "" for a pod in the host's network namespace and
+// for a sandbox that has terminated.
 //
 // If containerd (2.4.2) is killed during RunPodSandbox, it considers the sandbox valid after its restart, but has lost
-// its specification, including its namespaces. The kubelet continues to start the containers. Only the sandbox's
-// process remains.
+// the specification of the sandbox, including its namespaces. The kubelet continues to start the containers. The
+// namespace can then only be found through the sandbox's process.
 func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	all := pod.GetLinux().GetNamespaces()
 	for _, namespace := range all {
@@ -39,9 +39,9 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 			return namespace.GetPath(), nil
 		}
 	}
-	// By the OCI specification, a container gets each namespace in its list, and the runtime's namespace for every type
-	// that is not listed, so a list without a network namespace belongs to a pod on the host's network. Only an empty
-	// list is inconclusive: every sandbox has at least a mount namespace.
+	// According to the OCI specification, a container gets a namespace for each type in its list and inherits the
+	// runtime's namespace for every other type, so a non-empty list without a network namespace belongs to a pod in the
+	// host's network namespace. An empty list is inconclusive: every sandbox has at least a mount namespace.
 	if len(all) > 0 || pod.GetPid() == 0 {
 		return "", nil
 	}
@@ -53,8 +53,8 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	return path, nil
 }
 
-// pathOfProcess returns the path of the network namespace of a sandbox's process. If it returns an error, action is the
-// remedy for the user.
+// pathOfProcess returns the path of the network namespace of a sandbox's process. If it returns an error, action tells
+// the user how to fix it.
 func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err error) {
 	process := filepath.Join(n.procDir, strconv.FormatUint(uint64(pod.GetPid()), 10))
 	cgroup, err := os.ReadFile(filepath.Join(process, "cgroup"))
@@ -64,8 +64,8 @@ func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err
 	if err != nil {
 		return "", checkProc, err
 	}
-	// The kernel reuses the IDs of processes that have ended. The runtime includes the sandbox's ID in the name of its
-	// cgroup, which contains no process of another pod.
+	// The kernel reuses the IDs of terminated processes. The runtime includes the sandbox's ID in the name of the
+	// sandbox's cgroup, which contains no processes of other pods.
 	if !strings.Contains(string(cgroup), pod.GetId()) {
 		return "", deletePod, fmt.Errorf("process %d now belongs to another cgroup", pod.GetPid())
 	}
@@ -76,7 +76,8 @@ func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err
 	return path, checkProc, err
 }
 
-// path prefers the runtime's own path for the namespace of a process, which exists as long as the sandbox.
+// path returns the path of the network namespace of a process. It prefers the path at which the runtime has mounted the
+// namespace, which exists as long as the sandbox.
 func (n namespaces) path(ofProcess string) (string, error) {
 	namespace, err := os.Stat(ofProcess)
 	if err != nil {
@@ -98,8 +99,8 @@ func (n namespaces) path(ofProcess string) (string, error) {
 	return ofProcess, nil
 }
 
-// isNamed reports whether the runtime has a path for the network namespace at a pin, so that its sandbox has not ended.
+// isNamed reports whether the runtime still has the pinned network namespace mounted, so that its sandbox still exists.
 func (n namespaces) isNamed(pin string) bool {
 	path, err := n.path(pin)
-	return err != nil || path != pin // an unreadable path is no evidence of an end
+	return err != nil || path != pin // an unreadable path does not prove that the sandbox is gone
 }

@@ -31,7 +31,7 @@ func (d *Driver) state() nodestate.State {
 			DeviceInfoDir: c.DeviceInfoDir,
 		},
 	}
-	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // the publisher reports the error
+	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // the publisher reports errors
 		state.CNIPlugins = sets.List(plugins)
 	}
 	if node, err := d.cluster.ThisNode(); err == nil {
@@ -44,9 +44,9 @@ func (d *Driver) state() nodestate.State {
 	return state
 }
 
-// refusedClaims returns the claims that pods of the node wait for and whose last Prepare was rejected, sorted. Pods
-// name claims by name only, and a user who corrects a claim creates it again under its name. Therefore the record of an
-// earlier claim is ignored when a later one is prepared or rejected.
+// refusedClaims returns the claims that pods on the node are waiting for and whose last Prepare call was rejected,
+// sorted. Pods refer to claims only by name, and a user who corrects a claim recreates it under the same name.
+// Therefore a rejected claim is omitted once a later claim with the same name is prepared or rejected.
 func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
 	latest := map[string]nodestate.RefusedClaim{}
 	for _, refused := range d.statuses.Refused() {
@@ -70,7 +70,7 @@ func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
 	return waiting
 }
 
-// pluginHostPaths returns the host paths that plugins need, by CNI type.
+// pluginHostPaths returns the host paths that plugins require, by CNI type.
 func (c *cluster) pluginHostPaths() map[string][]string {
 	paths := map[string][]string{}
 	for cniType, schema := range c.PluginSchemas().All() {
@@ -92,7 +92,7 @@ func (c *cluster) pluginLinkTypes() map[string][]string {
 	return types
 }
 
-// podAnnotations returns the annotations with which pods select the networks of plugins, by CNI type.
+// podAnnotations returns the annotations with which pods select the networks for plugins, by CNI type.
 func (c *cluster) podAnnotations() map[string]string {
 	annotations := map[string]string{}
 	for cniType, schema := range c.PluginSchemas().All() {
@@ -142,8 +142,8 @@ func (d *Driver) claimStates() []nodestate.Claim {
 	return states
 }
 
-// isOrphaned reports whether a prepared claim has no user: none of its consumers exists, no sandbox uses it, and no pod
-// of the node names it. It checks all three sources, since each may be outdated.
+// isOrphaned reports whether a prepared claim is unused: none of its consumers exists, no sandbox uses it, and no pod
+// on the node names it. It checks all three sources, since each may be outdated.
 func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
 	for _, consumer := range record.Consumers {
 		if pods.Has(consumer.PodUID) {

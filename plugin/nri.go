@@ -16,10 +16,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// configSource is the annotation in which the kubelet records the source of a pod.
+// configSource is the annotation in which the kubelet records where a pod came from.
 const configSource = "kubernetes.io/config.source"
 
-// nriConfig has the dependencies of an nriPlugin.
+// nriConfig contains the dependencies of an nriPlugin.
 type nriConfig struct {
 	// Socket is the container runtime's NRI socket.
 	Socket    string
@@ -29,15 +29,15 @@ type nriConfig struct {
 	Clock     clock.Clock
 	// Namespaces finds the network namespaces of sandboxes.
 	Namespaces namespaces
-	// Work ends when the driver stops.
+	// Work is canceled when the driver stops.
 	Work    context.Context
 	Metrics *metrics
-	// Observer reports to a pod and its claims why the pod is not attached.
+	// Observer notifies a pod and its claims of the reason why the pod is not attached.
 	Observer attach.Observer
 }
 
-// nriPlugin implements the handlers for the container runtime, which run under a node-wide lock: a pod without claims
-// costs one map lookup.
+// nriPlugin implements the handlers for the container runtime. The runtime calls them under a node-wide lock, so a pod
+// without claims costs only a map lookup.
 type nriPlugin struct {
 	nriConfig
 	claims    podClaims
@@ -50,8 +50,8 @@ func newNRIPlugin(c nriConfig) *nriPlugin {
 		unclaimed: newUnclaimedSandboxes()}
 }
 
-// namesClaim reports whether a container names a claim of the driver: the kubelet passes the CDI device of the claim's
-// gate to such a container.
+// namesClaim reports whether a container names a claim of the driver. For such a container, the kubelet passes the CDI
+// device of the claim's gate to the runtime.
 func namesClaim(container *api.Container) bool { return len(partsNamed(container)) > 0 }
 
 // partsNamed returns the parts of claims that a container names.
@@ -71,7 +71,7 @@ func isRunning(container *api.Container) bool {
 }
 
 // attachAfterResync attaches the pods independently of each other: a pod may have to wait until an interrupted
-// attachment is rolled back, or until the API server reports its claims. busy contains the sandboxes with running
+// attachment is rolled back, or until the API server returns its claims. busy contains the sandboxes with running
 // containers that name a claim.
 func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bool) {
 	listed := map[string]bool{}
@@ -87,7 +87,7 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 			klog.FromContext(n.Work).Info("Runtime reports no network namespace for the sandbox; using the one of its "+
 				"process", "pod", podOf(pod).String(), "sandbox", pod.GetId(), "netns", netns)
 		}
-		if netns != "" && n.Sandboxes.NamespaceExists(netns) { // otherwise the sandbox has ended
+		if netns != "" && n.Sandboxes.NamespaceExists(netns) { // otherwise the sandbox has terminated
 			listed[pod.GetId()] = true
 		}
 	}
@@ -99,7 +99,7 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 	}
 }
 
-// reportUnattachable reports a sandbox that cannot be attached, if its pod has claims.
+// reportUnattachable reports that a sandbox cannot be attached, if its pod has claims.
 func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	if records := n.Claims.OfPod(pod.GetUid()); len(records) > 0 {
 		klog.FromContext(n.Work).Error(err, "Cannot attach a pod that started while the driver was away", "pod",
@@ -108,10 +108,10 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	}
 }
 
-// attachLate retries until the pod is attached, ends, or turns out to need no attachment.
+// attachLate retries until the pod is attached, terminates, or turns out to need no attachment.
 //
-// It starts after the runtime's list is complete. It ends with the connection that listed the sandbox, or as soon as
-// the sandbox is stopped, which removes it from the expected sandboxes.
+// It starts after all sandboxes in the runtime's list have been processed. It returns when the connection that listed
+// the sandbox ends, or as soon as the sandbox is stopped, which removes it from the expected sandboxes.
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.Work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
 	disconnected := n.runtime.disconnected()
@@ -120,7 +120,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	}
 	attempts := 0
 	for delay := nriRetry; n.Sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
-		if n.ready(pod) { // even while its claims are unknown, because the API server has not answered yet
+		if n.ready(pod) { // even if its claims are unknown because the API server has not responded yet
 			return
 		}
 		records, err := n.claims.find(pod)
@@ -155,11 +155,11 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	}
 }
 
-// toldAttempt is the number of the failed attempt after which the pod gets an event: the first ones fail while an
+// toldAttempt is the number of failed attempts after which the pod gets an event: the first attempts fail while an
 // earlier attachment is being rolled back.
 const toldAttempt = 6
 
-// attachNow looks up the namespace of the sandbox again: the process that was used to find it may have ended.
+// attachNow looks up the sandbox's namespace again: the process through which it was found may have terminated.
 func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []claims.Record) error {
 	netns, err := n.Namespaces.pathOf(pod)
 	if err == nil && netns == "" {
@@ -176,8 +176,8 @@ func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
 	return ready
 }
 
-// RunPodSandbox attaches the pod's claims. If it returns an error, the runtime ends the sandbox and the kubelet creates
-// a new one.
+// RunPodSandbox attaches the pod's claims. If it returns an error, the runtime stops the sandbox and the kubelet
+// creates a new one.
 func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
 	start := n.Clock.Now()
 	defer func() {
@@ -206,8 +206,8 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	return nil
 }
 
-// StopPodSandbox detaches the sandbox and waits for a short time. The runtime does not call it for pods that are older
-// than the runtime's process.
+// StopPodSandbox detaches the sandbox and waits briefly for the result. The runtime does not call it for pods that are
+// older than the runtime's process.
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	start := n.Clock.Now()
 	defer func() {
@@ -225,7 +225,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 	return nil
 }
 
-// RemovePodSandbox is called after, instead of, or before StopPodSandbox.
+// RemovePodSandbox handles a call that the runtime makes after, instead of, or before StopPodSandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	n.unclaimed.remove(pod.GetId())
 	n.Sandboxes.RemoveSandbox(pod.GetId())
@@ -233,7 +233,8 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 }
 
 // CreateContainer holds back containers that the gate does not cover: containers that do not name the claim, and
-// containers of a later pod of a shared claim. Containers that name claims get the limits of the claims' topologies.
+// containers in further pods of a shared claim. Containers that name claims get the limits set by the claims'
+// topologies.
 func (n *nriPlugin) CreateContainer(
 	_ context.Context, pod *api.PodSandbox, container *api.Container,
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
@@ -250,11 +251,11 @@ func (n *nriPlugin) CreateContainer(
 	return adjustment, nil, telemetry.WireError(err)
 }
 
-// memlock is the OCI runtime specification's name of the limit of locked memory (getrlimit(2)).
+// memlock is the name of the locked-memory limit (getrlimit(2)) in the OCI runtime specification.
 const memlock = "RLIMIT_MEMLOCK"
 
-// adjust returns the limits of the claims that a container names, or nil if they set none. The runtime merges them into
-// the container's specification.
+// adjust returns the limits set by the claims that a container names, or nil if they set none. The runtime merges them
+// into the container's specification.
 func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
 	named := partsNamed(container)
 	if len(named) == 0 {
@@ -285,11 +286,11 @@ func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Dur
 		"sandbox", pod.GetId(), "duration", duration.Round(time.Microsecond), "err", err)
 }
 
-// mayStart returns the reason why a container may not start yet.
+// mayStart returns the reason why a container must not start yet, or nil if it may start.
 //
-// The cases in order: the sandbox is attached; it is known and not attached; it existed before the driver, and its
-// containers name no claim; its record was lost, and the gate's file admits its namespace. Only then are its claims
-// looked up, in memory and in the cache of pods.
+// It checks the cases in this order: the sandbox is attached; it is known but not attached; it existed before the
+// driver process, and none of its containers names a claim; its record was lost, but the gate file admits its
+// namespace. Only then does mayStart look up the pod's claims, in memory and in the pod cache.
 func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) error {
 	known, ready, failure := n.Sandboxes.State(pod.GetId())
 	named := partsNamed(container)
@@ -329,21 +330,21 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 }
 
 // attachMissed attaches, in the background, the claims of a sandbox that RunPodSandbox did not attach, for example
-// because they were not prepared at that time. The pod gets an event if that fails.
+// because they were not prepared at that time. If that keeps failing, the pod gets an event.
 func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
 	if n.Sandboxes.ExpectAlso(pod.GetId()) {
 		n.Sandboxes.GoTracked(func() { n.attachLate(pod, n.runtime.isBusy(pod.GetId())) })
 	}
 }
 
-// isToBeAttached reports whether a sandbox that existed before the driver is attached late: its pod has prepared
-// claims, and no running container names them. The runtime does not list containers whose creation was rejected, so its
-// list is not sufficient.
+// isToBeAttached reports whether a sandbox that existed before the driver process must be attached late: its pod has
+// prepared claims, and no running container names them. The runtime does not list containers whose creation was
+// rejected, so its list alone cannot answer this.
 func (n *nriPlugin) isToBeAttached(pod *api.PodSandbox) bool {
 	return !n.runtime.isBusy(pod.GetId()) && len(attachable(n.Claims.OfPod(pod.GetUid()))) > 0
 }
 
-// isUnrecorded reports whether all claims that a container names are attached to its pod, although their records were
+// isUnrecorded reports whether all claims that a container names are attached to its pod even though their records were
 // lost with the journal.
 func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, named []attach.Part) bool {
 	netns, err := n.Namespaces.pathOf(pod)
@@ -354,7 +355,7 @@ func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, named []attach.Part) bool 
 		func(part attach.Part) bool { return !n.Sandboxes.AdmitsUnrecorded(part.ClaimUID, netns) })
 }
 
-// isStatic reports whether the kubelet has the pod from a source other than the API server. Such a pod has no claims.
+// isStatic reports whether the kubelet got the pod from a source other than the API server. Such a pod has no claims.
 func isStatic(pod *api.PodSandbox) bool {
 	source := pod.GetAnnotations()[configSource]
 	return source != "" && source != "api"

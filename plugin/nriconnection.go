@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// nriIndex orders NRI plugins. The driver comes late, so that a pod that another plugin rejects never reaches the
-	// hardware.
+	// nriIndex determines the order of NRI plugins. The driver runs late, so that a pod that another plugin rejects
+	// never reaches the hardware.
 	nriIndex = "90"
 	nriName  = "dra-network"
 	// nriConnectLimit is the maximum time for establishing a connection.
@@ -25,8 +25,8 @@ const (
 	nriRetryMax     = 2 * time.Second
 )
 
-// run keeps the connection to the runtime until ctx ends. It returns an error only if the stub hangs, which requires a
-// new process.
+// run maintains the connection to the runtime until ctx is done. It returns an error only if the stub hangs, which
+// requires a new process.
 func (n *nriPlugin) run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	for delay := nriRetry; ctx.Err() == nil; delay = min(2*delay, nriRetryMax) {
@@ -49,11 +49,11 @@ func (n *nriPlugin) run(ctx context.Context) error {
 		case <-n.Clock.After(delay):
 		}
 	}
-	return nil //nolint:nilerr // the driver stops, and with it the session
+	return nil //nolint:nilerr // the driver is stopping, so the session ends
 }
 
-// errHung requires a new process: a stub whose runtime dies between its registration and its configuration never
-// returns.
+// errHung requires a new process: if the runtime dies between the registration and the configuration of a stub, the
+// stub never returns.
 var errHung = errors.New("the connection hangs; reconnecting")
 
 // session runs one connection from start to end.
@@ -65,12 +65,12 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	client, err := stub.New(connection,
 		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.Socket),
 		stub.WithOnClose(func() {}))
-	// No failure policy: with one, a driver that hangs would keep every pod of the node from starting. Containers that
-	// name a claim are held by its gate.
+	// Do not set a failure policy: with one, a hanging driver would prevent every pod on the node from starting.
+	// Containers that name a claim are held back by its gate.
 	if err != nil {
 		return err
 	}
-	// The channel is buffered, so that the goroutine ends even without a receiver.
+	// The channel is buffered, so that the goroutine terminates even without a receiver.
 	go func() { ended <- client.Run(ctx) }()
 	limit := n.Clock.NewTimer(nriConnectLimit)
 	defer limit.Stop()
@@ -90,7 +90,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	}
 }
 
-// setConnected sets whether the runtime reports new pods. While it does not, gates are closed.
+// setConnected records whether the runtime reports new pods. While it does not, gates are closed.
 func (n *nriPlugin) setConnected(connected bool) {
 	n.runtime.setConnected(connected)
 	if connected {
@@ -106,8 +106,8 @@ type nriConnection struct {
 	*nriPlugin
 	configured func()
 
-	synchronizing sync.Mutex // held while the runtime's lists are applied
-	over          bool       // the connection has ended, and its reports are void
+	synchronizing sync.Mutex // held while the runtime's lists are processed
+	over          bool       // the connection has ended, and its lists are ignored
 }
 
 // end waits for a running Synchronize and rejects later ones.
@@ -117,7 +117,7 @@ func (c *nriConnection) end() {
 	c.over = true
 }
 
-// Configure subscribes only to the events that are needed: a failure policy would apply to all of them.
+// Configure subscribes only to the necessary events, since a failure policy would apply to all of them.
 func (c *nriConnection) Configure(ctx context.Context, _, runtime, version string) (api.EventMask, error) {
 	c.configured()
 	c.Metrics.connections.Inc()
@@ -125,12 +125,13 @@ func (c *nriConnection) Configure(ctx context.Context, _, runtime, version strin
 	return api.ParseEventMask("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer")
 }
 
-// Synchronize treats the lists of the runtime as evidence that objects exist, never that they do not. It compares the
-// recorded sandboxes with them before containers may start in the sandboxes. Pods that started while the driver was
-// away are attached now, if none of their containers that name a claim runs.
+// Synchronize treats the runtime's lists as proof that the listed objects exist, but never as proof that others do not.
+// It compares the recorded sandboxes with the lists before containers may start in these sandboxes. Pods that started
+// while the driver was down are attached now, unless one of their running containers names a claim.
 //
-// It first records the containers that ran before, which CreateContainer needs. Then it confirms known sandboxes, which
-// opens their gates. Then calls of the kubelet are answered again, and unknown sandboxes are attached last.
+// It first records the containers that already existed, which CreateContainer needs. Then it confirms known sandboxes,
+// which opens their gates. Then the driver answers calls from the kubelet again, and unknown sandboxes are attached
+// last.
 func (c *nriConnection) Synchronize(
 	_ context.Context, pods []*api.PodSandbox, containers []*api.Container,
 ) ([]*api.ContainerUpdate, error) {
@@ -157,9 +158,9 @@ func (c *nriConnection) Synchronize(
 	return nil, nil
 }
 
-// sandboxesOf groups the sandboxes of containers by the claims that the containers name; see runtimeView. A sandbox is
-// to be attached if at least one of its containers names a claim and no such container runs. Its containers without a
-// claim wait for the attachment, too.
+// sandboxesOf groups the sandboxes by whether their containers name claims; see runtimeView. A sandbox must be attached
+// if at least one of its containers names a claim and no such container is running. Its containers that name no claim
+// wait for the attachment, too.
 func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy map[string]bool) {
 	decided, busy = sets.New[string](), map[string]bool{}
 	waiting := sets.New[string]()
@@ -170,7 +171,7 @@ func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy ma
 			decided.Insert(sandbox)
 		case isRunning(container):
 			busy[sandbox] = true
-		default: // its gate and the hook hold the container
+		default: // its gate and the hook hold the container back
 			waiting.Insert(sandbox)
 		}
 	}
@@ -182,21 +183,21 @@ func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy ma
 	return decided, busy
 }
 
-// runtimeView is the state of the container runtime: whether it reports new pods, and the containers that ran at the
-// start of the connection. It is safe for concurrent use.
+// runtimeView is the driver's view of the container runtime: whether the runtime reports new pods, and the containers
+// that existed at the start of the connection. It is safe for concurrent use.
 type runtimeView struct {
 	mu        sync.Mutex
-	connected chan struct{} // closed when the connection ends; nil while there is none
-	timeout   time.Duration // of a request, as last reported by the runtime
-	// decided contains the sandboxes that had containers when the connection began, none of which names a claim. It was
-	// decided earlier whether the driver must attach them, possibly by a driver process that could reach the API
-	// server.
+	connected chan struct{} // closed when the connection ends; nil without a connection
+	timeout   time.Duration // for a request, as last reported by the runtime
+	// decided contains the sandboxes that had containers when the connection began and that need not be attached
+	// because of a container that is waiting to start. Whether the driver must attach them was decided earlier,
+	// possibly by a driver process that could reach the API server.
 	decided sets.Set[string]
 	// busy contains the sandboxes that had running containers that name a claim when the connection began.
 	busy map[string]bool
 }
 
-// begin records the sandboxes that the runtime lists at the beginning of a connection, as grouped by [sandboxesOf].
+// begin records the sandboxes that the runtime lists when a connection begins, as grouped by [sandboxesOf].
 func (v *runtimeView) begin(decided sets.Set[string], busy map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -235,21 +236,21 @@ func (v *runtimeView) setTimeout(timeout time.Duration) {
 	v.timeout = timeout
 }
 
-// requestTimeout returns the timeout of the runtime for its requests to the driver; 0 before the first connection.
+// requestTimeout returns the runtime's timeout for requests to the driver, or 0 before the first connection.
 func (v *runtimeView) requestTimeout() time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.timeout
 }
 
-// isBusy reports whether containers that name a claim ran in a sandbox when the connection began.
+// isBusy reports whether a sandbox had running containers that name a claim when the connection began.
 func (v *runtimeView) isBusy(sandbox string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.busy[sandbox]
 }
 
-// wasDecided reports whether a sandbox had containers, and none that names a claim, when the connection began.
+// wasDecided reports whether it was already decided, when the connection began, whether a sandbox must be attached.
 func (v *runtimeView) wasDecided(sandbox string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

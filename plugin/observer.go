@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// reporter reports the results for pods to the kubelet and the API server. Its driver must be complete before the first
-// call.
+// reporter reports the results for pods to the kubelet and the API server. The driver must be fully built before the
+// first call.
 type reporter struct{ driver *Driver }
 
 var _ attach.Observer = reporter{}
@@ -41,8 +41,8 @@ func (r reporter) AttachFailed(pod executor.Pod, records []claims.Record, err er
 // DetachFailed implements Observer.
 func (r reporter) DetachFailed(pod executor.Pod, err error) { r.driver.statuses.DetachFailed(pod, err) }
 
-// InterfacesChanged implements Observer. It also triggers the publisher: a missing interface may be a device that no
-// longer exists, or that an application has moved elsewhere, which causes no event in the host's namespace.
+// InterfacesChanged implements Observer. It also triggers the publisher: a missing interface may mean that a device no
+// longer exists, or that an application has moved it elsewhere, which causes no event in the host's namespace.
 func (r reporter) InterfacesChanged(pod executor.Pod, claimUIDs []string, err error) {
 	for _, uid := range claimUIDs {
 		r.driver.statuses.Changed(uid)

@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// findOrphans lists orphaned files. It reads directories first and looks up owners afterwards: files that are created
-// in between are not in the list, and the owner of every listed file existed before the lookup.
+// findOrphans lists orphaned files. It reads directories first and looks up owners afterwards: it does not list files
+// that are created in between, and if a listed file has an owner, the owner existed before the lookup.
 func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	found, err := d.orphanSpecs()
 	problems := []error{err}
@@ -30,7 +30,7 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	logs, err := d.callLog.Old(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	problems = append(problems, err)
 	for _, entry := range pins {
-		// In this order: leftovers of a sandbox are recorded before the sandbox is forgotten.
+		// Check in this order: leftovers of a sandbox are recorded before the sandbox is forgotten.
 		if host.IsPinName(entry.Name()) && !d.sandboxes.HasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
 			!d.sandboxes.IsUnrecordedPin(entry.Name()) {
 			found = append(found,
@@ -58,7 +58,7 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	return found, missingIsEmpty(err)
 }
 
-// isGone reports whether the owner of a file has removed it since it was listed.
+// isGone reports whether a file has been removed by its owner since it was listed.
 func isGone(file nodestate.Orphan) bool {
 	_, err := os.Lstat(file.Path)
 	return errors.Is(err, os.ErrNotExist)
@@ -76,15 +76,15 @@ func (d *Driver) isPrepared(claimUID string) bool {
 	return prepared
 }
 
-// journalLost reports whether a journal was lost. Pods with unknown claims may then run, and their containers are
-// started with the metadata of these claims.
+// journalLost reports whether a journal was lost. Pods with unknown claims may then be running, and their containers
+// are started with the metadata of these claims.
 func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
 	return missingIsEmpty(err) != nil ||
 		slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
 }
 
-// keepsPin reports whether a leftover needs a pin to retry its rollback.
+// keepsPin reports whether a leftover needs a pin for retrying its rollback.
 func (d *Driver) keepsPin(name string) bool {
 	for _, leftover := range d.dra.Executor.Leftovers() {
 		if host.IsPinOf(name, leftover.Attachment.Pin) {
@@ -94,11 +94,10 @@ func (d *Driver) keepsPin(name string) bool {
 	return false
 }
 
-// removeOrphans removes orphaned files, each under the lock of the component that may need it. It returns all of the
-// files, with the errors of failed removals.
+// removeOrphans removes orphaned files, each under the lock of the component that may need it. It returns all files
+// that it found; for those that it could not remove, Error contains the reason.
 //
-// The list is older than the removal, and its files may be in use by now. Therefore each component checks again under
-// its lock.
+// The files may have come into use since they were listed. Therefore each component checks again under its lock.
 func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) {
 	found, err := d.findOrphans()
 	for i := range found {
@@ -112,11 +111,11 @@ func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) 
 	return found, err
 }
 
-// removeOrphan removes an orphaned file. The component that manages its kind checks under its lock that it is still an
-// orphan: the finding may be minutes old.
+// removeOrphan removes an orphaned file. The component that manages this kind of file checks again under its lock that
+// it is an orphan, since the list may be minutes old.
 func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
-	case nodeapi.GateSpec: // stays open if the claim is attached by now
+	case nodeapi.GateSpec: // kept if the claim has been attached since
 		return d.sandboxes.SyncGate(file.Claim)
 	case nodeapi.MetadataSpec:
 		return d.removeMetadata(ctx, file)
@@ -130,8 +129,8 @@ func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error
 	return fmt.Errorf("unknown kind of orphan %q", file.Kind)
 }
 
-// removeMetadata removes a spec unless its claim is prepared by now. Prepare holds the lock until the claim is known,
-// and the spec is written after that.
+// removeMetadata removes a spec unless its claim has been prepared since. Prepare holds the lock until the claim is
+// recorded, and the spec is written after that.
 func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) error {
 	unlock, err := d.dra.locks.Acquire(ctx, file.Claim)
 	if err != nil {
@@ -144,9 +143,9 @@ func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) err
 	return errors.Join(d.removeMetadataFile(file.Path), missingIsEmpty(os.Remove(file.Path)))
 }
 
-// removeMetadataFile removes the file that a spec mounts into containers, and its parent directories if they are empty
-// then. The directory is named after the claim, and may belong to a newer claim of the same name, which uses the same
-// file.
+// removeMetadataFile removes the file that a spec mounts into containers, and each parent directory that is empty
+// afterwards. The directory is named after the claim and may belong to a newer claim with the same name, which uses the
+// same file.
 func (d *Driver) removeMetadataFile(spec string) error {
 	data, err := os.ReadFile(spec)
 	if err != nil {
@@ -154,7 +153,7 @@ func (d *Driver) removeMetadataFile(spec string) error {
 	}
 	var content specs.Spec
 	if err := json.Unmarshal(data, &content); err != nil {
-		return nil //nolint:nilerr // it names no file
+		return nil //nolint:nilerr // the spec refers to no file
 	}
 	root := filepath.Join(d.config.PluginDir, metadataDir)
 	var problems []error
@@ -167,7 +166,7 @@ func (d *Driver) removeMetadataFile(spec string) error {
 			problems = append(problems, missingIsEmpty(os.Remove(path)))
 			for folder := filepath.Dir(path); folder != root && len(folder) > len(root); folder = filepath.Dir(folder) {
 				if os.Remove(folder) != nil {
-					break // it has other files
+					break // it contains other files
 				}
 			}
 		}
@@ -175,10 +174,11 @@ func (d *Driver) removeMetadataFile(spec string) error {
 	return errors.Join(problems...)
 }
 
-// metadataDir is the folder of metadata in the plugin's directory (k8s.io/dynamic-resource-allocation/kubeletplugin).
+// metadataDir is the metadata directory within the plugin's directory
+// (k8s.io/dynamic-resource-allocation/kubeletplugin).
 const metadataDir = "dra-device-metadata"
 
-// hasMetadata reports whether a file of metadata belongs to a prepared claim.
+// hasMetadata reports whether a metadata file belongs to a prepared claim.
 func (d *Driver) hasMetadata(path string) bool {
 	folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
 	return slices.ContainsFunc(d.claims.All(), func(record claims.Record) bool {

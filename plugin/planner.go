@@ -24,15 +24,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// planner builds the records of claims: their consumers, their devices, and the plans of their topologies. It has no
-// side effects except the events of pods.
+// planner builds the records of claims: their consumers, their devices, and the plans for their topologies. It has no
+// side effects except sending events to pods.
 type planner struct {
 	cluster   *cluster
 	publisher *publish.Publisher
 	claims    *claims.Store
 	executor  *executor.Executor
 	statuses  *status.Writer
-	// missingLinkTypes returns the link types in its argument that the kernel does not support.
+	// missingLinkTypes returns those of the given link types that the kernel does not support.
 	missingLinkTypes func(linkTypes []string) ([]string, error)
 	clock            clock.Clock
 }
@@ -73,7 +73,7 @@ func (p *planner) compile(ctx context.Context, claim *resourceapi.ResourceClaim)
 	return record, p.checkSelections(ctx, pods, record.Plans)
 }
 
-// plan compiles a topology for the claim of a record. The addresses in the record's earlier plans are not available.
+// plan compiles a topology for the claim of a record. Addresses that earlier plans in the record use are not available.
 func (p *planner) plan(
 	ctx context.Context, record *claims.Record, name string, roots []cnichain.RootDevice,
 ) (*cnichain.Plan, error) {
@@ -100,7 +100,7 @@ func (p *planner) plan(
 		return nil, err
 	}
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), p.missingLinkTypes)
-	if err != nil { // the kernel may still support the link types
+	if err != nil { // the kernel may support the link types nevertheless
 		klog.FromContext(ctx).Error(err,
 			"Cannot query the link types of the kernel; assuming that all are available")
 	}
@@ -123,7 +123,7 @@ func topologyError(name string, problems field.ErrorList) error {
 	return fmt.Errorf("NetworkTopology %s: %s", name, strings.Join(texts, "; "))
 }
 
-// checkNamespace returns an error if a topology does not allow claims of a namespace. It reads the namespace's labels
+// checkNamespace returns an error if a topology does not allow claims from a namespace. It reads the namespace's labels
 // only for topologies that restrict namespaces.
 func (p *planner) checkNamespace(topology *v1alpha1.NetworkTopology, namespace string) error {
 	if topology.Spec.AllowedNamespaces == nil {
@@ -139,8 +139,8 @@ func (p *planner) checkNamespace(topology *v1alpha1.NetworkTopology, namespace s
 // definitionsPath is the API path of a NetworkAttachmentDefinition.
 const definitionsPath = "/apis/k8s.cni.cncf.io/v1/namespaces/%s/network-attachment-definitions/%s"
 
-// define copies the current content of NetworkAttachmentDefinitions into a topology: the plan of the claim contains it,
-// and later changes apply to the next claim.
+// define copies the current content of NetworkAttachmentDefinitions into a topology. The claim's plan contains this
+// copy, so later changes to the definitions only apply to later claims.
 func (p *planner) define(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, namespace string,
 ) (*v1alpha1.NetworkTopology, error) {
@@ -165,8 +165,8 @@ func (p *planner) define(
 	return defined, nil
 }
 
-// definition returns the configuration in a NetworkAttachmentDefinition, namespace/name. found is false if the object,
-// or its kind, does not exist in the cluster.
+// definition returns the configuration in a NetworkAttachmentDefinition, given as namespace/name. found is false if the
+// object or its kind does not exist in the cluster.
 func (c *cluster) definition(ctx context.Context, name string) (config string, found bool, err error) {
 	data, err := c.readDefinition(ctx, name)
 	if apierrors.IsNotFound(err) {
@@ -191,8 +191,9 @@ func (c *cluster) getDefinition(ctx context.Context, name string) ([]byte, error
 	return c.client.CoreV1().RESTClient().Get().AbsPath(fmt.Sprintf(definitionsPath, namespace, name)).DoRaw(ctx)
 }
 
-// checkSelections rejects a claim if no pod selects the networks that it attaches: the plugin would fail, or wait for
-// minutes. A claim of several pods is prepared if one of them selects the networks; the others get an event.
+// checkSelections rejects a claim if no pod selects the networks that the claim attaches: the plugin would fail, or
+// wait for minutes. A claim with several pods is prepared if at least one of them selects the networks; the others get
+// an event.
 func (p *planner) checkSelections(ctx context.Context, pods []*corev1.Pod, plans []cnichain.Plan) error {
 	var wanted []cnichain.WantedNetwork
 	for i := range plans {

@@ -17,14 +17,14 @@ type podClaims struct {
 	claims  *claims.Store
 }
 
-// find returns the prepared claims of a pod that have something to attach, in the order of its resourceClaims, followed
-// by the claim of its extended resources. It does not query the API server.
+// find returns the prepared claims of a pod that have something to attach, in the order of the pod's resourceClaims,
+// followed by the claim for its extended resources. It does not query the API server.
 //
-// Any pod of a namespace may name any claim of the namespace, including claims that were generated for other pods, and
-// the kubelet prepares a claim only once. A record therefore does not list all users of its claim; the pod's spec is
-// decisive. find reads it from the cache of pods, or from a record of a claim that was prepared for this pod. If
-// neither contains it and the namespace has claims of other pods, find returns an error, and the kubelet retries the
-// sandbox.
+// Any pod may name any claim in its namespace, including claims that were generated for other pods, and the kubelet
+// prepares a claim only once. A record therefore does not list all users of its claim; the pod's spec is authoritative.
+// find reads it from the pod cache, or uses the claim names from the record of a claim that was prepared for this pod.
+// If neither is available and other pods in the namespace have claims, find returns an error, and the kubelet retries
+// the sandbox.
 func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 	if isStatic(pod) {
 		return nil, nil
@@ -44,7 +44,7 @@ func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 			"driver yet, and its namespace has prepared claims that the pod may name; kubelet retries", podOf(pod))
 	}
 	named := p.prepared(pod.GetNamespace(), names)
-	for _, record := range records { // the cache may be older than the Prepare call of the kubelet
+	for _, record := range records { // the cache may be older than the kubelet's Prepare call
 		isNamed := func(other claims.Record) bool { return other.Claim.UID == record.Claim.UID }
 		if !slices.ContainsFunc(named, isNamed) {
 			named = append(named, record)
@@ -53,8 +53,8 @@ func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 	return named, nil
 }
 
-// namesAtPrepare returns the names of all claims of a pod, as recorded when one of the claims was prepared. It returns
-// nil if there is no such record.
+// namesAtPrepare returns the names of all claims of a pod, as recorded when one of them was prepared. It returns nil if
+// there is no such record.
 func namesAtPrepare(records []claims.Record, podUID string) []string {
 	for i := range records {
 		for _, consumer := range records[i].Consumers {
@@ -66,8 +66,8 @@ func namesAtPrepare(records []claims.Record, podUID string) []string {
 	return nil
 }
 
-// attachable returns the claims with steps to attach: devices for administrative access are not attached to pods, and
-// other components attach devices of topologies with attachment External.
+// attachable returns the claims that have steps to attach: devices with administrative access are not attached to pods,
+// and the devices of topologies with attachment External are attached by other components.
 func attachable(records []claims.Record) []claims.Record {
 	return slices.DeleteFunc(records, func(record claims.Record) bool { return !record.Attaches() })
 }
@@ -84,7 +84,8 @@ func (p podClaims) prepared(namespace string, names []string) []claims.Record {
 }
 
 // claimNames returns the names of the claims of a pod, in the order of its resourceClaims, followed by the claim that
-// the scheduler created for its extended resources. It returns an error while a claim of a template has no name yet.
+// the scheduler created for its extended resources. It returns an error if a claim has not been generated from its
+// template yet.
 func claimNames(pod *corev1.Pod) ([]string, error) {
 	var names []string
 	for i := range pod.Spec.ResourceClaims {

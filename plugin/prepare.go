@@ -26,12 +26,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// prepareLimit covers claims.ReleaseWait, 12 s, and the following work. The kubelet gives up after 45 s, and starts no
-// other container of the pod meanwhile. Prepare changes nothing on the host, so a slower call fails and the kubelet
-// retries.
+// prepareLimit covers claims.ReleaseWait, 12 s, and the work that follows. The kubelet gives up after 45 s, and starts
+// none of the pod's other containers until then. Prepare changes nothing on the host, so it can simply fail if it takes
+// longer, and the kubelet retries.
 const prepareLimit = 20 * time.Second
 
-// draConfig has the dependencies of a draPlugin.
+// draConfig contains the dependencies of a draPlugin.
 type draConfig struct {
 	Cluster   *cluster
 	Publisher *publish.Publisher
@@ -45,28 +45,28 @@ type draConfig struct {
 	Metrics   *metrics
 	// Connected reports whether the container runtime would report a new pod to the driver.
 	Connected func() bool
-	// Busy returns the node's own use of links.
+	// Busy reports how the node itself uses links.
 	Busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
-	// MissingLinkTypes returns the link types in its argument that the kernel does not support.
+	// MissingLinkTypes returns those of the given link types that the kernel does not support.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Fatal is called with an error that requires a new process.
 	Fatal func(error)
 	Clock clock.Clock
-	// Work ends when the driver stops.
+	// Work is canceled when the driver stops.
 	Work context.Context
 }
 
-// draPlugin implements the calls of the kubelet.
+// draPlugin implements the calls that the kubelet makes.
 type draPlugin struct {
 	draConfig
-	// locks serializes Prepare and release by the UID of a claim.
+	// locks serializes Prepare and release for each claim UID.
 	locks     *keylock.Locks
 	planner   *planner
 	baselines baselines
 	releaser  *releaser
 }
 
-// newDRAPlugin creates a draPlugin. Prepare and release share the locks by claim, so that the kubelet's calls for one
+// newDRAPlugin creates a draPlugin. Prepare and release share the per-claim locks, so that the kubelet's calls for one
 // claim never overlap.
 func newDRAPlugin(c draConfig) *draPlugin {
 	locks := keylock.New(1)
@@ -83,7 +83,7 @@ func newDRAPlugin(c draConfig) *draPlugin {
 
 var _ kubeletplugin.DRAPlugin = &draPlugin{}
 
-// PrepareResourceClaims compiles and records the plan of each claim. Claims succeed and fail independently.
+// PrepareResourceClaims compiles and records the plans of each claim. Claims succeed and fail independently.
 func (d *draPlugin) PrepareResourceClaims(
 	ctx context.Context, claims []*resourceapi.ResourceClaim,
 ) (map[types.UID]kubeletplugin.PrepareResult, error) {
@@ -101,7 +101,7 @@ func (d *draPlugin) PrepareResourceClaims(
 			logger.Error(err, "Cannot prepare the claim")
 			d.Statuses.Failed(claimOf(claim), allocatedDevices(claim), status.ReasonPrepare, err)
 			hint := status.PrepareHint(claimOf(claim), d.Cluster.nodeName, err)
-			err = fmt.Errorf("%w; %s", err, hint) // the kubelet sends it as an event
+			err = fmt.Errorf("%w; %s", err, hint) // the kubelet sends this error as an event
 		}
 		logger.V(telemetry.LevelCalls).Info("Answered NodePrepareResources", "duration",
 			time.Since(start).Round(time.Microsecond),
@@ -111,7 +111,7 @@ func (d *draPlugin) PrepareResourceClaims(
 	return results, nil
 }
 
-// allocatedDevices returns the driver's devices in a claim that could not be prepared.
+// allocatedDevices returns the driver's devices that are allocated to a claim that could not be prepared.
 func allocatedDevices(claim *resourceapi.ResourceClaim) []claims.HeldDevice {
 	var devices []claims.HeldDevice
 	for _, result := range claim.Status.Allocation.Devices.Results {
@@ -128,8 +128,9 @@ func claimOf(claim *resourceapi.ResourceClaim) cnichain.Claim {
 	return cnichain.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
 }
 
-// prepare is idempotent: a prepared claim is answered from its record, and files lost in a reboot are written again.
-// The lock of the claim serializes Prepare and Unprepare of one claim. Calls for different claims run concurrently.
+// prepare is idempotent: for a prepared claim, it responds from the record and rewrites files that were lost in a
+// reboot. The claim's lock serializes Prepare and Unprepare for the same claim. Calls for different claims run
+// concurrently.
 func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClaim) ([]kubeletplugin.Device, error) {
 	unlock, err := d.locks.Acquire(ctx, string(claim.UID))
 	if err != nil {
@@ -138,8 +139,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	defer unlock()
 	record, known := d.Claims.Get(string(claim.UID))
 	if known && !claims.IsRecordOf(&record, claim) {
-		// The claim was deallocated and allocated again, and the kubelet did not release it in between: its last pod
-		// was deleted by force, or the node was lost.
+		// The claim was deallocated and allocated again, and the kubelet did not release it in between because its last
+		// pod was force-deleted or the node was lost.
 		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is " +
 			"released first")
 		if err := d.releaser.release(ctx, record.Claim.UID); err != nil {
@@ -160,7 +161,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		}
 		return d.devices(&record), d.tellOthers(&record)
 	}
-	// From here on the claim has its devices. Nothing on the host has changed yet: that happens when the sandbox
+	// From here on, the claim holds its devices. Nothing on the host has changed yet: that happens when the sandbox
 	// starts.
 	record, err = d.compileAndHold(ctx, claim)
 	if err != nil {
@@ -184,7 +185,7 @@ func (d *draPlugin) checkConnected(record *claims.Record) error {
 		"its interfaces; it is reconnecting")
 }
 
-// tellOthers writes the device information for components that attach devices of a claim instead of the driver.
+// tellOthers writes the device information for the components that attach devices of a claim instead of the driver.
 func (d *draPlugin) tellOthers(record *claims.Record) error {
 	if !hasExternal(record) {
 		return nil
@@ -193,8 +194,8 @@ func (d *draPlugin) tellOthers(record *claims.Record) error {
 	return d.External.Sync(record.Claim.UID)
 }
 
-// compileAndHold builds the record of a claim and reserves its devices and addresses. Concurrent calls may compile
-// claims with the same last addresses of a block; claims that lose this race are compiled again.
+// compileAndHold builds the record of a claim and reserves its devices and addresses. Concurrent calls may assign the
+// same last addresses of a block; a claim that loses this race is compiled again.
 func (d *draPlugin) compileAndHold(
 	ctx context.Context, claim *resourceapi.ResourceClaim,
 ) (record claims.Record, err error) {
@@ -222,7 +223,7 @@ func steps(record *claims.Record) int {
 	return n
 }
 
-// devices returns the response to the kubelet: every device with the claim's gate and its metadata for containers.
+// devices returns the response to the kubelet: each device with the claim's gate and its metadata for containers.
 func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 	steps := d.Sandboxes.AttachedSteps(record.Claim.UID)
 	devices := make([]kubeletplugin.Device, 0, len(record.Devices))
@@ -244,13 +245,13 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 	return devices
 }
 
-// UnprepareResourceClaims succeeds when every device is on the host. Until then it returns an error, and the kubelet
-// retries.
+// UnprepareResourceClaims succeeds once every device is back on the host. Until then it returns an error, and the
+// kubelet retries.
 func (d *draPlugin) UnprepareResourceClaims(
 	ctx context.Context, claims []kubeletplugin.NamespacedObject,
 ) (map[types.UID]error, error) {
-	// A stopping kubelet cancels its calls, which must not interrupt plugins in the middle of a DEL. It calls again
-	// after its restart.
+	// A stopping kubelet cancels its calls, but this must not interrupt plugins in the middle of a DEL. The kubelet
+	// calls again after its restart.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unprepareLimit)
 	defer cancel()
 	results := make(map[types.UID]error, len(claims))
@@ -269,7 +270,7 @@ func (d *draPlugin) UnprepareResourceClaims(
 	return results, nil
 }
 
-// HandleError handles failures to write slices, and the end of the gRPC servers.
+// HandleError handles failures to write slices and the termination of the gRPC servers.
 func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 	d.Publisher.HandleError(ctx, err, msg)
 	if !errors.Is(err, kubeletplugin.ErrRecoverable) {
@@ -277,7 +278,7 @@ func (d *draPlugin) HandleError(ctx context.Context, err error, msg string) {
 	}
 }
 
-// WatchHealthStatus reports the health of devices to the kubelet. The reports also wake the kubelet for pods that no
+// WatchHealthStatus reports the health of devices to the kubelet. A report also makes the kubelet retry pods that no
 // longer need to wait.
 func (d *draPlugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	return d.Health.Watch(ctx, reports)

@@ -30,25 +30,26 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 )
 
-// ReplayConfig selects a recorded machine and the node to publish it as.
+// ReplayConfig selects a recorded machine and the node under whose name it is published.
 type ReplayConfig struct {
-	// Recording is a directory that `netdra facts --record` wrote.
+	// Recording is a directory written by `netdra facts --record`.
 	Recording string
 	// NodeName is the name of a Node object in the cluster. Its labels determine which policies apply.
 	NodeName string
-	// RestConfig is the configuration of clients of the API server.
+	// RestConfig is the configuration for clients of the API server.
 	RestConfig *rest.Config
-	// CNIDirs are the directories of CNI plugins: devices are only offered for installed plugins.
+	// CNIDirs are the directories with CNI plugins: devices are only offered for installed plugins.
 	CNIDirs []string
 	// ListAttributes and CompatibilityGroups are as in [Config].
 	ListAttributes, CompatibilityGroups bool
 }
 
-// replayPeriod is the period between checks of the recording. Changes are published as changes of the machine.
+// replayPeriod is the interval between checks of the recording. A changed recording is published like a change of the
+// machine.
 const replayPeriod = time.Second
 
-// Replay publishes the devices of a recorded machine until ctx ends, as the driver of that machine would. It serves no
-// kubelet and no container runtime, so a pod that gets one of the devices never starts.
+// Replay publishes the devices of a recorded machine until ctx is done, as the driver on that machine would. It serves
+// neither a kubelet nor a container runtime, so a pod that is allocated one of the devices never starts.
 func Replay(ctx context.Context, config ReplayConfig) error {
 	client, err := kubernetes.NewForConfig(config.RestConfig)
 	if err != nil {
@@ -83,9 +84,9 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	group.Go(func() error { return c.run(ctx) })
 	group.Go(func() error {
 		if err := c.synced(ctx); err != nil {
-			return nil //nolint:nilerr // ctx has ended
+			return nil //nolint:nilerr // ctx is done
 		}
-		// Seed the controller with the first slices. An empty start would delete the slices of an earlier process.
+		// Seed the controller with the first slices. An empty start would delete the slices of the previous process.
 		var controller *resourceslice.Controller
 		defer func() { controller.Stop() }()
 		p.StartPublishing(func(_ context.Context, resources resourceslice.DriverResources) (err error) {
@@ -109,7 +110,7 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	return group.Wait()
 }
 
-// replayed reads the facts of a recording.
+// replayed returns a function that reads the facts from a recording.
 func replayed(dir string) func(context.Context, []netip.Addr) (discovery.Facts, error) {
 	return func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
 		recording, err := discovery.OpenRecording(os.DirFS(dir))
@@ -124,7 +125,7 @@ func replayed(dir string) func(context.Context, []netip.Addr) (discovery.Facts, 
 	}
 }
 
-// polled detects changes of a recording by polling its files.
+// polled detects changes to a recording by polling its files.
 type polled struct{ dir string }
 
 // Subscribe implements discovery.Events.
@@ -152,7 +153,7 @@ func (p polled) Subscribe(ctx context.Context, changed func()) (<-chan error, er
 // state returns a string that changes when a file of the recording is written or replaced.
 func (p polled) state() string {
 	var state strings.Builder
-	entries, _ := os.ReadDir(p.dir) // an error is reported when the recording is read
+	entries, _ := os.ReadDir(p.dir) // errors are reported when the recording is read
 	for _, entry := range entries {
 		if info, err := os.Stat(filepath.Join(p.dir, entry.Name())); err == nil {
 			fmt.Fprintln(&state, entry.Name(), info.ModTime().UnixNano(), info.Size())

@@ -20,12 +20,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 )
 
-// unprepareLimit covers one call of a plugin with its limit of 30 s, and some seconds for the journal: the response
-// must arrive before the kubelet gives up, otherwise its error is lost. The next call continues the work.
+// unprepareLimit covers one plugin call, which is limited to 30 s, and some seconds for the journal: the response must
+// arrive before the kubelet gives up, otherwise its error is lost. The next call continues the work.
 const unprepareLimit = 35 * time.Second
 
-// releaser releases claims: when the kubelet requests it, when a claim was allocated again, and when the devices of a
-// claim without pods were allocated to another claim.
+// releaser releases a claim when the kubelet requests it, when the claim has been allocated again, and when the devices
+// of a claim without pods have been allocated to another claim.
 type releaser struct {
 	cluster   *cluster
 	publisher *publish.Publisher
@@ -35,9 +35,9 @@ type releaser struct {
 	external  *external.Files
 	statuses  *status.Writer
 	health    *status.Health
-	// locks serializes Prepare and release by the UID of a claim.
+	// locks serializes Prepare and release for each claim UID.
 	locks *keylock.Locks
-	// work ends when the driver stops.
+	// work is canceled when the driver stops.
 	work context.Context
 
 	// evicting contains the UIDs of claims that are being evicted.
@@ -45,8 +45,8 @@ type releaser struct {
 }
 
 // unprepareToTheEnd completes a release even if the driver is being stopped: the gRPC server does not wait for running
-// calls, and a plugin would be killed with the driver. The response waits for the end, too, since the kubelet forgets a
-// claim as soon as a call succeeds.
+// calls, and the plugins would be killed together with the driver. The response also waits until the release is
+// complete, since the kubelet forgets a claim as soon as a call succeeds.
 func (r *releaser) unprepareToTheEnd(ctx context.Context, uid string) error {
 	result := make(chan error, 1)
 	if !r.sandboxes.GoTracked(func() { result <- r.unprepare(ctx, uid) }) {
@@ -64,9 +64,9 @@ func (r *releaser) unprepare(ctx context.Context, uid string) error {
 	return r.release(ctx, uid)
 }
 
-// rivalsOf returns the rules for claims that hold devices of another claim. An earlier claim of the same name no longer
-// has pods: the kubelet has just read the claim with that name from the API server. Otherwise a pod that waits for the
-// new claim would keep the old claim from being released.
+// rivalsOf returns the rules for claims that hold devices of another claim. An earlier claim with the same name is
+// treated as having no pods: the kubelet has just read the claim that now has this name from the API server. Otherwise,
+// the pod that waits for the new claim would prevent the old claim from being released.
 func (r *releaser) rivalsOf(claim cnichain.Claim) claims.Rivals {
 	podsNaming := func(holder *claims.Record) []*corev1.Pod {
 		if holder.Claim.Namespace == claim.Namespace && holder.Claim.Name == claim.Name {
@@ -80,8 +80,9 @@ func (r *releaser) rivalsOf(claim cnichain.Claim) claims.Rivals {
 	}
 }
 
-// isLeaving reports whether a claim is being released or is about to be: its pods, both its consumers and the pods that
-// name it, are gone. The kubelet releases a claim some time after its pod was deleted by force.
+// isLeaving reports whether a claim is being released or soon will be because all of its pods, both its consumers and
+// the pods that name it, are terminating or gone. The kubelet releases a claim some time after its pod was
+// force-deleted.
 func (r *releaser) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
 	if r.sandboxes.IsReleasing(record.Claim.UID) {
 		return true
@@ -91,15 +92,16 @@ func (r *releaser) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
 	}) && !slices.ContainsFunc(naming, func(pod *corev1.Pod) bool { return !isLeaving(pod) })
 }
 
-// evict releases a claim whose device the scheduler has allocated to another claim, if the API server reports that it
-// has no allocation and no pod: its pods were force-deleted. The kubelet would release it some seconds later, after it
-// ended the containers. They lose their interfaces meanwhile, as in every forced deletion.
+// evict releases a claim whose device the scheduler has allocated to another claim, if the claim has no allocation and
+// no pods in the API server, because its pods were force-deleted. The kubelet would release the claim some seconds
+// later, after stopping the containers. Until then, the containers run without their interfaces, as after every forced
+// deletion.
 func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 	uid := record.Claim.UID
 	if r.sandboxes.IsReleasing(uid) || len(naming) > 0 || !r.isAbandoned(record) {
 		return
 	}
-	// Every claim that waits for the device calls evict once a second.
+	// Every claim that is waiting for the device calls evict once per second.
 	if _, begun := r.evicting.LoadOrStore(uid, true); begun {
 		return
 	}
@@ -110,10 +112,10 @@ func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 		logger := klog.FromContext(r.work).WithValues("claim", record.Claim.String())
 		unlock, err := r.locks.Acquire(ctx, uid)
 		if err != nil {
-			return // it is being prepared or released
+			return // the claim is being prepared or released
 		}
 		defer unlock()
-		// Check under the lock of the claim, and with the API server itself. A cache could be older than an allocation
+		// Check under the claim's lock, and read from the API server directly. A cache may lag behind an allocation
 		// that Prepare has just acted on.
 		allocated, err := r.cluster.isAllocated(ctx, record)
 		if err != nil || allocated {
@@ -131,7 +133,7 @@ func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
 	}
 }
 
-// isAbandoned reports whether none of the known users of a claim exists in the API server.
+// isAbandoned reports whether none of the known users of a claim exists in the API server any longer.
 func (r *releaser) isAbandoned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
 		if !r.cluster.podUIDIsGone(consumer.PodUID) {
@@ -142,10 +144,11 @@ func (r *releaser) isAbandoned(record *claims.Record) bool {
 		func(pod executor.Pod) bool { return !r.cluster.podUIDIsGone(pod.UID) })
 }
 
-// release returns every device to the host. The caller has the claim's lock.
+// release returns every device to the host. The caller must hold the claim's lock.
 //
-// The order matters if the process ends in between. Devices return first and are verified. Then the record is deleted,
-// which frees them for other claims. The remaining steps concern files, which a sweep repairs, and status of the claim.
+// The order matters if the process terminates in between. First, the devices are returned and verified. Then the record
+// is deleted, which frees them for other claims. The remaining steps concern files, which a sweep repairs, and the
+// status of the claim.
 func (r *releaser) release(ctx context.Context, uid string) error {
 	done, err := r.sandboxes.ReleaseClaim(ctx, uid)
 	defer done()
@@ -159,7 +162,7 @@ func (r *releaser) release(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	r.health.Released(record.Devices) // before another claim can have them: the health of the next owner must stay
+	r.health.Released(record.Devices) // before another claim can get them, so as not to discard the next owner's health
 	if err := r.claims.Release(uid); err != nil {
 		return err
 	}
@@ -168,7 +171,7 @@ func (r *releaser) release(ctx context.Context, uid string) error {
 			return err
 		}
 	}
-	// While the record existed, a driver without a connection only suspended the gate.
+	// While the record existed, a disconnected driver only suspended the gate.
 	if err := r.sandboxes.SyncGate(uid); err != nil {
 		return err
 	}

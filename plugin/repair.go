@@ -16,11 +16,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/install"
 )
 
-// installation is the set of files and directories that the driver needs on its node and repairs while it runs.
+// installation is the set of files and directories that the driver needs on its node and repairs while running.
 type installation struct {
 	directories *install.Directories
 	helper      *install.Helper
-	// journal identifies the file that was opened.
+	// journal identifies the open journal file.
 	journal fs.FileInfo
 	defects defects
 }
@@ -31,7 +31,7 @@ type defects struct {
 	byPart map[string]error
 }
 
-// note sets the defect of a part, nil for none, and logs it if it has changed.
+// note records the defect of a part, or nil if it has none, and logs it if it has changed.
 func (s *defects) note(ctx context.Context, part string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *defects) texts() (texts []string) {
 	return texts
 }
 
-// The parts of the installation, as /readyz and logs name them.
+// The parts of the installation, as they appear in /readyz and in logs.
 const (
 	partDirectories  = "directories"
 	partHelper       = "helper programs"
@@ -72,7 +72,7 @@ const (
 	partExternal     = "files about devices that others attach"
 )
 
-// newInstallation returns the installation of a driver, before any part of it is written.
+// newInstallation returns the installation of a driver without writing anything.
 func newInstallation(config *Config, helperDir string) (installation, error) {
 	helper, err := install.NewHelper(helperDir)
 	return installation{helper: helper, directories: install.NewDirectories(config.HostProcDir, config.PluginDir,
@@ -90,7 +90,7 @@ func (d *Driver) repairInstallation(ctx context.Context) {
 	d.installed.defects.note(ctx, partJournal, d.journalIsThere())
 }
 
-// repairFiles restores the files of claims that the kubelet, the runtime and components that attach devices read.
+// repairFiles restores the files about claims that the kubelet, the runtime and components that attach devices read.
 func (d *Driver) repairFiles(ctx context.Context) {
 	d.installed.defects.note(ctx, partMetadata, d.repairMetadata(ctx))
 	d.installed.defects.note(ctx, partExternal, d.external.Sync(""))
@@ -101,8 +101,8 @@ func (d *Driver) repairFiles(ctx context.Context) {
 // journalPath returns the path of the journal.
 func (d *Driver) journalPath() string { return filepath.Join(d.config.PluginDir, "journal.db") }
 
-// journalIsThere returns an error if the journal that the driver has open is not the file that the next driver opens. A
-// deleted file cannot get its name back.
+// journalIsThere returns an error if the driver's open journal is no longer the file that the next driver process would
+// open. Once a file is deleted, its name cannot be restored.
 func (d *Driver) journalIsThere() error {
 	now, err := os.Lstat(d.journalPath())
 	if err == nil && !os.SameFile(now, d.installed.journal) {

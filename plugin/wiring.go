@@ -28,7 +28,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// readJournal builds the driver from the state that an earlier process has left.
+// readJournal builds the driver from the state that an earlier process has recorded.
 func (d *Driver) readJournal(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	if d.journal.SetAside != "" {
@@ -70,8 +70,8 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	return d.sandboxes.Recover(attachments)
 }
 
-// earlierLimit is how long CNI plugins that an earlier process started may still run. That process would have ended
-// them after 30 s; the other ten seconds are for their exit.
+// earlierLimit is how long CNI plugins that an earlier process started may still run. That process would have killed
+// them after 30 s; the remaining ten seconds allow for their exit.
 const earlierLimit = 40 * time.Second
 
 // exec returns the executor of CNI plugins.
@@ -79,7 +79,7 @@ func (d *Driver) exec() executor.PluginExec {
 	return executor.PluginExec{Lock: filepath.Join(d.config.PluginDir, "cni.lock")}
 }
 
-// inProcess returns an executor that runs plugins of the driver's own helper binary in this process.
+// inProcess returns an executor that runs the plugins from the driver's own helper binary in this process.
 func (d *Driver) inProcess() executor.InProcessExec {
 	plugins := make(map[string]executor.InProcess, len(d.config.Plugins))
 	for name, plugin := range d.config.Plugins {
@@ -90,8 +90,8 @@ func (d *Driver) inProcess() executor.InProcessExec {
 
 // build connects the components.
 //
-// Some components need others that do not exist yet, such as CheckFree, which uses d.dra. They get functions that
-// access these components only when they are called, after everything is built.
+// Some components depend on others that do not exist yet: CheckFree, for example, uses d.dra. They get functions that
+// access these components only when called, after everything is built.
 func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	var host host.Linux
 	bootID, err := host.Boot()
@@ -189,8 +189,8 @@ func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.Hel
 		case d.publisher.LostCarrier(held.Facts):
 			return "the link has lost its carrier"
 		}
-		// Health belongs to a device, and the kubelet reports it to all pods that share the device, although only one
-		// of them misses the interface.
+		// Health is a property of the device: the kubelet reports it to all pods that share the device, although only
+		// one of them lacks its interface.
 		if name := d.sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
 			return attach.MissingText(name)
 		}
