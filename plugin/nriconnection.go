@@ -189,9 +189,9 @@ type runtimeView struct {
 	mu        sync.Mutex
 	connected chan struct{} // closed when the connection ends; nil without a connection
 	timeout   time.Duration // for a request, as last reported by the runtime
-	// decided contains the sandboxes that had containers when the connection began and that need not be attached
-	// because of a container that is waiting to start. Whether the driver must attach them was decided earlier,
-	// possibly by a driver process that could reach the API server.
+	// decided contains the sandboxes that had containers without a claim when the connection began, except those that
+	// must still be attached (see [sandboxesOf]). Whether the driver must attach them was decided earlier, possibly by
+	// a driver process that could reach the API server.
 	decided sets.Set[string]
 	// busy contains the sandboxes that had running containers that name a claim when the connection began.
 	busy map[string]bool
@@ -250,7 +250,7 @@ func (v *runtimeView) isBusy(sandbox string) bool {
 	return v.busy[sandbox]
 }
 
-// wasDecided reports whether it was already decided, when the connection began, whether a sandbox must be attached.
+// wasDecided reports whether a sandbox is among the decided ones.
 func (v *runtimeView) wasDecided(sandbox string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package nodeapi defines the names, paths and file formats that the processes of one node share: the driver, the OCI
+// Package nodeapi defines the names, paths and file formats that the processes on a node share: the driver, the OCI
 // hook that the container runtime runs, and netdra.
 //
 // The rule of this package: it imports no Kubernetes packages, so that the hook starts in a few milliseconds.

@@ -9,17 +9,17 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// ExternalKind returns the vendor and class of the CDI devices of a claim whose devices another component attaches.
+// ExternalKind returns the CDI vendor and class for the devices of a claim that another component attaches.
 func ExternalKind(claimUID string) string { return driverName + "/external-" + claimUID }
 
-// IsDeviceID reports whether an ID can be the name of a CDI device (CDI specification, "CDI JSON specification").
+// IsDeviceID reports whether an ID is valid as the name of a CDI device (CDI specification, "CDI JSON specification").
 func IsDeviceID(id string) bool {
 	valid, err := regexp.MatchString(`^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$`, id)
 	return valid && err == nil
 }
 
-// EncodeExternal returns the CDI spec of a claim whose devices another component attaches. The names of its CDI devices
-// are the IDs of the devices, which the kubelet reports to clients that query the resources of a pod. The spec only
+// EncodeExternal returns the CDI spec for a claim whose devices another component attaches. The names of its CDI
+// devices are the device IDs, which the kubelet reports to clients that query the resources of a pod. The spec only
 // sets an environment variable in containers, because a CDI device must edit something.
 func EncodeExternal(claimUID, claim string, deviceIDs []string, env string) ([]byte, error) {
 	spec := specs.Spec{Version: cdiVersion, Kind: ExternalKind(claimUID),
@@ -31,21 +31,21 @@ func EncodeExternal(claimUID, claim string, deviceIDs []string, env string) ([]b
 	return json.Marshal(&spec)
 }
 
-// DeviceInfo is the information for plugins of a NetworkAttachmentDefinition about an allocated device: a file of the
-// device information specification of the Network Plumbing Working Group.
+// DeviceInfo is the information about an allocated device for the plugins in a NetworkAttachmentDefinition. Its JSON is
+// a file as defined by the device information specification of the Network Plumbing Working Group.
 type DeviceInfo struct {
 	Type    string         `json:"type"`
 	Version string         `json:"version"`
 	PCI     *PCIDeviceInfo `json:"pci,omitempty"`
-	// WrittenBy distinguishes the driver's files from those of device plugins. Readers ignore unknown fields.
+	// WrittenBy distinguishes files written by the driver from those of device plugins. Readers ignore unknown fields.
 	WrittenBy string `json:"dra.networking/writtenBy,omitempty"`
 }
 
-// PCIDeviceInfo is the part of the specification for a PCI function.
+// PCIDeviceInfo is the part of the specification that describes a PCI function.
 type PCIDeviceInfo struct {
 	Address   string `json:"pci-address"`
 	PFAddress string `json:"pf-pci-address,omitempty"`
-	// RDMADevice are the names of RDMA devices, separated by commas.
+	// RDMADevice contains the names of the RDMA devices, separated by commas.
 	RDMADevice string `json:"rdma-device,omitempty"`
 }
 
@@ -54,19 +54,19 @@ func NewDeviceInfo(pci PCIDeviceInfo) DeviceInfo {
 	return DeviceInfo{Type: "pci", Version: "1.1.0", PCI: &pci, WrittenBy: driverName}
 }
 
-// IsWrittenByDriver reports whether the driver wrote a file of device information.
+// IsWrittenByDriver reports whether a device information file was written by the driver.
 func IsWrittenByDriver(data []byte) bool {
 	var info DeviceInfo
 	return json.Unmarshal(data, &info) == nil && info.WrittenBy == driverName
 }
 
-// DeviceInfoName returns the file name by which Multus finds the information about a device of a resource.
+// DeviceInfoName returns the file name under which Multus looks up the information about a device of a resource.
 func DeviceInfoName(resource, deviceID string) string {
 	plain := strings.NewReplacer("/", "-")
 	return plain.Replace(resource) + "-" + plain.Replace(deviceID) + deviceInfoSuffix
 }
 
-// IsDeviceInfo reports whether a file name belongs to device information.
+// IsDeviceInfo reports whether a file name is that of a device information file.
 func IsDeviceInfo(name string) bool { return strings.HasSuffix(filepath.Base(name), deviceInfoSuffix) }
 
 const deviceInfoSuffix = "-device.json"

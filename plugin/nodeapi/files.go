@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// TempPrefix is the prefix of the names of the driver's incomplete files. They end in .tmp, and readers of these
-// directories ignore such names.
+// TempPrefix is the prefix of the driver's incomplete files. Their names end in .tmp, and readers of these directories
+// ignore such names.
 const TempPrefix = "." + driverName + "-"
 
-// WriteFile replaces a file atomically and leaves no other file if it fails. It does not sync the directory: it is for
-// files whose content is only valid in the current boot.
+// WriteFile replaces a file atomically and, if it fails, leaves no other file behind. It does not sync the directory:
+// it is for files whose content is only valid during the current boot.
 func WriteFile(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), TempPrefix+"*.tmp")
 	if err != nil {

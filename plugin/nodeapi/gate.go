@@ -15,35 +15,35 @@ import (
 const (
 	// GateHookCommand is the first argument of the helper binary when it runs as the OCI hook.
 	GateHookCommand = "gate"
-	// HelperName is the file name of the helper binary, in the directory [HelperDir].
+	// HelperName is the file name of the helper binary in the directory [HelperDir].
 	HelperName = "dra-network-cni"
 	// gateHookTimeout is the number of seconds after which the runtime stops waiting for the hook and rejects the
 	// container.
 	gateHookTimeout = 10
-	// namespacesAnnotation lists the pinned network namespaces that a claim is attached to, separated by commas.
+	// namespacesAnnotation contains the pinned network namespaces that a claim is attached to, separated by commas.
 	namespacesAnnotation = "dra.networking/network-namespaces"
-	// claimAnnotation names the claim, for errors.
+	// claimAnnotation contains the name of the claim, for error messages.
 	claimAnnotation = "dra.networking/claim"
 	// cdiVersion is the oldest version of CDI that supports annotations.
 	cdiVersion = "0.6.0"
 )
 
-// HelperDir returns the host directory that contains the helper binary, and links to it under the names of the CNI
-// plugins that it contains.
+// HelperDir returns the host directory that contains the helper binary, as well as links to it that are named after the
+// CNI plugins in the binary.
 func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin") }
 
-// Gate is the content of a claim's CDI spec: the devices and variables for its containers, and the namespaces where
-// they may run.
+// Gate is the content of a claim's CDI spec: the devices and variables for its containers, and the namespaces in which
+// these may run.
 type Gate struct {
-	// Kind is the first part of the names of CDI devices.
+	// Kind is the vendor and class in the names of the CDI devices.
 	Kind string
-	// Devices are the CDI devices that the kubelet can pass to containers individually.
+	// Devices are the CDI devices, which the kubelet can pass to containers individually.
 	Devices []GateDevice
 	// Claim is the namespace and name of the claim, for error messages.
 	Claim string
-	// Env are environment variables of all containers, NAME=value.
+	// Env contains environment variables for all containers, as NAME=value.
 	Env []string
-	// Namespaces are paths at which the driver has pinned the network namespaces that the claim is attached to.
+	// Namespaces are the paths at which the driver has pinned the network namespaces that the claim is attached to.
 	Namespaces []string
 	// Hook is the path of the helper binary on the host.
 	Hook string
@@ -51,11 +51,11 @@ type Gate struct {
 
 // GateDevice is one CDI device of a claim.
 type GateDevice struct {
-	// Name is the second part of the CDI device name.
+	// Name is the name within Kind.
 	Name string
-	// DeviceNodes are paths of device nodes on the host.
+	// DeviceNodes are the paths of device nodes on the host.
 	DeviceNodes []string
-	// Env are the environment variables, NAME=value, in addition to the variables of the gate.
+	// Env contains environment variables, as NAME=value, in addition to those of the gate.
 	Env []string
 }
 
@@ -66,16 +66,17 @@ func (g Gate) Encode(path string) ([]byte, error) {
 		Version:     cdiVersion,
 		Kind:        g.Kind,
 		Annotations: map[string]string{claimAnnotation: g.Claim, namespacesAnnotation: strings.Join(g.Namespaces, ",")},
-		// Edits of the whole spec are applied once to a container, however many of its devices the container has.
+		// Edits at the top level of the spec are applied to a container only once, regardless of how many of the
+		// devices the container has.
 		ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{{
-			// Runs in the runtime's namespaces, after the container has joined its own and before its process starts
-			// (OCI runtime specification, "POSIX-platform Hooks").
+			// The hook runs in the runtime's namespaces, after the container's namespaces have been created and before
+			// its process starts (OCI runtime specification, "POSIX-platform Hooks").
 			HookName: "createRuntime", Path: g.Hook, Args: []string{HelperName, GateHookCommand, path},
 			Timeout: &timeout,
 		}}},
 	}
 	for _, device := range g.Devices {
-		edits := specs.ContainerEdits{Env: slices.Concat(g.Env, device.Env)} // a device must have edits
+		edits := specs.ContainerEdits{Env: slices.Concat(g.Env, device.Env)} // a device must have at least one edit
 		for _, node := range device.DeviceNodes {
 			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw"})
 		}
@@ -84,7 +85,7 @@ func (g Gate) Encode(path string) ([]byte, error) {
 	return json.Marshal(&spec)
 }
 
-// ReadNamespaces returns the Claim and Namespaces that were passed to Encode.
+// ReadNamespaces returns the Claim and the Namespaces of the Gate that was encoded.
 func ReadNamespaces(path string) (claim string, namespaces []string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -100,8 +101,8 @@ func ReadNamespaces(path string) (claim string, namespaces []string, err error) 
 }
 
 // CheckGate returns an error unless the claim of a CDI spec is attached to the network namespace at netns. It compares
-// the kernel's identities of the namespaces. A pin keeps its namespace alive, so no other namespace can have its inode;
-// the file of a removed pin is not a namespace, or missing, and matches nothing.
+// the kernel's identities of the namespaces. A pin keeps its namespace alive, so no other namespace can have the same
+// inode. If the pin was removed, its file is missing or is not a namespace, and matches nothing.
 func CheckGate(spec, netns string) error {
 	claim, pins, err := ReadNamespaces(spec)
 	if errors.Is(err, os.ErrNotExist) {

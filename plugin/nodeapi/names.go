@@ -6,44 +6,44 @@ import (
 )
 
 const (
-	// driverName is the name of the driver for the kubelet and CDI. A test compares it with the name in the API.
+	// driverName is the name of the driver in the kubelet and in CDI. A test compares it with the name in the API.
 	driverName = "dra.networking"
 	// socketName is the name of the socket in the driver's plugin directory. Only root may open it.
 	socketName = "netdra.sock"
-	// DefaultPluginDir is the directory of the driver in the kubelet's default directory.
+	// DefaultPluginDir is the driver's directory below the kubelet's default directory.
 	DefaultPluginDir = "/var/lib/kubelet/plugins/" + driverName
-	// DefaultLogDir is the default directory of the logs of CNI calls.
+	// DefaultLogDir is the default directory for the logs of CNI calls.
 	DefaultLogDir = "/var/log/dra-network"
-	// DefaultDeviceInfoDir is the directory in which Multus reads the device information of device plugins.
+	// DefaultDeviceInfoDir is the directory from which Multus reads the device information written by device plugins.
 	DefaultDeviceInfoDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
 )
 
-// Paths of the node socket. GET reads; POST to PathLeftovers and PathOrphans changes something.
+// The paths on the node socket. GET only reads; POST to PathLeftovers and PathOrphans changes something.
 const (
 	PathState     = "/state"
 	PathPolicies  = "/policies"
 	PathPublished = "/published"
 	PathClaims    = "/claims"
 	PathSandboxes = "/sandboxes"
-	// PathLeftovers retries a leftover on POST with the form value "key". With the value "true" for "forget", the
-	// driver discards the leftover if it fails again; the response contains the error, or is empty.
+	// PathLeftovers, on POST, retries the leftover in the form value "key". If the form value "forget" is "true", the
+	// driver discards the leftover if the retry fails; the response contains the error, or is empty.
 	PathLeftovers = "/leftovers"
-	// PathOrphans removes the orphans on POST. Its name is a contract with earlier versions.
+	// PathOrphans, on POST, removes the orphans. Its name is a contract with earlier versions.
 	PathOrphans = "/garbage"
 )
 
 // SocketPath returns the path of the node socket, given the driver's plugin directory.
 func SocketPath(pluginDir string) string { return filepath.Join(pluginDir, socketName) }
 
-// Kinds of CDI specs, as netdra prints them.
+// The kinds of CDI specs, as printed by netdra.
 const (
 	// NoSpec is the kind of files that do not belong to the driver.
 	NoSpec = ""
-	// GateSpec lets the containers of a claim start.
+	// GateSpec allows the containers of a claim to start.
 	GateSpec = "CDI spec"
-	// MetadataSpec describes devices to containers (k8s.io/dynamic-resource-allocation/kubeletplugin writes it).
+	// MetadataSpec describes devices to containers (written by k8s.io/dynamic-resource-allocation/kubeletplugin).
 	MetadataSpec = "CDI spec of metadata"
-	// ExternalSpec names the devices of a claim that another component attaches.
+	// ExternalSpec contains the names of the devices in a claim that another component attaches.
 	ExternalSpec = "CDI spec of devices that others attach"
 )
 
@@ -53,22 +53,22 @@ const Suspended = ".closed"
 // metadataInfix separates the driver's name from the UID in the name of a metadata spec.
 const metadataInfix = "_metadata_"
 
-// externalInfix separates the driver's name from the UID in the name of a spec of devices that another component
+// externalInfix separates the driver's name from the UID in the name of a spec for devices that another component
 // attaches.
 const externalInfix = "_external_"
 
-// GateName returns the file name of a claim's gate.
+// GateName returns the file name of the gate of a claim.
 func GateName(claimUID string) string { return driverName + "-" + claimUID + ".json" }
 
-// MetadataName returns the file name of the CDI spec that describes the devices of a claim's request.
+// MetadataName returns the file name of the CDI spec that describes the devices for a request of a claim.
 func MetadataName(claimUID, request string) string {
 	return driverName + metadataInfix + claimUID + "_" + request + ".json"
 }
 
-// ExternalName returns the file name of the CDI spec of a claim whose devices another component attaches.
+// ExternalName returns the file name of the CDI spec for a claim whose devices another component attaches.
 func ExternalName(claimUID string) string { return driverName + externalInfix + claimUID + ".json" }
 
-// ParseSpecName returns the kind of a CDI spec, based on its file name, and the UID of its claim.
+// ParseSpecName returns the kind of a CDI spec and the UID of its claim, based on its file name.
 func ParseSpecName(name string) (kind, claimUID string) {
 	name, isSpec := strings.CutSuffix(strings.TrimSuffix(filepath.Base(name), Suspended), ".json")
 	if !isSpec {

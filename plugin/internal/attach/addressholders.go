@@ -13,11 +13,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// withAddressHolders adds the owners of the requested addresses, of IP or of the interface, to the failure of a step:
-// plugins only report that an address is in use. It covers the pods of this node that got an address from the same step
-// of the same topology.
+// withAddressHolders adds the owners of the requested IP or MAC addresses to the failure of a step: plugins only report
+// that an address is in use. It considers the pods on this node that got an address from the same step of the same
+// topology.
 //
-// It only runs after a failure and reads memory, so it does not delay pods that start normally.
+// It only runs after a failure and only reads memory, so it does not delay pods that start normally.
 func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) error {
 	var step *executor.StepError
 	if !errors.As(failure, &step) {
@@ -51,7 +51,7 @@ func (s *Sandboxes) withAddressHolders(failure error, records []claims.Record) e
 	return fmt.Errorf("%w; %s", failure, strings.Join(slices.Compact(holders), ", "))
 }
 
-// holderText returns the text for users of a namespace, who read it in the events of their pods. They may not see the
+// holderText returns the text for users of a namespace, who see it in the events of their pods. They must not see the
 // names of pods in other namespaces.
 func holderText(pod executor.Pod, claim *cnichain.Claim, reader, address string) string {
 	if claim.Namespace != reader {
@@ -73,7 +73,7 @@ func askedAddresses(records []claims.Record, step *executor.StepError) []string 
 					continue
 				}
 				for _, text := range plan.Steps[j].IPs {
-					if prefix, err := netip.ParsePrefix(text); err == nil { // validated before
+					if prefix, err := netip.ParsePrefix(text); err == nil { // validated earlier
 						asked = append(asked, prefix.Addr().Unmap().String())
 					}
 				}

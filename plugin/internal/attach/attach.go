@@ -15,39 +15,39 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// SlowRemedy is the remedy in errors of calls that wait for other calls.
+// SlowRemedy is the remedy in the errors of calls that have to wait for other calls.
 const SlowRemedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
 
 const (
-	// Budget is the maximum time that RunPodSandbox waits for the chain. The runtime holds a node-wide lock meanwhile
-	// and gives up on the plugin after 2 s by default. A slower chain continues in the background behind the gate.
+	// Budget is the maximum time that RunPodSandbox waits for the chain. The runtime holds a node-wide lock during this
+	// time and gives up on the plugin after 2 s by default. A slower chain continues in the background behind the gate.
 	Budget = 300 * time.Millisecond
-	// maxSlow is the number of late chains above which RunPodSandbox does not wait for further chains.
+	// maxSlow is the number of slow chains from which RunPodSandbox no longer waits for further chains.
 	maxSlow = 2
-	// maxChains is the maximum number of chains that begin concurrently. Chains wait for one another at the kernel's
-	// lock for link changes (rtnl): measurements with one to eight moves showed that more concurrent chains do not
-	// finish earlier. Each takes longer, so that more of them exceed the Budget.
+	// maxChains is the maximum number of chains that begin concurrently. Chains contend for the kernel's lock for link
+	// changes (rtnl): measurements with one to eight moves showed that more concurrent chains do not finish earlier.
+	// Instead, each chain takes longer, so that more of them exceed the Budget.
 	maxChains = 8
-	// maxTopology is the maximum number of concurrent chains of one topology: half of maxChains, so that a hanging
-	// plugin does not take the places of other topologies.
+	// maxTopology is the maximum number of concurrent chains for one topology: half of maxChains, so that a hanging
+	// plugin does not take up the slots of other topologies.
 	maxTopology = maxChains / 2
 	// chainTurn is how long a chain counts as having just begun.
 	chainTurn = 5 * time.Second
-	// attachTimeout limits one attempt to attach, measured from when its chain may run: three calls of plugins that use
-	// their whole limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. A chain that
-	// exceeds this limit has hanging plugins and is rolled back, so that an event of the pod reports it.
+	// attachTimeout limits one attempt to attach, starting when its chain may run: three plugin calls that use up their
+	// limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. A chain that exceeds this
+	// limit has hanging plugins; it is rolled back, so that the pod gets an event about it.
 	attachTimeout = 90 * time.Second
-	// Retry is the delay after which a chain that failed in the background is retried, doubled up to retryMax.
+	// Retry is the delay before a chain that failed in the background is retried; it doubles up to retryMax.
 	Retry    = 10 * time.Second
 	retryMax = 5 * time.Minute
 )
 
-// Attach runs the chains of a sandbox's claims. It returns when they are complete, when they failed and are rolled
-// back, or when they take too long; in that case the work continues in the background, and containers are held
-// meanwhile. A second call for the same sandbox joins the first.
+// Attach runs the chains of a sandbox's claims. It returns when they are complete, when they have failed and have been
+// rolled back, or when they take too long. In the last case, the work continues in the background, and containers are
+// held back meanwhile. A second call for the same sandbox joins the first.
 //
 // A nil error means that the sandbox is ready or that the work continues in the background: the runtime continues with
-// the pod either way. The gate, not this result, keeps containers from starting too early.
+// the pod in both cases. The gate, not this result, prevents containers from starting too early.
 func (s *Sandboxes) Attach(
 	ctx context.Context, id string, pod executor.Pod, netns string, records []claims.Record,
 ) error {
@@ -63,12 +63,12 @@ func (s *Sandboxes) Attach(
 	}
 	if err := s.syncGates(claimUIDs(records)); err != nil { // gates of an older sandbox of the pod
 		if isNew {
-			s.forget(box) // nothing was started for it
+			s.forget(box) // nothing has been started for it
 			s.noteEnded(id, pod, records, err)
 		}
 		return err
 	}
-	// The loop does not end with ctx: this call is about to return, and the chain may take longer.
+	// The loop outlives ctx: this call is about to return, and the chain may take longer.
 	if isNew && !s.GoTracked(func() { s.attachLoop(box, netns, records) }) {
 		s.forget(box)
 		return errStopped
@@ -80,8 +80,8 @@ func (s *Sandboxes) Attach(
 	case <-ctx.Done():
 	case <-timer.C():
 	}
-	// The result may have arrived after the timer. Only stopWaiting, under the lock, decides whether the failure is
-	// returned or retried.
+	// The result may have arrived just after the timer. Only stopWaiting, under the lock, decides whether the failure
+	// is returned or retried.
 	return box.stopWaiting()
 }
 
@@ -104,8 +104,8 @@ func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 	return Budget
 }
 
-// AttachAfterResync attaches a sandbox that started while the driver was away. The call does not wait, so failures are
-// retried from the start.
+// AttachAfterResync attaches a sandbox that started while the driver was down. The call does not wait, so all failures
+// are retried in the background.
 func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string, records []claims.Record) error {
 	box, err := s.beginUnsynced(id, pod, netns, records)
 	if err != nil {
@@ -118,11 +118,11 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 	return nil
 }
 
-// attachLoop attaches a sandbox, and retries failures while the sandbox exists. If RunPodSandbox still waits, it gets
-// the failure instead.
+// attachLoop attaches a sandbox and retries failures as long as the sandbox exists. If RunPodSandbox is still waiting,
+// it gets the failure instead.
 func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
 	// A stopping driver lets a running chain finish: an interrupted ADD would have to be rolled back. Only a detach
-	// ends this context, through stop.
+	// cancels this context, through stop.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.work))
 	defer cancel()
 	box.setStop(cancel)
@@ -139,16 +139,16 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 			return
 		}
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
-			return // the caller that stops it rolls it back
+			return // the caller that stops the sandbox rolls it back
 		}
 		err = s.withAddressHolders(err, records)
 		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
-		// While RunPodSandbox waits, it returns the failure and the runtime removes the sandbox. Nothing must be
-		// attached in the sandbox after that.
+		// If RunPodSandbox is still waiting, it returns the failure and the runtime removes the sandbox. Nothing must
+		// be attached to the sandbox after that.
 		if box.reportFailure(err) {
 			s.observer.AttachFailed(box.pod, records, err, 0)
 			s.noteEnded(box.id, box.pod, records, err)
-			s.detachUntilDone(box) // forget it, or keep rolling back the remaining steps
+			s.detachUntilDone(box) // forgets the sandbox, or keeps rolling back the remaining steps
 			return
 		}
 		s.observer.AttachFailed(box.pod, records, err, delay)
@@ -163,10 +163,10 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 }
 
 // attachOnce makes one attempt: it waits for its turn, rolls back the remains of an earlier attempt, runs the chain and
-// opens the gates. After an error nothing is attached, or the remains are in the journal for the next attempt or a
-// detach.
+// opens the gates. If it returns an error, either nothing is attached, or the remains are in the journal for the next
+// attempt or a detach.
 func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
-	// Before entering: the devices of the older sandbox must be on the host before Add looks for them, and their
+	// Do this before entering: the devices of the older sandbox must be on the host before Add looks for them, and the
 	// rollback may take long.
 	if err := s.detachOlder(ctx, box); err != nil {
 		return err
@@ -182,18 +182,18 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 		return err
 	}
 	defer box.release()
-	// A detach that arrived during the wait has closed the gates and waits for the slot itself.
+	// A detach that was requested during the wait has closed the gates and is waiting for the slot.
 	if box.isEnding() {
 		return errStopped
 	}
 	if box.attachment.Phase == executor.PhaseDetaching {
-		// Steps that an earlier attempt could not roll back must not be forgotten.
+		// Do not forget steps that an earlier attempt could not roll back.
 		if err := s.executor.Del(ctx, box.attachment); err != nil {
 			return err
 		}
 	}
-	// Each attempt has a new record with its own pin: the steps of the previous record are rolled back, and a plugin
-	// that keys its state by the path of the namespace treats the new path as another pod.
+	// Each attempt has a new record with its own pin: the steps in the previous record have been rolled back, and a
+	// plugin that keys its state by namespace path treats the new path as a different pod.
 	box.startAttempt(s.newAttachment(box.id, box.pod, records))
 	if err := s.executor.Add(ctx, box.attachment, netns, s.node); err != nil {
 		return err
@@ -201,14 +201,14 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	return s.becomeReady(box, records)
 }
 
-// enter waits until a chain may run, and returns the function that makes room for the next chain. A chain occupies a
-// place of its topology while it runs, and a place of the node for as long as chains usually take: a hanging plugin
-// only delays other chains of its own topology.
+// enter waits until a chain may run, and returns the function that makes room for the next chain. A chain occupies one
+// of its topology's slots while it runs, but one of the node's slots only for as long as chains usually take: a hanging
+// plugin only delays other chains of its own topology.
 func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.work, cancel)() // a stopping driver finishes running work and starts nothing
-	var places []func()                       // functions that release one place each
+	defer context.AfterFunc(s.work, cancel)() // a stopping driver finishes running work and starts none
+	var places []func()                       // functions that release one slot each
 	leave = func() {
 		for _, giveBack := range places {
 			giveBack()
@@ -230,8 +230,7 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 		return nil, fmt.Errorf("cannot run the chain: %d others are running: %w", maxChains, ctx.Err())
 	}
 	box.setRunning(true)
-	// Both the timer and the end of the chain release the place. A second release would free the place of another
-	// chain.
+	// Both the timer and the end of the chain release the slot. A second release would free the slot of another chain.
 	release := sync.OnceFunc(func() { box.setRunning(false); <-s.chains })
 	timer := s.clock.AfterFunc(chainTurn, release)
 	places = append(places, func() { timer.Stop(); release() })
@@ -259,7 +258,7 @@ func claimUIDs(records []claims.Record) []string {
 
 // becomeReady opens the gates before RunPodSandbox returns. If that fails, it rolls back the chain.
 //
-// The phase changes before the gates: SyncGate opens them for attached sandboxes, and reads the current phase. A
+// The phase changes before the gates: SyncGate reads the current phase and opens the gates of attached sandboxes. A
 // concurrent detach closes them again, since it changes the phase before it calls SyncGate.
 func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	uids := claimUIDs(records)
@@ -271,7 +270,7 @@ func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 	defer cancel()
 	s.observer.DescribeClaims(ctx, records)
 	if err := s.syncGates(uids); err != nil {
-		// Reset the phase first, so that the second SyncGate closes the gates that the first one has opened.
+		// Reset the phase first, so that the second SyncGate closes the gates that the first one opened.
 		box.resumeAttaching()
 		return errors.Join(err, s.syncGates(uids), s.executor.Del(ctx, box.attachment))
 	}

@@ -11,22 +11,23 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// This file compares the sandboxes of an earlier driver process, or from before a lost connection, with the runtime and
-// the kernel before containers may start.
+// This file compares the sandboxes from an earlier driver process, or from before a lost connection, with the state of
+// the runtime and the kernel before containers may start.
 
-// Confirm must be called at the start of a connection to the runtime, with the network namespaces of its sandboxes by
-// ID; the path is empty for a sandbox without a network namespace. From then on the runtime reports every new sandbox.
-// A missing sandbox proves nothing: its gate stays closed, and its end is detected by other means.
+// Confirm must be called at the start of a connection to the runtime. listed contains the network namespace paths of
+// the runtime's sandboxes by sandbox ID; the path is empty for a sandbox without a network namespace. From then on, the
+// runtime reports every new sandbox. If a sandbox is missing from the list, this proves nothing: its gate stays closed,
+// and the driver detects by other means whether the sandbox is gone.
 //
 // Sandboxes are confirmed before the connection becomes active, and gates are written last. Therefore no gate opens for
-// a sandbox that was not compared yet, even if SyncGate is called meanwhile.
+// a sandbox that has not been compared yet, even if SyncGate is called meanwhile.
 func (s *Sandboxes) Confirm(listed map[string]string) error {
 	next := newConnection(listed)
 	for _, box := range s.list() {
 		same, known := s.confirmIn(next, box)
 		pin, ready := box.pinned()
 		netns := listed[box.id]
-		if ready && !known && s.NamespaceExists(netns) { // otherwise it has ended
+		if ready && !known && s.NamespaceExists(netns) { // otherwise the sandbox is gone
 			s.tellUnconfirmed(box, netns)
 		}
 		if ready && known && !same {
@@ -45,9 +46,9 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 }
 
 // confirmAgain confirms sandboxes that could not be compared when the connection began: the kernel may not have
-// answered, or the pin was missing and is restored now.
+// responded, or the pin was missing and has been restored since.
 //
-// If the connection ends meanwhile, its confirmations are void.
+// If the connection ends meanwhile, its confirmations are discarded.
 func (s *Sandboxes) confirmAgain() {
 	s.mu.Lock()
 	current := s.connection
@@ -62,8 +63,8 @@ func (s *Sandboxes) confirmAgain() {
 	}
 }
 
-// confirmIn confirms a sandbox in a connection if the connection lists it, and if all attached interfaces are in the
-// listed network namespace; see compareNamespaces.
+// confirmIn confirms a sandbox on a connection if the connection lists it and all attached interfaces are in the listed
+// network namespace; see compareNamespaces.
 func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bool) {
 	netns := current.listed[box.id]
 	pin, ready := box.pinned()
@@ -76,13 +77,13 @@ func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bo
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.byID[box.id] == box { // otherwise it has ended
+	if s.byID[box.id] == box { // otherwise the sandbox is gone
 		current.confirm(box)
 	}
 	return same, known
 }
 
-// tellUnconfirmed reports to a pod that its interfaces stay attached and its gates closed.
+// tellUnconfirmed reports to a pod that its interfaces stay attached and its gates stay closed.
 func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the attached one: the driver's file for "+
 		"it was removed, or the kernel did not answer; delete the pod if its containers do not start again", netns)
@@ -97,9 +98,9 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 }
 
 // compareNamespaces reports whether both paths refer to the same network namespace. known is false if one of them could
-// not be inspected, which proves nothing. While the pin exists, its namespace lives, and no other namespace has its
-// identity. Without the pin, another namespace may have the identity by now: equal identities prove nothing, but
-// different ones do.
+// not be inspected, which proves nothing. As long as the pin exists, its namespace is alive, and no other namespace has
+// the same identity. Without the pin, another namespace may have this identity by now: equal identities prove nothing,
+// but different ones prove that the namespaces differ.
 func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known bool) {
 	host := s.executor.Host
 	if netns == "" || !host.Exists(netns) {
@@ -109,8 +110,8 @@ func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known 
 		now, err := host.NamespaceID(netns)
 		return false, err == nil && identity != "" && now != identity
 	}
-	// The kernel reuses the inode of a namespace that has ended. The pin keeps our namespace alive, so equal inodes
-	// mean the same namespace here.
+	// The kernel reuses the inodes of destroyed namespaces. The pin keeps our namespace alive, so equal inodes mean the
+	// same namespace here.
 	atPath, err := host.NamespaceID(netns)
 	if err != nil {
 		return false, false
@@ -119,11 +120,12 @@ func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known 
 	return err == nil && atPath == atPin, err == nil
 }
 
-// repin reports whether the namespace of a sandbox is pinned. If another process removed the pin, it pins the namespace
-// again, provided that the namespace at the runtime's path is the same: it has every attached interface.
+// repin reports whether the namespace of a sandbox is pinned. If another process removed the pin, repin pins the
+// namespace again, provided that the namespace at the runtime's path is the same one, that is, contains every attached
+// interface.
 //
-// Without the pin, the kernel would delete the namespace with its last process, including virtual links, before any DEL
-// could run.
+// Without the pin, the kernel would destroy the namespace when its last process terminates, including virtual links,
+// before any DEL could run.
 func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 	if s.executor.Host.Exists(pin) {
 		return true
@@ -144,9 +146,10 @@ func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 	return true
 }
 
-// missingLinks returns the interfaces of steps, by step index, that are not among the links of the pod. An interface is
-// identified by its index in the namespace, which the kernel does not reuse soon, and by its kind: an application may
-// rename it. The kind is compared only if it is known: records of earlier drivers do not contain it.
+// missingLinks returns the interfaces of steps, by step index, that are not among the links in the pod. An interface is
+// identified by its index in the namespace, which the kernel does not reuse soon, and by its kind, but not by its name,
+// since an application may rename it. The kind is compared only if it is known: records of earlier drivers do not
+// contain it.
 func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]string {
 	missing := map[int]string{}
 	for i := range steps {
@@ -163,10 +166,10 @@ func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]st
 	return missing
 }
 
-// inspect reads the namespace of every ready sandbox and records the missing interfaces and the addressing of its RDMA
-// devices. It returns the sandboxes in which these have changed. Namespaces are listed in each sweep rather than
-// watched: a subscription needs a socket for each pod and loses notifications when its buffer is full, so the list
-// would be needed anyway.
+// inspect reads the namespace of every ready sandbox and records the missing interfaces and the addressing of the RDMA
+// devices. It returns the sandboxes in which these have changed. Each sweep lists the namespaces; they are not watched,
+// because a subscription requires a socket for each pod and loses notifications when its buffer is full, so that
+// listing would still be necessary.
 func (s *Sandboxes) inspect() (changed []*sandbox) {
 	reader := s.executor.VerbsReader()
 	for _, box := range s.list() {
@@ -175,7 +178,7 @@ func (s *Sandboxes) inspect() (changed []*sandbox) {
 			continue
 		}
 		if !s.repin(box, pin) {
-			continue // the sandbox has probably ended, which other checks detect
+			continue // the sandbox is probably gone, which other checks detect
 		}
 		steps := box.attachedNow()
 		links, err := s.executor.Host.Links(pin)
@@ -197,7 +200,8 @@ func (s *Sandboxes) inspect() (changed []*sandbox) {
 	return changed
 }
 
-// addMissingRDMA adds the steps whose RDMA device is no longer in the pod, unless their interface is already missing.
+// addMissingRDMA adds the steps whose RDMA device is no longer in the pod, unless their interface is already in
+// missing.
 func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.StepRecord, pin string) error {
 	for i := range steps {
 		if missing[i] != "" {
@@ -214,7 +218,7 @@ func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.Step
 	return nil
 }
 
-// reportMissing reports interfaces that have become missing or have returned.
+// reportMissing reports interfaces that are now missing or have returned.
 func (s *Sandboxes) reportMissing(changed []*sandbox) {
 	for _, box := range changed {
 		uids := box.attachedClaims()
@@ -227,10 +231,10 @@ func (s *Sandboxes) reportMissing(changed []*sandbox) {
 	}
 }
 
-// MissingText returns the text about missing interfaces for owners of their pod.
+// MissingText returns the message that tells a pod's owner which interfaces are missing.
 func MissingText(names ...string) string { return nodestate.MissingText("the pod", names...) }
 
-// MissingInterface returns the interface of a held device that is missing in its pod; "" if there is none.
+// MissingInterface returns the interface of a held device that is missing from its pod, or "" if none is missing.
 func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) string {
 	for _, box := range s.list() {
 		if name := MissingOf(box.steps(claimUID), box.missingOf(claimUID), claimUID, held); name != "" {
@@ -240,8 +244,8 @@ func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) s
 	return ""
 }
 
-// MayBeInPod reports whether a device that a claim holds exclusively, and that is not on the host, may be in a pod or
-// moving to or from one. Otherwise the device no longer exists.
+// MayBeInPod reports whether a device that a claim holds exclusively and that is not on the host may be in a pod, or on
+// its way to or from one. If it returns false, the device no longer exists.
 func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	for _, box := range s.list() {
 		if !box.uses(claimUID) {

@@ -13,14 +13,14 @@ import (
 )
 
 // connection is one connection to the runtime: the sandboxes listed at its start, and the results of their comparison.
-// It ends as a whole: the state of an earlier connection or driver proves nothing. The lock of Sandboxes guards it; nil
-// means disconnected.
+// A new connection starts from scratch: the state of an earlier connection or driver process proves nothing. The lock
+// of Sandboxes guards it; nil means disconnected.
 type connection struct {
 	// listed contains the network namespaces of sandboxes by sandbox ID.
 	listed map[string]string
-	// confirmed contains the sandboxes that the runtime has in the network namespace that the kernel shows at the pin.
+	// confirmed contains the sandboxes whose network namespace, according to the runtime, is the one at the pin.
 	confirmed sets.Set[*sandbox]
-	// unsynced contains sandboxes that started while the driver was away, still exist, and must be attached.
+	// unsynced contains sandboxes that started while the driver was down, still exist, and must be attached.
 	unsynced sets.Set[string]
 }
 
@@ -49,8 +49,8 @@ func (c *connection) attachNoMore(id string) {
 	}
 }
 
-// Disconnect must be called when the runtime no longer reports new sandboxes. It closes the gates: a new sandbox of a
-// pod is not attached, and the kubelet does not request it.
+// Disconnect must be called when the runtime no longer reports new sandboxes. It closes the gates: if a pod got a new
+// sandbox, the sandbox would not be attached, and the kubelet would not request it.
 func (s *Sandboxes) Disconnect() error {
 	s.mu.Lock()
 	s.connection = nil
@@ -64,7 +64,7 @@ func (s *Sandboxes) isConnected() bool {
 	return s.connection != nil
 }
 
-// confirmed returns the sandboxes that the runtime has, sorted by ID, and whether it is connected.
+// confirmed returns the confirmed sandboxes, sorted by ID, and whether the runtime is connected.
 func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +75,9 @@ func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
 }
 
 // beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
-// the sandbox has ended, or if the pod has another sandbox that may be the live one: the runtime's list may be old.
-// Another sandbox is not live if its namespace is gone, or if the runtime does not list it together with this sandbox.
+// the sandbox has been stopped, or if the pod has another sandbox that may be the live one: the runtime's list may be
+// outdated. Another sandbox is not live if its namespace is gone, or if the runtime does not list it together with this
+// one.
 func (s *Sandboxes) beginUnsynced(
 	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (*sandbox, error) {
@@ -94,7 +95,7 @@ func (s *Sandboxes) beginUnsynced(
 			other.supersede()
 		}
 	}
-	for _, other := range s.byID { // including this sandbox, if the remains of a crash are being rolled back
+	for _, other := range s.byID { // may include this sandbox, if the remains of a crash are being rolled back
 		if other.pod.UID == pod.UID && (other.id == id || !other.isSuperseded()) {
 			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
 		}
@@ -106,13 +107,13 @@ func (s *Sandboxes) beginUnsynced(
 	return s.register(id, pod, netns, records), nil
 }
 
-// ExpectUnsynced sets the sandboxes that the runtime lists. Sandboxes that it is stopping are not attached again: no
-// container starts in them, and the runtime may not report their stop any longer.
+// ExpectUnsynced sets the sandboxes that the runtime lists. Sandboxes that the runtime is stopping are not attached
+// again: no container starts in them, and the runtime may not report their stop again.
 func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.connection == nil {
-		return // the list is too old for the next connection
+		return // the list does not apply to the next connection
 	}
 	maps.DeleteFunc(s.stopped, func(id string, _ sets.Empty) bool { return !ids[id] })
 	for id, isThere := range ids {
@@ -122,8 +123,8 @@ func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	}
 }
 
-// ExpectAlso adds a running sandbox to the list of sandboxes to attach. It returns false if the sandbox is already in
-// the list, is attached, or is being stopped, or if the runtime is not connected.
+// ExpectAlso adds a running sandbox to the sandboxes that must be attached. It returns false if the sandbox is already
+// among them, is registered, or is being stopped, or if the runtime is not connected.
 func (s *Sandboxes) ExpectAlso(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +135,8 @@ func (s *Sandboxes) ExpectAlso(id string) bool {
 	return true
 }
 
-// IsUnsynced reports whether a sandbox must still be attached: it was neither started nor stopped since it was listed.
+// IsUnsynced reports whether a sandbox must still be attached: since it was listed, no attach has begun, and it has not
+// been stopped.
 func (s *Sandboxes) IsUnsynced(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// DetachTimeout limits one attempt to detach: two calls of plugins that use their limit of 30 s (default). The next
-	// attempt continues with the remaining steps.
+	// DetachTimeout limits one attempt to detach: two plugin calls that use up their limit of 30 s (the default). The
+	// next attempt continues with the remaining steps.
 	DetachTimeout = 60 * time.Second
-	// A failed detach is retried after detachRetry, doubled up to detachRetryMax.
+	// A failed detach is retried after detachRetry; the delay doubles up to detachRetryMax.
 	detachRetry    = time.Second
 	detachRetryMax = time.Minute
 )
 
-// detach rolls back a sandbox, or its steps of some claims. It returns when the rollback is complete or an attempt has
-// failed.
+// detach rolls back a sandbox, or only its steps for some claims. It returns when the rollback is complete or an
+// attempt has failed.
 //
 // It closes gates first, even before it waits for the slot: no container may start with interfaces that are about to be
 // removed.
@@ -37,7 +37,7 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	if s.find(box.id) != box {
 		return nil // rolled back before or during the wait; its devices and its ID may belong to another sandbox by now
 	}
-	// Del without claims rolls back the whole attachment, including steps of claims that the caller did not name: an
+	// Without claims, Del rolls back the whole attachment, including steps for claims that the caller did not name: an
 	// interrupted chain is rolled back as a whole.
 	wanted := leaving
 	if box.isEnding() {
@@ -48,8 +48,8 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	if err != nil {
 		return err
 	}
-	// Mark the claims again: other claims of the sandbox may have been marked meanwhile, and all of them are rolled
-	// back by now.
+	// Mark the claims again: other claims of the sandbox may have been marked meanwhile, and by now all of them are
+	// rolled back.
 	if wanted == nil {
 		leaving = box.markReleasing(nil)
 	}
@@ -59,17 +59,17 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	return nil
 }
 
-// tellDetached records the result of an attempt to detach a sandbox or its claims, and reports a new failure to its
-// pod.
+// tellDetached records the result of an attempt to detach a sandbox or some of its claims, and reports a new failure to
+// the pod.
 func (s *Sandboxes) tellDetached(box *sandbox, err error) {
 	if box.noteDetached(err) {
 		s.observer.DetachFailed(box.pod, err)
 	}
 }
 
-// detachOlder rolls back older sandboxes of the pod: the runtime has ended them, and their stop event may have been
-// lost. It may take as long as an attempt to attach, which it is part of, and longer than DetachTimeout: there may be
-// several older sandboxes.
+// detachOlder rolls back older sandboxes of the same pod: the runtime has stopped them, and their stop events may have
+// been lost. It is part of an attempt to attach and may take equally long. This is longer than DetachTimeout, since
+// there may be several older sandboxes.
 func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
@@ -83,10 +83,11 @@ func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	return nil
 }
 
-// detachUntilDone rolls back a sandbox in the background, with retries, and closes the channel at the end.
+// detachUntilDone rolls back a sandbox in the background, with retries, and closes the returned channel when it is
+// done.
 //
-// Only one such loop runs for a sandbox, however many callers request it: the stop of the sandbox, its removal, the
-// sweep, and a failed chain.
+// Only one such loop runs for each sandbox, regardless of how many callers request it: the stop of the sandbox, its
+// removal, the sweep, and a failed chain.
 func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
 	if box.detachDone != nil {
@@ -107,18 +108,18 @@ func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 		}
 	})
 	if !begun {
-		close(done) // the driver stops; the record stays for the next driver process
+		close(done) // the driver is stopping; the record remains for the next driver process
 	}
 	return done
 }
 
 // detachOnce makes one attempt and reports whether the sandbox is no longer registered. delay is the time until the
-// caller's next attempt, for the log.
+// caller's next attempt and is only logged.
 func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	if s.find(box.id) != box {
 		return true // already rolled back, and the ID may belong to another sandbox by now
 	}
-	// As with chains, a stopping driver lets a running attempt end, and starts no other.
+	// As with chains, a stopping driver lets a running attempt finish but does not start another.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
 	defer cancel()
 	start := s.clock.Now()
@@ -132,10 +133,11 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	return true
 }
 
-// StopSandbox starts to detach a sandbox that the runtime stops, and closes the channel when it is detached. It returns
-// no error, since no caller could act on it: Unprepare waits for the end.
+// StopSandbox starts to detach a sandbox that the runtime is stopping. The returned channel is closed when the sandbox
+// is detached. StopSandbox returns no error, since no caller could act on it: Unprepare waits until the detach is
+// complete.
 //
-// It also records unknown sandboxes as stopped: a sandbox that started while the driver was away may be in the list
+// It also records unknown sandboxes as stopped: a sandbox that started while the driver was down may be in the list
 // that AttachAfterResync is processing.
 func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
@@ -151,8 +153,8 @@ func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	return s.detachUntilDone(box)
 }
 
-// RemoveSandbox detaches a sandbox that the runtime removes. The runtime may report the removal before the stop, or
-// instead of it.
+// RemoveSandbox detaches a sandbox that the runtime is removing. The runtime may report the removal before or instead
+// of the stop.
 func (s *Sandboxes) RemoveSandbox(id string) {
 	s.StopSandbox(id)
 	s.mu.Lock()
@@ -160,12 +162,12 @@ func (s *Sandboxes) RemoveSandbox(id string) {
 	s.stopped.Delete(id)
 }
 
-// ReleaseClaim detaches a claim from every sandbox and prevents it from being attached until done is called: after the
-// record of the claim is removed, or after a failure.
+// ReleaseClaim detaches a claim from every sandbox and prevents it from being attached until done is called. The caller
+// must call done after the claim's record has been removed, or after a failure.
 //
-// The claim counts as being released until its record is gone, not only until its devices are back. Otherwise a sandbox
-// that starts in between would attach devices that the scheduler allocates to another claim a moment later. releasing
-// is a counter, because releases of one claim may overlap.
+// The claim counts as being released until its record is gone, not only until its devices are back. Otherwise, a
+// sandbox that starts in between would attach devices that the scheduler allocates to another claim a moment later.
+// releasing is a counter because releases of the same claim may overlap.
 func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), err error) {
 	s.mu.Lock()
 	s.releasing[uid]++

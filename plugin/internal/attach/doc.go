@@ -1,13 +1,13 @@
-// Package attach manages the attachments of pod sandboxes, and the gates that hold their containers until these are
-// complete.
+// Package attach manages the attachments of pod sandboxes, and the gates that hold back their containers until these
+// attachments are complete.
 //
-// The rule of this package: every change of an attachment is in the journal before and after it happens, only one
-// attempt to attach or detach runs per sandbox, and no lock is held over I/O. Nothing waits for the API server. Results
-// are reported to one [Observer].
+// The rule of this package: every change to an attachment is recorded in the journal before and after it happens, only
+// one attempt to attach or detach runs per sandbox, and no lock is held over I/O. Nothing waits for the API server.
+// Results are reported to one [Observer].
 //
-// The life of a sandbox: RunPodSandbox calls [Sandboxes.Attach], which registers it and runs the chains of its claims.
-// When all steps are done, the gates of the claims open and the kubelet may start containers. A stop of the sandbox, or
-// an Unprepare of a claim, closes the gates and rolls back the steps. Files:
+// The life cycle of a sandbox: RunPodSandbox calls [Sandboxes.Attach], which registers the sandbox and runs the chains
+// of its claims. When all steps are done, the gates of the claims open and the kubelet may start containers. A stop of
+// the sandbox, or an Unprepare of a claim, closes the gates and rolls back the steps. Files:
 //
 //	attach.go      runs chains, with retries in the background
 //	detach.go      rolls them back, for a whole sandbox or one claim
@@ -15,7 +15,7 @@
 //	sandboxes.go   the register of sandboxes, and the rules for new ones
 //	sandbox.go     one sandbox, with its phases in phase.go
 //	confirm.go     compares the records with runtime and kernel
-//	recover.go     adopts the state of an earlier driver
+//	recover.go     adopts the state of an earlier driver process
 //	sweep.go       detects changes without events
 //	unrecorded.go  running pods whose journal was lost
 //

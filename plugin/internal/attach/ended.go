@@ -10,12 +10,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// endedFor is how long the failure of a pod's last sandbox is kept. The kubelet creates the next one after 10 to 15 s
-// (its backOffPeriod, with jitter), so a pod without events for longer than that is no longer waiting.
+// endedFor is how long the failure of a pod's last sandbox is kept. The kubelet creates the next sandbox after 10 to 15
+// s (its backOffPeriod, with jitter), so a pod without events for longer than that is no longer waiting.
 const endedFor = 2 * time.Minute
 
-// ended contains the sandboxes, by the UID of their pod, that the runtime removes after a failed RunPodSandbox. Until
-// the kubelet creates another sandbox, they are the only record of why the pod waits. The lock of Sandboxes guards it.
+// ended contains, by pod UID, the sandboxes that the runtime removes after a failed RunPodSandbox. Until the kubelet
+// creates another sandbox, they are the only record of why the pod is waiting. The lock of Sandboxes guards it.
 type ended map[string]endedSandbox
 
 type endedSandbox struct {
@@ -23,7 +23,7 @@ type endedSandbox struct {
 	failedAt time.Time
 }
 
-// noteEnded records a sandbox for which RunPodSandbox fails, unless the pod has another sandbox by now.
+// noteEnded records a sandbox whose RunPodSandbox call fails, unless the pod has another sandbox by now.
 func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Record, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,8 +40,8 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 		FailureHint: executor.KernelHint(failure, s.node)}}
 }
 
-// forgetEnded drops the records of pods that have ended according to the API server: they wait for nothing. Claims that
-// other pods use outlive them.
+// forgetEnded drops the records of pods that have terminated according to the API server: they are no longer waiting.
+// Their claims may exist for longer if other pods use them.
 func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 	s.mu.Lock()
 	known := maps.Clone(s.ended)
@@ -54,8 +54,8 @@ func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 	}
 }
 
-// endedStates returns the ended sandboxes of pods that wait for the next sandbox, with their prepared claims, in no
-// particular order.
+// endedStates returns, in no particular order, the ended sandboxes of pods that are waiting for their next sandbox,
+// each with those of its claims that are still prepared.
 func (s *Sandboxes) endedStates() []nodestate.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,10 +13,10 @@ import (
 )
 
 // InterfaceDocument is the value of an interface's JSON variable: everything that an application needs to know about
-// the interface, in one value. It is an API: names do not change, and fields may be added.
+// the interface, in a single value. It is an API: names do not change, but fields may be added.
 type InterfaceDocument struct {
 	Interface string `json:"interface"`
-	// Request is the request of the claim.
+	// Request is the name of the request in the claim.
 	Request string `json:"request"`
 	// Pool and Device identify the allocated device, as in the claim's status.
 	Pool   string `json:"pool"`
@@ -24,17 +24,17 @@ type InterfaceDocument struct {
 	MAC    string `json:"mac,omitempty"`
 	// MTU is absent if the plugin does not return it.
 	MTU int `json:"mtu,omitempty"`
-	// IPs include their prefix length.
+	// IPs include the prefix length.
 	IPs []string `json:"ips,omitempty"`
-	// Gateways are the gateways of the IPs, without duplicates.
+	// Gateways are the gateways for the IPs, without duplicates.
 	Gateways []string `json:"gateways,omitempty"`
 }
 
 // interfaceEnv returns the environment variables that describe the interfaces of a part of a claim to containers: their
-// name, request, MAC address and IP addresses, as the plugins returned them, both individually and in one document. As
-// in verbsEnv, values that are not unique in the pod have no variable, nor do claims that several pods may share. While
-// a claim has several sandboxes, only values that are equal in all of them are included: a container must not get the
-// addresses of another sandbox.
+// name, request, MAC address and IP addresses, as returned by the plugins, both individually and in one document. As in
+// verbsEnv, there are no variables for values that are not unique in the pod, nor for claims that several pods may
+// share. While a claim has several sandboxes, only values that are equal in all of them are included: a container must
+// not get the addresses of another sandbox.
 func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	if record.Shareable || len(sandboxes) == 0 {
 		return nil
@@ -47,8 +47,8 @@ func interfaceEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part
 	return env
 }
 
-// envOfSandbox returns the variables of interfaceEnv for one sandbox. A prefix that two interfaces of the pod would
-// share, such as net-1 and net_1, has no variables.
+// envOfSandbox returns the variables of interfaceEnv for one sandbox. If two interfaces of the pod, such as net-1 and
+// net_1, would share a prefix, there are no variables with that prefix.
 func envOfSandbox(record *claims.Record, steps []executor.StepRecord, part Part) []string {
 	names := map[string]string{} // of the pod's interfaces, by prefix; "" for several
 	for i := range steps {
@@ -82,7 +82,7 @@ func envOfSandbox(record *claims.Record, steps []executor.StepRecord, part Part)
 	return distinct(env)
 }
 
-// document returns the JSON of the InterfaceDocument of an interface that has a final step.
+// document returns the InterfaceDocument of an interface as JSON. The interface must have a final step.
 func document(
 	data *resourceapi.NetworkDeviceData, request string, held *claims.HeldDevice, final *executor.StepRecord,
 ) string {
@@ -104,7 +104,7 @@ func document(
 	return string(text)
 }
 
-// distinct returns the variables that have only one value: two devices of a claim may end in the same interface, such
+// distinct returns the variables that have only one value: several devices of a claim may share a final interface, such
 // as the ports of a bond.
 func distinct(env []string) []string {
 	values := map[string][]string{}

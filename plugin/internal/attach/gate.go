@@ -19,7 +19,7 @@ import (
 )
 
 // Gate prevents containers from starting without the interfaces of their claim, even if the driver is down. It is the
-// CDI spec of the claim, whose devices the kubelet passes to the runtime:
+// claim's CDI spec, whose devices the kubelet passes to the runtime:
 //
 //   - The spec file exists only while the claim is attached. Without the file, the runtime rejects
 //     containers that name the claim, and the kubelet retries.
@@ -31,7 +31,7 @@ type Gate struct {
 	helper string
 }
 
-// NewGate returns a Gate with its files in a directory, and with the hook of the helper binary at a path.
+// NewGate returns a Gate that writes its files to dir and runs the helper binary at path helper as its hook.
 func NewGate(dir, helper string) Gate { return Gate{dir: dir, helper: helper} }
 
 // gateKind is the vendor and class of the CDI devices.
@@ -44,7 +44,7 @@ type Part struct {
 	Request string
 }
 
-// DeviceID returns the CDI device ID of a part of a claim. The runtime's error message contains no other information.
+// DeviceID returns the CDI device ID for a part of a claim. The runtime's error message contains no other information.
 func (Gate) DeviceID(part Part) string { return gateKind + "=" + deviceName(part) }
 
 // PartOfDevice returns the part of a claim that a CDI device ID belongs to, under either of its names.
@@ -59,15 +59,15 @@ func PartOfDevice(id string) (part Part, ours bool) {
 	return Part{}, false
 }
 
-// Each CDI device has two names. The kubelet gets whenAttached, which it shows in the status of the pod (resourceID)
-// for the life of the pod, so the text must always be true. Because the kubelet keeps names in its checkpoint,
-// notAttachedYet, the name that earlier drivers used, remains valid.
+// Each CDI device has two names. The kubelet gets whenAttached and shows it in the pod's status (resourceID) for the
+// lifetime of the pod, so the text must always be true. notAttachedYet is the name that earlier drivers used; it
+// remains valid because the kubelet keeps names in its checkpoint.
 const (
 	notAttachedYet = "not-attached-yet."
 	whenAttached   = "when-attached."
 )
 
-// deviceName does not escape anything: UIDs contain no dot, and requests are DNS labels.
+// deviceName does not escape anything: UIDs contain no dots, and requests are DNS labels.
 func deviceName(part Part) string { return partName(whenAttached, part) }
 
 func partName(prefix string, part Part) string {
@@ -78,8 +78,8 @@ func partName(prefix string, part Part) string {
 	return name
 }
 
-// PartOf returns the part of its claim that a device belongs to. A claim with one request has no parts, so that earlier
-// drivers recognize the CDI devices of its containers.
+// PartOf returns the part of its claim that a device belongs to. A claim with a single request has no parts, so that
+// earlier drivers recognize the CDI devices of its containers.
 func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 	part := Part{ClaimUID: record.Claim.UID}
 	request := resourceclaim.BaseRequestRef(held.Request)
@@ -92,7 +92,8 @@ func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 }
 
 // parts returns the parts of a claim, each under both names, with the device nodes and variables from the steps of its
-// sandboxes: first the whole claim, which containers prepared by earlier drivers use, then each request.
+// sandboxes. The whole claim comes first, which is used by containers that earlier drivers prepared, followed by each
+// request.
 func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []nodeapi.GateDevice) {
 	seen := map[Part]bool{}
 	add := func(part Part) {
@@ -118,8 +119,9 @@ func (g Gate) path(claimUID string) string {
 }
 
 // open lets the claim's containers start in the network namespaces at pins, with the device nodes and environment
-// variables of the steps of its sandboxes. Opening an open gate is not an error, and only writes changes: the runtime
-// reads all specs after each write. A sweep over a hundred unchanged claims is therefore free for the runtime.
+// variables from the steps of its sandboxes. It is not an error if the gate is already open. The file is only written
+// if its content changes, since the runtime reads all specs after each write: a sweep over a hundred unchanged claims
+// costs the runtime nothing.
 func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []string) error {
 	claim := record.Claim
 	content := nodeapi.Gate{
@@ -138,17 +140,17 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 			return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 		}
 	}
-	// Remove the suspended file last: a crash before leaves both files, and the open one counts. In the opposite order,
-	// a crash would leave none, and after a loss of the journal the pod's namespaces would be unknown.
+	// Remove the suspended file last: a crash before this leaves both files, and the open one counts. In the opposite
+	// order, a crash would leave neither, and if the journal were lost as well, the pod's namespaces would be unknown.
 	return ignoreMissing(os.Remove(path + nodeapi.Suspended))
 }
 
-// suspend closes a gate and keeps its content for a driver that loses the journal.
+// suspend closes a gate but keeps its content, in case the journal is lost.
 //
-// A rename is atomic for the runtime as well: its CDI cache only reads files that end in .json or .yaml.
+// The rename is atomic for the runtime as well: its CDI cache only reads files that end in .json or .yaml.
 func (g Gate) suspend(claimUID string) error {
 	path := g.path(claimUID)
-	// A gate that is already closed or suspended has no file here, which is correct.
+	// If the gate is already closed or suspended, the file does not exist, which is correct.
 	if err := ignoreMissing(os.Rename(path, path+nodeapi.Suspended)); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
@@ -165,7 +167,7 @@ func envName(claimUID string) string {
 	return "DRA_NETWORK_CLAIM_" + strings.ToUpper(strings.ReplaceAll(claimUID, "-", "_"))
 }
 
-// close prevents further containers of the claim from being created. Closing a closed gate is not an error.
+// close prevents further containers of the claim from being created. It is not an error if the gate is already closed.
 func (g Gate) close(claimUID string) error {
 	path := g.path(claimUID)
 	if err := errors.Join(ignoreMissing(os.Remove(path)),
@@ -175,7 +177,7 @@ func (g Gate) close(claimUID string) error {
 	return nil
 }
 
-// Namespaces returns the pins of a gate that is open or suspended.
+// Namespaces returns the pins in an open or suspended gate.
 func (g Gate) Namespaces(claimUID string) ([]string, error) {
 	_, pins, err := nodeapi.ReadNamespaces(g.path(claimUID))
 	if errors.Is(err, os.ErrNotExist) {
@@ -187,10 +189,10 @@ func (g Gate) Namespaces(claimUID string) ([]string, error) {
 	return pins, err
 }
 
-// claims returns the UIDs of the claims whose gates are open or nodeapi.Suspended, sorted and without duplicates.
+// claims returns the UIDs of the claims whose gates are open or [nodeapi.Suspended], sorted and without duplicates.
 //
-// A crash of open may leave both files of one claim. They are neighbors in the sorted list, so Compact removes the
-// second.
+// If open is interrupted by a crash, both files of a claim may exist. They are adjacent in the sorted list, so Compact
+// removes the second.
 func (g Gate) claims() ([]string, error) {
 	paths, err := filepath.Glob(filepath.Join(g.dir, v1alpha1.DriverName+"-*.json*"))
 	if err != nil {
@@ -204,8 +206,8 @@ func (g Gate) claims() ([]string, error) {
 	return slices.Compact(uids), nil
 }
 
-// sweep removes incomplete files of a killed driver, and of the CDI library, which earlier versions used. Temporary
-// files of the library may belong to another process that is writing them, so only old files are removed.
+// sweep removes incomplete files that were left by a killed driver or by the CDI library, which earlier versions used.
+// Another process may still be writing temporary files of the library, so only old ones are removed.
 func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
 	for _, pattern := range []string{nodeapi.TempPrefix + "*.tmp", "spec.*.tmp"} {

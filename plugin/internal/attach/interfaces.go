@@ -12,14 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// maxAddresses is the API's limit of networkData.ips.
+// maxAddresses is the API's limit for networkData.ips.
 const maxAddresses = 16
 
 // stepsOf returns the indexes of a device's steps in order: the step that attaches the device, and all steps that
-// depend on that step.
+// depend on it, directly or indirectly.
 //
-// One pass is sufficient: in a plan, a step comes after all of its dependencies. For example, a bond of two devices
-// depends on both ports, and is a step of each device.
+// One pass is sufficient, since a step comes after all of its dependencies in a plan. A step can belong to several
+// devices: a bond of two devices depends on both ports, so it is a step of each device.
 func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) []int {
 	var found []int
 	for i := range steps {
@@ -36,7 +36,8 @@ func stepsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevi
 	return found
 }
 
-// stepsOfPart returns the indexes of the steps of a part's devices in order; for the whole claim, all of its steps.
+// stepsOfPart returns the indexes of the steps for a part's devices in order. For the whole claim, it returns all steps
+// of the claim.
 func stepsOfPart(record *claims.Record, steps []executor.StepRecord, part Part) []int {
 	var found []int
 	for i := range steps {
@@ -54,8 +55,8 @@ func stepsOfPart(record *claims.Record, steps []executor.StepRecord, part Part) 
 	return slices.Compact(found)
 }
 
-// MissingOf returns the first interface of a device that has vanished from the pod; "" if there is none. missing
-// contains missing interfaces by step index.
+// MissingOf returns the first interface of a device that has vanished from the pod, or "" if none has. missing contains
+// the missing interfaces by step index.
 func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID string, held *claims.HeldDevice) string {
 	if len(missing) == 0 {
 		return ""
@@ -70,7 +71,7 @@ func MissingOf(steps []executor.StepRecord, missing map[int]string, claimUID str
 
 // NetworkData describes the device's final interface: the interface of the last step that depends on the device.
 //
-// Applications use the interface of the last step: for a VF with a VLAN on it, the pod has the addresses of the VLAN.
+// This is the interface that applications use: for a VF with a VLAN on it, the VLAN interface has the addresses.
 func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *resourceapi.NetworkDeviceData {
 	final := finalStep(steps, claimUID, held)
 	if final == nil {
@@ -78,7 +79,7 @@ func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.Held
 	}
 	data := &resourceapi.NetworkDeviceData{InterfaceName: final.IfName}
 	if final.Step.BindsDriver() {
-		data.InterfaceName = "" // it has device nodes and no interface
+		data.InterfaceName = "" // the device has device nodes and no interface
 	}
 	if index := interfaceIndex(final.Merged, final.IfName); index >= 0 {
 		data.HardwareAddress = final.Merged.Interfaces[index].Mac
@@ -92,7 +93,7 @@ func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.Held
 	return data
 }
 
-// finalStep returns the last step that depends on the device, or nil if it has no result.
+// finalStep returns the last step that depends on the device, or nil if there is none or it has no result.
 func finalStep(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *executor.StepRecord {
 	mine := stepsOf(steps, claimUID, held)
 	if len(mine) == 0 || steps[mine[len(mine)-1]].Merged == nil {
@@ -101,7 +102,7 @@ func finalStep(steps []executor.StepRecord, claimUID string, held *claims.HeldDe
 	return &steps[mine[len(mine)-1]]
 }
 
-// addressesOf returns the addresses of the interface of a step that has a result.
+// addressesOf returns the addresses of a step's interface. The step must have a result.
 func addressesOf(step *executor.StepRecord) []*types100.IPConfig {
 	index := interfaceIndex(step.Merged, step.IfName)
 	var addresses []*types100.IPConfig

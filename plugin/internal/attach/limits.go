@@ -12,15 +12,15 @@ import (
 
 // ContainerLimits contains the resource limits of one container.
 type ContainerLimits struct {
-	// LockedMemory is RLIMIT_MEMLOCK in bytes; 0 for the runtime's default, cnichain.Unlimited for no limit.
+	// LockedMemory is RLIMIT_MEMLOCK in bytes, 0 for the runtime's default, or cnichain.Unlimited for no limit.
 	LockedMemory uint64
-	// RDMA is the content for rdma.max of the container's cgroup: a line for each RDMA device (cgroup-v2.rst, "RDMA").
-	// It is empty for no limit.
+	// RDMA is the content of rdma.max for the container's cgroup, one line for each RDMA device (cgroup-v2.rst,
+	// "RDMA"). It is empty if there is no limit.
 	RDMA string
 }
 
-// ContainerLimits returns the limits of a container that names parts of claims in an attached sandbox. It returns an
-// error if one of their RDMA devices is no longer in the pod: the device nodes in the container's specification may
+// ContainerLimits returns the limits for a container that names parts of claims, in an attached sandbox. It returns an
+// error if one of the RDMA devices is no longer in the pod: the device nodes in the container's specification may
 // belong to another pod by now.
 func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, error) {
 	box := s.find(id)
@@ -28,7 +28,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 		return ContainerLimits{}, nil
 	}
 	pin, _ := box.pinned()
-	names := sync.OnceValues(s.executor.Host.RDMANames) // reads a file for each device, under the runtime's lock
+	names := sync.OnceValues(s.executor.Host.RDMANames) // reads one file per device, under the runtime's lock
 	var limits ContainerLimits
 	var lines []string
 	steps := box.attachedNow()
@@ -58,7 +58,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 	return limits, nil
 }
 
-// stepsOfParts returns the indexes of the steps of parts of claims, in order and without duplicates.
+// stepsOfParts returns the indexes of the steps for parts of claims, in order and without duplicates.
 func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []int {
 	var found []int
 	for _, part := range named {
@@ -72,13 +72,13 @@ func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []in
 	return slices.Compact(found)
 }
 
-// rdmaMax returns the lines of rdma.max for the RDMA devices of a step, under their current names. An application with
-// CAP_NET_ADMIN can rename an RDMA device in the pod: a space in its name would turn the line into a limit for another
+// rdmaMax returns the lines in rdma.max for the RDMA devices of a step, under their current names. An application with
+// CAP_NET_ADMIN can rename an RDMA device in the pod: a space in the name would turn the line into a limit for another
 // device.
 //
-// The kernel looks up a name in all network namespaces, and two devices may have the same name. It then rejects the
-// line; older kernels limit the first device that they find. The index identifies the device; older kernels reject it.
-// names returns the names of all RDMA devices of the node.
+// The kernel looks up a name in all network namespaces, and two devices may have the same name. In this case it rejects
+// the line; older kernels limit the first device that they find. Therefore rdmaMax adds the index, which identifies the
+// device; older kernels reject it. names returns the names of all RDMA devices on the node.
 func rdmaMax(
 	step *executor.StepRecord, devices []cnichain.RDMADevice, names func() ([]string, error),
 ) ([]string, error) {

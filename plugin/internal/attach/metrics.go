@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// Metrics measures attempts to attach and detach.
+// Metrics measures the attempts to attach and detach.
 type Metrics struct {
 	attempts *prometheus.HistogramVec
 }

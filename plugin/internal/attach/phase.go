@@ -2,8 +2,8 @@ package attach
 
 import "slices"
 
-// phase is the state of a sandbox between its first ADD and its last DEL. Whether RunPodSandbox still waits is not a
-// phase: it may stop waiting in any of them.
+// phase is the state of a sandbox between its first ADD and its last DEL. Whether RunPodSandbox is still waiting is not
+// a phase: it may stop waiting in any of them.
 //
 //	attaching ⇄ opening → ready
 //	    ↓          ↓        ↓
@@ -11,20 +11,20 @@ import "slices"
 type phase int
 
 const (
-	// phaseAttaching: chains run, or wait for their turn or their next attempt.
+	// phaseAttaching: chains are running, or are waiting for their turn or their next attempt.
 	phaseAttaching phase = iota
-	// phaseOpening: everything is attached, and the gates are being opened. They open for this phase and the next.
+	// phaseOpening: everything is attached, and the gates are being opened. They are open in this phase and the next.
 	phaseOpening
 	// phaseReady: containers may start.
 	phaseReady
-	// phaseDetaching: the attachment is being rolled back, or waits for that. A running chain is cancelled. The phase
-	// is final: the pod gets another sandbox.
+	// phaseDetaching: the attachment is being rolled back, or is waiting for that. A running chain is canceled. The
+	// sandbox is never attached again: the pod gets another sandbox.
 	phaseDetaching
 	// phaseGone: everything is rolled back, and the sandbox is no longer registered.
 	phaseGone
 )
 
-// String returns the name of the phase for test messages.
+// String returns the name of the phase, for test messages.
 func (p phase) String() string {
 	return [...]string{"attaching", "opening", "ready", "detaching", "gone"}[p]
 }
@@ -32,7 +32,7 @@ func (p phase) String() string {
 // isAttached reports whether everything is attached, so that gates may be open.
 func (p phase) isAttached() bool { return p == phaseOpening || p == phaseReady }
 
-// isEnding reports whether the sandbox is being rolled back or was rolled back.
+// isEnding reports whether the sandbox is being or has been rolled back.
 func (p phase) isEnding() bool { return p == phaseDetaching || p == phaseGone }
 
 // mayBecome reports whether one phase may follow another.
@@ -45,11 +45,11 @@ func (p phase) mayBecome(next phase) bool {
 	}[p], next)
 }
 
-// changePhase changes to a phase if it may follow the current one, and reports whether it did. Attached steps only
-// count in their phases. The caller holds the lock.
+// changePhase changes to a phase if it may follow the current one, and reports whether it did. Outside the attached
+// phases, the sandbox has no attached steps. The caller must hold the lock.
 //
-// A rejected change is not a fault: calls of the runtime, the kubelet and chains arrive in any order, and a late call
-// has nothing to do.
+// A rejected change is not an error: calls from the runtime, the kubelet and chains arrive in any order, and a late
+// call has nothing left to do.
 func (b *sandbox) changePhase(next phase) bool {
 	if !b.phase.mayBecome(next) {
 		return false

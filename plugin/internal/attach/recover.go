@@ -15,12 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Recover adopts the state of an earlier driver. Sandboxes that were ready in this boot and still have their namespace
-// stay; all others are rolled back in the background. Gates are closed before it returns, until the runtime has listed
-// its sandboxes: see [Sandboxes.Confirm].
+// Recover adopts the state of an earlier driver process. Sandboxes that were ready in this boot and still have their
+// namespace stay attached; all others are rolled back in the background. Before Recover returns, it closes the gates,
+// which stay closed until the runtime has listed its sandboxes: see [Sandboxes.Confirm].
 //
-// It runs before the driver serves the kubelet or connects to the runtime. Therefore no sandbox is registered, and no
-// pin is created, while the directory of pins is compared with the records.
+// It runs before the driver serves the kubelet or connects to the runtime. Therefore no sandbox is registered and no
+// pin is created while it compares the directory of pins with the records.
 func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	pins := map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(attachments)) {
@@ -31,19 +31,19 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 		s.mu.Unlock()
 	}
 	problems := []error{s.adoptGates(pins)}
-	if err := s.removeUnknownPins(pins); err != nil { // an unknown pin is a leak, but no reason to refuse service
+	if err := s.removeUnknownPins(pins); err != nil { // an unknown pin is a leak, but not a reason to refuse service
 		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
 	}
 	reader := s.executor.VerbsReader()
 	for _, box := range s.list() {
 		switch pin, ready := box.pinned(); {
 		case ready && !s.repin(box, pin):
-			// The namespace in which a pod may run may be the attached one: Confirm decides.
+			// The pod may be running in the attached namespace even so: Confirm decides.
 			netns := box.namespace()
 			if _, known := s.compareNamespaces(netns, pin, box.identity()); known || !s.NamespaceExists(netns) {
 				box.markReleasing(nil)
 			}
-		case ready: // gates open before the first sweep; the journal contains the state at the time of the attachment
+		case ready: // gates open before the first sweep; the journal only contains the state at the time of attachment
 			s.refreshVerbs(box, pin, reader)
 		}
 		if box.isEnding() {
@@ -53,11 +53,12 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	return errors.Join(problems...)
 }
 
-// adoptGates closes the gates that an earlier driver left open. Gates of claims that are not in the journal, but whose
-// namespaces are still pinned, stay open: their pods run, and the kubelet does not prepare their claims again when a
-// container ends. known contains the names of pins in use; the pins of such gates are added.
+// adoptGates closes the gates that an earlier driver process left open. Gates of claims that are not in the journal but
+// whose namespaces are still pinned stay open: their pods are running, and the kubelet does not prepare their claims
+// again when a container restarts. known contains the names of the pins in use; adoptGates adds the pins of these
+// gates.
 //
-// Suspended gates count as open: the earlier driver may have lost its connection to the runtime before it was killed.
+// Suspended gates count as open: the earlier process may have lost its connection to the runtime before it was killed.
 func (s *Sandboxes) adoptGates(known map[string]bool) error {
 	uids, err := s.gate.claims()
 	problems := []error{err,
@@ -77,7 +78,7 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 		}
 		problems = append(problems, s.gate.close(uid))
 	}
-	for _, uid := range s.unrecorded.claims() { // after the loop: gates of several claims of a pod name one pin
+	for _, uid := range s.unrecorded.claims() { // after the loop: gates of several claims of a pod share a pin
 		for _, pin := range s.unrecorded.pinsOf(uid) {
 			known[filepath.Base(pin)] = true
 		}
@@ -85,14 +86,14 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 	return errors.Join(problems...)
 }
 
-// orphanPins returns the pins in an open gate that belong to no record.
+// orphanPins returns the pins in an open or suspended gate that belong to no record.
 func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	if _, held := s.claims.Get(uid); held {
 		return nil
 	}
 	pins, err := s.gate.Namespaces(uid)
 	if err != nil {
-		return nil // the gate is closed: its file cannot be read
+		return nil // its file cannot be read, so the gate is effectively closed
 	}
 	return slices.DeleteFunc(pins, func(pin string) bool {
 		name := filepath.Base(pin)
@@ -101,10 +102,10 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	})
 }
 
-// removeUnknownPins removes the pins that neither the journal nor an open gate names, together with the namespaces of
-// returning devices next to them: a driver that was killed while it returned a device leaves the device in such a
-// namespace. The pods of unknown pins keep running in namespaces that the runtime holds, but once a pod has ended, the
-// kernel returns its devices to the host only if nothing else holds its namespace.
+// removeUnknownPins removes the pins that are neither in the journal nor in an open gate, together with the temporary
+// namespaces next to them in which devices are on their way back: if a driver is killed while it returns a device, the
+// device stays in such a namespace. The pods of unknown pins keep running in namespaces that the runtime holds. But
+// once such a pod has terminated, the kernel returns its devices to the host only if nothing else holds the namespace.
 func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	entries, err := os.ReadDir(s.pinDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -120,8 +121,8 @@ func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	return errors.Join(problems...)
 }
 
-// keepsLeftover reports whether a pin belongs to a step that could not be rolled back: a device may be in its
-// namespace.
+// keepsLeftover reports whether a pin belongs to a step that could not be rolled back: its namespace may contain a
+// device.
 func (s *Sandboxes) keepsLeftover(name string) bool {
 	return slices.ContainsFunc(s.executor.Leftovers(),
 		func(leftover executor.Leftover) bool { return host.IsPinOf(name, leftover.Attachment.Pin) })

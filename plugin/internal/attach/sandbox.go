@@ -18,9 +18,9 @@ import (
 type sandbox struct {
 	id    string
 	pod   executor.Pod
-	since time.Time // of the first attempt to attach
-	seq   uint64    // orders sandboxes; sandboxes of an earlier driver process come first
-	boot  string    // ID of the kernel's boot in which the sandbox was created
+	since time.Time // time of the first attempt to attach
+	seq   uint64    // orders sandboxes; sandboxes from an earlier driver process come first
+	boot  string    // ID of the boot in which the sandbox was created
 
 	// slot is held by the goroutine that runs the executor. It guards attachment, which the executor changes.
 	slot       chan struct{}
@@ -28,26 +28,26 @@ type sandbox struct {
 
 	mu  sync.Mutex // guards the rest; never held over I/O
 	pin string     // pin of the attachment's network namespace
-	// claims are the claims that may have attached steps: true if wanted, false if leaving.
+	// claims contains the claims that may have attached steps: true if wanted, false if leaving.
 	claims   map[string]bool
 	phase    phase
 	attached []executor.StepRecord // a copy of the steps, while they are attached
 	netns    string                // the runtime's path
-	netNSID  string                // identity of netns when everything was attached, see executor.Attachment
+	netNSID  string                // identity of netns when everything was attached; see executor.Attachment
 	stop     context.CancelFunc    // cancels the attach
 	// superseded is true if the pod has a newer sandbox.
 	superseded bool
-	// missing contains the attached interfaces, by step index, that the kernel no longer shows in the pod.
+	// missing contains the attached interfaces, by step index, that are no longer in the pod according to the kernel.
 	missing map[int]string
 	// undescribed is true if the RDMA devices in attached differ from the files of the claims.
 	undescribed bool
-	running     bool  // a chain runs and counts as having just begun
-	background  bool  // RunPodSandbox has returned or does not wait; failures are retried here
+	running     bool  // a chain is running and counts as having just begun
+	background  bool  // RunPodSandbox has returned or does not wait; failures are retried in the background
 	failure     error // of the last attempt
 	// last is the pod's previous sandbox if it could not be attached. Its failure is reported until this sandbox is
 	// attached.
 	last *nodestate.Sandbox
-	// endingSince is when the sandbox began to end; zero if it is not ending.
+	// endingSince is the time at which the rollback of the sandbox was requested; zero if it was not.
 	endingSince time.Time
 	// detachFailure is the error of the last attempt to roll back steps; nil if it succeeded.
 	detachFailure error
@@ -57,9 +57,9 @@ type sandbox struct {
 
 var errStopped = errors.New("the sandbox is being stopped")
 
-// newSandbox returns a sandbox that is being attached, with the claims of the attachment's steps. A step that is being
-// rolled back marks its claim as leaving, even if other steps of the claim are attached: a crash interrupted its
-// release, and the kubelet requests it again.
+// newSandbox returns a sandbox in phaseAttaching, with the claims in the attachment's steps. A step that is being
+// rolled back marks its claim as leaving even if other steps of the claim are attached: a crash interrupted the claim's
+// release, and the kubelet will request the release again.
 func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
 		id: id, pod: pod, since: attachment.CreatedAt, boot: attachment.BootID, pin: attachment.Pin,
@@ -81,8 +81,8 @@ func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *s
 	return box
 }
 
-// recovered returns the sandbox of an attachment of an earlier driver. A sandbox that was ready in this boot is ready,
-// but its containers cannot start before the runtime confirms the sandbox.
+// recovered returns the sandbox for an attachment of an earlier driver process. A sandbox that was ready in this boot
+// is ready, but its containers cannot start until the runtime confirms the sandbox.
 //
 // All others start in phaseDetaching, which keeps their gates closed during the rollback.
 func recovered(attachment *executor.Attachment, bootID string) *sandbox {
@@ -95,7 +95,7 @@ func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	return box
 }
 
-// acquire waits for the slot; the caller must call release.
+// acquire waits for the slot. If it succeeds, the caller must call release.
 func (b *sandbox) acquire(ctx context.Context) error {
 	select {
 	case b.slot <- struct{}{}:
@@ -107,7 +107,7 @@ func (b *sandbox) acquire(ctx context.Context) error {
 
 func (b *sandbox) release() { <-b.slot }
 
-// startAttempt sets the record of a new attempt. The caller holds the slot.
+// startAttempt sets the record for a new attempt. The caller must hold the slot.
 func (b *sandbox) startAttempt(attachment *executor.Attachment) {
 	b.attachment = attachment
 	b.mu.Lock()
@@ -115,7 +115,7 @@ func (b *sandbox) startAttempt(attachment *executor.Attachment) {
 	b.pin = attachment.Pin
 }
 
-// hasPin reports whether a file is the pin of the last attempt.
+// hasPin reports whether a file name belongs to the pin of the latest attempt.
 func (b *sandbox) hasPin(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +130,7 @@ func (b *sandbox) uses(claimUID string) bool {
 	return uses
 }
 
-// steps returns the steps of an attached sandbox that has the claim, otherwise nil.
+// steps returns the steps of the sandbox if it is attached and has the claim, otherwise nil.
 func (b *sandbox) steps(claimUID string) []executor.StepRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,7 +140,7 @@ func (b *sandbox) steps(claimUID string) []executor.StepRecord {
 	return nil
 }
 
-// noteEnding records the time at which the sandbox began to end, if it is ending.
+// noteEnding records the current time the first time it is called while the sandbox is being rolled back.
 func (b *sandbox) noteEnding(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,10 +158,10 @@ func (b *sandbox) noteDetached(err error) (isNews bool) {
 	return isNews
 }
 
-// stopWaiting returns the result of RunPodSandbox. From now on failures are retried in the background.
+// stopWaiting returns the result of RunPodSandbox. From then on, failures are retried in the background.
 //
-// stopWaiting and reportFailure make one decision under one lock: either RunPodSandbox returns the failure, or the
-// chain is retried. Never both, since a runtime that gets an error removes the sandbox.
+// stopWaiting and reportFailure decide under the same lock: either RunPodSandbox returns the failure, or the chain is
+// retried. Both must never happen, since a runtime that gets an error removes the sandbox.
 func (b *sandbox) stopWaiting() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,22 +181,21 @@ func (b *sandbox) slow() bool {
 	return b.background && b.running
 }
 
-// isInBackground reports whether RunPodSandbox has returned before the sandbox was ready.
+// isInBackground reports whether RunPodSandbox returned before the sandbox was ready, or does not wait for it.
 func (b *sandbox) isInBackground() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.background
 }
 
-// namespace returns the runtime's path of the network namespace; empty if an earlier driver did not record it.
+// namespace returns the runtime's path of the network namespace, or "" if an earlier driver did not record it.
 func (b *sandbox) namespace() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.netns
 }
 
-// identity returns the identity of the network namespace of the attachment; empty if an earlier driver did not record
-// it.
+// identity returns the identity of the attachment's network namespace, or "" if an earlier driver did not record it.
 func (b *sandbox) identity() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -217,7 +216,7 @@ func (b *sandbox) supersede() {
 	b.superseded = true
 }
 
-// attachedNow returns a copy of the steps while they are attached.
+// attachedNow returns a copy of the steps, or nil if they are not attached.
 func (b *sandbox) attachedNow() []executor.StepRecord {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -255,8 +254,8 @@ func (b *sandbox) isSuperseded() bool {
 	return b.superseded
 }
 
-// admits returns the steps, and the pin of the namespace in which containers of a claim may start if the runtime has
-// the sandbox; nil if no container may start.
+// admits returns the steps of the sandbox and the pin of the namespace in which containers of a claim may start,
+// provided that the runtime still has the sandbox. The pin is empty if no container may start.
 func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -266,8 +265,8 @@ func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin stri
 	return nil, ""
 }
 
-// setMissing records the interfaces that are missing in the pod, and reports whether they changed: every sweep inspects
-// the pod, and its owner gets one event. During a detach, missing interfaces are expected.
+// setMissing records the interfaces that are missing from the pod, and reports whether they changed: every sweep
+// inspects the pod, but its owner must get only one event. During a detach, missing interfaces are expected.
 func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -297,7 +296,7 @@ func (b *sandbox) setRunning(running bool) {
 	b.running = running
 }
 
-// isEnding reports whether the sandbox is being rolled back or was rolled back.
+// isEnding reports whether the sandbox is being or has been rolled back.
 func (b *sandbox) isEnding() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -305,7 +304,7 @@ func (b *sandbox) isEnding() bool {
 }
 
 // setStop sets the function that cancels the attach. It calls the function immediately if the sandbox is already being
-// rolled back: markReleasing may have run before the loop had its context, and does not cancel again.
+// rolled back: markReleasing may have run before the loop had created its context, and will not cancel again.
 func (b *sandbox) setStop(stop context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -316,10 +315,10 @@ func (b *sandbox) setStop(stop context.CancelFunc) {
 }
 
 // markOpening records that the steps of an attachment are complete, so that gates may open. It returns false if the
-// sandbox is being detached meanwhile. The steps are copied: gates are computed from them without the slot, while a
-// detach that holds the slot changes the attachment.
+// sandbox is being detached meanwhile. It copies the steps: gates are computed from them without holding the slot,
+// while a detach that holds the slot changes the attachment.
 //
-// It clears the failure of an earlier attempt, so that no reader sees the failure of an attached sandbox.
+// It clears the failure of an earlier attempt, so that no reader sees a failure for an attached sandbox.
 func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -338,8 +337,8 @@ func (b *sandbox) resumeAttaching() {
 	b.changePhase(phaseAttaching)
 }
 
-// markReady records that the gates are open and lets RunPodSandbox return. A sandbox that is being detached meanwhile
-// stays in that phase.
+// markReady records that the gates are open and lets RunPodSandbox return. If the sandbox is already being detached,
+// its phase does not change.
 func (b *sandbox) markReady() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -355,8 +354,8 @@ func (b *sandbox) answerLocked() {
 	}
 }
 
-// reportFailure passes a failure to RunPodSandbox if it still waits, and reports whether it does. The runtime then ends
-// the sandbox, and there is no further attempt.
+// reportFailure passes a failure to RunPodSandbox if it is still waiting, and reports whether it was. If so, the
+// runtime stops the sandbox, and there is no further attempt.
 func (b *sandbox) reportFailure(err error) (reported bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -373,8 +372,9 @@ func (b *sandbox) reportFailure(err error) (reported bool) {
 // not ready yet is stopped and detached as a whole, since its next attempt would attach the claims again. The same
 // applies if no other claim uses the sandbox.
 //
-// For example, a pod has the claims a and b. Releasing a leaves b attached, with its gate open. Releasing b afterwards
-// finds no other user, so the sandbox itself ends: its record and its pin are removed, in addition to the steps of b.
+// For example, a pod has the claims a and b. Releasing a leaves b attached, with its gate open. When b is released
+// afterwards, it has been the only user, so the whole sandbox is detached: in addition to the steps of b, its record
+// and its pin are removed.
 func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -387,7 +387,8 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	if b.phase != phaseReady || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = slices.Sorted(maps.Keys(b.claims))
 		b.changePhase(phaseDetaching)
-		// Under the lock, like in setStop: a cancel function only closes a channel and takes no lock of this package.
+		// Call it under the lock, as in setStop: a cancel function only closes a channel and takes no lock of this
+		// package.
 		b.stop()
 	}
 	for _, uid := range claimUIDs {
@@ -400,7 +401,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 
 // removeClaims records that claims are detached, and reports whether the sandbox has no claims left.
 //
-// It also lets RunPodSandbox return, which may still wait for a sandbox that a release has ended.
+// If none are left, it also lets RunPodSandbox return, which may still be waiting for this sandbox.
 func (b *sandbox) removeClaims(claimUIDs []string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

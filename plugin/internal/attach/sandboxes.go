@@ -22,15 +22,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// ShutdownError returns the error of an action, "attach pod ns/name", that a stopping driver rejects: its successor
-// performs the action when the kubelet or the user retries.
+// ShutdownError returns the error for an action, such as "attach pod ns/name", that a stopping driver rejects. The next
+// driver process performs the action when the kubelet or the user retries.
 func ShutdownError(action string) error {
 	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it restarts", action)
 }
 
 // Config contains the dependencies of Sandboxes.
 type Config struct {
-	// Work ends when the driver stops: nothing is retried after that, and running work is completed.
+	// Work is canceled when the driver stops: after that, nothing is retried, but running work is completed.
 	Work     context.Context
 	Executor *executor.Executor
 	Claims   *claims.Store
@@ -38,27 +38,29 @@ type Config struct {
 	Clock    clock.WithTickerAndDelayedExecution
 	Observer Observer
 	Metrics  *Metrics
-	// Node is the name of the node, BootID the ID of its current boot.
+	// Node is the name of the node; BootID is the ID of its current boot.
 	Node, BootID string
 	// PinDir is the directory in which network namespaces are pinned.
 	PinDir string
 }
 
-// Observer receives the results for pods. Its methods return quickly unless documented otherwise: chains wait for them.
+// Observer receives the results for pods. Unless documented otherwise, its methods return quickly: chains wait for
+// them.
 type Observer interface {
-	// DescribeClaims writes the attached interfaces into the files for the containers of claims, before their gates
-	// open. It returns false if a file was not written, which does not keep containers from starting.
+	// DescribeClaims writes the attached interfaces into the files for the claims' containers, before their gates open.
+	// It returns false if a file could not be written, which does not prevent containers from starting.
 	DescribeClaims(ctx context.Context, records []claims.Record) (complete bool)
 	// Attached is called when the gates of claims are open.
 	Attached(records []claims.Record)
-	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: the kubelet must be woken.
+	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: the kubelet must be
+	// notified.
 	AttachedLate(pod executor.Pod, records []claims.Record)
-	// AttachFailed is called after a failed attempt. The next attempt is made after again, or never if again is 0.
+	// AttachFailed is called after a failed attempt. The next attempt follows after again, or never if again is 0.
 	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)
-	// DetachFailed is called when steps of a pod's sandbox could not be rolled back, and again when the reason changes.
-	// The rollback is retried.
+	// DetachFailed is called when steps of a pod's sandbox could not be rolled back, and again whenever the reason
+	// changes. The rollback is retried.
 	DetachFailed(pod executor.Pod, err error)
-	// InterfacesChanged is called when interfaces of a pod are missing, and without an error when all have returned.
+	// InterfacesChanged is called when interfaces are missing from a pod, and with a nil error when all have returned.
 	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)
 }
 
@@ -70,7 +72,7 @@ type Sandboxes struct {
 	executor *executor.Executor
 	claims   *claims.Store
 	gate     Gate
-	// gates are the locks for opening and closing the gate of a claim.
+	// gates contains the locks for opening and closing the gate of each claim.
 	gates    *keylock.Locks
 	observer Observer
 	metrics  *Metrics
@@ -78,27 +80,27 @@ type Sandboxes struct {
 	bootID   string
 	pinDir   string
 	clock    clock.WithTickerAndDelayedExecution
-	// chains limits how many chains begin concurrently; byTopology limits how many chains of one topology run.
+	// chains limits how many chains begin concurrently; byTopology limits how many chains run for each topology.
 	chains     chan struct{}
 	byTopology *keylock.Locks
-	// work ends when the driver stops: nothing is retried after that, and running work is completed.
+	// work is canceled when the driver stops: after that, nothing is retried, but running work is completed.
 	work       context.Context
 	unrecorded *unrecorded
 
 	mu         sync.Mutex
-	connection *connection // to the runtime; nil while there is none
+	connection *connection // to the runtime; nil without a connection
 	byID       map[string]*sandbox
 	releasing  map[string]int // claims that are being unprepared
-	// stopped contains the sandboxes that the runtime has begun to stop and has not removed. A runtime that is killed
-	// during the stop lists them again after its restart.
+	// stopped contains the sandboxes that the runtime has begun to stop but has not removed. If the runtime is killed
+	// during the stop, it lists them again after its restart.
 	stopped sets.Set[string]
 	ended   ended
 	closing bool
-	seq     uint64 // of the latest sandbox
+	seq     uint64 // sequence number of the latest sandbox
 	wait    sync.WaitGroup
 }
 
-// New creates the component. Nothing runs, and the observer is not called, before [Sandboxes.Recover].
+// New creates the component. Nothing runs and the observer is not called before [Sandboxes.Recover].
 func New(config Config) *Sandboxes {
 	return &Sandboxes{
 		executor: config.Executor, claims: config.Claims, gate: config.Gate, gates: keylock.New(1),
@@ -109,13 +111,13 @@ func New(config Config) *Sandboxes {
 	}
 }
 
-// SyncGate opens the gate of a claim for the sandboxes that have it attached. It closes the gate of a claim without
-// such a sandbox, and every gate while the driver is not connected to the runtime, which then does not report new
-// sandboxes. It is called after every change of this state. Calls for one claim are serialized, and each call reads the
-// current state, so the last call sets the gate correctly in any order.
+// SyncGate opens the gate of a claim for the sandboxes to which the claim is attached. It closes the gate if there is
+// no such sandbox, and also while the driver is not connected to the runtime, which then does not report new sandboxes.
+// It must be called after every change to this state. Calls for the same claim are serialized, and each call reads the
+// current state, so whichever call runs last sets the gate correctly.
 //
-// Callers change the state before they call it. In the opposite order, a concurrent call could open a gate with
-// outdated state.
+// Callers change the state before they call SyncGate. In the opposite order, a concurrent call could open a gate based
+// on outdated state.
 func (s *Sandboxes) SyncGate(claimUID string) error {
 	unlock, err := s.gates.Acquire(context.Background(), claimUID)
 	if err != nil {
@@ -123,13 +125,13 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	}
 	defer unlock()
 	record, held := s.claims.Get(claimUID)
-	// The file is the only record of the claim, so it cannot be rewritten.
+	// The file is the only record of the claim, so it cannot be regenerated.
 	if !held && s.IsUnrecorded(claimUID) {
 		return nil
 	}
 	steps, pins := s.admitted(claimUID)
 	switch {
-	// The content stays on disk for a driver that loses the journal.
+	// The content stays on disk in case the journal is lost.
 	case held && !s.isConnected():
 		return s.gate.suspend(claimUID)
 	case !held || len(pins) == 0:
@@ -138,8 +140,8 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	return s.gate.open(&record, steps, pins)
 }
 
-// admitted returns the pins of the namespaces in which containers of a claim may start, and the steps of its chains in
-// these namespaces, whose device nodes the containers get.
+// admitted returns the pins of the namespaces in which containers of a claim may start, and the steps of the sandboxes
+// in these namespaces. The containers get the device nodes from these steps.
 func (s *Sandboxes) admitted(claimUID string) (steps [][]executor.StepRecord, pins []string) {
 	boxes, connected := s.confirmed()
 	if !connected {
@@ -172,7 +174,8 @@ func (s *Sandboxes) syncAllGates() error {
 	return errors.Join(err, s.syncGates(uids))
 }
 
-// GoTracked runs work in the background, unless the driver stops.
+// GoTracked runs work in the background and returns true. If the driver is stopping, it returns false without running
+// anything.
 //
 // The lock is held over Go: FinishWork must not begin to wait between the check and the increment.
 func (s *Sandboxes) GoTracked(do func()) bool {
@@ -185,7 +188,7 @@ func (s *Sandboxes) GoTracked(do func()) bool {
 	return true
 }
 
-// FinishWork waits until running work has ended; no new work begins.
+// FinishWork prevents new work and waits until running work has finished.
 func (s *Sandboxes) FinishWork() {
 	s.mu.Lock()
 	s.closing = true
@@ -193,8 +196,8 @@ func (s *Sandboxes) FinishWork() {
 	s.wait.Wait()
 }
 
-// begin registers a sandbox or returns the registered one. It rejects claims that are being released, and exclusive
-// devices that the sandbox of another pod holds.
+// begin registers a sandbox, or returns it if it is already registered. It rejects claims that are being released, and
+// claims with exclusive devices that a sandbox of another pod uses.
 func (s *Sandboxes) begin(
 	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (box *sandbox, isNew bool, err error) {
@@ -209,7 +212,7 @@ func (s *Sandboxes) begin(
 	return s.register(id, pod, netns, records), true, nil
 }
 
-// mayBegin returns the reason why a sandbox cannot begin. The caller holds the lock.
+// mayBegin returns an error if a sandbox must not be registered. The caller must hold the lock.
 func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	if s.closing {
 		return ShutdownError("attach pod " + pod.String())
@@ -232,8 +235,8 @@ func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	return nil
 }
 
-// register adds a sandbox of the runtime. The caller holds the lock. A pod has one sandbox at a time (the kubelet ends
-// the old one first), so containers can no longer start in an older one.
+// register adds a sandbox that the runtime has. The caller must hold the lock. A pod has only one sandbox at a time
+// (the kubelet stops the old one first), so no container may start in an older one.
 func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records []claims.Record) *sandbox {
 	for _, other := range s.byID {
 		if other.pod.UID == pod.UID {
@@ -253,8 +256,8 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 	return box
 }
 
-// newAttachment returns a record of all chains of a sandbox. The name of its pin contains the time: two attempts for
-// one sandbox never share a path.
+// newAttachment returns a record of all chains for a sandbox. The name of its pin contains the time, so two attempts
+// for the same sandbox never share a path.
 func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.Record) *executor.Attachment {
 	plans := make([]cnichain.Plan, 0, len(records))
 	for _, record := range records {
@@ -266,7 +269,7 @@ func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.
 	return attachment
 }
 
-// usedAnnotations returns the annotations of a pod that plans depend on.
+// usedAnnotations returns those annotations of a pod that plans depend on.
 func usedAnnotations(annotations map[string]string, records []claims.Record) map[string]string {
 	var used map[string]string
 	for i := range records {
@@ -294,7 +297,7 @@ func exclusive(record *claims.Record) bool {
 // Knows reports whether a sandbox is registered.
 func (s *Sandboxes) Knows(id string) bool { return s.find(id) != nil }
 
-// State reports whether a sandbox is known, whether it is attached, and why not.
+// State reports whether a sandbox is known and whether it is attached. failure is the error of the last failed attempt.
 func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	box := s.find(id)
 	if box == nil {
@@ -305,8 +308,8 @@ func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	return true, box.phase.isAttached() && !box.superseded, box.failure
 }
 
-// deviceNodes returns the device nodes that containers with a part of a claim get in any of its sandboxes, without
-// duplicates.
+// deviceNodes returns, without duplicates, the device nodes that containers with a part of a claim get in any of the
+// claim's sandboxes.
 func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	var nodes []string
 	for _, steps := range sandboxes {
@@ -329,7 +332,7 @@ func (s *Sandboxes) AttachedSteps(claimUID string) []executor.StepRecord {
 	return steps
 }
 
-// AttachedTo returns the steps of the first ready sandbox that has the claim, and the interfaces that are missing in
+// AttachedTo returns the steps of the first ready sandbox that has the claim, and the interfaces that are missing from
 // its pod, by step index.
 func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
 	for _, box := range s.list() {
@@ -340,7 +343,7 @@ func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, mi
 	return nil, nil
 }
 
-// Users returns the pods that have a claim, or in which steps of it may be attached.
+// Users returns the pods to which steps of a claim may be attached.
 func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 	var pods []executor.Pod
 	for _, box := range s.list() {
@@ -351,7 +354,7 @@ func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 	return pods
 }
 
-// IsUsedSinceBoot reports whether a claim is attached to a sandbox of this boot, or is being attached or detached.
+// IsUsedSinceBoot reports whether a claim is attached to a sandbox from this boot, or is being attached or detached.
 func (s *Sandboxes) IsUsedSinceBoot(claimUID string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool {
 		return box.boot == s.bootID && box.uses(claimUID)
@@ -374,8 +377,8 @@ func (s *Sandboxes) find(id string) *sandbox {
 	return s.byID[id]
 }
 
-// forget removes a sandbox from the register, unless its ID belongs to a newer object: the ID of a rolled-back sandbox
-// may be registered again after a change of its namespace.
+// forget removes a sandbox from the register, unless its ID now belongs to a newer object: after its namespace has
+// changed and it has been rolled back, a sandbox may be registered again under the same ID.
 func (s *Sandboxes) forget(box *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -385,8 +388,8 @@ func (s *Sandboxes) forget(box *sandbox) {
 	s.connection.forget(box)
 }
 
-// list returns a copy sorted by ID, so that callers work without the lock, and log and write files in a stable order. A
-// sandbox of the copy may have ended meanwhile.
+// list returns a copy sorted by ID, so that callers work without the lock, and log and write files in a stable order.
+// Sandboxes in the copy may have been removed from the register meanwhile.
 func (s *Sandboxes) list() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -410,8 +413,8 @@ func (s *Sandboxes) HasPin(name string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
 }
 
-// UnpinUnknown removes a pin that no sandbox has. It holds the lock meanwhile, so that no sandbox with that pin begins
-// in between; that takes less than a millisecond.
+// UnpinUnknown removes a pin that belongs to no sandbox. It holds the lock meanwhile, so that no sandbox with this pin
+// is registered in between; this takes less than a millisecond.
 func (s *Sandboxes) UnpinUnknown(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

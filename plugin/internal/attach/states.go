@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// States returns all sandboxes, sorted by ID, including ended sandboxes whose pod waits for another sandbox.
+// States returns all sandboxes, sorted by ID, including ended sandboxes whose pods are waiting for another sandbox.
 func (s *Sandboxes) States() []nodestate.Sandbox {
 	boxes := s.list()
 	states := make([]nodestate.Sandbox, 0, len(boxes))
@@ -26,7 +26,7 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 	}
 	for _, state := range s.endedStates() {
 		isThere := slices.ContainsFunc(boxes, func(box *sandbox) bool { return box.id == state.ID })
-		if !isThere { // otherwise it is being rolled back
+		if !isThere { // otherwise the sandbox is being rolled back
 			states = append(states, state)
 		}
 	}
@@ -34,8 +34,8 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 	return states
 }
 
-// interfacesOf returns the interfaces of a claim in a sandbox with these steps, including missing ones. It returns none
-// while the sandbox is not ready.
+// interfacesOf returns the interfaces for a claim in a sandbox with these steps, including missing ones. It returns
+// none while the sandbox is not ready.
 func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing map[int]string) []nodestate.Interface {
 	if steps == nil {
 		return nil
@@ -64,8 +64,8 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 	return interfaces
 }
 
-// state returns the sandbox as "netdra claims" and recordings show it. All fields are read under one lock, so that the
-// phase matches the failure. A hint about the failure names the node.
+// state returns the sandbox as shown by "netdra claims" and in recordings. All fields are read under one lock, so that
+// the phase and the failure are consistent. A hint about the failure contains the node's name.
 func (b *sandbox) state(node string) nodestate.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,25 +8,25 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// gcPeriod is the period in which the registered sandboxes are compared with the kernel, the runtime and the API
+// gcPeriod is the interval at which the registered sandboxes are compared with the kernel, the runtime and the API
 // server.
 const gcPeriod = 30 * time.Second
 
-// sweepLimit is the maximum time until the next sweep before the driver counts as hanging.
+// sweepLimit is the time between two sweeps after which the driver counts as hanging.
 const sweepLimit = 5 * time.Minute
 
-// Sweeper periodically checks state that no event reports to the driver.
+// Sweeper periodically checks for changes that no event reports to the driver.
 type Sweeper struct {
 	Sandboxes *Sandboxes
 	// PodHasEnded reports whether the API server no longer has the pod, or reports that it succeeded or failed.
 	PodHasEnded func(executor.Pod) bool
-	// IsNamed reports whether the runtime has a path for the network namespace at a pin.
+	// IsNamed reports whether the runtime has a path for the network namespace of a pin.
 	IsNamed func(pin string) bool
-	// Repair is called at the beginning of each sweep, before files are written; may be nil.
+	// Repair is called at the beginning of each sweep, before files are written; it may be nil.
 	Repair func(context.Context)
-	// GatesWritten receives the error if gates could not be written, otherwise nil; may be nil.
+	// GatesWritten receives the error if gates could not be written, and nil otherwise; it may be nil.
 	GatesWritten func(context.Context, error)
-	// Swept is called after each sweep; may be nil.
+	// Swept is called after each sweep; it may be nil.
 	Swept func(context.Context)
 	// Heartbeats may be nil.
 	Heartbeats *telemetry.Heartbeats
@@ -34,7 +34,7 @@ type Sweeper struct {
 	boxes, unrecorded map[string]bool // suspects
 }
 
-// Run sweeps until ctx ends.
+// Run sweeps until ctx is done.
 func (w *Sweeper) Run(ctx context.Context) error {
 	const loop = "sweeps"
 	if w.Heartbeats != nil {
@@ -55,11 +55,11 @@ func (w *Sweeper) Run(ctx context.Context) error {
 	}
 }
 
-// Sweep repairs the driver's installation, detaches ended sandboxes, records missing interfaces in the other sandboxes,
-// and corrects every gate, regardless of how its file was removed or changed.
+// Sweep repairs the driver's installation, detaches terminated sandboxes, records missing interfaces in the other
+// sandboxes, and corrects every gate, regardless of how its file was removed or changed.
 //
-// Ended sandboxes come first, so that their interfaces are not reported missing. Gates come last and reflect all
-// findings.
+// Terminated sandboxes come first, so that their interfaces are not reported as missing. Gates come last, so that they
+// reflect all findings.
 func (w *Sweeper) Sweep(ctx context.Context) {
 	s := w.Sandboxes
 	if w.Repair != nil {
@@ -71,7 +71,7 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 		w.unrecorded = s.collectUnrecorded(w.unrecorded, w.IsNamed)
 	}
 	s.reportMissing(s.inspect())
-	s.confirmAgain() // after missing pins were restored
+	s.confirmAgain() // after missing pins have been restored
 	if err := s.syncAllGates(); w.GatesWritten != nil {
 		w.GatesWritten(ctx, err)
 	}
@@ -80,14 +80,14 @@ func (w *Sweeper) Sweep(ctx context.Context) {
 	}
 }
 
-// collect detaches ended sandboxes that are suspects already, and returns the newly ended sandboxes: containerd sends
-// no events for pods that are older than its process. A missing entry in a list proves nothing. The criteria are that
-// the network namespace is gone from the runtime's directory, and that the pod has ended according to the API server or
-// has a newer sandbox, in two consecutive sweeps. A pod that succeeded may stay in the API server, and a pod that
-// shares its claim keeps the kubelet from releasing it.
+// collect detaches terminated sandboxes that are already suspects, and returns those that are new: containerd sends no
+// events for pods that are older than its process. A missing entry in a list proves nothing. The criteria are that the
+// network namespace is gone from the runtime's directory, and that the pod has terminated according to the API server
+// or has a newer sandbox, in two consecutive sweeps. The driver cannot wait for Unprepare instead: a pod that succeeded
+// may stay in the API server, and other pods that share the claim keep the kubelet from releasing it.
 //
-// A single check may fall between two steps of the runtime: it removes the path of a namespace before it reports the
-// stop. Thirty seconds later it has reported the stop.
+// A single check could fall between two steps of the runtime, which removes the path of a namespace before it reports
+// the stop. Thirty seconds later, it has reported the stop.
 func (s *Sandboxes) collect(suspects map[string]bool, podHasEnded func(executor.Pod) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, box := range s.list() {

@@ -12,12 +12,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// unrecorded contains the gates that an earlier driver opened for claims whose records were lost with the journal. The
-// file of the gate decides whether their containers may restart; the driver does nothing else for them. It is safe for
-// concurrent use.
+// unrecorded contains the gates that an earlier driver process opened for claims whose records were lost with the
+// journal. The gate file determines whether their containers may restart; the driver does nothing else for them. It is
+// safe for concurrent use.
 type unrecorded struct {
 	mu sync.Mutex
-	// pins contains the pins in a gate, by the UID of its claim.
+	// pins contains the pins in each gate, by claim UID.
 	pins map[string][]string
 }
 
@@ -48,7 +48,7 @@ func (u *unrecorded) pinsOf(claimUID string) []string {
 	return slices.Clone(u.pins[claimUID])
 }
 
-// hasPin reports whether a gate names a pin with the file name.
+// hasPin reports whether a gate contains a pin with this file name.
 func (u *unrecorded) hasPin(name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -64,8 +64,9 @@ func (u *unrecorded) hasPinLocked(name string) bool {
 	return false
 }
 
-// remove forgets a claim and removes its pins, except pins that another gate names: a pod may have several claims. If
-// this fails, the claim is restored for the next attempt. The lock is not held meanwhile: hooks of the runtime take it.
+// remove forgets a claim and removes its pins, except those that are also in another gate: a pod may have several
+// claims. If this fails, the claim is restored for the next attempt. The lock is not held meanwhile, since runtime
+// hooks take it.
 func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error {
 	pins, unused := u.drain(claimUID)
 	var problems []error
@@ -79,7 +80,7 @@ func (u *unrecorded) remove(claimUID string, unpin func(pin string) error) error
 	return err
 }
 
-// drain removes a claim and returns its pins, and the subset of the pins that no other claim uses.
+// drain removes a claim and returns all of its pins, and those that no other claim uses.
 func (u *unrecorded) drain(claimUID string) (pins, unused []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -89,20 +90,20 @@ func (u *unrecorded) drain(claimUID string) (pins, unused []string) {
 		func(pin string) bool { return u.hasPinLocked(filepath.Base(pin)) })
 }
 
-// IsUnrecorded reports whether a claim has attachments whose record was lost with the journal.
+// IsUnrecorded reports whether a claim has attachments whose records were lost with the journal.
 func (s *Sandboxes) IsUnrecorded(claimUID string) bool { return s.unrecorded.has(claimUID) }
 
 // IsUnrecordedPin reports whether a file is the pin of an attachment whose record was lost with the journal.
 func (s *Sandboxes) IsUnrecordedPin(name string) bool { return s.unrecorded.hasPin(name) }
 
-// unrecordedPinsOf returns the existing pins of a claim's lost attachments: a claim of several pods may have been
-// prepared again for one of them.
+// unrecordedPinsOf returns the existing pins of a claim's unrecorded attachments: a claim with several pods may have
+// been prepared again for one of them.
 func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
 	return slices.DeleteFunc(s.unrecorded.pinsOf(claimUID),
 		func(pin string) bool { return !s.executor.Host.Exists(pin) })
 }
 
-// AdmitsUnrecorded reports whether the claim was attached to the namespace according to the gate.
+// AdmitsUnrecorded reports whether, according to the gate, the claim is attached to the namespace.
 func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	return slices.ContainsFunc(s.unrecorded.pinsOf(claimUID), func(pin string) bool {
 		same, _ := s.compareNamespaces(netns, pin, "")
@@ -110,17 +111,17 @@ func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	})
 }
 
-// releaseUnrecorded removes the state of a claim that is only known by its gate. The kernel returns its devices to the
-// host when the namespace ends.
+// releaseUnrecorded removes the state of a claim that is only known from its gate. The kernel returns the claim's
+// devices to the host when the namespace is destroyed.
 func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
 	return s.unrecorded.remove(claimUID, s.executor.Host.Unpin)
 }
 
-// collectUnrecorded releases the orphans whose namespaces are pinned only by the driver, twice in a row. isNamed
-// reports whether the runtime has a path for the namespace at a pin.
+// collectUnrecorded releases the unrecorded claims whose namespaces are pinned only by the driver in two consecutive
+// sweeps. isNamed reports whether the runtime has a path for the namespace of a pin.
 //
-// An example of isNamed: containerd has /run/netns/cni-… for a sandbox until the sandbox is removed. If only the
-// driver's pin remains, the pod has ended.
+// containerd, for example, keeps /run/netns/cni-… until the sandbox is removed. If only the driver's pin remains, the
+// pod has terminated.
 func (s *Sandboxes) collectUnrecorded(suspects map[string]bool, isNamed func(pin string) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, uid := range s.unrecorded.claims() {

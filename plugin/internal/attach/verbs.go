@@ -14,10 +14,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// describeWait is how long a sweep waits for the slot of a sandbox.
+// describeWait is how long a sweep waits for the slot of each sandbox.
 const describeWait = 100 * time.Millisecond
 
-// VerbsOf returns how the application of a pod addresses the RDMA devices of a device; nil if the pod has none.
+// VerbsOf returns how the pod's application addresses the RDMA devices of an allocated device, or nil if it has none.
 func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *executor.Verbs {
 	for _, i := range stepsOf(steps, claimUID, held) {
 		if steps[i].Verbs != nil {
@@ -27,8 +27,8 @@ func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevi
 	return nil
 }
 
-// PreferredGID returns the GID that an application would choose for an interface, and its RDMA device; known is false
-// if there is none. An empty name matches any interface.
+// PreferredGID returns the GID that an application would choose for an interface, and the RDMA device that has it;
+// known is false if there is none. An empty name matches any interface.
 func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDevice, gid cnichain.GID, known bool) {
 	if verbs == nil {
 		return device, gid, false
@@ -43,17 +43,17 @@ func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDe
 	return device, gid, false
 }
 
-// verbsEnv returns the environment variables with the RDMA devices for containers that use a part of a claim: the
-// preferred GID of each interface. Variables are named by interface because interface names are unique in a pod, whose
-// containers may name several claims and parts. If two interface names map to the same variable, neither interface gets
-// one. A claim that several pods may share gets none, because their interfaces differ.
+// verbsEnv returns the environment variables that describe the RDMA devices to containers that use a part of a claim:
+// the preferred GID of each interface. The variables are named after interfaces because interface names are unique in a
+// pod, whose containers may name several claims and parts. If two interface names map to the same variable, neither
+// interface gets one. A claim that several pods may share gets none, because their interfaces differ.
 func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) (env []string) {
 	if record.Shareable {
 		return nil
 	}
 	byPrefix := map[string][]string{}
 	for _, steps := range sandboxes {
-		names := map[string][]string{} // of the pod's interfaces, by prefix
+		names := map[string][]string{} // names of the pod's interfaces, by prefix
 		for i := range steps {
 			for _, ifName := range interfacesWithGIDs(&steps[i]) {
 				if prefix := envPrefix(ifName); !slices.Contains(names[prefix], ifName) {
@@ -76,7 +76,7 @@ func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Par
 	return env
 }
 
-// interfacesWithGIDs returns the interface of a step with RDMA devices, and the interfaces of the devices' GIDs.
+// interfacesWithGIDs returns the interface of a step that has RDMA devices, and the interfaces of the devices' GIDs.
 func interfacesWithGIDs(step *executor.StepRecord) []string {
 	if step.Verbs == nil || len(step.Verbs.Devices) == 0 {
 		return nil
@@ -92,8 +92,8 @@ func interfacesWithGIDs(step *executor.StepRecord) []string {
 	return names
 }
 
-// envOfInterface returns the RDMA variables of one interface. Without a GID for its addresses, they name the first
-// device and no index: an application with a wrong index would communicate with another network.
+// envOfInterface returns the RDMA variables for one interface. If there is no GID for the interface's addresses, they
+// contain the first device but no GID index: with a wrong index, an application would communicate with another network.
 func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 	device, gid, known := PreferredGID(verbs, ifName)
 	if !known {
@@ -110,12 +110,13 @@ func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 		fmt.Sprintf("%sGID_INDEX=%d", prefix, gid.Index), prefix+"GID="+gid.GID, prefix+"GID_TYPE="+gid.Type)
 }
 
-// isPrintable reports whether a name, which an application may have chosen, is valid in an environment variable.
+// isPrintable reports whether a name, which may have been chosen by an application, is valid in an environment
+// variable.
 func isPrintable(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// envPrefix returns the prefix of an interface's variables: its name in a form that shells accept, NET1 for net1.
+// envPrefix returns the prefix of an interface's variables, with the name in a form that shells accept: NET1 for net1.
 func envPrefix(ifName string) string {
 	return "DRA_NETWORK_" + strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -125,8 +126,8 @@ func envPrefix(ifName string) string {
 	}, strings.ToUpper(ifName)) + "_"
 }
 
-// refreshVerbs updates how applications of a pod address its RDMA devices: if an address is removed and added again,
-// the kernel assigns another index. describeAgain reports changes.
+// refreshVerbs updates how a pod's applications address its RDMA devices: if an address is removed and added again, the
+// kernel assigns a different GID index. describeAgain publishes the changes.
 func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.VerbsReader) {
 	steps := box.attachedNow()
 	now := map[int]*executor.Verbs{}
@@ -138,41 +139,41 @@ func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.Verb
 	box.setVerbs(pin, now)
 }
 
-// setVerbs records changes, by step index, for the attachment with a pin.
+// setVerbs records changes, by step index, for the attachment with the given pin.
 //
-// The pin identifies the attempt: values of an earlier attempt must not be recorded for the steps of its successor.
+// The pin identifies the attempt: values from an earlier attempt must not be recorded for the steps of its successor.
 func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(changed) == 0 || !b.phase.isAttached() || b.pin != pin {
 		return
 	}
-	b.attached = slices.Clone(b.attached) // readers use the old slice
+	b.attached = slices.Clone(b.attached) // readers may still use the old slice
 	for i, verbs := range changed {
 		b.attached[i].Verbs = verbs
 	}
 	b.undescribed = true
 }
 
-// isUndescribed reports whether the files of claims lack changes that setVerbs has recorded.
+// isUndescribed reports whether the claims' files lack changes that setVerbs has recorded.
 func (b *sandbox) isUndescribed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.undescribed && b.phase.isAttached()
 }
 
-// setDescribed records whether the files contain the changes. Call it before writing them, so that changes during the
-// write count. Otherwise a change between the write and the call would be lost until the next change.
+// setDescribed records whether the files contain the changes. It must be called before the files are written, so that
+// changes during the write are not overlooked. Otherwise, such a change would not be written until the next change.
 func (b *sandbox) setDescribed(described bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.undescribed = !described
 }
 
-// describeAgain rewrites the files of a sandbox's claims if their content changes, and reports whether it does. It
-// holds the slot, so that no claim is released meanwhile: files are found by the claim's name, which a later claim may
-// reuse. A sandbox whose claim is being detached is left to the next sweep. describeAgain waits only briefly, because a
-// sweep covers all sandboxes of the node.
+// describeAgain rewrites the files of a sandbox's claims if their content has changed, and reports whether it did. It
+// holds the slot, so that no claim is released meanwhile: the file names contain the claim's name, which a later claim
+// may reuse. If a claim of the sandbox is being detached, the next sweep handles the sandbox. describeAgain waits only
+// briefly for the slot, because a sweep covers all sandboxes on the node.
 func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 	if !box.isUndescribed() {
 		return false
@@ -183,7 +184,7 @@ func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 		return false
 	}
 	defer box.release()
-	if !box.isUndescribed() { // it is being detached
+	if !box.isUndescribed() { // the sandbox is being detached
 		return false
 	}
 	box.setDescribed(true)
@@ -194,7 +195,7 @@ func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 		}
 	}
 	if !s.observer.DescribeClaims(s.work, records) {
-		box.setDescribed(false) // retried by the next sweep: the driver may not be registered with the kubelet yet
+		box.setDescribed(false) // the next sweep retries: the driver may not be registered with the kubelet yet
 	}
 	return true
 }

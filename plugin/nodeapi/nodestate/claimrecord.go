@@ -12,17 +12,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// ClaimRecord is the durable record of a prepared claim: everything that attaching and detaching it needs. The driver
-// keeps it in its journal and serves it as part of [Claim].
+// ClaimRecord is the durable record of a prepared claim. It contains everything that is needed to attach and detach the
+// claim. The driver keeps it in its journal and serves it as part of [Claim].
 type ClaimRecord struct {
 	Claim cnichain.Claim `json:"claim"`
-	// PreparedAt is zero in records of drivers that did not record the time.
+	// PreparedAt is zero in records written by drivers that did not record the time.
 	PreparedAt time.Time `json:"preparedAt,omitzero"`
-	// Consumers are the pods that the claim was reserved for when it was prepared, also as members of a PodGroup.
+	// Consumers are the pods that the claim was reserved for, directly or through a PodGroup, when it was prepared.
 	Consumers []Consumer `json:"consumers"`
-	// Shareable is true for a claim that was created by a user or for a PodGroup. Containers get no variables and no
-	// metadata for its interfaces, which differ between pods. It does not restrict the use of the claim: a pod may also
-	// name the generated claim of another pod.
+	// Shareable is true for a claim that was created by a user or for a PodGroup. Containers get neither variables nor
+	// metadata for its interfaces, since these differ between pods. A claim that is not shareable may nevertheless have
+	// several users: a pod can name a claim that was generated for another pod.
 	Shareable bool            `json:"shareable,omitempty"`
 	Devices   []HeldDevice    `json:"devices"`
 	Plans     []cnichain.Plan `json:"plans"`
@@ -31,9 +31,9 @@ type ClaimRecord struct {
 // Consumer is a pod that uses a claim.
 type Consumer struct {
 	PodUID string `json:"podUID"`
-	// Position is the claim's index in the pod's resourceClaims; interfaces are numbered in this order.
+	// Position is the index of the claim in the pod's resourceClaims; interfaces are numbered in this order.
 	Position int `json:"position"`
-	// Claims are the names of all claims of the pod, which do not change; nil in records of earlier drivers.
+	// Claims contains the names of all claims of the pod, which never change; nil in records of earlier drivers.
 	Claims []string `json:"claims,omitempty"`
 }
 
@@ -44,24 +44,24 @@ type HeldDevice struct {
 	Name      string `json:"name"`
 	ShareID   string `json:"shareID,omitempty"`
 	Exclusive bool   `json:"exclusive,omitempty"`
-	// Bandwidth is the bandwidth that the device takes from its physical function's link, in Mbit/s; 0 if it takes
-	// none.
+	// Bandwidth is the bandwidth that the device consumes on the link of its physical function, in Mbit/s, or 0 if it
+	// consumes none.
 	Bandwidth int64            `json:"bandwidth,omitempty"`
 	Facts     discovery.Device `json:"facts"`
 	// Persona is the persona with which the device was published; nil in records of earlier drivers.
 	Persona *policy.Persona `json:"persona,omitempty"`
-	// Consumed is the amount of the device's counters that was allocated to the claim.
+	// Consumed is the part of the device's counters that is allocated to the claim.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
-// Attaches reports whether the driver attaches devices of the claim. Otherwise another component attaches them, or they
+// Attaches reports whether the driver attaches devices of the claim. If not, another component attaches them, or they
 // are not attached at all.
 func (r *ClaimRecord) Attaches() bool {
 	return slices.ContainsFunc(r.Plans, func(plan cnichain.Plan) bool { return len(plan.Steps) > 0 })
 }
 
-// ExternalStep returns the step for which a device of the claim was allocated, if another component attaches the
-// device; otherwise nil.
+// ExternalStep returns the step that a device of the claim was allocated for, if another component attaches the device;
+// otherwise it returns nil.
 func (r *ClaimRecord) ExternalStep(held *HeldDevice) *cnichain.PlanStep {
 	for i := range r.Plans {
 		for j := range r.Plans[i].External {
@@ -75,7 +75,7 @@ func (r *ClaimRecord) ExternalStep(held *HeldDevice) *cnichain.PlanStep {
 	return nil
 }
 
-// Position returns the claim's index in a pod, and whether the pod is a known consumer.
+// Position returns the index of the claim in a pod's resourceClaims, and whether the pod is a known consumer.
 func (r *ClaimRecord) Position(podUID string) (int, bool) {
 	for _, consumer := range r.Consumers {
 		if consumer.PodUID == podUID {

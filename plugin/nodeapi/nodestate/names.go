@@ -2,10 +2,10 @@ package nodestate
 
 import "encoding/json"
 
-// Some fields had other JSON names in earlier versions. Both names are written, so that an earlier netdra works with a
-// newer driver, and both are read.
+// Some fields had different JSON names in earlier versions. Both names are written, so that an earlier netdra works
+// with a newer driver, and both are read.
 
-// stateFields and claimFields have the fields without the methods below, which would otherwise recurse.
+// stateFields and claimFields have the same fields but not the methods below, which would otherwise recurse.
 type (
 	stateFields State
 	claimFields Claim

@@ -1,7 +1,8 @@
-// Package nodestate defines the types that the driver of a node serves to netdra on its socket, as JSON.
+// Package nodestate defines the types that the node driver serves to netdra on its socket, as JSON.
 //
-// The rule of this package: types only, defined once for both sides. The JSON names are a contract between driver and
-// netdra of different versions; the names of [ClaimRecord] are also a contract with journals of earlier drivers.
+// The rule of this package: types only, defined once for both sides. The JSON names are a contract between different
+// versions of the driver and netdra; the names in [ClaimRecord] are also a contract with the journals of earlier
+// drivers.
 package nodestate
 
 import (
@@ -21,7 +22,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Answers is everything that the driver serves, each field at its own path.
+// Answers contains everything that the driver serves, each field at its own path.
 type Answers struct {
 	State     State               // nodeapi.PathState
 	Inputs    PolicyInputs        // nodeapi.PathPolicies
@@ -31,53 +32,54 @@ type Answers struct {
 	Leftovers []executor.Leftover // nodeapi.PathLeftovers
 }
 
-// State is the state of the driver and of its environment.
+// State is the state of the driver and its environment.
 type State struct {
 	Node string `json:"node"`
-	// Version is the version of the driver; empty from drivers that do not report it.
+	// Version is the version of the driver; empty if the driver does not report it.
 	Version string `json:"version,omitempty"`
-	// Synced is true once all objects were read from the API server. Until then the node and the topologies are
+	// Synced is true once all objects have been read from the API server. Until then, the node and the topologies are
 	// unknown.
 	Synced bool `json:"synced"`
-	// NodeFound is true if the API server has a Node object of that name.
+	// NodeFound is true if the API server has a Node object with this name.
 	NodeFound bool `json:"nodeFound"`
-	// Addresses are the addresses of the node in the cluster. Links that carry them are never offered.
+	// Addresses are the addresses of the node in the cluster. Links with these addresses are never offered.
 	Addresses []netip.Addr `json:"addresses,omitempty"`
 	Versions  Versions     `json:"versions"`
 	Settings  Settings     `json:"settings"`
 	// NotReady lists the conditions that prevent pods with claims from starting.
 	NotReady []string `json:"notReady"`
-	// Problems need an administrator.
+	// Problems are problems that require an administrator.
 	Problems []Problem `json:"problems"`
 	// SetAside is the path of a journal that could not be read when the driver started.
 	SetAside string `json:"setAside,omitempty"`
-	// NRITimeout is how long the container runtime waits for a plugin; zero before the first connection.
+	// NRITimeout is how long the container runtime waits for an NRI plugin; zero before the first connection.
 	NRITimeout time.Duration `json:"nriTimeout"`
-	// CNIPlugins are the plugins in the driver's container, which may differ from the plugins of the node. It is nil if
-	// the driver cannot list them.
+	// CNIPlugins are the plugins that the driver's container sees, which may differ from those on the node. It is nil
+	// if the driver cannot list them.
 	CNIPlugins []string `json:"cniPlugins"`
-	// UnusableCNIs are the reasons why installed plugins of policies cannot work on the node, by CNI type.
+	// UnusableCNIs contains, by CNI type, the reasons why plugins that are installed and used by policies cannot work
+	// on the node.
 	UnusableCNIs map[string]string `json:"unusableCNIs,omitempty"`
 	Topologies   []Topology        `json:"topologies"`
-	// HostPaths are the paths of the host that plugins need, by CNI type, from the built-in schemas and the schemas of
-	// the cluster; nil from drivers that do not report them.
+	// HostPaths are the host paths that plugins require, by CNI type, according to the built-in schemas and the schemas
+	// in the cluster; nil if the driver does not report them.
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`
-	// LinkTypes are the types of links that plugins create, by CNI type; nil from drivers that do not report them.
+	// LinkTypes are the types of links that plugins create, by CNI type; nil if the driver does not report them.
 	LinkTypes map[string][]string `json:"linkTypes,omitempty"`
-	// PodAnnotations are the annotations with which pods select the networks of plugins, by CNI type; nil from drivers
-	// that do not report them.
+	// PodAnnotations are the annotations with which pods select the networks for plugins, by CNI type; nil if the
+	// driver does not report them.
 	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
-	// Refused are the claims that a pod waits for and that the driver rejected in the kubelet's last attempt.
+	// Refused are the claims that a pod is waiting for and that the driver rejected in the kubelet's last attempt.
 	Refused []RefusedClaim `json:"refused,omitempty"`
 }
 
-// RefusedClaim is a claim that is not prepared. Between the kubelet's attempts, which are minutes apart after a while,
-// it is the only record of the claim.
+// RefusedClaim is a claim that could not be prepared. Between the kubelet's attempts, which are minutes apart after a
+// while, it is the only record of the claim.
 type RefusedClaim struct {
 	Claim cnichain.Claim `json:"claim"`
-	// Devices are the devices that are allocated to the claim nevertheless; nil from drivers that do not report them.
+	// Devices are the devices that are nevertheless allocated to the claim; nil if the driver does not report them.
 	Devices []AllocatedDevice `json:"devices,omitempty"`
-	// Pods are the pods of the node that wait for the claim, as namespace/name.
+	// Pods are the pods on the node that are waiting for the claim, as namespace/name.
 	Pods    []string `json:"pods"`
 	Message string   `json:"message"`
 	// At is the time of the last rejection.
@@ -88,23 +90,23 @@ type RefusedClaim struct {
 type AllocatedDevice struct {
 	Pool string `json:"pool"`
 	Name string `json:"name"`
-	// Consumed is the amount of the device's counters that was allocated to the claim.
+	// Consumed is the part of the device's counters that is allocated to the claim.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
-// Holding is a claim that has devices. A claim whose preparation failed also keeps its devices from other claims.
+// Holding is a claim that holds devices. Even a claim whose preparation failed blocks its devices for other claims.
 type Holding struct {
 	Claim   cnichain.Claim
 	Devices []AllocatedDevice
-	// Pods are the pods that wait for a claim that could not be prepared, as namespace/name.
+	// Pods are the pods that are waiting for a claim that could not be prepared, as namespace/name.
 	Pods []string
 	// Refused is the reason why the claim could not be prepared; empty if it was prepared.
 	Refused string
-	// Since is when the claim was prepared or rejected.
+	// Since is the time at which the claim was prepared or rejected.
 	Since time.Time
 }
 
-// Holdings returns prepared and rejected claims, in this order.
+// Holdings returns the prepared claims, followed by the rejected ones.
 func Holdings(prepared []Claim, refused []RefusedClaim) []Holding {
 	holdings := make([]Holding, 0, len(prepared)+len(refused))
 	for i := range prepared {
@@ -124,15 +126,15 @@ func Holdings(prepared []Claim, refused []RefusedClaim) []Holding {
 	return holdings
 }
 
-// Holds reports whether the claim has a published device.
+// Holds reports whether the claim holds a published device.
 func (h *Holding) Holds(pool, name string) bool {
 	return slices.ContainsFunc(h.Devices, func(d AllocatedDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
-// Versions are the component versions in the Node object.
+// Versions are the versions of components, as reported in the Node object.
 type Versions struct {
 	Kubelet string `json:"kubelet"`
-	Runtime string `json:"runtime"` // with its name: containerd://2.4.2
+	Runtime string `json:"runtime"` // including the name: containerd://2.4.2
 	Kernel  string `json:"kernel"`
 }
 
@@ -145,7 +147,7 @@ type Settings struct {
 	CDIDir       string   `json:"cdiDir"`
 	LogDir       string   `json:"logDir"`
 	NRISocket    string   `json:"nriSocket"`
-	// DeviceInfoDir is empty from drivers that do not report it.
+	// DeviceInfoDir is empty if the driver does not report it.
 	DeviceInfoDir string `json:"deviceInfoDir,omitempty"`
 }
 
@@ -154,22 +156,22 @@ type Problem struct {
 	Source string `json:"source"`
 	Policy string `json:"policy,omitempty"`
 	Text   string `json:"text"`
-	// Remark marks a problem that does not change which devices are offered.
+	// Remark is true if the problem does not affect which devices are offered.
 	Remark bool `json:"remark,omitempty"`
 }
 
-// Topology is the part of a NetworkTopology that concerns a node.
+// Topology contains the parts of a NetworkTopology that concern a node.
 type Topology struct {
 	Name string `json:"name"`
-	// Conditions are the conditions that the controller has set.
+	// Conditions are the conditions set by the controller.
 	Conditions []metav1.Condition `json:"conditions"`
 	// Plugins are the CNI plugins that the topology runs.
 	Plugins []string `json:"plugins"`
-	// Drivers are the kernel drivers that the topology binds devices to.
+	// Drivers are the kernel drivers to which the topology binds devices.
 	Drivers []string `json:"drivers,omitempty"`
 }
 
-// PolicyInputs are the policies and the inputs of their evaluation.
+// PolicyInputs contains the policies and the inputs for their evaluation.
 type PolicyInputs struct {
 	Node     string                           `json:"node"`
 	Labels   map[string]string                `json:"labels"`
@@ -179,17 +181,17 @@ type PolicyInputs struct {
 // Claim is a prepared claim.
 type Claim struct {
 	ClaimRecord
-	// Unused is true if no pod of the node uses the claim: the kubelet is about to release it, or has forgotten it.
+	// Unused is true if no pod on the node uses the claim: the kubelet is about to release it, or has forgotten it.
 	Unused bool `json:"unused,omitempty"`
 }
 
-// States of a sandbox.
+// The states of a sandbox.
 const (
 	SandboxAttaching = "attaching"
 	SandboxReady     = "ready"
 	SandboxDetaching = "detaching"
-	// SandboxEnded is the state of a sandbox that could not be attached and is removed. The kubelet creates another
-	// sandbox.
+	// SandboxEnded is the state of a sandbox that could not be attached and is being removed. The kubelet creates
+	// another sandbox.
 	SandboxEnded = "ended"
 )
 
@@ -198,22 +200,22 @@ type Sandbox struct {
 	ID     string       `json:"id"`
 	Pod    executor.Pod `json:"pod"`
 	Claims []string     `json:"claims"` // UIDs
-	State  string       `json:"state"`  // one of the constants
-	// Since is when attaching began; if the sandbox is being detached, when detaching began.
+	State  string       `json:"state"`  // one of the constants above
+	// Since is the time at which attaching began or, if the sandbox is being detached, at which detaching began.
 	Since time.Time `json:"since"`
 	// Pin is the path at which the sandbox's network namespace is pinned.
 	Pin string `json:"pin"`
-	// Interfaces are the interfaces of a sandbox that is ready.
+	// Interfaces are the interfaces of a ready sandbox.
 	Interfaces []Interface `json:"interfaces,omitempty"`
-	// Failure is the error of the last failed attempt to attach, possibly for the previous sandbox of the pod.
+	// Failure is the error of the last failed attempt to attach, possibly of the pod's previous sandbox.
 	Failure string `json:"failure,omitempty"`
-	// FailureHint is the remedy for the failure, if the kernel of the node seems to lack a feature.
+	// FailureHint is the remedy for the failure if the node's kernel seems to lack a feature.
 	FailureHint string `json:"failureHint,omitempty"`
 	// DetachFailure is the error of the last attempt to detach the sandbox or one of its claims. The driver retries.
 	DetachFailure string `json:"detachFailure,omitempty"`
 }
 
-// WithHint returns the failure with its hint.
+// WithHint returns the failure together with its hint.
 func (s *Sandbox) WithHint() string {
 	if s.FailureHint == "" {
 		return s.Failure
@@ -221,7 +223,8 @@ func (s *Sandbox) WithHint() string {
 	return s.Failure + "; " + s.FailureHint
 }
 
-// Failures returns the reasons why the sandbox is not attached and why it could not be detached yet, with the hint.
+// Failures returns the reason why the sandbox is not attached, with its hint, and the reason why it could not be
+// detached yet.
 func (s *Sandbox) Failures() string {
 	switch {
 	case s.DetachFailure == "":
@@ -232,7 +235,7 @@ func (s *Sandbox) Failures() string {
 	return s.WithHint() + "; and it could not be undone yet: " + s.DetachFailure
 }
 
-// Interface is the final interface of a claim's device in the pod. Its names are the names in the claim's status.
+// Interface is the final interface of a claim's device in the pod. Its JSON names match those in the claim's status.
 type Interface struct {
 	ClaimUID    string   `json:"claimUID"`
 	Pool        string   `json:"pool"`
@@ -241,15 +244,16 @@ type Interface struct {
 	MAC         string   `json:"mac,omitempty"`
 	IPs         []string `json:"ips,omitempty"`
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
-	// RDMA contains the addresses of the device's RDMA devices for the application; RDMAUnknown is the reason for
-	// missing GIDs.
+	// RDMA describes how the application addresses the device's RDMA devices; RDMAUnknown is the reason why GIDs are
+	// missing.
 	RDMA        []cnichain.VerbsDevice `json:"rdma,omitempty"`
 	RDMAUnknown string                 `json:"rdmaUnknown,omitempty"`
-	// Missing is the first interface of the device's chain that was attached and has left the pod; empty if none has.
+	// Missing is the first interface in the device's chain that was attached but is no longer in the pod; empty if all
+	// are there.
 	Missing string `json:"missing,omitempty"`
 }
 
-// Kinds of orphans, in addition to the CDI specs in nodeapi.
+// The kinds of orphans, in addition to the CDI specs in nodeapi.
 const (
 	// OrphanNamespace is the pin of a network namespace.
 	OrphanNamespace = "network namespace"
@@ -257,8 +261,8 @@ const (
 	OrphanLog = "CNI log"
 )
 
-// Orphan is a file on the node without an owner. Orphans only exist after crashes and faults: files of claims and
-// sandboxes are removed with them.
+// Orphan is a file on the node without an owner. Orphans only exist after crashes and faults: normally, files are
+// removed together with their claim or sandbox.
 type Orphan struct {
 	Kind string `json:"kind"`
 	Path string `json:"path"`
@@ -273,17 +277,17 @@ func (r *ClaimRecord) Holds(pool, name string) bool {
 	return slices.ContainsFunc(r.Devices, func(d HeldDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
-// Sandboxes returns the subset of the sandboxes that use the claim.
+// Sandboxes returns those of the given sandboxes that use the claim.
 func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
 	unused := func(s Sandbox) bool { return !slices.Contains(s.Claims, r.Claim.UID) }
 	return slices.DeleteFunc(slices.Clone(all), unused)
 }
 
-// MissingText returns the sentence about an interface that is missing in the sandbox's pod.
+// MissingText returns the message that an interface is missing from the sandbox's pod.
 func (s *Sandbox) MissingText(name string) string { return MissingText("pod "+s.Pod.String(), name) }
 
-// MissingText returns the text about attached interfaces that are no longer in their pod, and the fix, for events,
-// conditions, health and netdra alike. The pod is "pod ns/name", or "the pod" if the context names it.
+// MissingText returns the message that attached interfaces are no longer in their pod, and how to fix it. Events,
+// conditions, health and netdra share this text. pod is "pod ns/name", or "the pod" if the context identifies it.
 func MissingText(pod string, names ...string) string {
 	subject, verb := "interface", "is"
 	if len(names) > 1 {
