@@ -12,12 +12,14 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The scheduler keeps mutually exclusive uses apart. Prepare checks this again, since schedulers can be bypassed,
-// forget (before Kubernetes 1.36.2) or work on slices that have just changed, and a conflict would take effect here.
+// The scheduler keeps mutually exclusive uses apart. Prepare checks this again, because schedulers can be bypassed,
+// forget allocations (before Kubernetes 1.36.2) or work with slices that have just changed, and a conflict would take
+// effect here.
 
-// findConflict returns a claim that excludes a new claim, and the reason, or nil if there is none.
+// findConflict returns a claim that excludes a new claim, and the reason. The reason is nil if there is no such claim.
 //
-// It checks records in the order of their UIDs, so that the message to the user names the same claim in each attempt.
+// It checks records in the order of their UIDs, so that the message to the user refers to the same claim in each
+// attempt.
 func findConflict(record *Record, records map[string]Record) (holder Record, reason error) {
 	for _, uid := range slices.Sorted(maps.Keys(records)) {
 		other := records[uid]
@@ -25,8 +27,8 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 			continue
 		}
 		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
-			// the kubelet and users identify a claim by its name, so two records with the same name could not be
-			// distinguished
+			// The kubelet and users identify a claim by its name, so two records with the same name could not be
+			// distinguished.
 			return other, fmt.Errorf("an earlier claim with the same name (UID %s) is not released yet; wait for its release",
 				uid)
 		}
@@ -50,9 +52,9 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 }
 
 // findStacked returns a claim with a device that excludes a device of the new claim because both are the same link, or
-// one is above the other, or nil if there is none. The records have their baselines.
+// one is on top of the other. The reason is nil if there is no such claim. The records must have their baselines.
 //
-// The names and addresses that findConflict compares are not sufficient: a link that is not a PCI function is
+// It is not sufficient to compare names and addresses, as findConflict does: a link that is not a PCI function is
 // identified by its name, which may change, and the lower device of a VLAN in a pod is not visible on the host.
 func findStacked(record *Record, records map[string]Record) (holder Record, reason error) {
 	for _, uid := range slices.Sorted(maps.Keys(records)) {
@@ -73,8 +75,8 @@ func findStacked(record *Record, records map[string]Record) (holder Record, reas
 	return Record{}, nil
 }
 
-// stackingReason returns the reason why the links of two devices must not be held together; empty if they may be.
-// Indexes of links are only compared within one boot.
+// stackingReason returns the reason why the links of two devices must not be held at the same time, or "" if they may
+// be. Link indexes are only compared within the same boot.
 //
 // A virtual link stays in its namespace when its lower device moves to another one, and continues to send through it.
 func stackingReason(a, b *cnichain.Device) string {
@@ -91,14 +93,14 @@ func stackingReason(a, b *cnichain.Device) string {
 	return ""
 }
 
-// isAbove reports whether a device is on top of another device, or on top of one of its virtual functions.
+// isAbove reports whether a device is on top of another device or one of that device's virtual functions.
 func isAbove(upper, lower *cnichain.Device) bool {
 	below := upper.StandsOn
 	return below != nil && (below.Index == lower.Index || below.PF != "" && below.PF == lower.PCIAddress)
 }
 
-// findClash returns steps of two claims whose plugins cannot both work on their shared device, or nil if there are
-// none. Plans may be compared with themselves: a step does not clash with itself.
+// findClash returns steps of two claims whose plugins cannot both work on the device that they share, or nil if there
+// are none. Plans may be compared with themselves: a step does not clash with itself.
 func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.PlanStep) {
 	heldSteps := stepsOf(held)
 	for _, first := range stepsOf(wanted) {
@@ -111,7 +113,7 @@ func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.Pla
 	return nil, nil
 }
 
-// stepsOf returns all steps that can have a device, including the devices that other components attach.
+// stepsOf returns all steps that may have a device, including those for devices that other components attach.
 func stepsOf(plans []cnichain.Plan) []*cnichain.PlanStep {
 	var steps []*cnichain.PlanStep
 	for i := range plans {
@@ -145,10 +147,11 @@ func selfConflict(record *Record) error {
 	return nil
 }
 
-// exclusionReason returns the reason why two devices must not be held together; empty if they may be. It is symmetric.
+// exclusionReason returns the reason why two devices must not be held at the same time, or "" if they may be. It is
+// symmetric.
 //
-// For example, exclusive use of ens1f0 excludes each of its virtual functions, and vice versa. Two functions of ens1f0
-// do not exclude each other.
+// For example, exclusive use of ens1f0 excludes each of its virtual functions, and vice versa. Two virtual functions of
+// ens1f0 do not exclude each other.
 func exclusionReason(a, b *HeldDevice) string {
 	switch {
 	case Identity(a.Facts) == Identity(b.Facts):
@@ -161,14 +164,14 @@ func exclusionReason(a, b *HeldDevice) string {
 	return ""
 }
 
-// exclusionReasonOnDevice returns the exclusionReason for two entries of one device.
+// exclusionReasonOnDevice is exclusionReason for two entries of the same device.
 func exclusionReasonOnDevice(a, b *HeldDevice) string {
 	for _, held := range []*HeldDevice{a, b} {
 		if held.Exclusive {
 			return fmt.Sprintf("%s takes the whole device", held.Name)
 		}
 	}
-	// a shared entry does not exclude itself: capacityExceeded counts the amounts of its users
+	// A shared entry does not exclude itself: capacityExceeded counts the amounts that its users consume.
 	if a.Persona == nil || b.Persona == nil || a.Name == b.Name {
 		return ""
 	}
@@ -183,8 +186,8 @@ func isFunctionOf(function, physical *HeldDevice) bool {
 	return function.Facts.PFAddress != "" && function.Facts.PFAddress == physical.Facts.PCIAddress
 }
 
-// capacityExceeded returns an error if a claim takes more of a shared device than other claims leave, or less than its
-// policy's consumePerAllocation. held contains all other claims.
+// capacityExceeded returns an error if a claim consumes more of a shared device than other claims leave, or less than
+// the consumePerAllocation of its policy. held contains all other claims.
 func capacityExceeded(record *Record, held ...map[string]Record) error {
 	for i := range record.Devices {
 		device := &record.Devices[i]
@@ -211,7 +214,7 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 	return nil
 }
 
-// consumed returns the total that a claim and all other claims take from a counter of a device.
+// consumed returns how much of a device's counter a claim and all other claims consume in total.
 func consumed(
 	device *HeldDevice, counter string, record *Record, held ...map[string]Record,
 ) resource.Quantity {
@@ -234,7 +237,7 @@ func consumed(
 	return total
 }
 
-// consumes returns the amount that the claim takes from one of the device's counters.
+// consumes returns how much of one of the device's counters the claim consumes.
 func consumes(h *HeldDevice, counter string) resource.Quantity {
 	return h.Consumed[resourceapi.QualifiedName(policyapi.QualifiedName(counter))]
 }

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// ReleaseWait is the maximum time that Prepare waits for devices that another claim is releasing. After a
-	// rejection, the kubelet retries only after six seconds, and gives up on the call after 45 s.
+	// ReleaseWait is the maximum time that Prepare waits for devices that another claim is releasing. If Prepare
+	// rejects the claim, the kubelet retries only after six seconds; it gives up on a call after 45 s.
 	ReleaseWait = 12 * time.Second
-	// NoticeWait is how long Prepare waits although the holder's pod seems to exist: the kubelet may know of a deletion
-	// before the driver's cache does. It is also the interval of further checks and evictions: if an eviction fails, no
-	// other component retries it until the kubelet has ended the holder's containers.
+	// NoticeWait is how long Prepare waits although the holder's pod seems to exist: the kubelet may learn of a
+	// deletion before the driver's cache does. It is also the interval of further checks and evictions: if an eviction
+	// fails, no other component retries it until the kubelet has stopped the holder's containers.
 	NoticeWait = time.Second
 )
 
-// conflictError is the error of a claim whose devices cannot be held together with other claims.
+// conflictError is the error for a claim whose devices cannot be held at the same time as those of other claims.
 type conflictError struct {
 	holders []Record
 	reason  error
@@ -33,9 +33,9 @@ func (e *conflictError) Error() string { return e.reason.Error() }
 
 func (e *conflictError) Unwrap() error { return e.reason }
 
-// Rivals contains the rules for claims that hold the devices of a waiting claim.
+// Rivals contains the rules for the claims that hold the devices of a waiting claim.
 type Rivals struct {
-	// IsLeaving reports whether a claim is being released or is about to be. Prepare does not wait for other claims.
+	// IsLeaving reports whether a claim is being released or soon will be. Prepare does not wait for other claims.
 	IsLeaving func(*Record) bool
 	// Evict starts to release a claim that no pod is entitled to any longer.
 	Evict func(*Record)
@@ -52,7 +52,7 @@ func isClosed(signal <-chan struct{}) bool {
 }
 
 // HoldWhenFree is like Hold, but waits for other claims that are releasing the devices. Each release wakes it. Claims
-// that need the same devices get them in the order of their requests.
+// that need the same devices get them in the order in which they were requested.
 func (c *Store) HoldWhenFree(
 	ctx context.Context, clock clock.Clock, record Record, rivals Rivals, complete func(*Record) error,
 ) error {
@@ -60,14 +60,14 @@ func (c *Store) HoldWhenFree(
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
 	}
-	// The first attempt was made without the queue: most claims have no conflict and need no place in it.
+	// The first attempt is made without the queue: most claims have no conflict and need no place in it.
 	leave := c.enqueue(record)
 	defer leave()
 	notice, limit := clock.NewTimer(NoticeWait), clock.NewTimer(ReleaseWait)
 	defer notice.Stop()
 	defer limit.Stop()
 	for {
-		// Get the channel before Hold: a release between Hold and the wait then closes this channel.
+		// Get the channel before calling Hold, so that a release between Hold and the wait closes this channel.
 		freed := c.nextRelease()
 		err := c.Hold(record, complete)
 		conflict := (*conflictError)(nil)
@@ -81,7 +81,8 @@ func (c *Store) HoldWhenFree(
 		select {
 		case <-freed:
 		case <-notice.C():
-			// A release may end between Hold and this check: the claim is then no longer leaving, but freed is closed.
+			// A release may complete between Hold and this check: the holder is then no longer leaving, but freed is
+			// closed.
 			if !slices.ContainsFunc(conflict.holders, leaving) && !isClosed(freed) {
 				return err
 			}
@@ -112,20 +113,20 @@ func sharing(record *Record, records ...map[string]Record) []Record {
 	return found
 }
 
-// CountWaiting returns the number of claims that wait for devices of other claims.
+// CountWaiting returns the number of claims that are waiting for devices of other claims.
 func (c *Store) CountWaiting() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.waiting)
 }
 
-// enqueue appends a claim to the queue of waiting claims.
+// enqueue appends a claim to the queue of waiting claims. leave removes it.
 func (c *Store) enqueue(record Record) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, record)
-	// Later claims in the queue treated this claim as a holder. Whether it got its devices or gave up, they must check
-	// again.
+	// Claims behind this one in the queue have treated it as a holder. Whether it got its devices or gave up, they must
+	// check again.
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -135,12 +136,12 @@ func (c *Store) enqueue(record Record) (leave func()) {
 	}
 }
 
-// aheadLocked returns the claims that have waited longer than a claim, or all waiting claims if the claim does not
-// wait.
+// aheadLocked returns the claims that have been waiting longer than a claim, or all waiting claims if the claim is not
+// waiting.
 //
-// A claim would wait forever if later claims took each device that becomes free: it needs the whole physical function,
-// while the others take its virtual functions one after another. A waiting claim that has got its devices meanwhile
-// counts only as their holder.
+// Without this order, a claim could wait forever: it needs the whole physical function, while later claims take each
+// virtual function that becomes free. A waiting claim that already holds its devices or has reserved them is omitted,
+// since it counts as a holder.
 func (c *Store) aheadLocked(uid string) map[string]Record {
 	ahead := map[string]Record{}
 	for _, other := range c.waiting {
@@ -160,7 +161,7 @@ func (c *Store) isWaitingLocked(uid string) bool {
 	return slices.ContainsFunc(c.waiting, func(other Record) bool { return other.Claim.UID == uid })
 }
 
-// Wake makes waiting claims check again: a pod of the claim that they wait for may no longer exist.
+// Wake makes waiting claims check again: a pod whose claim they are waiting for may no longer exist.
 func (c *Store) Wake() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +180,7 @@ func (c *Store) releasedLocked() {
 	c.freed = make(chan struct{})
 }
 
-// IsRecordOf reports whether the record belongs to the current allocation of a claim. A claim keeps its UID when it is
+// IsRecordOf reports whether a record belongs to the current allocation of a claim. A claim keeps its UID when it is
 // deallocated and allocated again.
 func IsRecordOf(r *Record, claim *resourceapi.ResourceClaim) bool {
 	type device struct{ request, pool, name, shareID string }
@@ -189,7 +190,7 @@ func IsRecordOf(r *Record, claim *resourceapi.ResourceClaim) bool {
 	}
 	devices, err := claimspec.Devices(claim)
 	if err != nil {
-		return true // Prepare rejects the claim as before, but attached devices stay
+		return true // Prepare rejects the claim, but attached devices stay
 	}
 	for _, result := range devices {
 		count[device{result.Request, result.Pool, result.Device, string(ptr.Deref(result.ShareID, ""))}]--

@@ -5,11 +5,11 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Snapshot contains all records at one time, sorted by UID. It is immutable.
+// Snapshot contains all records at a point in time, sorted by UID. It is immutable.
 type Snapshot []Record
 
-// InUse returns the facts, at the time of preparation, of the held devices for which which returns true. Each device is
-// returned once, sorted by claim.
+// InUse returns those held devices for which the function which returns true, with their facts at the time of
+// preparation. Each device is returned once; they are sorted by claim.
 func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	var devices []discovery.Device
 	seen := map[string]bool{}
@@ -30,7 +30,7 @@ func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 		for _, device := range s[i].Devices {
 			id := draslices.EntryID{Pool: device.Pool, Name: device.Name}
 			if device.Persona == nil && held[id].Persona != nil {
-				continue // the record of an earlier driver contains less
+				continue // the record is from an earlier driver and contains less
 			}
 			held[id] = draslices.Holding{Device: device.Facts.Name, Bandwidth: device.Bandwidth,
 				Persona: device.Persona}
@@ -38,9 +38,9 @@ func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 	}
 }
 
-// GoneDevices returns the identities of the held devices that no longer exist: no reading of the host shows them, and
-// no pod can have them. Virtual functions are discovered in any namespace, and shared devices stay on the host; any
-// other device may be in a pod, as mayBeInPod reports, or moving to or from a pod.
+// GoneDevices returns the identities of the held devices that no longer exist: they are not present in the reading of
+// the host, and cannot be in a pod. Virtual functions are discovered in any namespace, and shared devices stay on the
+// host; any other device may be in a pod or on its way to or from one, as reported by mayBeInPod.
 func (s Snapshot) GoneDevices(
 	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
 ) map[string]bool {

@@ -12,7 +12,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The records of the journal are also served on the node socket.
+// The records in the journal are also served on the node socket.
 type (
 	// Record is the durable record of a prepared claim.
 	Record = nodestate.ClaimRecord
@@ -24,24 +24,25 @@ type (
 
 // Store keeps the records in memory and in the journal. It is safe for concurrent use.
 //
-// A claim goes through three states. While Hold completes its record, the record is in reserved, which excludes other
-// claims and is lost with the process: nothing was done for the claim yet. Once the record is in the journal, it is in
-// byUID, from which calls of the kubelet are answered. Release deletes it first from the disk and then from byUID.
+// A claim goes through three states. While Hold completes its record, the record is in reserved, where it excludes
+// other claims but is lost with the process: nothing has been done for the claim yet. Once the record is in the
+// journal, it is in byUID, which is used to answer calls from the kubelet. Release deletes it first from the disk and
+// then from byUID.
 type Store struct {
 	bucket *journal.Bucket[Record]
 
 	mu    sync.Mutex
 	byUID map[string]Record
-	// reserved contains records that are not complete and in the journal yet. They exclude other claims like those in
+	// reserved contains records that are not yet complete and in the journal. They exclude other claims like those in
 	// byUID.
 	reserved map[string]Record
-	// waiting contains claims whose devices are held by other claims, in the order of their requests. freed is closed,
-	// and replaced, when a waiting claim may continue.
+	// waiting contains claims whose devices are held by other claims, in the order in which they were requested. freed
+	// is closed and replaced when a waiting claim may continue.
 	waiting []Record
 	freed   chan struct{}
 }
 
-// Load reads the journal. It returns the records that cannot be read.
+// Load reads the journal. It also returns the records that cannot be read.
 func Load(db *journal.DB) (*Store, []journal.Damaged, error) {
 	bucket, err := journal.NewBucket[Record](db, "claims")
 	if err != nil {
@@ -63,9 +64,9 @@ func (c *Store) Get(uid string) (Record, bool) {
 	return record, found
 }
 
-// Hold writes a new record, unless another claim holds one of its devices and excludes the new claim. The check and the
-// reservation are one step, so that only one of two concurrent claims gets the device. The record is completed while no
-// other claim can get the devices, and then the journal is written.
+// Hold writes a new record, unless another claim holds one of the devices and excludes the new claim. The check and the
+// reservation are one atomic step, so only one of two concurrent claims gets the device. Hold completes the record
+// while no other claim can get the devices, and then writes it to the journal.
 //
 // Hold does not wait for the disk. A claim is never attached without its record. After a power loss, the kubelet
 // prepares the claim again, since it does not remember prepared claims across its own restart.
@@ -73,7 +74,7 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
 	}
-	// Without the lock: complete reads baselines from the kernel, and other claims can be held meanwhile.
+	// Do this without the lock: complete reads baselines from the kernel, and other claims can be held meanwhile.
 	err := complete(&record)
 	if err == nil {
 		err = c.compareLinks(record)
@@ -88,23 +89,23 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	case err == nil:
 		c.byUID[record.Claim.UID] = record
 	case !c.isWaitingLocked(record.Claim.UID):
-		// A waiting claim wakes others when it gives up, not with each attempt: otherwise it would wake itself
-		// repeatedly, and later claims would check a claim that is still ahead of them.
+		// A waiting claim wakes other claims when it gives up, but not after each attempt: otherwise it would wake
+		// itself repeatedly, and later claims would check although it is still ahead of them.
 		c.releasedLocked()
 	}
 	return err
 }
 
-// reserve reserves devices, capacity and addresses for a claim until it is recorded, or returns the conflict. The whole
-// decision is made under one lock, so two concurrent claims cannot both find a device free.
+// reserve reserves devices, capacity and addresses for a claim until it is recorded, or returns the conflict. It makes
+// the whole decision under one lock, so two concurrent claims cannot both find a device free.
 func (c *Store) reserve(record Record) error {
 	if err := selfConflict(&record); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// Addresses are not compared with waiting claims: the last address does not need a queue, since a plan without an
-	// address is compiled again.
+	// Addresses are not compared with waiting claims: no queue is needed for the last address, since a claim that does
+	// not get its address is compiled again.
 	ahead := c.aheadLocked(record.Claim.UID)
 	for _, records := range []map[string]Record{c.byUID, c.reserved, ahead} {
 		if holder, err := findConflict(&record, records); err != nil {
@@ -121,8 +122,9 @@ func (c *Store) reserve(record Record) error {
 	return nil
 }
 
-// compareLinks rejects a record with baselines if its links belong to another claim, or are below or above its links.
-// Of two claims that are completed concurrently, the later one sees the baselines of the earlier.
+// compareLinks rejects a record, which must have its baselines, if another claim holds one of its links, or a link
+// above or below one of them. If two claims are completed concurrently, the later one sees the baselines of the earlier
+// one.
 func (c *Store) compareLinks(record Record) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +137,8 @@ func (c *Store) compareLinks(record Record) error {
 	return nil
 }
 
-// TakenAddresses returns the number of addresses that claims take, by the name of the AddressBlock: one for each known
-// pod of a claim, attached or not.
+// TakenAddresses returns the number of addresses that claims use, by AddressBlock name. A claim uses one for each of
+// its known pods, attached or not.
 func (c *Store) TakenAddresses() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,7 +150,7 @@ func Identity(device discovery.Device) string {
 	return cmp.Or(string(device.PCIAddress), string(device.Name))
 }
 
-// Renew durably replaces a record by a record with the same devices and new baselines. The caller holds the claim's
+// Renew durably replaces a record by one with the same devices and new baselines. The caller must hold the claim's
 // lock.
 func (c *Store) Renew(record Record) error {
 	if err := c.bucket.Put(record.Claim.UID, record); err != nil {
@@ -163,7 +165,7 @@ func (c *Store) Renew(record Record) error {
 // Release removes a record, first from the disk.
 //
 // A crash in between leaves no record, and the devices are in fact free. In the opposite order, the next claim could be
-// held while two claims have the same device on disk.
+// held before the record is deleted, so that two claims would have the same device on disk.
 func (c *Store) Release(uid string) error {
 	if err := c.bucket.Delete(uid); err != nil {
 		return err
@@ -179,7 +181,7 @@ func (c *Store) forget(uid string) {
 	c.releasedLocked()
 }
 
-// OfPod returns the records that name a pod as consumer, in the order of its resourceClaims.
+// OfPod returns the records that list a pod as a consumer, in the order of the pod's resourceClaims.
 func (c *Store) OfPod(podUID string) []Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,7 +200,7 @@ func (c *Store) OfPod(podUID string) []Record {
 }
 
 // HasOthers reports whether a namespace has prepared claims with something to attach that were not prepared for a pod.
-// The pod may name them nevertheless.
+// The pod may nevertheless name them.
 func (c *Store) HasOthers(namespace, podUID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -225,13 +227,13 @@ func (c *Store) Named(namespace, name string) (Record, bool) {
 	return Record{}, false
 }
 
-// ClaimedDevice is a device with one of the claims that hold it: the only one if the device is exclusive.
+// ClaimedDevice is a device and one of the claims that hold it. If the device is exclusive, this is the only one.
 type ClaimedDevice struct {
 	HeldDevice
 	ClaimUID string
 }
 
-// Devices returns every published device that claims hold, each once, sorted.
+// Devices returns every published device that claims hold, without duplicates, sorted.
 func (c *Store) Devices() []ClaimedDevice {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,12 +17,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Files maintains a CDI spec for each claim with devices that another component attaches, in which the names of CDI
-// devices are the IDs of the devices, and a file of device information for each PCI function. It is safe for concurrent
-// use.
+// Files maintains two kinds of files for devices that other components attach: a CDI spec for each claim with such
+// devices, in which the CDI devices are named after the device IDs, and a device information file for each PCI
+// function. It is safe for concurrent use.
 //
 // Files are computed from all records rather than from the changed claim: several claims may need the same file, which
-// is removed with the last of these claims.
+// is removed with the last of them.
 type Files struct {
 	cdiDir, infoDir string
 	claims          *claims.Store
@@ -31,20 +31,20 @@ type Files struct {
 	syncing sync.Mutex
 }
 
-// New returns the component for the directories of CDI specs and of device information. It writes nothing yet. Files of
-// claims without a record stay while keepUnknown returns true: after the loss of a journal, running pods may use them,
-// and their containers are restarted with the CDI devices.
+// New returns the component for the directories of CDI specs and device information. It does not write anything yet.
+// While keepUnknown returns true, files of claims without a record are kept: after the loss of a journal, running pods
+// may use these files, and their containers are restarted with the CDI devices.
 func New(cdiDir, infoDir string, claims *claims.Store, keepUnknown func() bool) *Files {
 	return &Files{cdiDir: cdiDir, infoDir: infoDir, claims: claims, keepUnknown: keepUnknown}
 }
 
-// DeviceID returns the CDI device ID of a claim's device that another component attaches. Multus up to 4.2 uses the
-// part after "=" as the device's ID, which it queries from the kubelet.
+// DeviceID returns the CDI device ID for a claim's device that another component attaches. Multus up to 4.2 queries it
+// from the kubelet and uses the part after "=" as the ID of the device.
 func DeviceID(claim cnichain.Claim, step *cnichain.PlanStep) string {
 	return nodeapi.ExternalKind(claim.UID) + "=" + step.Device.NetworkID
 }
 
-// Check returns an error if a device of a plan cannot be named to other components.
+// Check returns an error if a plan contains a device whose ID cannot be passed to other components.
 func Check(plan *cnichain.Plan) error {
 	for i := range plan.External {
 		if device := plan.External[i].Device; !nodeapi.IsDeviceID(device.NetworkID) {
@@ -59,7 +59,7 @@ func Check(plan *cnichain.Plan) error {
 // file is a file that must exist.
 type file struct {
 	data []byte
-	// claims are the claims that need the file, by UID.
+	// claims contains the claims that need the file, by UID.
 	claims map[string]cnichain.Claim
 }
 
@@ -75,12 +75,12 @@ func addFile(files map[string]file, path string, data []byte, claim cnichain.Cla
 	files[path] = wanted
 }
 
-// Sync updates the files to match the records of all claims. It returns errors about files of the claim with the UID,
-// and about directories that cannot be read. Errors of other claims are returned when they are prepared.
+// Sync updates the files to match the records of all claims. It returns errors about files of the claim with this UID,
+// and about directories that cannot be read. Errors about other claims are returned when those claims are prepared.
 func (f *Files) Sync(claimUID string) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()
-	// Under the lock: of two concurrent calls, the later must not write the files of older records.
+	// Do this under the lock: of two concurrent calls, the later one must not write files based on older records.
 	specs, infos, err := f.wanted()
 	if err != nil {
 		return err
@@ -113,7 +113,7 @@ func (f *Files) wanted() (specs, infos map[string]file, err error) {
 	return specs, infos, nil
 }
 
-// add adds the files of a claim. Several claims that share a device have the same device information.
+// add adds the files of a claim. Claims that share a device have the same device information.
 func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
 	var ids []string
 	for i := range record.Devices {
@@ -138,9 +138,9 @@ func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
 	return err
 }
 
-// addInfo adds the information about a PCI function, for readers that identify it by the resource name of the policy,
-// and for Multus up to 4.2, which identifies devices by the name of their claim. The specification does not cover
-// links.
+// addInfo adds the information about a PCI function twice: once for readers that identify the device by the resource
+// name from the policy, and once for Multus up to 4.2, which identifies it by the name of the claim. The specification
+// does not cover links.
 func (f *Files) addInfo(
 	claim cnichain.Claim, held *claims.HeldDevice, device *cnichain.Device, infos map[string]file,
 ) error {
@@ -154,18 +154,18 @@ func (f *Files) addInfo(
 	}
 	for _, resource := range []string{device.NetworkResource, claim.Name} {
 		name := nodeapi.DeviceInfoName(resource, device.NetworkID)
-		if resource != "" && len(name) <= maxFileName { // otherwise no reader can look for the file
+		if resource != "" && len(name) <= maxFileName { // otherwise no reader can open the file
 			addFile(infos, filepath.Join(f.infoDir, name), data, claim)
 		}
 	}
 	return nil
 }
 
-// maxFileName is the longest file name in Linux (NAME_MAX); the name of a claim may already have 253 characters.
+// maxFileName is the maximum length of a file name in Linux (NAME_MAX); a claim's name alone may have 253 characters.
 const maxFileName = 255
 
-// write writes a file that is missing or has other content. It does not replace a file that the driver has not written:
-// a device plugin writes it if the device is in its pool.
+// write writes a file that is missing or has different content. It does not replace a device information file that the
+// driver has not written: a device plugin writes such a file if the device is in its pool.
 func (f *Files) write(path string, data []byte) error {
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, data) {
@@ -190,9 +190,10 @@ func (f *Files) removeSpecs(wanted map[string]file) error {
 	})
 }
 
-// removeInfos removes the driver's device information that no claim needs, and incomplete files of a killed driver.
+// removeInfos removes the driver's device information files that no claim needs, and incomplete files left by a killed
+// driver.
 //
-// Files of other components stay, whatever their names are.
+// Files of other components are kept, regardless of their names.
 func (f *Files) removeInfos(wanted map[string]file) error {
 	return remove(f.infoDir, func(path string) bool {
 		if strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) {
@@ -206,7 +207,7 @@ func (f *Files) removeInfos(wanted map[string]file) error {
 	})
 }
 
-// remove removes files of a directory that unneeded selects.
+// remove removes those files in a directory for which unneeded returns true.
 func remove(dir string, unneeded func(path string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

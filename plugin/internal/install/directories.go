@@ -16,39 +16,40 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Directories keeps the mounted host directories in the driver's container identical to the directories at these paths
-// on the host. It is not safe for concurrent use.
+// Directories keeps the host directories that are mounted into the driver's container identical to the directories at
+// these paths on the host. It is not safe for concurrent use.
 //
-// A mount refers to a directory, not to a path. If the host's directory is removed and created again, or another file
-// system is mounted over it, the container keeps the old one: the driver would write files that the runtime never
-// reads. Mounting it again requires the mount namespace of the host, which the driver enters through the host's /proc.
+// A mount refers to a directory, not to a path. If the host's directory is removed and recreated, or another file
+// system is mounted over it, the container keeps the old directory: the driver would write files that the runtime never
+// reads. Mounting the directory again requires the mount namespace of the host, which the driver enters through the
+// host's /proc.
 type Directories struct {
-	// namespace is the path of the mount namespace of the host's first process; self is the path of the driver's
+	// namespace is the path of the mount namespace of the host's init process; self is the path of the driver's mount
 	// namespace.
 	namespace, self string
-	// required are the directories that the driver writes to, on the host or not.
+	// required contains the directories that the driver writes to, whether they are on the host or not.
 	required []string
-	// mounted contains the mounted host directories as they were at the start, by path.
+	// mounted contains the mounted host directories, as they were when the driver started, by path.
 	mounted map[string]mount
 }
 
-// mount is a directory of the host in the driver's container.
+// mount is a host directory that is mounted into the driver's container.
 type mount struct {
-	// mode is the mode for creating the directory again.
+	// mode is the mode with which a missing directory is recreated.
 	mode fs.FileMode
-	// attributes are the attributes of the mount at the start.
+	// attributes are the attributes that the mount had when the driver started.
 	attributes unix.MountAttr
 }
 
-// NewDirectories returns the component for the host whose /proc is at procDir. Each required directory must be
-// writable; Repair creates missing directories.
+// NewDirectories returns the component for the host whose /proc is at procDir. Repair creates missing required
+// directories and checks that they are writable.
 func NewDirectories(procDir string, required ...string) *Directories {
 	return &Directories{namespace: filepath.Join(procDir, "1", "ns", "mnt"), self: "/proc/self/ns/mnt",
 		required: required}
 }
 
-// Note records the host directories that are mounted at their own path in the container. It must be called at the start
-// of the driver, when the runtime has just mounted them. A driver that runs outside of a container has none.
+// Note records the host directories that are mounted at their own path in the container. It must be called when the
+// driver starts and the runtime has just mounted them. A driver that runs outside of a container has none.
 func (d *Directories) Note() error {
 	d.mounted = map[string]mount{}
 	if ours, err := os.Stat(d.self); err != nil {
@@ -76,8 +77,8 @@ func (d *Directories) Note() error {
 	})
 }
 
-// Repair creates missing directories on the host, and remounts directories that no longer are the host's. It returns an
-// error for every required directory that cannot be repaired.
+// Repair creates missing directories on the host, and remounts directories that are no longer those of the host. It
+// returns an error for every required directory that cannot be repaired.
 func (d *Directories) Repair() error {
 	var problems []error
 	if len(d.mounted) > 0 {
@@ -89,7 +90,7 @@ func (d *Directories) Repair() error {
 				"make its file system writable", path, err))
 			continue
 		}
-		// For a read-only file system it fails even if the caller may write to any file (access(2)).
+		// On a read-only file system, this fails even for a caller that may write to any file (access(2)).
 		if err := unix.Access(path, unix.W_OK); err != nil {
 			problems = append(problems, fmt.Errorf("cannot write to directory %s: %w; mount it writable", path, err))
 		}
@@ -97,7 +98,7 @@ func (d *Directories) Repair() error {
 	return errors.Join(problems...)
 }
 
-// remount mounts the host's directories where they differ from the driver's.
+// remount mounts those of the host's directories that differ from the ones in the driver's container.
 func (d *Directories) remount() error {
 	ours := map[string]fs.FileInfo{}
 	for path := range d.mounted {
@@ -130,8 +131,8 @@ func (d *Directories) remount() error {
 	return errors.Join(problems...)
 }
 
-// open returns a detached mount of the host's directory, or -1 if the driver already has that directory. It creates a
-// missing directory. It runs on the host.
+// open returns a detached mount of the host's directory, or -1 if the driver already has that directory. If the
+// directory is missing, open creates it. It runs in the host's mount namespace.
 func open(path string, wanted mount, ours fs.FileInfo) (tree int, err error) {
 	hosts, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -157,19 +158,19 @@ func open(path string, wanted mount, ours fs.FileInfo) (tree int, err error) {
 	return tree, nil
 }
 
-// attach replaces the mount at a path. The old mount is detached first: nothing can be mounted over a removed directory
-// (DCACHE_CANT_MOUNT). A crash in between leaves no mount, and the runtime creates new mounts for the next driver.
+// attach replaces the mount at a path. It detaches the old mount first: nothing can be mounted over a removed directory
+// (DCACHE_CANT_MOUNT). A crash in between leaves no mount, but the runtime creates new mounts for the next driver.
 func attach(tree int, path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	if err == nil || errors.Is(err, unix.EINVAL) { // EINVAL: nothing is mounted because the previous attempt failed
+	if err == nil || errors.Is(err, unix.EINVAL) { // EINVAL: nothing is mounted because an earlier attempt failed
 		err = unix.MoveMount(tree, "", unix.AT_FDCWD, path, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
 	return errors.Join(err, unix.Close(tree))
 }
 
 // Announce makes the runtime read a directory again if a file system was mounted over it on the host. The runtime
-// watches directories (inotify(7)), which does not report such a mount: it continues to watch the hidden directory, in
-// which Announce causes an event.
+// watches directories with inotify(7), which does not report such a mount: it still watches the hidden directory.
+// Announce causes an event there.
 func (d *Directories) Announce(path string) error {
 	if _, found := d.mounted[path]; !found {
 		return nil
@@ -185,13 +186,13 @@ func (d *Directories) Announce(path string) error {
 			dir.Mnt_id == parent.Mnt_id {
 			return err
 		}
-		// A copy of the underlying mount has no other mounts over its directories.
+		// In a copy of the parent's mount, no other mounts cover its directories.
 		tree, err := unix.OpenTree(unix.AT_FDCWD, filepath.Dir(path), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = unix.Close(tree) }() // no file in it was written
-		// The name needs this suffix, since the CDI library of runtimes ignores changes of other files.
+		defer func() { _ = unix.Close(tree) }() // nothing was written through it
+		// The name needs this suffix: the CDI library in the runtimes ignores changes to other files.
 		name := filepath.Join(filepath.Base(path), nodeapi.TempPrefix+"changed.json")
 		file, err := unix.Openat(tree, name, unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 		if err != nil {
@@ -206,24 +207,24 @@ func (d *Directories) Announce(path string) error {
 	return nil
 }
 
-// inHost runs a function on its own thread in the mount namespace of the host.
+// inHost runs a function on a separate thread in the mount namespace of the host.
 func (d *Directories) inHost(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		// The first thread of a process never ends, and /proc/self refers to it: the nested goroutine then runs on
-		// another thread.
+		// The first thread of a process never exits, and /proc/self refers to it. If this goroutine has locked it, a
+		// nested call runs on another thread.
 		if unix.Gettid() == unix.Getpid() {
 			done <- d.inHost(do)
 			runtime.UnlockOSThread()
 			return
 		}
-		// The goroutine never unlocks its thread, so the thread ends with it, and no other goroutine runs on the host.
+		// The goroutine never unlocks its thread, so the thread exits with it, and no other goroutine runs on the host.
 		done <- func() error {
 			namespace, err := unix.Open(d.namespace, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 			if err == nil {
 				defer func() { _ = unix.Close(namespace) }() // opened for reading only
-				// A thread that shares its root directory with others can't enter a mount namespace (setns(2)).
+				// A thread that shares its root directory with others cannot enter a mount namespace (setns(2)).
 				if err = unix.Unshare(unix.CLONE_FS); err == nil {
 					err = unix.Setns(namespace, unix.CLONE_NEWNS)
 				}
@@ -239,7 +240,7 @@ func (d *Directories) inHost(do func() error) error {
 }
 
 // readMounts returns the mounts of a process by path, as listed in /proc/<pid>/mountinfo (proc_pid_mountinfo(5)). If
-// several mounts have the same path, the last one is visible.
+// several mounts have the same path, the last one is the visible one.
 func readMounts(path string) (map[string]unix.MountAttr, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -258,7 +259,7 @@ func readMounts(path string) (map[string]unix.MountAttr, error) {
 		attributes := unix.MountAttr{Propagation: unix.MS_PRIVATE}
 		if slices.Contains(strings.Split(fields[5], ","), "ro") {
 			attributes.Attr_set = unix.MOUNT_ATTR_RDONLY
-		} else { // the host's mount may be read-only at this moment
+		} else { // the host's mount may currently be read-only
 			attributes.Attr_clr = unix.MOUNT_ATTR_RDONLY
 		}
 		for _, optional := range fields[6:] {

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// HelperPlugins returns the names of the CNI plugins that the helper binary contains.
+// HelperPlugins returns the names of the CNI plugins in the helper binary.
 func HelperPlugins() []string { return []string{"netdev"} }
 
 // helperMode is the mode of the helper binary.
@@ -24,12 +24,12 @@ const helperMode fs.FileMode = 0o755
 // Helper installs the helper binary on the host. It is not safe for concurrent use.
 type Helper struct {
 	source, dir string
-	// verified is the state of the binary that was compared and run last.
+	// verified is the state of the binary when it was last compared and run.
 	verified unix.Stat_t
 }
 
-// NewHelper returns the component that installs the helper binary in dir. The binary must be in the directory of the
-// driver's own binary.
+// NewHelper returns the component that installs the helper binary in dir. The source binary must be in the same
+// directory as the driver's own binary.
 func NewHelper(dir string) (*Helper, error) {
 	executable, err := os.Executable()
 	if err != nil {
@@ -39,11 +39,12 @@ func NewHelper(dir string) (*Helper, error) {
 }
 
 // Install writes the helper binary to its directory on the host, where the runtime runs it as a hook and containers
-// never see it, and links the names of its plugins to it. It leaves correct files unchanged, because a hook may be
-// running the binary, and then costs only a few system calls. It can therefore be called repeatedly.
+// never see it, and creates links to it under the names of its plugins. It does not touch files that are correct,
+// because a hook may be running the binary. In this case it only costs a few system calls, so it can be called
+// repeatedly.
 //
 // Everything in the directory belongs to the driver, so any file that is in the way is removed. This includes symbolic
-// links, whose target on the host may differ from the target in the driver's container.
+// links, which may point to different files on the host and in the driver's container.
 func (h *Helper) Install(ctx context.Context) error {
 	if err := makeDir(h.dir); err != nil {
 		return fmt.Errorf("cannot install the helper binary: %w", err)
@@ -60,13 +61,13 @@ func (h *Helper) Install(ctx context.Context) error {
 			return fmt.Errorf("cannot install the CNI plugin %s: %w", name, err)
 		}
 	}
-	// The state of the file does not include this: the file system may be remounted without the right to execute.
+	// The file's state does not cover this: the file system may have been remounted with noexec.
 	if err := unix.Access(target, unix.X_OK); err != nil {
 		return notRunnable(h.dir, err)
 	}
 	if now := state(target); now != h.verified {
 		var refused *exec.ExitError
-		// Without its argument the hook fails, which shows that it runs.
+		// Without its second argument the hook fails, which shows that it runs.
 		if err := exec.CommandContext(ctx, target, nodeapi.GateHookCommand).Run(); !errors.As(err, &refused) {
 			return notRunnable(h.dir, err)
 		}
@@ -79,7 +80,7 @@ func notRunnable(dir string, err error) error {
 	return fmt.Errorf("cannot run the helper binary: %w; mount the file system of %s without noexec", err, dir)
 }
 
-// write replaces the binary unless it is a regular executable file with the same content as the driver's.
+// write replaces the binary unless it is a regular executable file with the same content as the source.
 func (h *Helper) write(target string) error {
 	data, err := os.ReadFile(h.source)
 	if err != nil {
@@ -99,8 +100,8 @@ func (h *Helper) write(target string) error {
 	return replaceProgram(target, data)
 }
 
-// state identifies a file and its content: every write, and every change of its mode, changes it. It is zero for a file
-// that does not exist. It omits the access time, which the kernel changes when the file is executed.
+// state identifies a file and its content: it changes with every write and every change of the mode. It is zero if the
+// file does not exist. It omits the access time, which the kernel updates when the file is executed.
 func state(path string) unix.Stat_t {
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {
@@ -110,7 +111,7 @@ func state(path string) unix.Stat_t {
 	return stat
 }
 
-// makeDir creates a directory of the driver and replaces any other file with its name.
+// makeDir creates a directory of the driver and replaces any other kind of file with the same name.
 func makeDir(path string) error {
 	info, err := os.Lstat(path)
 	if err == nil && !info.IsDir() {
@@ -121,10 +122,10 @@ func makeDir(path string) error {
 	return os.MkdirAll(path, 0o755)
 }
 
-// replaceProgram writes a program to a temporary file, durably, and renames it.
+// replaceProgram durably writes a program to a temporary file and renames it.
 func replaceProgram(path string, data []byte) (err error) {
 	const temp = ".new-*"
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temp)) // left by a driver that was killed
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temp)) // left behind by a killed driver
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func replaceProgram(path string, data []byte) (err error) {
 	return os.Rename(file.Name(), path)
 }
 
-// linkTo creates a symbolic link and replaces any file with its name.
+// linkTo creates a symbolic link and replaces any file with the same name.
 func linkTo(target, path string) error {
 	if now, err := os.Readlink(path); err == nil && now == target {
 		return nil

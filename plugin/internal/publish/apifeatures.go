@@ -25,11 +25,11 @@ import (
 // askAgain is how long a negative result is valid: an administrator may enable the missing feature.
 const askAgain = 10 * time.Minute
 
-// firstCharging is the first release whose scheduler remembers, between pods, how much shared devices consume of
-// counters (kubernetes/kubernetes#139034).
+// firstCharging is the first release whose scheduler remembers, between pods, how much of their counters shared devices
+// consume (kubernetes/kubernetes#139034).
 const firstCharging = "1.36.2"
 
-// apiServer detects the fields of ResourceSlices that the API server stores, since it drops the fields of disabled
+// apiServer detects which fields of ResourceSlices the API server stores, since it drops the fields of disabled
 // features. It uses dry runs, because no API reports which features are enabled.
 type apiServer struct {
 	client kubernetes.Interface
@@ -43,29 +43,29 @@ type apiServer struct {
 	asked time.Time
 }
 
-// capabilities lists the API features of a cluster that the driver uses.
+// capabilities describes which of the API features that the driver uses are available in a cluster.
 type capabilities struct {
 	missing draslices.MissingFeatures
 	// groups reports whether the API server stores compatibility groups.
 	groups bool
-	// problems describe each missing feature and the fix.
+	// problems describes each missing feature and how to fix it.
 	problems []string
 	// refusal is the reason why no device can be published.
 	refusal error
 }
 
-// feature is a feature of the API server, with a slice that uses only this feature.
+// feature is a feature of the API server, with a slice that only uses this feature.
 type feature struct {
 	name  string
 	probe resourceapi.ResourceSliceSpec
 	// kept reports whether the stored slice still contains the feature's fields.
 	kept func(resourceapi.ResourceSliceSpec) bool
-	// effect describes the effect on devices if the feature is missing.
+	// effect describes the consequence of a missing feature.
 	effect string
 }
 
 // detect returns the cached capabilities, or queries the API server. While a feature is missing, detect repeats the
-// query from time to time; if the API server does not answer, the cached result remains valid.
+// query from time to time; if the API server does not respond, the cached result remains valid.
 //
 // The lock is held during the requests, so that concurrent callers share one query. The only callers are the publisher
 // and its error handler, and no pod waits for them.
@@ -83,8 +83,8 @@ func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 	return *s.known, s.known.refusal
 }
 
-// dropped records that the API server has dropped the fields of features, even if the probe had found them: one name
-// may be served by several API servers, and only some of them may have a feature.
+// dropped records that the API server has dropped the fields of features. This overrides earlier probes: several API
+// servers may share a name, and only some of them may support a feature.
 func (s *apiServer) dropped(features []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,26 +104,26 @@ func (s *apiServer) dropped(features []string) {
 	s.known, s.asked = &found, s.clock.Now()
 }
 
-// without records missing features.
+// without records that features are missing.
 func (a *capabilities) without(missing sets.Set[string]) {
 	a.missing.Counters = a.missing.Counters || missing.Has(partitionableDevices)
 	a.missing.Sharing = a.missing.Sharing || missing.Has(consumableCapacity)
 	a.missing.Taints = a.missing.Taints || missing.Has(deviceTaints)
 	a.groups = a.groups && !missing.Has(compatibilityGroups)
 	if missing.Has(listAttributes) {
-		a.refusal = errNoLists // classes are written for lists: without lists no device would match
+		a.refusal = errNoLists // classes expect lists: without lists, no device would match
 	}
 }
 
-// evaluate detects which fields of a slice the API server stores. It uses dry runs rather than the version, as feature
-// gates change the behavior of a version.
+// evaluate detects which fields of a slice the API server stores. It uses dry runs rather than the version, because
+// feature gates change the behavior of a version.
 func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 	var found capabilities
 	info, err := s.client.Discovery().ServerVersion()
 	if err != nil {
 		return found, err
 	}
-	// Suffixes that vendors append to a version do not denote a pre-release.
+	// ParseGeneric ignores suffixes: those that vendors append to a version do not denote a pre-release.
 	if release, err := version.ParseGeneric(info.GitVersion); err == nil &&
 		release.LessThan(version.MustParseGeneric(firstCharging)) {
 		found.missing.Charging = true
@@ -164,8 +164,8 @@ func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) 
 	slice.Spec.Pool = resourceapi.ResourcePool{Name: s.node + "/probe", Generation: 1, ResourceSliceCount: 1}
 	stored, err := s.client.ResourceV1().ResourceSlices().Create(ctx, slice,
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-	// A dry run goes through strategy and validation like any other write, and stores nothing.
-	if apierrors.IsInvalid(err) { // without the field, the rest is invalid
+	// A dry run goes through the strategy and validation like any other write, but stores nothing.
+	if apierrors.IsInvalid(err) { // without the dropped field, the rest is invalid
 		return false, nil
 	}
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) 
 	return candidate.kept(stored.Spec), nil
 }
 
-// Feature gates of the API server.
+// The feature gates of the API server.
 const (
 	partitionableDevices = "DRAPartitionableDevices"
 	consumableCapacity   = "DRAConsumableCapacity"

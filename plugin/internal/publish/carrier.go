@@ -12,34 +12,34 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// carrierHoldOff is how long a link must have its carrier again before it counts as good. A flapping link does not
-// count as good, and slices are not written with every flap.
+// carrierHoldOff is how long a link must have its carrier back before it counts as good. Until then, a flapping link
+// does not count as good, and slices are not written on every flap.
 const carrierHoldOff = 30 * time.Second
 
-// carrierTracker tracks the links that have lost their carrier: they had a carrier in the previous reading and are
-// still administratively up. A link that never had a carrier may be intended to be that way, and a link that was just
-// set up needs a moment; neither has lost its carrier. It is safe for concurrent use.
+// carrierTracker tracks the links that have lost their carrier: they had a carrier in an earlier reading and were still
+// administratively up when it disappeared. A link that never had a carrier may be intended to be that way, and a link
+// that has just been set up needs a moment; neither has lost its carrier. It is safe for concurrent use.
 //
-// For example, a cable is pulled for a second, three times in a minute. The link is lost from the first pull until 30 s
-// after the last, and the slices are written twice.
+// For example, a cable is pulled for a second, three times within a minute. The link counts as lost from the first pull
+// until 30 s after the last, and the slices are written twice.
 type carrierTracker struct {
 	clock clock.PassiveClock
 
 	mu     sync.Mutex
 	states map[string]carrierState // by identity
-	lost   map[string]bool         // by identity; virtual functions with their physical function
+	lost   map[string]bool         // by identity; includes the virtual functions of lost physical functions
 }
 
 type carrierState struct {
 	// good reports whether the link had a carrier at the last reading.
 	good bool
 	lost bool
-	// back is when a lost link regained its carrier.
+	// back is the time at which a lost link regained its carrier.
 	back time.Time
 }
 
-// newCarrierTracker creates a tracker. The lost links had lost their carrier in the last reading of an earlier driver
-// process.
+// newCarrierTracker creates a tracker. lost contains the identities of the links that counted as lost in the last
+// reading of the previous driver process.
 func newCarrierTracker(clock clock.PassiveClock, lost ...string) *carrierTracker {
 	c := &carrierTracker{clock: clock, states: map[string]carrierState{}, lost: map[string]bool{}}
 	for _, id := range lost {
@@ -92,9 +92,9 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 
 // next returns the state after a reading.
 //
-// The cases in order: a link without a carrier stays lost, or becomes lost now; a link that was never lost, or has had
-// its carrier back for long enough, is good; a link that has had its carrier back for a shorter time keeps waiting; the
-// last case is the first reading with the carrier back.
+// The cases, in this order: a link without a carrier stays lost, or becomes lost now; a link that was not lost, or has
+// had its carrier back for long enough, is good; a link that has had its carrier back for a shorter time keeps waiting;
+// otherwise this is the first reading in which the carrier is back.
 func (s carrierState) next(device *discovery.Device, now time.Time) carrierState {
 	switch {
 	case !device.Carrier:
@@ -107,7 +107,7 @@ func (s carrierState) next(device *discovery.Device, now time.Time) carrierState
 	return carrierState{good: true, lost: true, back: now}
 }
 
-// retryAfter returns the time until the next lost link may count as good again; 0 if there is none.
+// retryAfter returns the time until the next lost link may count as good again, or 0 if there is none.
 func (c *carrierTracker) retryAfter() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,8 +121,8 @@ func (c *carrierTracker) retryAfter() time.Duration {
 	return soonest
 }
 
-// carriesCable reports whether the carrier of this device type shows the state of a cable. The carrier of a bridge
-// depends on its ports, which change with pods.
+// carriesCable reports whether the carrier of this type of device reflects the state of a cable. The carrier of a
+// bridge, for example, depends on its ports, which change with pods.
 func carriesCable(kind string) bool {
 	switch kind {
 	case discovery.TypePF, discovery.TypeNIC, discovery.TypeBond:
@@ -131,7 +131,7 @@ func carriesCable(kind string) bool {
 	return false
 }
 
-// isLost reports whether a device, or the physical function of a virtual one, has lost its carrier.
+// isLost reports whether a device, or the physical function of a virtual function, has lost its carrier.
 func (c *carrierTracker) isLost(device discovery.Device) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

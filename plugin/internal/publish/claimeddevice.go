@@ -16,8 +16,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// claimedDevice returns the record of a device for the claim that it was allocated to, including the values that chains
-// receive.
+// claimedDevice returns the record of a device for the claim that it was allocated to, and the values that are passed
+// to chains.
 func claimedDevice(
 	entry *draslices.Entry, result *resourceapi.DeviceRequestAllocationResult,
 ) (claims.HeldDevice, cnichain.Device) {
@@ -47,8 +47,7 @@ func stringAttribute(persona *policy.Persona, name resourceapi.QualifiedName) st
 	return ptr.Deref(persona.AdditionalAttributes[name].StringValue, "")
 }
 
-// Attributes returns the attributes of a published device, without the attributes by which classes select its CNI
-// plugins.
+// Attributes returns the attributes of a published device, except those by which classes select its CNI plugins.
 func Attributes(
 	device *discovery.Device, persona *policy.Persona,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -57,7 +56,7 @@ func Attributes(
 	return attributes
 }
 
-// plainAttributes returns the attributes for templates. Attributes of the driver's domain have no domain prefix.
+// plainAttributes returns the attributes for use in templates. Attributes in the driver's domain have no domain prefix.
 func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
 	plain := make(map[string]any, len(attributes))
 	for name, attribute := range attributes {

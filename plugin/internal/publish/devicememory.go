@@ -15,8 +15,8 @@ import (
 // settleTime is how long an interface must keep its name before the name is stored: udev renames new interfaces.
 const settleTime = 10 * time.Second
 
-// deviceMemory stores values that must not change with every reading of the host: the names of PCI functions, which
-// claims refer to, and the speeds of links, because a link that is down or returning to the host reports none. It is
+// deviceMemory stores values that must not change with every reading of the host: the names of PCI functions, to which
+// claims refer, and the speeds of links, because a link that is down or returning to the host reports none. It is
 // persistent, and not safe for concurrent use.
 //
 // For example, if eth2 is renamed to lan0, it is published as eth2 until the next boot, because claims may refer to
@@ -25,21 +25,21 @@ type deviceMemory struct {
 	bucket *journal.Bucket[remembered]
 	clock  clock.PassiveClock
 	kept   remembered
-	// fresh records when an interface was first seen with its present name.
+	// fresh records when an interface was first seen with its current name.
 	fresh map[discovery.PCIAddress]sighting
 }
 
 // remembered is the durable part.
 type remembered struct {
-	// BootID is the boot in which the memory was written. Names are valid for one boot, so a renamed interface gets its
-	// new name after a reboot; only claims keep a name for longer.
+	// BootID identifies the boot in which the memory was written. Names are valid for one boot, so a renamed interface
+	// gets its new name after a reboot; only claims keep a name for longer.
 	BootID string `json:"bootID"`
-	// Names are the published names of physical functions and NICs.
+	// Names contains the published names of physical functions and NICs.
 	Names map[discovery.PCIAddress]discovery.IfName `json:"names"`
-	// Speeds are in Mbit/s, by identity, of hardware links and links on top of them. Speeds of pod links are not
-	// stored: every pod would cause a write.
+	// Speeds contains the speeds, in Mbit/s and by identity, of hardware links and links on top of them. The speeds of
+	// pod links are not stored, since every pod would cause a write.
 	Speeds map[string]int `json:"speeds"`
-	// Lost are the identities of the links that have lost their carrier, sorted.
+	// Lost contains the identities of the links that have lost their carrier, sorted.
 	Lost []string `json:"lost,omitempty"`
 }
 
@@ -50,8 +50,8 @@ type sighting struct {
 
 const memoryKey = "devices"
 
-// loadDeviceMemory reads the memory of the previous driver process. It drops and reports unreadable parts. Without a
-// journal the memory is lost with the process.
+// loadDeviceMemory reads the memory of the previous driver process. It ignores unreadable parts and returns them.
+// Without a journal, the memory is lost with the process.
 func loadDeviceMemory(
 	db *journal.DB, bootID string, clock clock.PassiveClock,
 ) (*deviceMemory, []journal.Damaged, error) {
@@ -74,8 +74,8 @@ func loadDeviceMemory(
 	return m, damaged, nil
 }
 
-// restore returns current facts with the stored names, or the names with which claims hold devices, and with the last
-// speeds of links that report none.
+// restore returns the current facts with the stored names, or the names under which claims hold devices, and with the
+// last known speed of each link that reports none.
 func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device) discovery.Facts {
 	names := map[discovery.PCIAddress]discovery.IfName{}
 	maps.Copy(names, m.kept.Names)
@@ -98,8 +98,8 @@ func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device)
 	return facts
 }
 
-// keep durably stores facts and the links that have lost their carrier before any other component sees them. It drops
-// speeds of devices that no longer exist.
+// keep durably stores the names and speeds in facts, and the links that have lost their carrier, before any other
+// component sees them. It drops the speeds of devices that no longer exist.
 func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
 	held := map[discovery.PCIAddress]bool{}
 	for _, device := range inUse {
@@ -118,7 +118,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 			now.Names[device.PCIAddress] = device.Name
 		}
 	}
-	// The host is read with every pod, so write to the disk only for changes.
+	// The host is read for every pod, so only write changes to the disk.
 	if reflect.DeepEqual(now, m.kept) {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 	return nil
 }
 
-// forgetFresh forgets missing interfaces: if an interface returns, its name has to settle again.
+// forgetFresh forgets interfaces that are missing: if an interface returns, its name must settle again.
 func (m *deviceMemory) forgetFresh(facts discovery.Facts) {
 	present := map[discovery.PCIAddress]bool{}
 	for i := range facts.Devices {
@@ -140,7 +140,7 @@ func (m *deviceMemory) forgetFresh(facts discovery.Facts) {
 	maps.DeleteFunc(m.fresh, func(address discovery.PCIAddress, _ sighting) bool { return !present[address] })
 }
 
-// retryAfter returns the time until the next name may count as settled; 0 if none is pending.
+// retryAfter returns the time until the next name may count as settled, or 0 if none is pending.
 func (m *deviceMemory) retryAfter() time.Duration {
 	var soonest time.Duration
 	for address, seen := range m.fresh {
@@ -154,7 +154,7 @@ func (m *deviceMemory) retryAfter() time.Duration {
 	return soonest
 }
 
-// settled reports whether a function has had its name for long enough.
+// settled reports whether a function has had its current name for long enough.
 func (m *deviceMemory) settled(device *discovery.Device) bool {
 	seen, ok := m.fresh[device.PCIAddress]
 	if !ok || seen.name != device.Name {

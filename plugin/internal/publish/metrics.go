@@ -8,7 +8,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Sources of problems.
+// The sources of problems.
 const (
 	fromDiscovery = "discovery"
 	fromPolicies  = "policies"
@@ -47,7 +47,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-// computed records the result of a computation. Policies and types that no longer exist are removed.
+// computed records the result of a computation. It removes policies and types that no longer exist.
 func (m *Metrics) computed(decision *policy.Decision, result *draslices.Result, problems map[string]int) {
 	for _, vector := range []*prometheus.GaugeVec{m.devices, m.published, m.outcomes} {
 		vector.Reset()

@@ -23,7 +23,8 @@ func ReadHost(sources discovery.Sources) func(context.Context, []netip.Addr) (di
 	}
 }
 
-// Binaries returns the executable files in the CNI directories. A missing directory contains none.
+// Binaries returns the names of the executable files in the CNI directories. It is not an error if a directory is
+// missing.
 func Binaries(dirs []string) (sets.Set[string], error) {
 	found := sets.New[string]()
 	for _, dir := range dirs {
@@ -45,7 +46,7 @@ func Binaries(dirs []string) (sets.Set[string], error) {
 func NodeAddresses(node *corev1.Node) []netip.Addr {
 	var found []netip.Addr
 	for _, address := range node.Status.Addresses {
-		if parsed, err := netip.ParseAddr(address.Address); err == nil { // other addresses are names
+		if parsed, err := netip.ParseAddr(address.Address); err == nil { // otherwise it is a name
 			found = append(found, parsed.Unmap())
 		}
 	}

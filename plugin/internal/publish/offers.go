@@ -16,15 +16,15 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// offers contains the devices that can currently be allocated to claims, and the slices that were passed to the API
-// server. It is safe for concurrent use.
+// offers contains the devices that can currently be allocated to claims, and a digest of the resources that were last
+// published. It is safe for concurrent use.
 type offers struct {
 	mu sync.Mutex
-	// entries contain only the taints of Spec, since the rest would take half of the driver's memory. The map is nil
-	// until the devices are known.
+	// entries contains only the taints from Spec, since the rest would account for half of the driver's memory. The map
+	// is nil until the devices are known.
 	entries   map[draslices.EntryID]draslices.Entry
-	failure   error             // why the devices are unknown
-	published [sha256.Size]byte // digest of the resources that were published last
+	failure   error             // the reason why the devices are unknown
+	published [sha256.Size]byte // digest of the last published resources
 }
 
 // set replaces the offered devices.
@@ -39,7 +39,7 @@ func (o *offers) set(computed []draslices.Entry) {
 	o.entries = entries
 }
 
-// fail records why the devices could not be computed. The previous offers remain valid.
+// fail records the reason why the devices could not be computed. The previous offers remain valid.
 func (o *offers) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,7 +59,7 @@ func (o *offers) readiness() error {
 	return fmt.Errorf("the node's devices are not known yet: %w", o.failure)
 }
 
-// find returns the entry of an allocated device.
+// find returns the entry for an allocated device.
 func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (draslices.Entry, error) {
 	if err := o.readiness(); err != nil {
 		return draslices.Entry{}, err
@@ -71,7 +71,7 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself no longer "+
 			"exists; delete the claim to have another one allocated", result.Device, result.Pool)
 	}
-	if entry.Withdrawn { // its taint does not keep away pods that tolerate it
+	if entry.Withdrawn { // its taint does not keep off pods that tolerate it
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it "+
 			"is listed only until the claims that hold it are released; delete the claim to have another one allocated",
 			result.Device, result.Pool)
@@ -88,7 +88,7 @@ func (o *offers) list() []draslices.Entry {
 	})
 }
 
-// isPublished reports whether the API server has resources with this digest.
+// isPublished reports whether the resources with this digest are the ones that were last published.
 func (o *offers) isPublished(digest [sha256.Size]byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,8 +102,8 @@ func (o *offers) setPublished(digest [sha256.Size]byte) {
 	o.published = digest
 }
 
-// digestOf returns a digest that distinguishes resources. It encodes them slice by slice: the encoder keeps a buffer of
-// the size of the largest value.
+// digestOf returns a digest of the resources. It encodes them slice by slice, since the encoder keeps a buffer as large
+// as the largest value.
 func digestOf(resources resourceslice.DriverResources) (digest [sha256.Size]byte, err error) {
 	hash := sha256.New()
 	encoder := json.NewEncoder(hash)

@@ -22,16 +22,16 @@ import (
 // finding is a problem and the object that it refers to.
 type finding struct {
 	source string
-	// policy is empty if the problem concerns the node; device is empty if it concerns no device.
+	// policy is empty if the problem concerns the node; device is empty if it does not concern a specific device.
 	policy, device string
 	text           string
-	// general marks a fault of the policy itself, which the controller reports once instead of every node.
+	// general is true for a fault in the policy itself, which the controller reports once instead of every node.
 	general bool
-	// remark marks a problem that does not keep a device from being offered as its policy requires.
+	// remark is true for a problem that does not prevent a device from being offered as its policy requires.
 	remark bool
 }
 
-// findings returns the problems of a computation without duplicates.
+// findings returns the problems found during a computation.
 func findings(facts *discovery.Facts, decision *policy.Decision, result *draslices.Result, server []string) []finding {
 	var found []finding
 	for _, text := range server {
@@ -51,11 +51,11 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 	return found
 }
 
-// maxEvents limits the events of one computation: a policy may be wrong for a thousand devices. The log contains all
+// maxEvents limits the events for one computation: a policy may be wrong for a thousand devices. The log contains all
 // problems.
 const maxEvents = 10
 
-// reportProblems reports new problems in the log and as events of the policy or the node, and counts all problems.
+// reportProblems logs new problems, sends events about them to the policy or the node, and counts all problems.
 func (p *Publisher) reportProblems(
 	ctx context.Context, found []finding, decision *policy.Decision, result *draslices.Result,
 ) {
@@ -72,7 +72,7 @@ func (p *Publisher) reportProblems(
 		}
 		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.source, "problem",
 			problem.text)
-		if problem.general || problem.remark { // no event: no device is withheld
+		if problem.general || problem.remark { // no event: no specific device is withheld
 			continue
 		}
 		if events++; events > maxEvents {
@@ -93,8 +93,8 @@ func (p *Publisher) reportProblems(
 // shellWord matches a word that a shell does not interpret.
 var shellWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@-]*$`)
 
-// hint returns the command that shows details of a problem. The name of a link may contain shell syntax, which must not
-// run if a user copies the command.
+// hint returns a command that shows details about a problem. The name of a link may contain shell syntax, which must
+// not be executed if a user copies the command.
 func (p *Publisher) hint(problem finding) string {
 	if !shellWord.MatchString(problem.device) {
 		return fmt.Sprintf(`"kubectl netdra doctor --node %s" checks the node`, p.nodeName)
@@ -103,7 +103,7 @@ func (p *Publisher) hint(problem finding) string {
 		p.nodeName)
 }
 
-// subject returns the object of an event.
+// subject returns the object that an event is about.
 func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
 	for _, policy := range p.cluster.ExposurePolicies() {
 		if policy.Name == problem.policy {
@@ -111,11 +111,11 @@ func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
 				Name: policy.Name, UID: policy.UID}
 		}
 	}
-	name := p.nodeName // the kubelet and kubectl describe use the name as the UID of a node in events
+	name := p.nodeName // in events about a node, the kubelet and kubectl describe use its name as the UID
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 
-// logDecision logs, for each device, why it is offered or hidden, if that has changed.
+// logDecision logs, for each device, why it is offered or hidden, if this has changed.
 func (p *Publisher) logDecision(ctx context.Context, decision *policy.Decision) {
 	logger := klog.FromContext(ctx).V(telemetry.LevelDecisions)
 	if !logger.Enabled() {
@@ -137,7 +137,7 @@ func (p *Publisher) logDecision(ctx context.Context, decision *policy.Decision) 
 	p.logged = logged
 }
 
-// Problems returns the problems of the last computation.
+// Problems returns the problems found during the last computation.
 func (p *Publisher) Problems() []nodestate.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -30,77 +30,77 @@ import (
 )
 
 const (
-	// scanPeriod is the period between readings of the host without any changes.
+	// scanPeriod is the interval at which the host is read even without changes.
 	scanPeriod = time.Minute
 	// refreshRetry is the delay before a failed computation is retried.
 	refreshRetry = 5 * time.Second
-	// freeMemoryAfter is the time without changes after which memory is returned to the kernel. While pods start in
-	// sequence, the memory would be needed again immediately. Go's runtime keeps most of it for minutes.
+	// freeMemoryAfter is the time without changes after which memory is returned to the kernel. While pods start one
+	// after another, the memory would be needed again immediately. Go's runtime would keep most of it for minutes.
 	freeMemoryAfter = 2 * time.Second
 	// refreshLimit is the time without a reading of the host after which the driver counts as hanging.
 	refreshLimit = 5 * time.Minute
-	// pauseFactor is the ratio of the pause between two readings to the duration of a reading. Pods and links trigger
-	// readings, and policies make them expensive: the factor limits readings to a tenth of a processor.
+	// pauseFactor is the ratio between the pause after a reading and the duration of the reading. Pods and links
+	// trigger readings, and policies make them expensive: the factor limits readings to about a tenth of a CPU.
 	pauseFactor = 10
-	// shortestPause is the minimum time between a trigger and the reading: a pod causes several bursts of changes from
-	// the time its claim is prepared, and reading the host then takes processor time from the pod's own start.
+	// shortestPause is the minimum time between a trigger and the reading: from the time its claim is prepared, a pod
+	// causes several bursts of changes, and reading the host at that time takes CPU time from the start of the pod.
 	shortestPause = 500 * time.Millisecond
-	// longestPause limits the pause: a machine that was suspended must not hide its devices for long.
+	// longestPause limits the pause: after the machine was suspended, the pause must not hide devices for long.
 	longestPause = time.Minute
 )
 
-// Devices are first published when no device has appeared for settleQuiet, or after settleLimit.
+// Devices are first published once no device has appeared for settleQuiet, or after settleLimit.
 const (
 	settleQuiet = 2 * time.Second
 	settleLimit = 20 * time.Second
 )
 
-// Cluster reads objects of the API server from caches, which may be behind.
+// Cluster reads objects of the API server from caches, which may lag behind.
 type Cluster interface {
 	// ThisNode returns the Node object.
 	ThisNode() (*corev1.Node, error)
 	// ExposurePolicies returns the policies, sorted by name.
 	ExposurePolicies() []policyapi.DeviceExposurePolicy
-	// PluginSchemas returns the built-in plugin contracts, overridden by those of the cluster.
+	// PluginSchemas returns the built-in plugin schemas, overridden by those in the cluster.
 	PluginSchemas() cnichain.Schemas
 }
 
 // Config contains the dependencies and settings of a publisher.
 type Config struct {
-	// NodeName is the name of the node. BootID identifies its boot: device names are valid for one boot.
+	// NodeName is the name of the node. BootID identifies its current boot: device names are only valid for one boot.
 	NodeName, BootID string
 	Cluster          Cluster
 	Claims           *claims.Store
-	// Client detects the features of the API server.
+	// Client is used to detect the features of the API server.
 	Client kubernetes.Interface
 	// ListAttributes and CompatibilityGroups enable optional features.
 	ListAttributes, CompatibilityGroups bool
-	// DB stores names, speeds and lost carriers. If it is nil, they are lost with the process.
+	// DB stores device names, link speeds and lost carriers. If it is nil, these are lost with the process.
 	DB *journal.DB
-	// Read reads the devices of the node, given the node's cluster addresses; Events reports when to read again.
+	// Read reads the devices of the node, given the node's addresses in the cluster; Events reports when to read again.
 	Read   func(context.Context, []netip.Addr) (discovery.Facts, error)
 	Events discovery.Events
 	// CNIDirs are the directories in which CNI plugins are looked up.
 	CNIDirs []string
-	// MissingLinkTypes returns the given link types that the kernel cannot create. If nil, every type is available.
+	// MissingLinkTypes returns those of the given link types that the kernel cannot create. If nil, all are available.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Quarantined reports whether a device is quarantined.
 	Quarantined func(discovery.Device) bool
-	// MayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
+	// MayBeInPod reports whether a device that a claim holds but that is not on the host may be in a pod.
 	MayBeInPod func(claimUID string, held *claims.HeldDevice) bool
 	// HealthChanged is called when the health of a device has changed.
 	HealthChanged func()
 	Recorder      record.EventRecorder
 	Metrics       *Metrics
 	Heartbeats    *telemetry.Heartbeats // may be nil
-	// FreeMemory returns the memory of the last computation to the kernel. It is called when nothing has changed for
-	// [freeMemoryAfter].
+	// FreeMemory returns the memory that the last computation used to the kernel. It is called when nothing has changed
+	// for [freeMemoryAfter].
 	FreeMemory func()
 	Clock      clock.Clock
 }
 
-// Publisher keeps the node's ResourceSlices in line with the facts and the policies. It computes them from a new
-// reading each time.
+// Publisher keeps the node's ResourceSlices in line with the facts and the policies. It recomputes them after each
+// reading of the host.
 type Publisher struct {
 	nodeName string
 	cluster  Cluster
@@ -108,29 +108,29 @@ type Publisher struct {
 	claims   *claims.Store
 	memory   *deviceMemory
 	server   *apiServer
-	// read reads the devices of the node, given the node's cluster addresses.
+	// read reads the devices of the node, given the node's addresses in the cluster.
 	read func(context.Context, []netip.Addr) (discovery.Facts, error)
 	// quarantined reports whether a device is quarantined.
 	quarantined    func(discovery.Device) bool
 	carrierTracker *carrierTracker
-	// mayBeInPod reports whether a device that a claim holds and that is not on the host may be in a pod.
+	// mayBeInPod reports whether a device that a claim holds but that is not on the host may be in a pod.
 	mayBeInPod func(claimUID string, held *claims.HeldDevice) bool
 	// healthChanged is called when the health of a device has changed.
 	healthChanged func()
 	events        discovery.Events
-	period        time.Duration // of scans
+	period        time.Duration // interval between scans
 	cniDirs       []string
-	// missingLinkTypes returns the given link types that the kernel cannot create.
+	// missingLinkTypes returns those of the given link types that the kernel cannot create.
 	missingLinkTypes func(linkTypes []string) ([]string, error)
 	recorder         record.EventRecorder
 	metrics          *Metrics
 	heartbeats       *telemetry.Heartbeats // may be nil
-	// logged contains the last log message about each device at the verbosity of decisions.
+	// logged contains the last log message about each device at the log level for decisions.
 	logged map[string]string
-	// freeMemory returns the memory of the last computation to the kernel. It is called when nothing has changed for
-	// [freeMemoryAfter].
+	// freeMemory returns the memory that the last computation used to the kernel. It is called when nothing has changed
+	// for [freeMemoryAfter].
 	freeMemory func()
-	// publish passes the complete resources to the controller that writes slices.
+	// publish passes the complete resources to the controller that writes the slices.
 	publish func(context.Context, resourceslice.DriverResources) error
 
 	offers         offers
@@ -138,12 +138,12 @@ type Publisher struct {
 	clock          clock.Clock // for the pause between readings
 
 	mu       sync.Mutex
-	problems []finding       // of the last computation; only refresh sets them
+	problems []finding       // from the last computation; only Refresh sets them
 	gone     map[string]bool // identities of allocated devices that no longer exist
 	unusable map[string]string
 }
 
-// New creates a publisher; Run starts it. New drops and returns unreadable parts of the journal.
+// New creates a publisher; Run starts it. New returns the parts of the journal that are unreadable, and ignores them.
 func New(config Config) (*Publisher, []journal.Damaged, error) {
 	memory, damaged, err := loadDeviceMemory(config.DB, config.BootID, config.Clock)
 	if err != nil {
@@ -166,8 +166,9 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 // Trigger requests a new computation.
 func (p *Publisher) Trigger() { request(p.triggers) }
 
-// TriggerSoon requests a computation that is not delayed in proportion to the last reading. It is for changes by
-// administrators, such as policies and the node's labels, which may withdraw devices and do not change with pods.
+// TriggerSoon requests a computation that is not delayed in proportion to the duration of the last reading. It is for
+// changes by administrators, for example to policies or node labels, which may withdraw devices and do not occur with
+// every pod.
 func (p *Publisher) TriggerSoon() { request(p.soon) }
 
 func request(requests chan<- struct{}) {
@@ -182,25 +183,25 @@ func (p *Publisher) Watch(ctx context.Context) (<-chan struct{}, error) {
 	return discovery.Watch(ctx, p.events, p.period)
 }
 
-// Settle starts publishing when no device has appeared for a while.
+// Settle starts publishing once no device has appeared for a while.
 func (p *Publisher) Settle(
 	ctx context.Context, publish func(context.Context, resourceslice.DriverResources) error,
 ) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends the notifications
+	defer cancel() // stops the notifications
 	changes, err := p.Watch(ctx)
 	if err != nil {
 		return err
 	}
 	if err := discovery.Settled(ctx, changes, settleQuiet, settleLimit); err != nil {
-		return nil //nolint:nilerr // ctx has ended
+		return nil //nolint:nilerr // ctx is done
 	}
 	p.StartPublishing(publish)
 	p.TriggerSoon() // the slices still reflect the previous driver process and its policies
 	return nil
 }
 
-// Run computes the devices until ctx ends: immediately, and shortly after every change. It publishes them once
+// Run computes the devices immediately, and shortly after every change, until ctx is done. It publishes them once
 // publishing has started.
 func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	const loop = "discovery"
@@ -228,8 +229,8 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-// pause waits until there is a reason to read, and returns false when ctx ends. It spaces readings in proportion to the
-// duration of the last one. A reading serves all requests that arrived before it started.
+// pause delays the next reading in proportion to the duration of the last one. It returns false when ctx is done. A
+// reading serves all requests that arrived before it started.
 func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last time.Time, taken time.Duration) bool {
 	long := p.clock.NewTimer(max(min(pauseFactor*taken, longestPause)-p.clock.Since(last), shortestPause))
 	defer long.Stop()
@@ -256,7 +257,7 @@ func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last tim
 	return true
 }
 
-// wait waits for a reason to compute the devices again. It returns false when ctx has ended.
+// wait waits for a reason to compute the devices again. It returns false when ctx is done.
 func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-chan time.Time) bool {
 	quiet := time.After(freeMemoryAfter)
 	for {
@@ -284,10 +285,10 @@ func soonest(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// Refresh reads the host, computes the slices and passes them on if they changed.
+// Refresh reads the host, computes the slices and publishes them if they have changed.
 //
-// Operations that can fail come first, and the slices are computed without I/O. Any error leaves the published slices
-// unchanged: slices of an incomplete reading would withdraw existing devices from the scheduler.
+// Operations that can fail come first, and the slices are computed without I/O. If there is any error, the published
+// slices stay unchanged: slices based on an incomplete reading would withdraw existing devices from the scheduler.
 func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	start := time.Now()
 	defer func() { telemetry.Observe(p.metrics.refreshes, time.Since(start), err) }()
@@ -328,9 +329,9 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	return p.handOn(ctx, &result)
 }
 
-// findUnusable returns the CNI plugins of policies that are installed but cannot work on this node, with the reason. It
-// checks only plugins for which devices would be offered: querying the kernel for a link type loads its module, and
-// some modules create links of their own.
+// findUnusable returns, for each installed CNI plugin that a policy uses but that cannot work on this node, the reason.
+// It only checks plugins for which devices would be offered: querying the kernel for a link type loads its module, and
+// some modules create links when they are loaded.
 func (p *Publisher) findUnusable(
 	ctx context.Context, installed sets.Set[string], decision *policy.Decision, schemas cnichain.Schemas,
 ) map[string]string {
@@ -342,7 +343,7 @@ func (p *Publisher) findUnusable(
 	}
 	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.missingLinkTypes)
 	if err != nil {
-		// The plugins may have all link types that they need: withdrawing the devices of the node would be worse.
+		// The plugins may have all link types that they need: withdrawing the node's devices would be worse.
 		klog.FromContext(ctx).Error(err,
 			"Cannot query the link types of the kernel; assuming that all are available")
 	}
@@ -352,15 +353,15 @@ func (p *Publisher) findUnusable(
 	return unusable
 }
 
-// UnusableCNIs returns the reasons why installed CNI plugins of policies cannot work on the node, by plugin.
+// UnusableCNIs returns, for each installed CNI plugin that a policy uses but that cannot work on the node, the reason.
 func (p *Publisher) UnusableCNIs() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return maps.Clone(p.unusable)
 }
 
-// facts reads the host. Devices that claims hold exclusively keep the facts from the preparation of their claim,
-// because discovery cannot see them in a pod.
+// facts reads the host. Devices that claims hold exclusively keep the facts from the time when their claim was
+// prepared, because discovery cannot see them in a pod.
 func (p *Publisher) facts(
 	ctx context.Context, node *corev1.Node,
 ) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
@@ -392,7 +393,7 @@ func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 	return changed
 }
 
-// LostCarrier reports whether a device, or the physical function of a virtual one, has lost its carrier.
+// LostCarrier reports whether a device, or the physical function of a virtual function, has lost its carrier.
 func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carrierTracker.isLost(device) }
 
 // IsGone reports whether a device that a claim holds no longer exists.
@@ -402,30 +403,30 @@ func (p *Publisher) IsGone(device discovery.Device) bool {
 	return p.gone[claims.Identity(device)]
 }
 
-// HandleError handles errors in writing slices.
+// HandleError handles errors that occur when slices are written.
 func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	klog.FromContext(ctx).Error(err, msg)
 	// The slices exist, but without the dropped fields. Resetting the digest makes the next computation publish again,
-	// without the devices that need these fields.
+	// this time without the devices that need these fields.
 	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
-		// Devices were published without the fields that keep mutually exclusive devices apart.
+		// Devices may be published without the fields that keep mutually exclusive devices apart.
 		p.server.dropped(dropped.DisabledFeatures())
 		p.offers.setPublished([sha256.Size]byte{})
 		p.Trigger()
 	}
 }
 
-// StartPublishing sets the receiver of the resources.
+// StartPublishing sets the function that receives the resources.
 func (p *Publisher) StartPublishing(publish func(context.Context, resourceslice.DriverResources) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.publish = publish
 }
 
-// handOn passes the entries to Prepare and publishes changes.
+// handOn makes the entries available to Prepare and publishes changes.
 //
 // Prepare gets the entries first: the scheduler may allocate a device as soon as its slice is written, and the kubelet
-// prepares it a moment later.
+// prepares the claim a moment later.
 func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error {
 	p.offers.set(result.Entries)
 	digest, err := digestOf(result.Resources)
@@ -443,7 +444,7 @@ func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	if err := publish(ctx, result.Resources); err != nil {
 		return err
 	}
-	// The digest is recorded only after success. After an error the next computation publishes again, even without
+	// The digest is only recorded after success. After an error, the next computation publishes again even without
 	// changes.
 	p.metrics.changes.Inc()
 	p.offers.setPublished(digest)

@@ -8,22 +8,22 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// reading is the state of the host, with the claims before and after it was read. A reading takes a while, and claims
-// are prepared and released meanwhile, so neither set of claims is sufficient:
+// reading is the state of the host, together with the claims before and after it was read. Reading takes a while, and
+// claims are prepared and released meanwhile, so neither set of claims is sufficient:
 //
 //   - A device whose claim was released meanwhile may have been read while it was returning to the host. Its previous
 //     state is used this time; the release triggers another reading.
 //   - A device whose claim was prepared meanwhile may have been in its pod already, and therefore invisible.
-//   - A device that moved into or out of a pod may not have been read at all. It is gone only if no pod can have had it
-//     before or after the reading.
+//   - A device that moved into or out of a pod may not have been read at all. It is gone only if it cannot have been in
+//     a pod either before or after the reading.
 type reading struct {
 	before claims.Snapshot
 	seen   discovery.Facts
 	after  claims.Snapshot
 }
 
-// merge adds the devices of claims to the facts, which use the remembered names. For a shared device the observed state
-// takes precedence, because the device stays on the host, unless it no longer exists.
+// merge adds the devices of claims to the facts, in which devices have their remembered names. For a shared device, the
+// observed state takes precedence, because the device stays on the host, unless it no longer exists.
 func (r reading) merge(named discovery.Facts) discovery.Facts {
 	present := presentIn(r.seen)
 	isExclusive := func(held claims.HeldDevice) bool { return held.Exclusive }
@@ -36,7 +36,8 @@ func (r reading) inUse() []discovery.Device {
 	return r.after.InUse(func(claims.HeldDevice) bool { return true })
 }
 
-// holdings returns the devices that claims hold, or held before the reading, as they were published at that time.
+// holdings returns the devices that claims hold, or held before the reading, as they were published when the claims
+// were prepared.
 func (r reading) holdings() map[draslices.EntryID]draslices.Holding {
 	held := map[draslices.EntryID]draslices.Holding{}
 	r.before.AddHoldings(held)
@@ -44,8 +45,8 @@ func (r reading) holdings() map[draslices.EntryID]draslices.Holding {
 	return held
 }
 
-// goneDevices returns the identities of allocated devices that no longer exist. suspects are the devices that no pod
-// can have had before the reading.
+// goneDevices returns the identities of allocated devices that no longer exist. suspects contains the devices that
+// cannot have been in a pod before the reading.
 func (r reading) goneDevices(
 	suspects map[string]bool, mayBeInPod func(claimUID string, held *claims.HeldDevice) bool,
 ) map[string]bool {
@@ -54,7 +55,7 @@ func (r reading) goneDevices(
 	return gone
 }
 
-// presentIn returns the identities of all devices of a reading.
+// presentIn returns the identities of all devices in a reading.
 func presentIn(facts discovery.Facts) map[string]bool {
 	present := make(map[string]bool, len(facts.Devices)+len(facts.Orphans))
 	for _, devices := range [][]discovery.Device{facts.Devices, facts.Orphans} {

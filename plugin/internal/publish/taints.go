@@ -8,22 +8,22 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// taintKey is the key of the taint on devices that must not be allocated now. The value is the reason.
+// taintKey is the key of the taint on devices that currently must not be allocated. The value is the reason.
 const taintKey = v1alpha1.DriverName + "/unavailable"
 
-// Values of the taint.
+// The values of the taint.
 const (
 	// taintGone: a claim holds the device, but it no longer exists on the machine.
 	taintGone = "gone"
-	// taintWithdrawn: a claim holds the device, but no policy exposes it any longer.
+	// taintWithdrawn: a claim holds the device, but no policy exposes it in this way any longer.
 	taintWithdrawn = "withdrawn"
-	// taintQuarantined: the cleanup of the device after an earlier pod failed.
+	// taintQuarantined: the device could not be cleaned up after an earlier pod.
 	taintQuarantined = "quarantined"
-	// taintNoCarrier: the link, or its physical function, had a carrier and lost it.
+	// taintNoCarrier: the link or its physical function had a carrier and has lost it.
 	taintNoCarrier = "no-carrier"
 )
 
-// taintSource finds the entries that must not be allocated.
+// taintSource determines which entries must not be allocated.
 type taintSource struct {
 	// gone reports whether an allocated device no longer exists.
 	gone func(discovery.Device) bool
@@ -33,8 +33,8 @@ type taintSource struct {
 	lost func(discovery.Device) bool
 }
 
-// taintsOf returns the taint of a device: at most one, with the reason that lasts longest, since each taint alone keeps
-// pods away.
+// taintsOf returns the taint of a device. There is at most one, since a single taint is enough to keep pods off the
+// device; if there are several reasons, it has the one that lasts longest.
 func (u taintSource) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 	reason := ""
 	switch device := entry.Device; {

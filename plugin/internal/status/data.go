@@ -10,17 +10,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// Data is the field data of a device's entry in the status of a claim, for values without a field in networkData. It is
-// an API: names do not change, and fields may be added.
+// Data is the content of the data field in a device's entry in the claim status, for values that networkData has no
+// field for. It is an API: names do not change, but fields may be added.
 type Data struct {
-	// RDMA contains the RDMA devices of the containers, as applications address them.
+	// RDMA describes the RDMA devices in the containers, as applications address them.
 	RDMA []cnichain.VerbsDevice `json:"rdma,omitempty"`
-	// RDMAUnknown is the reason why RDMA lacks GIDs; empty if there is a GID for each address.
+	// RDMAUnknown is the reason why GIDs are missing from RDMA; empty if there is a GID for each address.
 	RDMAUnknown string `json:"rdmaUnknown,omitempty"`
 }
 
-// dataOf returns the JSON of Data. It is empty for a device without RDMA, and for data that the API server would
-// reject: the rest of the status is more important. cnichain.MaxGIDs keeps the data below that limit.
+// dataOf returns Data as JSON. It returns "" for a device without RDMA, and also for data that the API server would
+// reject because of its size: the rest of the status is more important. cnichain.MaxGIDs keeps the data below that
+// limit.
 func dataOf(verbs *executor.Verbs) string {
 	if verbs == nil {
 		return ""

@@ -12,28 +12,28 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// HealthPeriod is the interval of unchanged reports to the kubelet. Without a report for 30 s, the kubelet treats the
-// health of devices as unknown.
+// HealthPeriod is the interval at which unchanged reports are repeated. Without a report for 30 s, the kubelet treats
+// the health of devices as unknown.
 const HealthPeriod = 10 * time.Second
 
-// Health reports the health of prepared claims' devices to the kubelet. It also wakes the kubelet: when the report of a
-// device changes, the kubelet immediately processes the pods that have it. Otherwise containers that wait for a slow
-// chain would only be created at the kubelet's next retry, 10 to 15 s later.
+// Health reports the health of the devices of prepared claims to the kubelet. It also wakes the kubelet: when the
+// report about a device changes, the kubelet immediately processes the pods that use the device. Otherwise, containers
+// that are waiting for a slow chain would only be created at the kubelet's next retry, 10 to 15 s later.
 type Health struct {
 	claims *claims.Store
-	// unhealthy returns the problem of a device that a claim holds; empty if there is none.
+	// unhealthy returns the health problem of a device that a claim holds, or "" if there is none.
 	unhealthy func(claimUID string, held *claims.HeldDevice) string
 	clock     clock.WithTicker
 
 	mu sync.Mutex
-	// news maps devices to the last reported text.
+	// news contains the last reported message for each device.
 	news map[draslices.EntryID]string
-	// told is closed, and replaced, when there is a change to report.
+	// told is closed and replaced when there is a change to report.
 	told chan struct{}
 }
 
-// NewHealth returns the health of the devices of claims. unhealthy returns the problem of a device; empty if there is
-// none.
+// NewHealth returns the component for the devices of prepared claims. unhealthy returns the health problem of a device,
+// or "" if there is none.
 func NewHealth(
 	claims *claims.Store, unhealthy func(string, *claims.HeldDevice) string, clock clock.WithTicker,
 ) *Health {
@@ -41,8 +41,8 @@ func NewHealth(
 		told: make(chan struct{})}
 }
 
-// Attached wakes the kubelet for the pods of claims, whose containers no longer need to wait. Other pods that share a
-// device see the message, too, so it contains no names.
+// Attached wakes the kubelet for the pods of claims, whose containers no longer need to wait. The message is also
+// visible to other pods that share a device, so it contains no names.
 func (h *Health) Attached(records []claims.Record) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()
@@ -55,7 +55,7 @@ func (h *Health) Attached(records []claims.Record) {
 	h.tellLocked()
 }
 
-// Changed sends a new report to the kubelet.
+// Changed requests a new report to the kubelet.
 func (h *Health) Changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,7 +67,7 @@ func (h *Health) tellLocked() {
 	h.told = make(chan struct{})
 }
 
-// Released deletes the texts of devices, which do not apply to their next owner.
+// Released deletes the messages about devices, which do not apply to the next owner.
 func (h *Health) Released(devices []claims.HeldDevice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,13 +76,13 @@ func (h *Health) Released(devices []claims.HeldDevice) {
 	}
 }
 
-// Watch sends reports until ctx ends: immediately, after every change, and periodically.
+// Watch sends reports until ctx is done: immediately, after every change, and periodically.
 func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	ticker := h.clock.NewTicker(HealthPeriod)
 	defer ticker.Stop()
 	for {
-		// The channel belongs to the report: changes that occur while it is being sent close the channel, and the next
-		// report follows immediately.
+		// The channel belongs to this report: if something changes while it is being sent, the channel is closed, and
+		// the next report follows immediately.
 		report, told := h.report()
 		select {
 		case <-ctx.Done():

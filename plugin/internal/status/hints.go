@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PrepareHint returns the next step for a claim that is not prepared, usually a diagnostic command. It depends on the
-// cause: the pod, the node, the content of the claim, or another user of its devices.
+// PrepareHint returns the next step for a claim that could not be prepared, usually a diagnostic command. It depends on
+// the cause: the pod, the node, the content of the claim, or another user of its devices.
 func PrepareHint(claim cnichain.Claim, node string, err error) string {
 	var hostNetwork *claimspec.HostNetworkError
 	if errors.As(err, &hostNetwork) {
@@ -29,9 +29,9 @@ func PrepareHint(claim cnichain.Claim, node string, err error) string {
 		claim.Namespace)
 }
 
-// attachHint returns the diagnostic command for a failed attempt to attach a pod or a claim, which object names as
-// pod/NAME or claim/NAME. It depends on the cause: failures of a plugin have calls to inspect, failures before the
-// first call have none.
+// attachHint returns a diagnostic command for a failed attempt to attach a pod or a claim; object is pod/NAME or
+// claim/NAME. The command depends on the cause: if a plugin failed, there are calls to inspect; if the failure occurred
+// before the first call, there are none.
 func attachHint(object, namespace, node string, err error) string {
 	var step *executor.StepError
 	if !errors.As(err, &step) {
@@ -44,8 +44,8 @@ func attachHint(object, namespace, node string, err error) string {
 	return hint
 }
 
-// lostHint returns the command that shows the remaining interfaces of a pod or claim that has lost an interface. There
-// is no plugin call to inspect.
+// lostHint returns a command that shows the remaining interfaces of a pod or claim that has lost an interface. In this
+// case there is no plugin call to inspect.
 func lostHint(object, namespace string) string {
 	return fmt.Sprintf(`run "kubectl netdra claims %s -n %s" to list the remaining ones`, object, namespace)
 }

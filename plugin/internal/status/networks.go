@@ -26,12 +26,12 @@ import (
 // Custom Resource Definition De-facto Standard, section 3.4).
 const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// Networks writes the interfaces of pods into their annotation, in the background and in addition to entries of other
-// components. The entries are computed from the attachments, so that a crash loses nothing.
+// Networks writes the interfaces of pods into this annotation in the background, next to the entries of other
+// components. The entries are computed from the attachments, so a crash loses nothing.
 type Networks struct {
 	client kubernetes.Interface
 	claims *claims.Store
-	// sandboxes returns the current sandboxes of the node.
+	// sandboxes returns the current sandboxes on the node.
 	sandboxes func() []nodestate.Sandbox
 	queue     workqueue.TypedRateLimitingInterface[string]
 }
@@ -45,14 +45,15 @@ func NewNetworks(
 		queue: workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// Changed requests an update of the annotations of a claim's pods. It does not block. On nil it does nothing.
+// Changed requests an update of the annotations of a claim's pods. It does not block. On a nil receiver it does
+// nothing.
 func (n *Networks) Changed(claimUID string) {
 	if n != nil {
 		n.queue.Add(claimUID)
 	}
 }
 
-// Run writes until ctx ends. On nil it returns immediately.
+// Run writes until ctx is done. On a nil receiver it returns immediately.
 func (n *Networks) Run(ctx context.Context) error {
 	if n == nil {
 		return nil
@@ -79,8 +80,8 @@ func (n *Networks) Run(ctx context.Context) error {
 	}
 }
 
-// write writes the annotations of all pods that have a claim. A failure for one pod does not affect the others: an
-// existing annotation may contain any text of the pod's author.
+// write writes the annotations of all pods that have a claim. A failure for one pod does not affect the others: the
+// existing annotation may contain arbitrary text from the author of the pod.
 func (n *Networks) write(ctx context.Context, claimUID string) error {
 	var problems []error
 	for _, box := range n.sandboxes() {
@@ -94,7 +95,7 @@ func (n *Networks) write(ctx context.Context, claimUID string) error {
 	return errors.Join(problems...)
 }
 
-// networkEntry is an entry of the list. The driver identifies its own entries by a field that readers ignore.
+// networkEntry is an entry in the list. The driver identifies its own entries by a field that readers ignore.
 type networkEntry struct {
 	Name       string              `json:"name"`
 	Interface  string              `json:"interface,omitempty"`
@@ -104,8 +105,9 @@ type networkEntry struct {
 	ClaimUID   string              `json:"dra.networking/claim"`
 }
 
-// entries returns the interfaces that the driver has attached to a pod. An entry has the name of the topology in the
-// pod's namespace: a topology that was imported from a NetworkAttachmentDefinition has its name.
+// entries returns the interfaces that the driver has attached to a pod. The name of an entry is the pod's namespace and
+// the name of the topology: if the topology was imported from a NetworkAttachmentDefinition, this is the definition's
+// name.
 func (n *Networks) entries(box *nodestate.Sandbox) []networkEntry {
 	var entries []networkEntry
 	for i := range box.Interfaces {
@@ -127,7 +129,7 @@ func (n *Networks) entries(box *nodestate.Sandbox) []networkEntry {
 	return entries
 }
 
-// topologyOf returns the name of the topology that has attached a device of a claim.
+// topologyOf returns the name of the topology through which a device of a claim was attached.
 func topologyOf(record *claims.Record, link *nodestate.Interface) string {
 	for i := range record.Plans {
 		for j := range record.Plans[i].Steps {
@@ -140,8 +142,7 @@ func topologyOf(record *claims.Record, link *nodestate.Interface) string {
 	return record.Claim.Name
 }
 
-// deviceInfo describes a PCI function that a pod uses exclusively. It returns nil for links and for interfaces on top
-// of a function.
+// deviceInfo describes a PCI function that a pod uses exclusively. It returns nil for any other link.
 func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.DeviceInfo {
 	i := slices.IndexFunc(record.Devices,
 		func(d claims.HeldDevice) bool { return d.Pool == link.Pool && d.Name == link.Device })
@@ -155,8 +156,8 @@ func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.Devic
 	return &info
 }
 
-// annotate replaces the driver's entries in the annotation of a pod. If another client writes the annotation
-// concurrently, the API server rejects the patch, so that no entry is lost.
+// annotate replaces the driver's entries in the annotation of a pod. If another client changes the pod concurrently,
+// the API server rejects the patch, so no entry is lost.
 func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []networkEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -173,8 +174,8 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	if err != nil || value == found.Annotations[NetworkStatus] {
 		return err
 	}
-	// The UID makes the API server reject the patch for another pod of the same name, and the resource version makes it
-	// reject the patch if the pod was changed since it was read. Both cases are retried from the start.
+	// The UID makes the API server reject the patch if another pod has the same name, and the resource version makes it
+	// reject the patch if the pod has changed since it was read. In both cases, the update is retried from the start.
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID,
 		"resourceVersion": found.ResourceVersion, "annotations": map[string]string{NetworkStatus: value}}})
 	if err != nil {
@@ -190,8 +191,8 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	return err
 }
 
-// merge replaces the driver's earlier entries in a list. Entries of other components keep all of their fields, and come
-// first.
+// merge replaces the driver's earlier entries in a list. The entries of other components keep all of their fields and
+// come first.
 func merge(value string, entries []networkEntry) (string, error) {
 	var all []json.RawMessage
 	if value != "" {
@@ -211,6 +212,6 @@ func merge(value string, entries []networkEntry) (string, error) {
 		}
 		all = append(all, data)
 	}
-	merged, err := json.MarshalIndent(all, "", "    ") // indented as by Multus, for readability
+	merged, err := json.MarshalIndent(all, "", "    ") // indented like Multus does, for readability
 	return string(merged), err
 }

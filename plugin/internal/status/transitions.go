@@ -15,12 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// isOf reports whether an entry is for a device. These names are the key of the list (KEP-4817).
+// isOf reports whether an entry is for a device. pool, device and shareID are part of the list's key (KEP-4817).
 func (d *deviceStatus) isOf(pool, device, shareID string) bool {
 	return d.pool == pool && d.device == device && d.shareID == shareID
 }
 
-// keepSince copies the transition times of written entries whose condition has not changed.
+// keepSince copies the transition times from written entries if their condition has not changed.
 func keepSince(entries, written []deviceStatus) {
 	for i := range entries {
 		entry := &entries[i]
@@ -32,12 +32,12 @@ func keepSince(entries, written []deviceStatus) {
 	}
 }
 
-// setSince sets the transition times of entries that this driver process has not written. If an earlier process wrote
-// them, their times are kept, and the API server ignores writes without changes. The restart of a driver therefore
-// changes no claim.
+// setSince sets the transition times of entries that this driver process has not written yet. If an earlier process
+// wrote them, their times are kept, and the API server ignores writes that change nothing. Therefore a restart of the
+// driver does not change any claim.
 //
-// The claim is only read if an earlier driver process may have written it: it was prepared when the driver started, or
-// it fails.
+// The claim is only read if an earlier driver process may have written it: if it was prepared when the driver started,
+// or if it fails.
 func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []deviceStatus, now time.Time) error {
 	mayBeOld := func(entry deviceStatus) bool {
 		return entry.since.IsZero() && (s.atStart.Has(claim.UID) || !entry.ready)
@@ -61,7 +61,7 @@ func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []d
 	return nil
 }
 
-// ownEntries returns the conditions in the status of a claim, with their devices.
+// ownEntries returns the driver's Ready conditions from the status of a claim, with their devices.
 func (s *Writer) ownEntries(claim *resourceapi.ResourceClaim) []deviceStatus {
 	var entries []deviceStatus
 	for i := range claim.Status.Devices {

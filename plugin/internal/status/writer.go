@@ -39,18 +39,18 @@ import (
 
 const (
 	conditionReady = "Ready"
-	// failureAge is how long a failure is kept that does not occur again. The kubelet retries the claims of a waiting
-	// pod after two minutes at most, and the driver gets no report of the deletion of a claim that is not prepared.
+	// failureAge is how long a failure is kept if it does not recur. The kubelet retries the claims of a waiting pod
+	// after two minutes at most, and the driver is not notified when a claim that is not prepared is deleted.
 	failureAge = time.Hour
-	// maxFailures limits the number of stored failures: users can create failing claims at any rate.
+	// maxFailures limits the number of stored failures, since users can create failing claims at any rate.
 	maxFailures = 1000
-	// maxInterfaceName and maxHardwareAddress are the API's limits in networkData, in bytes.
+	// maxInterfaceName and maxHardwareAddress are the API's limits for networkData, in bytes.
 	maxInterfaceName   = 256
 	maxHardwareAddress = 128
 )
 
 // Writer writes the status of claims to the API server, in the background and with retries. The status is always
-// computed from the records, so a crash loses nothing: everything is written again after a start.
+// computed from the records, so a crash loses nothing: after a restart, everything is written again.
 type Writer struct {
 	client kubernetes.Interface
 	events record.EventRecorder
@@ -58,20 +58,21 @@ type Writer struct {
 	// attachments provides the attached steps.
 	attachments Attachments
 	clock       clock.Clock
-	// manager is the field manager of the written fields. Each node has its own: a claim may have been on another node
-	// before, and late writes of that node must not remove the fields of this node.
+	// manager is the field manager for the written fields. Each node has its own: a claim may have been on another node
+	// before, and late writes by that node must not remove the fields of this node.
 	manager string
 	// node is the name of the node.
 	node  string
 	queue workqueue.TypedRateLimitingInterface[string]
-	// atStart contains the claims that were prepared when the driver started and have not been written yet. Only Run
-	// uses it.
+	// atStart contains the claims that were already prepared when the driver started and whose status has not been
+	// written since. Only Run uses it.
 	atStart sets.Set[string]
 
 	mu       sync.Mutex
 	failures map[string]failure
 	written  map[string][]deviceStatus
-	// released contains claims that outlive their release, by UID: their devices must be removed from their status.
+	// released contains, by UID, claims that continue to exist after their release: their devices must be removed from
+	// their status.
 	released map[string]cnichain.Claim
 }
 
@@ -88,18 +89,18 @@ type failure struct {
 type deviceStatus struct {
 	pool, device, shareID string
 	ready                 bool
-	// since is the last transition time of ready; zero if it is not known yet.
+	// since is the last transition time of ready; zero while it is unknown.
 	since           time.Time
 	reason, message string
 	network         *resourceapi.NetworkDeviceData
-	// data is the driver's own JSON, see [Data]; empty for none.
+	// data is the driver's own JSON (see [Data]), or empty.
 	data string
 }
 
 // Attachments provides the attachments of claims.
 type Attachments interface {
 	// AttachedTo returns the steps, with their results, of the first ready sandbox that has the claim, and the
-	// interfaces that are missing in the pod, by the index of their step.
+	// interfaces that are missing from the pod, by step index.
 	AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string)
 }
 
@@ -125,7 +126,7 @@ func New(config Config) *Writer {
 	}
 }
 
-// fieldManager returns the driver's name with the name of the node. The API limits it to 128 bytes.
+// fieldManager returns the driver's name followed by the node's name. The API limits it to 128 bytes.
 func fieldManager(node string) string {
 	const limit = 100
 	if len(node) > limit {
@@ -134,7 +135,7 @@ func fieldManager(node string) string {
 	return v1alpha1.DriverName + "/" + node
 }
 
-// Changed requests an update of a claim's status.
+// Changed requests an update of a claim's status, and forgets its last failure.
 func (s *Writer) Changed(claimUID string) {
 	s.mu.Lock()
 	delete(s.failures, claimUID)
@@ -142,10 +143,10 @@ func (s *Writer) Changed(claimUID string) {
 	s.queue.Add(claimUID)
 }
 
-// ReasonPrepare is the reason of a claim whose preparation failed.
+// ReasonPrepare is the reason reported for a claim whose preparation failed.
 const ReasonPrepare = "PrepareFailed"
 
-// Failed records why a claim is not ready.
+// Failed records the reason why a claim is not ready.
 func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reason string, err error) {
 	now := s.clock.Now()
 	hint := attachHint("claim/"+claim.Name, claim.Namespace, s.node, err)
@@ -160,7 +161,7 @@ func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reaso
 	s.queue.Add(claim.UID)
 }
 
-// Refused returns the claims whose last attempt to prepare them has failed, sorted by UID, without their pods.
+// Refused returns the claims whose last preparation failed, sorted by UID, without their pods.
 func (s *Writer) Refused() []nodestate.RefusedClaim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,8 +181,8 @@ func (s *Writer) Refused() []nodestate.RefusedClaim {
 	return refused
 }
 
-// ForgetOld removes failures that have not occurred again for a long time, and the oldest failures if there are too
-// many. Their text stays in the status of their claims.
+// ForgetOld removes failures that have not recurred for a long time, and the oldest failures if there are too many.
+// Their text stays in the status of their claims.
 func (s *Writer) ForgetOld() {
 	now := s.clock.Now()
 	s.mu.Lock()
@@ -197,9 +198,9 @@ func (s *Writer) ForgetOld() {
 	}
 }
 
-// AttachFailed records why a pod is not attached, and reports it to the pod and its claims. again is the delay until
-// the next attempt, 0 if the kubelet creates a new sandbox. A claim that another pod uses has not failed: its status
-// describes the other pod.
+// AttachFailed records why a pod is not attached, and reports it to the pod and its claims. again is the delay before
+// the next attempt, or 0 if the driver makes no further attempt. If a claim cannot be attached because another pod uses
+// it, the claim itself has not failed: its status describes the other pod.
 func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration) {
 	reason := "AttachFailed"
 	var step *executor.StepError
@@ -224,16 +225,16 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 	}
 }
 
-// DetachFailed reports to a pod which steps could not be rolled back yet. Until then the pod cannot end or get another
-// sandbox. It does not report to the pod's claims, which are being released.
+// DetachFailed reports to a pod which steps could not be rolled back yet. Until they are, the pod cannot terminate or
+// get another sandbox. DetachFailed does not report to the pod's claims, since they are being released.
 func (s *Writer) DetachFailed(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint("the network could not be detached yet, and the pod waits: "+
 		err.Error()+"; the driver retries until it abandons the step", attachHint("pod/"+pod.Name,
 		pod.Namespace, s.node, err)))
 }
 
-// InterfacesLost reports missing interfaces of a pod's claims. The event and the condition have the name InterfaceLost
-// for users; in code such an interface is missing.
+// InterfacesLost reports the missing interfaces to a pod. To users, the event and the condition say InterfaceLost; in
+// the code, such an interface is called missing.
 func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.WithHint(err.Error(), lostHint("pod/"+pod.Name, pod.Namespace)))
 }
@@ -254,12 +255,12 @@ func (s *Writer) forget(claimUID string) {
 	delete(s.released, claimUID)
 }
 
-// Clear removes the status of a released claim. A claim of several pods stays for the next pod, without the state of
-// the previous pod.
+// Clear removes the status of a released claim. A claim that several pods may share continues to exist for the next
+// pod, without the state of the previous pod.
 func (s *Writer) Clear(record *claims.Record) {
 	s.forget(record.Claim.UID)
 	if !record.Shareable {
-		return // kube-controller-manager deletes it with its pod
+		return // kube-controller-manager deletes the claim together with its pod
 	}
 	s.mu.Lock()
 	s.released[record.Claim.UID] = record.Claim
@@ -267,10 +268,11 @@ func (s *Writer) Clear(record *claims.Record) {
 	s.queue.Add(record.Claim.UID)
 }
 
-// Run writes until ctx ends.
+// Run writes until ctx is done.
 //
-// One worker is sufficient: it writes one claim after another, a queue keeps each claim once, and no two writes of a
-// claim overlap. After a start all claims are written, since the writes of the previous driver process are unknown.
+// One worker is sufficient: it writes one claim after another, the queue contains each claim only once, and no two
+// writes for a claim overlap. After a restart, all claims are written, since the writes of the previous driver process
+// are unknown.
 func (s *Writer) Run(ctx context.Context) error {
 	for _, record := range s.claims.All() {
 		s.atStart.Insert(record.Claim.UID)
@@ -295,7 +297,7 @@ func (s *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// write updates the status of a claim. If the API server rejects the network data, which plugins have printed, the
+// write updates the status of a claim. If the API server rejects the network data, which comes from plugins, the
 // conditions are written without it, since they matter most to users.
 func (s *Writer) write(ctx context.Context, uid string) error {
 	claim, wanted, needed := s.next(uid)
@@ -311,11 +313,11 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 			"conditions only", "claim", claim.String())
 		err = s.apply(ctx, claim, withoutNetworkData(wanted))
 	}
-	// The request contains the UID: another claim of the same name causes a conflict.
+	// The request contains the UID, so another claim with the same name causes a conflict.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		s.atStart.Delete(uid) // its status is known now, or no longer needed
+		s.atStart.Delete(uid) // the status is now known, or is no longer needed
 	}
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has its name
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has the same name
 		s.forget(uid)
 		return nil
 	}
@@ -331,14 +333,14 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	}
 	_, held := s.claims.Get(uid)
 	if _, failed := s.failures[uid]; !held && !failed {
-		return nil // the claim was released meanwhile, and its entry would never be removed
+		return nil // the claim was released meanwhile, so its entry would never be removed
 	}
 	// Store the computed entries even if a part was rejected: the same data would be rejected again.
 	s.written[uid] = wanted
 	return nil
 }
 
-// next returns the next status of a claim, and whether it must be written.
+// next returns the status that a claim should have, and whether it must be written.
 func (s *Writer) next(uid string) (claim cnichain.Claim, wanted []deviceStatus, needed bool) {
 	claim, wanted = s.wanted(uid)
 	s.mu.Lock()
@@ -351,7 +353,7 @@ func (s *Writer) next(uid string) (claim cnichain.Claim, wanted []deviceStatus, 
 	return claim, wanted, !reflect.DeepEqual(s.written[uid], wanted)
 }
 
-// wanted computes the entries of a claim whose preparation has succeeded or failed.
+// wanted computes the entries for a claim whose preparation has succeeded or failed.
 func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	s.mu.Lock()
 	failure, failed := s.failures[uid]
@@ -418,10 +420,10 @@ func withoutNetworkData(entries []deviceStatus) []deviceStatus {
 	return entries
 }
 
-// apply writes only this driver's entries: the list is a map with driver, pool, device and share as key.
+// apply writes only this driver's entries: the list is a map with driver, pool, device and share as the key.
 //
-// Force takes over fields from another manager, such as the driver of a node that had the claim before. The API server
-// removes fields that this manager has applied before and does not apply now.
+// Force takes over fields from other managers, such as the driver on a node that had the claim before. The API server
+// removes fields that this manager applied earlier but does not apply now.
 func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []deviceStatus) error {
 	status := resourceapply.ResourceClaimStatus()
 	for _, entry := range entries {

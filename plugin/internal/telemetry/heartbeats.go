@@ -15,7 +15,7 @@ type Heartbeats struct {
 	clock clock.PassiveClock
 
 	mu sync.Mutex
-	// beats are the heartbeats of running loops.
+	// beats contains the heartbeats of the running loops.
 	beats map[string]heartbeat
 }
 
@@ -30,7 +30,7 @@ func NewHeartbeats(clock clock.PassiveClock) *Heartbeats {
 	return &Heartbeats{clock: clock, beats: map[string]heartbeat{}}
 }
 
-// Beat records that a loop makes progress, and that its next beat is due within limit.
+// Beat records that a loop is making progress, and that its next beat is due within limit.
 func (h *Heartbeats) Beat(loop string, limit time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

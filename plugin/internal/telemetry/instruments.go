@@ -8,19 +8,19 @@ import (
 
 const metricsNamespace = "dra_network"
 
-// NewGauge creates a gauge of the driver.
+// NewGauge creates one of the driver's gauges.
 func NewGauge(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: metricsNamespace, Name: name, Help: help}, labels)
 }
 
-// NewHistogram creates a histogram of the driver for durations from 1 ms to 1 min.
+// NewHistogram creates one of the driver's histograms, for durations from 1 ms to 1 min.
 func NewHistogram(name, help string, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: metricsNamespace, Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 13),
 	}, labels)
 }
 
-// NewCounter creates a counter of the driver.
+// NewCounter creates one of the driver's counters.
 func NewCounter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Namespace: metricsNamespace, Name: name, Help: help})
 }
