@@ -233,8 +233,8 @@ func (s *Writer) DetachFailed(pod executor.Pod, err error) {
 		pod.Namespace, s.node, err)))
 }
 
-// InterfacesLost reports the missing interfaces to a pod. To users, the event and the condition say InterfaceLost; in
-// the code, such an interface is called missing.
+// InterfacesLost reports missing interfaces to their pod. For users, the event and the condition are named
+// InterfaceLost; in the code, such an interface is called missing.
 func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.WithHint(err.Error(), lostHint("pod/"+pod.Name, pod.Namespace)))
 }
