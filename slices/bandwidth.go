@@ -12,22 +12,22 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// bandwidthStep is the step, in Mbit/s, to which default shares of bandwidth are rounded down.
+// bandwidthStep is the step, in Mbit/s, to which default bandwidth shares are rounded down.
 const bandwidthStep = 100
 
 // link is the bandwidth that the virtual functions of a physical function share.
 type link struct {
-	// name is the interface of the physical function.
+	// name is the name of the physical function's interface.
 	name discovery.IfName
 	// speed is 0 if it is unknown.
 	speed int64
-	// functions is the number of functions that divide the bandwidth.
+	// functions is the number of virtual functions that share the bandwidth.
 	functions int64
-	// requests are the bandwidth requests that the policies of the physical function allow; nil if they define none.
+	// requests contains the bandwidth requests that the physical function's policies allow; nil if they define none.
 	requests *policy.Capacity
 }
 
-// link returns the bandwidth that the domain's virtual functions divide.
+// link returns the bandwidth that the domain's virtual functions share.
 func (d conflictDomain) link() link {
 	l := link{name: d.name, functions: int64(len(d.vfs))}
 	if d.main == nil {
@@ -46,8 +46,8 @@ func (d conflictDomain) link() link {
 	return l
 }
 
-// share returns the default bandwidth of each function. A share of less than a step is not rounded. For example, 25000
-// Mbit/s divided by 8 functions gives 3100 for each function, not 3125.
+// share returns the default bandwidth of each function. A share of less than one step is not rounded. For example,
+// 25000 Mbit/s divided among 8 functions result in 3100 for each function, not 3125.
 func (l link) share() int64 {
 	if l.functions == 0 {
 		return 0
@@ -59,7 +59,7 @@ func (l link) share() int64 {
 	return share - share%bandwidthStep
 }
 
-// declared returns the bandwidth that a persona's policy defines; nil if it defines none.
+// declared returns the bandwidth that a persona's policy defines, or nil if it defines none.
 func declared(p policy.Persona) *policy.Capacity {
 	i := stdslices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
 	if i < 0 {
@@ -68,12 +68,12 @@ func declared(p policy.Persona) *policy.Capacity {
 	return &p.Capacity[i]
 }
 
-// bandwidths returns the amounts with which an exclusive persona of a virtual function is offered: the tiers of a
-// request policy, or one amount. As for every capacity without a request policy, an amount without a default is taken
-// as a whole.
+// bandwidths returns the amounts with which an exclusive persona of a virtual function is offered: the tiers in a
+// request policy, or a single amount. If no request policy defines a default, the whole amount is offered, as for any
+// capacity without a request policy.
 //
-// For example, valid values of 1000 and 10000 give each virtual function two entries, and a claim can hold at most one
-// of them. The scheduler allocates the smaller entry that satisfies a request.
+// For example, with the valid values 1000 and 10000, each virtual function has two entries, and claims can hold at most
+// one of them. The scheduler allocates the smaller entry that satisfies a request.
 func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bool) {
 	c := declared(p)
 	if c == nil {
@@ -90,9 +90,9 @@ func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bo
 	return []resource.Quantity{c.Value}, false
 }
 
-// functionEntries returns the entries of a virtual function, each with the bandwidth that it takes from the link. An
-// exclusive entry also has its bandwidth as a capacity, which filters requests. A persona with tiers has an entry for
-// each tier, in ascending order.
+// functionEntries returns the entries of a virtual function, each with the bandwidth that it consumes on the link. For
+// an exclusive entry, the bandwidth is also a capacity, so that the scheduler can match requests against it. A persona
+// with tiers has an entry for each tier, in ascending order.
 func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision) []Entry {
 	var personas []policy.Persona
 	for _, p := range inOrder(vf.Personas) {
@@ -118,7 +118,7 @@ func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision)
 	return b.withinSpeed(pool, l, entries)
 }
 
-// withBandwidth returns the capacities, sorted by name, with an amount of bandwidth; a zero amount is omitted.
+// withBandwidth returns the capacities with the given amount of bandwidth, sorted by name. A zero amount is omitted.
 func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []policy.Capacity {
 	changed := stdslices.DeleteFunc(stdslices.Clone(capacities),
 		func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
@@ -130,16 +130,16 @@ func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []pol
 }
 
 // heldBandwidth returns the bandwidth of an entry that a claim holds: the amount at the time of the allocation,
-// whatever its share would be now. The scheduler counts the published amount.
+// regardless of the function's current share. The scheduler counts the published amount.
 func (b *builder) heldBandwidth(pool, name string) (int64, bool) {
 	holding, held := b.features.Held[EntryID{Pool: pool, Name: name}]
 	return holding.Bandwidth, held
 }
 
-// setBandwidth sets the bandwidth that the entries of a virtual function take from the link. Shared entries that may be
-// held together and have no bandwidth of their own divide the function's share, so that their sum does not exceed it.
+// setBandwidth sets the bandwidth that the entries of a virtual function consume on the link. Shared entries that may
+// be held concurrently and have no bandwidth defined split the function's share, so that their sum does not exceed it.
 //
-// Amounts that claims hold take precedence: the sum of the published amounts must equal the sum that the scheduler has
+// Amounts that claims hold take precedence: the sum of the published amounts must match the sum that the scheduler has
 // counted.
 func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	for i := range entries {
@@ -157,8 +157,8 @@ func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	}
 }
 
-// withinSpeed omits entries that no claim could get, because they need more than the speed of the link. A function with
-// an allocated entry keeps all its entries, so that the consumption of the allocated entry does not change.
+// withinSpeed omits entries that no claim could get because they need more than the speed of the link. If an entry of
+// the function is allocated, it keeps all entries, so that the consumption of the allocated entry does not change.
 func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	if stdslices.ContainsFunc(entries, func(e Entry) bool { _, held := b.heldBandwidth(pool, e.Name); return held }) {
 		return entries
@@ -180,9 +180,9 @@ func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	})
 }
 
-// mostBandwidth returns the maximum that the entries of a virtual function can take together: one exclusive entry, or
-// all shared entries without a group and one entry of each group. The result is capped by limit, so that sums stay in
-// range.
+// mostBandwidth returns the maximum bandwidth that the entries of a virtual function can consume together: that of one
+// exclusive entry, or of all shared entries without a group and one entry of each group. The result is capped at limit,
+// so that sums do not overflow.
 func mostBandwidth(entries []Entry, limit int64) int64 {
 	exclusive, shared := int64(0), int64(0)
 	groups := map[string]int64{}
@@ -203,10 +203,11 @@ func mostBandwidth(entries []Entry, limit int64) int64 {
 	return min(max(exclusive, shared), limit)
 }
 
-// budget returns the bandwidth counter. There is none if no entry takes bandwidth, or if it would reject nothing: the
-// default shares never add up to more than the link. Its value is the speed of the link, but at least the amount that
-// claims hold, since a lower value would block the whole pool. After an edit of a policy, claims may hold entries of a
-// function that exclude each other, so the held amount counts if it exceeds the amount that could be held now.
+// budget returns the bandwidth counter. There is none if no entry consumes bandwidth, or if the counter would never
+// reject anything: the default shares never add up to more than the link. Its value is the speed of the link, but at
+// least the amount that claims hold, since a lower value would block the whole pool. After a policy was edited, claims
+// may hold entries of a function that now exclude each other, so the held amount counts if it exceeds the amount that
+// could be held now.
 func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amounts {
 	wanted, held := int64(0), int64(0)
 	limit := l.speed + 1

@@ -15,41 +15,41 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Features are the capabilities of the node and its configured options.
+// Features describes the capabilities of the node and its configured options.
 type Features struct {
-	// CNIBinaries are the file names of the CNI plugins that are installed on the node. Other plugins are not
-	// advertised: a pod that needs such a plugin would be scheduled here and never start.
+	// CNIBinaries contains the file names of the CNI plugins that are installed on the node. Other plugins are not
+	// published: a pod that needs one of them would be scheduled to this node and never start.
 	CNIBinaries sets.Set[string]
-	// UnusableCNIs are CNI plugins that cannot work on the node, each with the missing part and the remedy. They are
-	// not published either.
+	// UnusableCNIs contains CNI plugins that cannot work on the node, each with the missing prerequisite and the
+	// remedy. They are not published either.
 	UnusableCNIs map[string]string
-	// MovingCNIs are the CNI plugins that move a device into the pod. The kernel cannot move bridges and bonds.
+	// MovingCNIs contains the CNI plugins that move a device into the pod. The kernel cannot move bridges and bonds.
 	MovingCNIs sets.Set[string]
-	// ListAttributes publishes the CNI plugins of an entry as one list, policy.SupportedCNIs, instead of a boolean for
-	// each plugin. It requires the feature DRAListTypeAttributes in every API server and scheduler of the cluster;
+	// ListAttributes publishes the CNI plugins of an entry as a list, policy.SupportedCNIs, instead of as a boolean for
+	// each plugin. It requires the feature DRAListTypeAttributes in every API server and scheduler in the cluster;
 	// older versions reject the slices.
 	ListAttributes bool
-	// CompatibilityGroups keeps the entries of a device apart by compatibility groups instead of by counters that
-	// mirror each other. It requires the feature DRADeviceCompatibilityGroups in every API server and scheduler of the
+	// CompatibilityGroups separates the entries of a device by compatibility groups instead of by counters that mirror
+	// each other. It requires the feature DRADeviceCompatibilityGroups in every API server and scheduler in the
 	// cluster: an API server without the feature drops the groups, and then nothing keeps the entries apart.
 	CompatibilityGroups bool
-	// CountBandwidth also counts the bandwidth of virtual functions if their shares cannot exceed the link. It is
+	// CountBandwidth counts the bandwidth of virtual functions even if their shares cannot exceed the link. This is
 	// needed for forms of slices in which a claim may request more than a share.
 	CountBandwidth bool
-	// Held are the entries that claims hold, as they were published when their claims were prepared. They keep their
-	// consumption and their exclusions, so that nothing changes under a running claim. The counters that implement this
-	// may change: the scheduler adds up the current consumption of entries.
+	// Held contains the entries that claims hold, as they were published when their claims were prepared. Their
+	// bandwidth and their exclusions are kept, so that nothing changes for a running claim. The counters that implement
+	// this may change: the scheduler adds up the current consumption of the entries.
 	Held map[EntryID]Holding
 }
 
-// Working returns the CNI plugins that can work on the node, in the order of the argument.
+// Working returns those of the given CNI plugins that can work on the node, in the same order.
 func (f *Features) Working(plugins []string) []string {
 	return stdslices.DeleteFunc(stdslices.Clone(plugins), func(plugin string) bool {
 		return !f.CNIBinaries.Has(plugin) || f.UnusableCNIs[plugin] != ""
 	})
 }
 
-// WhyNoneWorks returns the reason why none of the CNI plugins of a policy can work on the node, so that no DeviceClass
+// WhyNoneWorks returns the reason why none of the CNI plugins in a policy can work on the node, so that no DeviceClass
 // selects the devices that are offered for these plugins.
 func (f *Features) WhyNoneWorks(plugins []string) string {
 	var reasons []string
@@ -64,37 +64,37 @@ func (f *Features) WhyNoneWorks(plugins []string) string {
 	return "no CNI plugin of its policy is installed on the node: " + strings.Join(plugins, ", ")
 }
 
-// EntryID is the pool and device name that identify an entry in an allocation.
+// EntryID is the pool name and device name that identify an entry in an allocation.
 type EntryID struct {
 	Pool, Name string
 }
 
-// Result is the published data of a node.
+// Result contains the data to be published for a node.
 type Result struct {
 	// Resources is the complete desired state for the resourceslice controller.
 	Resources resourceslice.DriverResources
 	// Entries contains an entry for every published device, sorted by pool and then in the order of publication.
 	Entries []Entry
-	// Problems are the entries that could not be published, or not as their policy defines, sorted.
+	// Problems contains the entries that could not be published, or not as their policy defines them, sorted.
 	Problems []policy.Problem
 }
 
-// Entry is one published device, identified by the pool and device name of an allocation.
+// Entry is a published device, identified in an allocation by its pool and device name.
 type Entry struct {
 	Pool    string
 	Name    string
 	Device  discovery.Device
 	Persona policy.Persona
-	// Bandwidth is the bandwidth that the entry takes from its physical function, in Mbit/s, even if no counter counts
-	// it; 0 if it takes none.
+	// Bandwidth is the bandwidth that the entry consumes on its physical function, in Mbit/s, even if there is no
+	// counter for it; 0 if it consumes none.
 	Bandwidth int64
-	// Withdrawn is true if a claim holds the entry but no policy offers it any longer. No other claim should get it.
+	// Withdrawn is true if a claim holds the entry but no policy offers it any longer. No other claim must get it.
 	Withdrawn bool
 	// Spec is the device as it is published.
 	Spec resourceapi.Device
 }
 
-// Find returns the entry of an allocation result.
+// Find returns the entry for an allocation result.
 func (r Result) Find(pool, device string) (Entry, bool) {
 	i := stdslices.IndexFunc(r.Entries, func(e Entry) bool { return e.Pool == pool && e.Name == device })
 	if i < 0 {
@@ -103,9 +103,9 @@ func (r Result) Find(pool, device string) (Entry, bool) {
 	return r.Entries[i], true
 }
 
-// Build returns the published data of the node. Devices that exclude each other share a pool: a physical function and
-// its virtual functions. Every other device has its own pool, named <node>/<interface>. Build fails only if the name of
-// the node cannot be part of the name of a pool.
+// Build returns the data to be published for the node. Devices that exclude each other, that is, a physical function
+// and its virtual functions, share a pool. Every other device has its own pool, named <node>/<interface>. Build fails
+// only if the node's name cannot be part of a pool name.
 func Build(node string, decision policy.Decision, features Features) (Result, error) {
 	if reasons := validation.IsDNS1123Subdomain(node); len(reasons) > 0 {
 		return Result{}, fmt.Errorf("cannot name pools of node %q: %s", node, strings.Join(reasons, ", "))
@@ -136,13 +136,13 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 	return result, nil
 }
 
-// conflictDomain contains devices that may exclude each other: one device, with its virtual functions if it is a
-// physical function.
+// conflictDomain contains devices that may exclude each other: a single device, together with its virtual functions if
+// it is a physical function.
 type conflictDomain struct {
 	name discovery.IfName
 	// main is nil if virtual functions are known but their physical function is not.
 	main *policy.DeviceDecision
-	// vfs are sorted by index.
+	// vfs contains the virtual functions, sorted by index.
 	vfs []policy.DeviceDecision
 }
 
@@ -177,7 +177,7 @@ func domains(decision policy.Decision) []conflictDomain {
 // builder collects problems during the build.
 type builder struct {
 	features Features
-	// held are the entries that claims hold, by device.
+	// held contains the entries that claims hold, by device.
 	held     map[heldDevice][]EntryID
 	problems map[policy.Problem]bool
 }
@@ -187,7 +187,7 @@ func (b *builder) problem(policyName string, device discovery.IfName, format str
 	b.add(policy.Problem{Policy: policyName, Device: string(device), Message: fmt.Sprintf(format, args...)})
 }
 
-// remark records a problem that does not keep a device from being offered as its policy requires. Duplicates are
+// remark records a problem that does not prevent a device from being offered as its policy requires. Duplicates are
 // ignored.
 func (b *builder) remark(policyName string, device discovery.IfName, format string, args ...any) {
 	b.add(policy.Problem{Policy: policyName, Device: string(device), Message: fmt.Sprintf(format, args...),
@@ -214,12 +214,13 @@ func (b *builder) sortedProblems() []policy.Problem {
 	return sorted
 }
 
-// domain returns the entries of a conflict domain in the order of publication (shared entries, exclusive entries,
-// virtual functions by index, tiers ascending; the scheduler takes the first entry that fits) and its counter sets.
+// domain returns the counter sets of a conflict domain, and its entries in the order of publication: shared entries,
+// exclusive entries, virtual functions by index, and tiers in ascending order. The scheduler takes the first entry that
+// fits.
 //
-// It computes the entries first, then their common properties, as in functions and bandwidth, and finally the counters,
-// which depend on all of them. Each step drops entries that do not fit, and entries that claims hold last: the
-// scheduler would count their share as free.
+// domain first computes the entries, then their common properties, as in functions and bandwidth, and finally the
+// counters, which depend on all of them. Each step drops entries that do not fit, and drops entries that claims hold
+// only as a last resort: the scheduler would count their share as free.
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
 	if d.main != nil {
@@ -260,17 +261,17 @@ func (b *builder) isHeld(pool string, e Entry) bool {
 	return held
 }
 
-// onlyHeld returns the entries that claims hold: a domain that cannot be published completely must not free held
-// devices.
+// onlyHeld returns those entries that claims hold: if a domain cannot be published completely, held devices must
+// nevertheless not be freed.
 func (b *builder) onlyHeld(pool string, entries []Entry) []Entry {
 	return stdslices.DeleteFunc(entries, func(e Entry) bool { return !b.isHeld(pool, e) })
 }
 
-// coverHeld raises counters to the amounts that claims hold. Policies that now exclude concurrently held entries must
-// not make a counter negative, which would block the whole pool.
+// coverHeld raises counters to the amounts that claims hold. If policies now exclude entries that are held
+// concurrently, this must not make a counter negative, which would block the whole pool.
 //
-// For example, two claims share a device, and a new policy puts their entries into one exclusion group. Both continue
-// to consume the mirror of the other entry: together twice the counter, which is raised accordingly.
+// For example, two claims share a device, and a new policy puts their entries into the same exclusion group. Both then
+// also consume the mirror of the other entry: together twice the counter's value, which is raised accordingly.
 func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resourceapi.CounterSet) {
 	for _, set := range counterSets {
 		held := amounts{}
@@ -294,8 +295,8 @@ func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resource
 	}
 }
 
-// plan separates the entries of a domain: by compatibility groups if the cluster supports them and they can express the
-// rules, otherwise by counters.
+// plan separates the entries of a domain by compatibility groups if the cluster supports them and they can express the
+// rules, and by counters otherwise.
 func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if b.features.CompatibilityGroups {
 		plan, err := planGroups(d, main, vfs, budget)
@@ -307,7 +308,7 @@ func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget am
 	return planCounters(d, main, vfs, budget)
 }
 
-// withoutDuplicates omits entries whose name is taken by an earlier entry.
+// withoutDuplicates omits entries whose name is already taken by an earlier entry.
 func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 	taken := map[string]string{}
 	return stdslices.DeleteFunc(entries, func(e Entry) bool {
@@ -322,9 +323,9 @@ func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 	})
 }
 
-// pool distributes counters and devices over slices. A pool of several devices has counters, so its slices have the
-// smaller size, which also applies to list attributes. Counter sets have separate slices: the API does not allow a
-// slice with both.
+// pool distributes counter sets and devices over slices. A pool with several devices has counters, so its slices have
+// the smaller maximum size, which also applies to list attributes. Counter sets have their own slices: the API does not
+// allow both in the same slice.
 func pool(entries []Entry, counterSets []resourceapi.CounterSet) resourceslice.Pool {
 	var p resourceslice.Pool
 	for chunk := range stdslices.Chunk(counterSets, resourceapi.ResourceSliceMaxCounterSets) {

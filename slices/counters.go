@@ -15,31 +15,31 @@ import (
 const (
 	// exclusionSlots is the counter that keeps exclusive entries apart.
 	exclusionSlots = "exclusion-slots"
-	// bandwidthCounter is the counter of the bandwidth that the virtual functions of a physical function share, in
-	// Mbit/s.
+	// bandwidthCounter is the counter for the bandwidth, in Mbit/s, that the virtual functions of a physical function
+	// share.
 	bandwidthCounter = v1alpha1.Bandwidth
 	// lock is a counter with the value one. Every exclusive entry of a virtual function consumes it, so at most one of
-	// them is held.
+	// them can be held.
 	lock = "lock"
 )
 
-// amounts maps the names of counters to quantities.
+// amounts contains quantities by counter name.
 type amounts map[string]resource.Quantity
 
-// separateCounters returns the counters that separate the entries of one device, and the amounts that each entry
-// consumes. These are the counters in extra and a mirror of every capacity of every shared entry that excludes another
-// entry; the names of the mirrors begin with prefix.
+// separateCounters returns the counters that keep the entries of one device apart, and the amounts that each entry
+// consumes. These are the counters in extra and, for every capacity of every shared entry that excludes another entry,
+// a mirror whose name begins with prefix.
 //
-// A shared entry consumes its own mirrors in full, and the mirrors of the other entries of its group. The scheduler
-// charges them once, when the first claim takes a share, and releases them with the last share. In between, neither
-// another entry of the group nor an exclusive entry fits. An exclusive entry consumes everything. An entry without
-// conflicts has no mirrors: they would reject nothing, and kube-scheduler processes every counter of every node that it
-// tries.
+// A shared entry consumes its own mirrors in full, as well as the mirrors of the other entries in its group. The
+// scheduler charges them once, when the first claim takes a share, and releases them with the last share. In between,
+// neither another entry in the group nor an exclusive entry fits. An exclusive entry consumes everything. An entry
+// without conflicts has no mirrors: they would not reject anything, and kube-scheduler processes every counter of every
+// node that it tries.
 //
-// For example, a device has the shared entries a (capacity bandwidth of 10) and b (capacity pods of 5), of one group,
-// and the exclusive entry x. The counters are bandwidth-capacity of 10 and pods-capacity of 5. While a claim has a
-// share of a, both counters are used up, and neither b nor x fits. Other shares of a fit, since the scheduler charges a
-// once.
+// For example, a device has the shared entries a (with a bandwidth capacity of 10) and b (with a pods capacity of 5),
+// in the same group, and the exclusive entry x. The counters are bandwidth-capacity with 10 and pods-capacity with 5.
+// While a claim has a share of a, both counters are used up, so neither b nor x fits. Further shares of a do fit, since
+// the scheduler charges a only once.
 func separateCounters(entries []Entry, prefix string, extra amounts) (all amounts, each []amounts) {
 	all = maps.Clone(extra)
 	mirrors := make([]amounts, len(entries))
@@ -56,7 +56,7 @@ func separateCounters(entries []Entry, prefix string, extra amounts) (all amount
 		}
 		for _, c := range divided(e) {
 			counter := c.Name
-			if uses[c.Name] > 1 { // capacities with the same name have separate counters
+			if uses[c.Name] > 1 { // capacities with the same name need separate counters
 				counter += e.Persona.Suffix
 			}
 			mirrors[i][label(prefix+counter+"-capacity")] = c.Value.DeepCopy()
@@ -79,7 +79,7 @@ func separateCounters(entries []Entry, prefix string, extra amounts) (all amount
 	return all, each
 }
 
-// divided returns the capacities that claims divide.
+// divided returns the capacities that several claims share.
 func divided(e Entry) []policy.Capacity {
 	if e.Persona.Exclusive {
 		return nil
@@ -87,8 +87,8 @@ func divided(e Entry) []policy.Capacity {
 	return e.Persona.Capacity
 }
 
-// excludes reports whether a shared entry of a device must not be used together with another entry of the device. The
-// result does not matter for an exclusive entry, which has no mirrors.
+// excludes reports whether a shared entry of a device must not be used at the same time as another entry of the device.
+// The result is irrelevant for an exclusive entry, which has no mirrors.
 func excludes(shared, other Entry) bool {
 	if other.Name == shared.Name {
 		return false
@@ -97,7 +97,7 @@ func excludes(shared, other Entry) bool {
 	return other.Persona.Exclusive || group != "" && other.Persona.ExclusionGroup == group
 }
 
-// exclusives counts the exclusive entries.
+// exclusives returns the number of exclusive entries.
 func exclusives(entries []Entry) int {
 	n := 0
 	for _, e := range entries {
@@ -126,22 +126,22 @@ func together(entries []Entry) int64 {
 
 // plan defines how the entries of a domain are kept apart.
 type plan struct {
-	// sets are the domain's counter sets, except the sets that are local to virtual functions.
+	// sets contains the domain's counter sets, except those that are local to virtual functions.
 	sets []resourceapi.CounterSet
-	// function is the consumption of every entry of a virtual function from the sets, besides bandwidth; without
-	// counters if it excludes no entry of the main device.
+	// function is what every entry of a virtual function consumes from the sets, in addition to bandwidth. It has no
+	// counters if the function's entries exclude no entry of the main device.
 	function resourceapi.DeviceCounterConsumption
 	// bandwidth is true if virtual functions consume bandwidth of the link.
 	bandwidth bool
 }
 
-// planCounters sets the consumption of the entries of a domain's main device if only counters separate them. It returns
-// nil if the main device has no virtual functions and at most one entry. The budget is the counter from which virtual
-// functions take bandwidth, if any.
+// planCounters sets the consumption of the entries of a domain's main device, for the case that only counters separate
+// them. It returns nil if the main device has no virtual functions and at most one entry. budget is the counter from
+// which virtual functions consume bandwidth, if any.
 //
-// Counters that reject nothing are left out (ADR 38): if no entry of a physical function is exclusive, its virtual
-// functions take no slots. They take slots as soon as an exclusive entry is published, even if claims already hold
-// them: the scheduler counts the current consumption of a held entry.
+// Counters that never reject anything are omitted (ADR 38): if no entry of a physical function is exclusive, its
+// virtual functions take no slots. They take slots as soon as an exclusive entry is published, even if claims already
+// hold them: the scheduler counts the current consumption of a held entry.
 func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(d.vfs) == 0 && len(main) < 2 {
 		return nil, nil
@@ -179,11 +179,11 @@ func (d conflictDomain) set(values amounts) resourceapi.CounterSet {
 	return resourceapi.CounterSet{Name: label(string(d.name) + "-counters"), Counters: counters(values)}
 }
 
-// slots returns the nominal number of exclusion slots, and the number of slots taken on the host by virtual functions
-// that are enslaved to a link. The main device has one slot. Each virtual function has one slot for each of its entries
-// that may be held concurrently and one for its master, but at least one. Every entry of a virtual function consumes
-// one slot, so an exclusive entry of the physical function, which needs all slots, only fits if no slot is taken. There
-// are no slots without an exclusive entry, or without another entry that could take one.
+// slots returns the nominal number of exclusion slots, and the number of slots that are taken on the host by virtual
+// functions that are enslaved to a link. The main device has one slot. Each virtual function has one slot for each of
+// its entries that may be held concurrently and one for its master, but at least one. Every entry of a virtual function
+// consumes one slot. An exclusive entry of the physical function needs all slots, so it only fits if none is taken.
+// There are no slots if there is no exclusive entry, or no other entry that could take a slot.
 func slots(main []Entry, vfs []function) (nominal, taken int64) {
 	nominal = 1
 	functions := int64(0)
@@ -221,7 +221,7 @@ func consumption(set string, consumed amounts, groups ...string) resourceapi.Dev
 		CompatibilityGroups: groups}
 }
 
-// counters wraps quantities as counters.
+// counters converts quantities to counters.
 func counters(values amounts) map[string]resourceapi.Counter {
 	wrapped := map[string]resourceapi.Counter{}
 	for name, value := range values {
@@ -230,7 +230,7 @@ func counters(values amounts) map[string]resourceapi.Counter {
 	return wrapped
 }
 
-// quantity returns a whole number as a quantity.
+// quantity returns an integer as a quantity.
 func quantity(n int64) resource.Quantity {
 	return *resource.NewQuantity(n, resource.DecimalSI)
 }

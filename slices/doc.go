@@ -1,5 +1,5 @@
 // Package slices turns a policy decision into the ResourceSlices of a node: names, pools, attributes, capacities and
-// the shared counters that prevent conflicting entries of one device from being allocated together.
+// the shared counters that prevent conflicting entries of a device from being allocated at the same time.
 //
 // The rule of this package: the result only depends on the arguments of Build, including the order of all its parts,
 // and the API server always accepts it. Entries that cannot be published are left out and reported.

@@ -25,13 +25,13 @@ func inOrder(personas []policy.Persona) []policy.Persona {
 	})
 }
 
-// entryName returns the name of a device's entry.
+// entryName returns the name of the entry for a device and a persona.
 func entryName(d discovery.Device, p policy.Persona) string {
 	return label(string(d.Name) + p.Suffix)
 }
 
 // immovableKind returns the kind of a device that the kernel cannot move to another network namespace (netns_immutable
-// of struct net_device, before Linux 6.15 NETIF_F_NETNS_LOCAL); "" for movable devices.
+// in struct net_device; before Linux 6.15, NETIF_F_NETNS_LOCAL), or "" for a movable device.
 func immovableKind(d discovery.Device) string {
 	switch {
 	case d.BridgeType != "", d.Type == discovery.TypeOVSDatapath:
@@ -45,7 +45,7 @@ func immovableKind(d discovery.Device) string {
 }
 
 // attachable removes plugins that move devices from the personas of a device that the kernel cannot move, and omits
-// personas without any other plugin.
+// personas that have no other plugin.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
 	kind := immovableKind(d)
 	if kind == "" {
@@ -70,7 +70,7 @@ func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []po
 	return kept
 }
 
-// entries returns the entries of a device without pools and counters.
+// entries returns the entries of a device, without their pools and counters.
 func (b *builder) entries(d discovery.Device, personas []policy.Persona) []Entry {
 	var entries []Entry
 	for _, p := range personas {
@@ -91,7 +91,7 @@ func (b *builder) entries(d discovery.Device, personas []policy.Persona) []Entry
 	return entries
 }
 
-// exclusiveLast orders shared personas before exclusive ones.
+// exclusiveLast is a comparison function that orders shared personas before exclusive ones.
 func exclusiveLast(a, b policy.Persona) int {
 	switch {
 	case a.Exclusive == b.Exclusive:
@@ -102,8 +102,8 @@ func exclusiveLast(a, b policy.Persona) int {
 	return -1
 }
 
-// shareable completes a persona for sharing: every counter of a shared persona gets a default, since the first claim
-// takes a counter without a default as a whole, and there is at least one counter.
+// shareable prepares a persona for sharing: every counter of a shared persona gets a default, since otherwise the first
+// claim would take the whole counter, and there is at least one counter.
 func (b *builder) shareable(p policy.Persona) policy.Persona {
 	if p.Exclusive {
 		return p
@@ -133,8 +133,8 @@ func (b *builder) shareable(p policy.Persona) policy.Persona {
 	return p
 }
 
-// capacity returns the published capacities of a persona's counters. The API allows request policies on shared devices
-// only.
+// capacity returns the published capacities for a persona's counters. The API allows request policies only on shared
+// devices.
 func capacity(p policy.Persona) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	if len(p.Capacity) == 0 {
 		return nil
@@ -150,7 +150,7 @@ func capacity(p policy.Persona) map[resourceapi.QualifiedName]resourceapi.Device
 	return published
 }
 
-// attributes returns the attributes of an entry: the attributes of the device and of the policy, and the CNI plugins.
+// attributes returns the attributes of an entry: those of the device, those from the policy, and the CNI plugins.
 func (b *builder) attributes(
 	d discovery.Device, p policy.Persona,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -168,8 +168,8 @@ func (b *builder) attributes(
 	return attributes
 }
 
-// nearNodes returns the NUMA nodes of a device as a list, its own node first: a claim's matchAttribute is satisfied by
-// devices of which every two have a node in common.
+// nearNodes returns the NUMA nodes of a device as a list, beginning with its own node. A matchAttribute in a claim is
+// satisfied if every two of the devices have a node in common.
 func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	nodes := []int64{int64(d.NUMANode)}
 	for _, n := range d.NUMANodes {
@@ -180,8 +180,8 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{IntValues: nodes}
 }
 
-// whereMissing returns the remedy for a plugin that is not installed. A name that resembles an installed plugin may
-// still be correct, such as ipvlan if only vlan is installed.
+// whereMissing returns the remedy for a plugin that is not installed. It only suggests the name of a similar plugin,
+// since the given name may be correct: ipvlan, for example, if only vlan is installed.
 func (b *builder) whereMissing(plugin string) string {
 	advice := "install the plugin or remove it from supportedCNIPlugins"
 	if near := nearest.Word(plugin, sets.List(b.features.CNIBinaries)); near != "" {
@@ -190,7 +190,7 @@ func (b *builder) whereMissing(plugin string) string {
 	return advice
 }
 
-// installed returns the plugins of a persona that can work on the node, in the order of the policy.
+// installed returns those plugins of a persona that can work on the node, in the order in the policy.
 func (b *builder) installed(p policy.Persona) []string {
 	var installed []string
 	for _, plugin := range p.Plugins {
@@ -210,7 +210,7 @@ func (b *builder) installed(p policy.Persona) []string {
 }
 
 // addPlugins adds the attributes by which classes select the plugins: a list if the cluster supports lists; otherwise a
-// boolean for each plugin, and a human-readable string if it is not too long.
+// boolean for each plugin and, if it is not too long, a human-readable string.
 func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, plugins []string) {
 	if len(plugins) == 0 { // the API rejects empty lists
 		return
@@ -228,10 +228,10 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 	}
 }
 
-// withinBudget drops attributes that classes do not need until the entry has no more attributes and capacities than the
-// API allows. If that is not sufficient it returns false: the entry cannot be published. It also keeps the API's limit
-// for the values of all attributes, including lists: a policy has at most 16 plugins, and only the device's own NUMA
-// node is necessary.
+// withinBudget drops attributes that classes do not need until the entry does not have more attributes and capacities
+// than the API allows. If that is not sufficient, it returns false: the entry cannot be published. It also enforces the
+// API's limit for the values of all attributes, including those in lists: a policy has at most 16 plugins, and of the
+// NUMA nodes, only the device's own is needed.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	dispensable := []resourceapi.QualifiedName{policy.ExposurePolicy}
@@ -259,7 +259,7 @@ func (b *builder) withinBudget(e *Entry) bool {
 	return false
 }
 
-// values counts the values of all attributes of an entry.
+// values returns the number of values of all attributes of an entry.
 func values(e *Entry) int {
 	n := 0
 	for _, a := range e.Spec.Attributes {
@@ -268,7 +268,7 @@ func values(e *Entry) int {
 	return n
 }
 
-// fromPolicy counts the attributes and capacities that come from the policy.
+// fromPolicy returns the number of attributes and capacities that come from the policy.
 func fromPolicy(e *Entry) int {
 	discovered := policy.Published(e.Device)
 	added := 0

@@ -17,8 +17,8 @@ type function struct {
 // prefix returns the prefix of the counters that are local to the function.
 func (f function) prefix() string { return fmt.Sprintf("v%d-", f.device.VFIndex) }
 
-// local returns the counters that keep the function's own entries apart, and the amounts that each entry consumes of
-// them. A function with a single entry has no such counters.
+// local returns the counters that keep the function's own entries apart, and the amounts of them that each entry
+// consumes. A function with a single entry has no such counters.
 func (f function) local() (all amounts, each []amounts) {
 	if len(f.entries) < 2 {
 		return nil, make([]amounts, len(f.entries))
@@ -30,7 +30,7 @@ func (f function) local() (all amounts, each []amounts) {
 	return separateCounters(f.entries, f.prefix(), extra)
 }
 
-// withinSet drops entries of functions that need more local counters than a set can have, except held entries.
+// withinSet drops the entries of functions that need more local counters than fit into a set, except held entries.
 func (b *builder) withinSet(pool string, vfs []function) {
 	const limit = resourceapi.ResourceSliceMaxCountersPerCounterSet
 	for i := range vfs {
@@ -45,13 +45,13 @@ func (b *builder) withinSet(pool string, vfs []function) {
 	}
 }
 
-// planFunctions sets the consumption of the entries of virtual functions: the consumption in the plan of the domain,
-// their bandwidth, and local counters of their function in one further set. It returns these sets. Each set contains
-// whole functions in the order of their indices, up to the maximum number of counters. An entry cannot consume from
-// more than two sets.
+// planFunctions sets the consumption of the entries of virtual functions, which has three parts: the consumption in the
+// plan of the domain, the bandwidth, and the local counters of the function in one additional set. It returns these
+// additional sets. Each of them contains the counters of whole functions in the order of their indexes, up to the
+// maximum number of counters.
 //
-// The counters of a function are never divided over two sets: its entries would have to consume from three sets,
-// including the set of the domain.
+// The counters of a function are never split across two sets: together with the domain's set, its entries would have to
+// consume from three sets, and the API allows only two.
 func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.CounterSet {
 	var blocks []resourceapi.CounterSet
 	for _, vf := range vfs {

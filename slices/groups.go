@@ -8,22 +8,23 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// shared is the compatibility group of entries that may be in use together.
+// shared is the compatibility group of entries that may be in use at the same time.
 const shared = "shared"
 
-// planGroups separates the entries of a domain by compatibility groups: of the entries that consume from one counter
-// set, those with a common group may be in use together. It returns nil if nothing in the domain can conflict, and an
-// error if groups cannot express the rules.
+// planGroups separates the entries of a domain by compatibility groups: among the entries that consume from the same
+// counter set, those with a common group may be in use at the same time. It returns nil if nothing in the domain can
+// conflict, and an error if groups cannot express the rules.
 //
 // In the domain's set, virtual functions and shared entries without an exclusion group have the group "shared", and
-// every exclusive entry has its own group. Each exclusion group has a further set, in which each of its members, and
-// every exclusive entry, has its own group. Therefore the groups of an entry only depend on its name and policy and
-// stay the same while it is in use, whatever happens to other entries: the scheduler reads them in each cycle.
+// every exclusive entry has its own group. For each exclusion group there is an additional set, in which each of its
+// members, and every exclusive entry, has its own group. Therefore the groups of an entry depend only on its name and
+// policy, and stay the same while it is in use, whatever happens to other entries. This matters because the scheduler
+// reads them in each cycle.
 //
-// For example, a device has the shared entries a and b without an exclusion group, c and d of the group g, and the
-// exclusive entry x. In the domain's set a and b have "shared" and x has "only-x". In the set of g, c, d and x each
-// have their own group. Thus a and b are compatible, c is compatible with a and b but not with d, and x is compatible
-// with no other entry.
+// For example, a device has the shared entries a and b without an exclusion group, c and d in group g, and the
+// exclusive entry x. In the domain's set, a and b have "shared" and x has "only-x". In the set for g, c, d and x each
+// have their own group. Thus a and b are compatible, c is compatible with a and b but not with d, and x is not
+// compatible with any other entry.
 func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(main) < 2 && !d.mayHaveFunctions() {
 		return nil, nil
@@ -46,8 +47,8 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 	for i := range main {
 		e := &main[i]
 		switch {
-		// The slot is taken in addition to the group, so that a function that is enslaved on the host keeps exclusive
-		// entries away.
+		// Exclusive entries take the slot in addition to their group, so that they cannot be allocated while a function
+		// is enslaved on the host; see freeSlots.
 		case e.Persona.Exclusive:
 			for _, set := range sets {
 				e.consume(set.Name, amounts{exclusionSlots: quantity(1)}, ownGroup(e))
@@ -62,7 +63,7 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 	return &plan{sets: sets, function: function, bandwidth: len(budget) > 0}, nil
 }
 
-// mayHaveFunctions reports whether there are virtual functions in the domain, or could be.
+// mayHaveFunctions reports whether the domain has virtual functions, or could have them later.
 func (d conflictDomain) mayHaveFunctions() bool {
 	return len(d.vfs) > 0 || d.main != nil && d.main.Device.SRIOVCapable
 }
@@ -78,8 +79,8 @@ func exclusionGroups(entries []Entry) []string {
 	return stdslices.Sorted(maps.Keys(groups))
 }
 
-// freeSlots returns the number of slots for exclusive entries, which need one in addition to their group. The slot is
-// taken while a virtual function is enslaved to a link, since that link is not an entry with a group.
+// freeSlots returns the number of slots for exclusive entries, which need one in addition to their group. There is no
+// slot while a virtual function is enslaved to a link, since that link is not an entry with a group.
 func freeSlots(vfs []function) int64 {
 	if stdslices.ContainsFunc(vfs, func(vf function) bool { return vf.device.Master != "" }) {
 		return 0
@@ -87,12 +88,12 @@ func freeSlots(vfs []function) int64 {
 	return 1
 }
 
-// groupSet returns the name of the counter set of an exclusion group.
+// groupSet returns the name of the counter set for an exclusion group.
 func (d conflictDomain) groupSet(group string) string {
 	return label(fmt.Sprintf("%s-group-%s", d.name, group))
 }
 
-// ownGroup returns a group that no other entry of the domain has.
+// ownGroup returns a group that no other entry in the domain has.
 func ownGroup(e *Entry) string {
 	return label("only-" + e.Name)
 }

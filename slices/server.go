@@ -9,24 +9,25 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// MissingFeatures are the features of ResourceSlices that the cluster lacks.
+// MissingFeatures contains the features of ResourceSlices that the cluster lacks.
 type MissingFeatures struct {
 	// Counters: the API server drops shared counters (feature DRAPartitionableDevices).
 	Counters bool
 	// Sharing: the API server drops allowMultipleAllocations (feature DRAConsumableCapacity).
 	Sharing bool
-	// Charging: the scheduler forgets, between pods, how much shared devices consume of counters, as in versions before
-	// Kubernetes 1.36.2.
+	// Charging: the scheduler forgets, between pods, how much of their counters shared devices consume. This is the
+	// case in versions before Kubernetes 1.36.2.
 	Charging bool
 	// Taints: the API server drops the taints of devices (feature DRADeviceTaints).
 	Taints bool
 }
 
-// Without returns the result without entries whose rules the cluster cannot enforce: it is safer not to publish a
+// Without returns the result without the entries whose rules the cluster cannot enforce: it is safer not to publish a
 // device than to allocate it to mutually exclusive pods. The receiver is not changed.
 //
-// A counter set with a remaining entry stays unchanged, since the consumption of the remaining entries was computed
-// with all of them. An unused set is removed: an API server that drops counters would drop it repeatedly.
+// If at least one entry that uses a counter set remains, the set stays unchanged, since the consumption of the
+// remaining entries was computed together with all others. An unused set is removed: an API server that drops counters
+// would drop it again and again.
 func (r Result) Without(missing MissingFeatures) Result {
 	if missing == (MissingFeatures{}) {
 		return r
@@ -58,7 +59,7 @@ func (r Result) Without(missing MissingFeatures) Result {
 	return kept
 }
 
-// reason returns the reason why an entry must not be published; empty if it may be.
+// reason returns the reason why an entry must not be published, or "" if it may be.
 func (l MissingFeatures) reason(e Entry) string {
 	counted := len(e.Spec.ConsumesCounters) > 0
 	switch {
@@ -83,10 +84,10 @@ func counterSets(p resourceslice.Pool) []resourceapi.CounterSet {
 	return sets
 }
 
-// Tainted returns the result with taints that a function assigns to entries. The receiver is not changed.
+// Tainted returns the result with the taints that a function assigns to entries. The receiver is not changed.
 //
-// Taints change with cables and pods, and nothing else may change with them: names, pools and counters are determined
-// before.
+// Taints change with cables and pods, and nothing else may change with them. Therefore names, pools and counters are
+// determined first.
 func (r Result) Tainted(taints func(Entry) []resourceapi.DeviceTaint) Result {
 	if !stdslices.ContainsFunc(r.Entries, func(e Entry) bool { return len(taints(e)) > 0 }) {
 		return r

@@ -5,11 +5,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Amount returns the amount that a claim takes from a counter of a set, and whether the amount is allowed and within
-// the total. These are the rules for consumable capacity (KEP-5075), which KEP-5941 adopts: without a request, the
-// claim gets the default of the policy, or everything if there is no default. A request below the minimum gets the
-// minimum. Other requests are rounded up to the next step or valid value. A request above the maximum or the greatest
-// valid value is rejected. The request is nil if the claim has none for the counter.
+// Amount returns the amount of a counter in a set that a claim consumes, and whether it is allowed and within the
+// total. The rules are those for consumable capacity (KEP-5075), which KEP-5941 adopts: without a request, the claim
+// gets the default in the request policy, or everything if there is no default. A request below the minimum gets the
+// minimum. Other requests are rounded up to the next step or valid value. A request above the maximum or the largest
+// valid value is rejected. request is nil if the claim has none for the counter.
 func (c Counter) Amount(request *resource.Quantity) (amount resource.Quantity, ok bool) {
 	switch {
 	case request != nil && request.Cmp(*c.Value) > 0:
@@ -24,7 +24,7 @@ func (c Counter) Amount(request *resource.Quantity) (amount resource.Quantity, o
 	return amount, ok && amount.Cmp(*c.Value) <= 0
 }
 
-// rounded returns a request rounded to an amount that the policy allows.
+// rounded rounds a request up to an amount that the policy allows.
 func rounded(request resource.Quantity, policy *resourceapi.CapacityRequestPolicy) (resource.Quantity, bool) {
 	switch {
 	case policy == nil:
@@ -42,7 +42,7 @@ func rounded(request resource.Quantity, policy *resourceapi.CapacityRequestPolic
 	return request, true
 }
 
-// inRange returns a request rounded to an amount in the range.
+// inRange rounds a request up to an amount in the range.
 func inRange(request resource.Quantity, allowed *resourceapi.CapacityRequestPolicyRange) (resource.Quantity, bool) {
 	if request.Cmp(*allowed.Min) <= 0 {
 		return *allowed.Min, true

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// bandwidthKey is the capacity with which claims request bandwidth.
+	// bandwidthKey is the name of the capacity with which claims request bandwidth.
 	bandwidthKey = resourceapi.QualifiedName(v1alpha1.AttributeDomain + "/" + v1alpha1.Bandwidth)
-	// bandwidthCounter is the counter of a physical function that its virtual functions divide.
+	// bandwidthCounter is the counter of a physical function that its virtual functions share.
 	bandwidthCounter = v1alpha1.Bandwidth
-	// bandwidthStep is the minimum bandwidth of a claim and the step of its amounts, unless a policy defines others; in
-	// Mbit/s.
+	// bandwidthStep is the minimum bandwidth of a claim and the granularity of its amounts, in Mbit/s, unless a policy
+	// defines others.
 	bandwidthStep = 100
 )
 
 // RequestDriven returns the slices that a node without held devices would publish if the API supported KEP-5941. Each
-// virtual function is published once, and a claim requests an amount of the bandwidth of the physical function. The
-// request policy of a policy for the virtual functions applies, otherwise the request policy for the physical function.
+// virtual function is published once, and a claim requests an amount of the physical function's bandwidth. The request
+// policy comes from a policy for the virtual functions or, if they have none, from a policy for the physical function.
 // By default, a claim takes an equal share, and may request from 100 Mbit/s to the speed of the link in steps of 100
-// (the published design, §6.3). Entries that several claims share take a fixed amount.
+// (the published design, §6.3). Entries that several claims share consume a fixed amount.
 func RequestDriven(name string, decision policy.Decision, features draslices.Features) (Node, error) {
 	features.Held, features.CountBandwidth = nil, true
 	result, err := draslices.Build(name, withoutRequests(decision), features)
@@ -58,7 +58,7 @@ func RequestDriven(name string, decision policy.Decision, features draslices.Fea
 }
 
 // withoutRequests returns the decision without the bandwidth policies of exclusive entries, so that each virtual
-// function has one entry with its share.
+// function has a single entry with its share.
 func withoutRequests(decision policy.Decision) policy.Decision {
 	changed := policy.Decision{Devices: slices.Clone(decision.Devices), Problems: decision.Problems}
 	for i := range changed.Devices {
@@ -73,8 +73,8 @@ func withoutRequests(decision policy.Decision) policy.Decision {
 	return changed
 }
 
-// withoutRequest returns capacities without the bandwidth of a virtual function; for other devices, without its request
-// policy.
+// withoutRequest returns the capacities without the bandwidth for a virtual function, and without the bandwidth's
+// request policy for other devices.
 func withoutRequest(capacities []policy.Capacity, function bool) []policy.Capacity {
 	var changed []policy.Capacity
 	for _, c := range capacities {
@@ -89,7 +89,7 @@ func withoutRequest(capacities []policy.Capacity, function bool) []policy.Capaci
 	return changed
 }
 
-// setRequestPolicy sets the request policy of the bandwidth counter, if the slice contains it.
+// setRequestPolicy sets the request policy of the bandwidth counter, if the slice contains this counter.
 func (s *Slice) setRequestPolicy(requests *resourceapi.CapacityRequestPolicy) {
 	for _, set := range s.SharedCounters {
 		if c, ok := set.Counters[bandwidthCounter]; ok {
@@ -99,8 +99,8 @@ func (s *Slice) setRequestPolicy(requests *resourceapi.CapacityRequestPolicy) {
 	}
 }
 
-// takeFromClaims lets claims choose the bandwidth of a device, if the slice contains it. The share is then not a
-// capacity of the device, which would reject claims for more.
+// takeFromClaims lets claims choose the bandwidth of a device, if the slice contains this device. The share is then no
+// longer a capacity of the device, since it would reject claims for more.
 func (s *Slice) takeFromClaims(name string) {
 	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Name == name })
 	if i < 0 {

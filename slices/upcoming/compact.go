@@ -20,14 +20,14 @@ type (
 const (
 	// maxIncludes is the maximum number of mixins that an object can include (KEP-5234).
 	maxIncludes = 8
-	// includeSize and mixinSize are the maximum sizes, in bytes, that an include and a mixin add to a slice.
+	// includeSize and mixinSize are the maximum sizes, in bytes, by which an include and a mixin enlarge a slice.
 	includeSize = 32
 	mixinSize   = 100
 )
 
-// Compact returns a slice in which mixins contain the common fields of several devices or counter sets. No field is in
-// two mixins of one object, so their order does not matter. A slice that already has mixins is returned unchanged.
-// Flatten reverts Compact. The argument is not changed.
+// Compact returns a slice in which fields that several devices or counter sets have in common are moved to mixins. No
+// object includes a field from two mixins, so the order of mixins does not matter. A slice that already has mixins is
+// returned unchanged. Flatten reverts Compact. The argument is not changed.
 func Compact(s Slice) Slice {
 	if s.Mixins != nil {
 		return s
@@ -43,7 +43,7 @@ func Compact(s Slice) Slice {
 	return compact
 }
 
-// compactSets moves the common counters of sets to mixins.
+// compactSets moves the common counters of counter sets to mixins.
 func compactSets(sets []CounterSet) []CounterMixin {
 	objects := make([]object, len(sets))
 	for i, set := range sets {
@@ -63,7 +63,7 @@ func compactSets(sets []CounterSet) []CounterMixin {
 	return mixins
 }
 
-// compactConsumptions moves the common counters of consumptions to mixins, regardless of their counter sets.
+// compactConsumptions moves the common counters of consumptions to mixins, even across different counter sets.
 func compactConsumptions(devices []Device) []CounterMixin {
 	var all []*Consumption
 	for i := range devices {
@@ -114,10 +114,10 @@ func compactDevices(devices []Device) []DeviceMixin {
 	return mixins
 }
 
-// object contains the fields of an object with their values as JSON.
+// object contains the fields of an object, with their values as JSON.
 type object map[string]string
 
-// fields returns the content of a map as an object. The prefix distinguishes the maps of one object.
+// fields returns the content of a map as an object. The prefix distinguishes the maps within an object.
 func fields[K ~string, V any](prefix string, values map[K]V) object {
 	o := make(object, len(values))
 	for key, value := range values {
@@ -130,17 +130,17 @@ func fields[K ~string, V any](prefix string, values map[K]V) object {
 	return o
 }
 
-// common is the common content of several objects.
+// common is content that several objects have in common.
 type common struct {
 	fields map[string]bool
-	// members are the indices of all objects with this content, ascending.
+	// members contains the indexes of all objects with this content, in ascending order.
 	members []int
 	// saved is the number of bytes saved by moving the content into a mixin.
 	saved int
 }
 
-// factor returns the common content that is worth a mixin, the greatest savings first. Fields belong together if the
-// same objects contain them with the same values, so no field of an object is in two results.
+// factor returns the common content that is worth a mixin, beginning with the greatest savings. Fields are grouped if
+// the same objects contain them with the same values, so no field of an object is in two results.
 func factor(objects []object) []common {
 	said := map[string][]int{} // by field and value
 	for i, o := range objects {
@@ -180,7 +180,7 @@ func factor(objects []object) []common {
 	})
 }
 
-// pick returns the part of a map that is common.
+// pick returns those entries of a map that are in common.
 func pick[K ~string, V any](values map[K]V, prefix string, common common) map[K]V {
 	var picked map[K]V
 	for key, value := range values {
@@ -194,7 +194,7 @@ func pick[K ~string, V any](values map[K]V, prefix string, common common) map[K]
 	return picked
 }
 
-// without returns the rest of a map.
+// without returns the entries of a map that are not in picked.
 func without[K comparable, V, P any](values map[K]V, picked map[K]P) map[K]V {
 	var rest map[K]V
 	for key, value := range values {

@@ -18,16 +18,16 @@ import (
 type link struct {
 	// speed is in Mbit/s; 0 if it is unknown.
 	speed int64
-	// functions is the number of functions that divide the bandwidth.
+	// functions is the number of virtual functions that share the bandwidth.
 	functions int64
-	// requests are the bandwidth requests that policies allow; nil if they define none.
+	// requests contains the bandwidth requests that policies allow; nil if they define none.
 	requests *resourceapi.CapacityRequestPolicy
-	// policy is the name of the policy that defines the requests.
+	// policy is the name of the policy that defines requests.
 	policy   string
 	problems []policy.Problem
 }
 
-// linksOf returns the links that virtual functions divide, by the name of the physical function.
+// linksOf returns the links that virtual functions share, by the name of the physical function.
 func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 	links := map[discovery.IfName]*link{}
 	devices := slices.SortedFunc(slices.Values(decision.Devices), func(a, b policy.DeviceDecision) int {
@@ -60,7 +60,8 @@ func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 	return links
 }
 
-// request adopts the bandwidth requests of personas. Only the first one applies: a counter has one request policy.
+// request adopts the bandwidth requests of personas. Only the first one applies, since a counter has a single request
+// policy.
 func (l *link) request(pf discovery.IfName, personas []policy.Persona) {
 	for _, p := range personas {
 		i := slices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
@@ -86,8 +87,8 @@ func (l *link) problem(policyName string, pf discovery.IfName, format string, ar
 	}
 }
 
-// requestPolicy returns the request policy of the bandwidth counter: the request policy of the policies, limited to the
-// speed of the link.
+// requestPolicy returns the request policy for the bandwidth counter: the one that the policies define, limited to the
+// speed of the link, or else the default.
 func (l *link) requestPolicy(pf discovery.IfName) *resourceapi.CapacityRequestPolicy {
 	if l.requests == nil {
 		return l.anything()
@@ -100,7 +101,7 @@ func (l *link) requestPolicy(pf discovery.IfName) *resourceapi.CapacityRequestPo
 	return fitting
 }
 
-// anything returns a request policy that allows any amount from a step to the whole link, with an equal share by
+// anything returns a request policy that allows any amount from one step to the whole link, with an equal share as the
 // default.
 func (l *link) anything() *resourceapi.CapacityRequestPolicy {
 	share := l.speed / l.functions
@@ -115,7 +116,8 @@ func (l *link) anything() *resourceapi.CapacityRequestPolicy {
 	}
 }
 
-// fitting returns the request policy of the policies without amounts that exceed the link; nil if no amount remains.
+// fitting returns the request policy that the policies define, without amounts that exceed the link. It returns nil if
+// the default exceeds the link.
 func (l *link) fitting() *resourceapi.CapacityRequestPolicy {
 	tooMuch := func(q resource.Quantity) bool { return q.CmpInt64(l.speed) > 0 }
 	fitting := l.requests.DeepCopy()
@@ -128,14 +130,14 @@ func (l *link) fitting() *resourceapi.CapacityRequestPolicy {
 	case r == nil || r.Max == nil || !tooMuch(*r.Max):
 	case r.Step == nil:
 		r.Max = quantity(l.speed)
-	default: // the greatest step within the speed of the link
+	default: // the largest step within the speed of the link
 		over := l.speed - r.Min.Value()
 		r.Max = quantity(l.speed - over%r.Step.Value())
 	}
 	return fitting
 }
 
-// quantity returns a whole number as a quantity.
+// quantity returns an integer as a quantity.
 func quantity(n int64) *resource.Quantity {
 	return resource.NewQuantity(n, resource.DecimalSI)
 }

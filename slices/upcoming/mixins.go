@@ -6,8 +6,9 @@ import (
 )
 
 // Flatten returns a slice without mixins: their content is copied to the objects that include them. If several mixins
-// contain the same field, the last included mixin takes precedence, and fields of the including object take precedence
-// over any mixin (KEP-5234). It returns an error if an included mixin is missing. The argument is not changed.
+// contain the same field, the one that is included last takes precedence, and fields of the including object take
+// precedence over any mixin (KEP-5234). Flatten returns an error if an included mixin does not exist. The argument is
+// not changed.
 func Flatten(s Slice) (Slice, error) {
 	if s.Mixins == nil {
 		return s, nil
@@ -59,7 +60,7 @@ func byName(m *Mixins) mixinParts {
 	return all
 }
 
-// flatten returns a device without includes.
+// flatten returns a device without includes, with the content of the included mixins.
 func (p mixinParts) flatten(d Device) (Device, error) {
 	flat := d
 	flat.Includes, flat.ConsumesCounters = nil, nil
@@ -80,7 +81,7 @@ func (p mixinParts) flatten(d Device) (Device, error) {
 	return flat, nil
 }
 
-// layers merges the included parts in order, and the direct fields last.
+// layers merges the included parts in order, followed by the direct fields.
 func layers[K comparable, V any](all parts[K, V], includes []string, direct map[K]V) (map[K]V, error) {
 	if len(includes) == 0 {
 		return direct, nil

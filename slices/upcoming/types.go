@@ -16,7 +16,7 @@ type (
 		SharedCounters []CounterSet `json:"sharedCounters,omitempty"`
 		Devices        []Device     `json:"devices,omitempty"`
 	}
-	// Mixins contains parts of counter sets and devices. Each kind has its own namespace of names.
+	// Mixins contains parts of counter sets and devices. Names are unique within each kind.
 	Mixins struct {
 		Device                   []DeviceMixin  `json:"device,omitempty"`
 		DeviceCounterConsumption []CounterMixin `json:"deviceCounterConsumption,omitempty"`
@@ -28,7 +28,7 @@ type (
 		Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 		Capacity   map[resourceapi.QualifiedName]resourceapi.DeviceCapacity  `json:"capacity,omitempty"`
 	}
-	// CounterMixin contains counters of a set, or consumed amounts.
+	// CounterMixin contains counters for a set, or consumed amounts.
 	CounterMixin struct {
 		Name     string             `json:"name"`
 		Counters map[string]Counter `json:"counters"`
@@ -39,7 +39,7 @@ type (
 		Includes []string           `json:"includes,omitempty"`
 		Counters map[string]Counter `json:"counters,omitempty"`
 	}
-	// Device is an allocatable device. It lacks the fields of the API that this driver does not use.
+	// Device is an allocatable device. It omits the API fields that this driver does not use.
 	Device struct {
 		Name                     string                                                    `json:"name"`
 		Includes                 []string                                                  `json:"includes,omitempty"`
@@ -56,29 +56,29 @@ type (
 		Counters            map[string]Counter `json:"counters,omitempty"`
 		CompatibilityGroups []string           `json:"compatibilityGroups,omitempty"`
 	}
-	// Counter is a counter of a set, or the amount that a device consumes from a counter.
+	// Counter is a counter in a set, or the amount of a counter that a device consumes.
 	Counter struct {
-		// Value is the total of a counter of a set, or a fixed consumed amount.
+		// Value is the total of a counter in a set, or a fixed consumed amount.
 		Value *resource.Quantity `json:"value,omitempty"`
-		// RequestPolicy defines the amounts that a claim may take from a counter of a set.
+		// RequestPolicy defines which amounts of a counter in a set a claim may consume.
 		RequestPolicy *resourceapi.CapacityRequestPolicy `json:"requestPolicy,omitempty"`
 		// ValueFrom replaces Value if the claim defines the consumed amount.
 		ValueFrom *ValueFrom `json:"valueFrom,omitempty"`
 	}
-	// ValueFrom names the key of a claim's capacity.requests.
+	// ValueFrom contains the key in a claim's capacity.requests.
 	ValueFrom struct {
 		CapacityKey resourceapi.QualifiedName `json:"capacityKey"`
 	}
 )
 
-// Node is the published data of a node.
+// Node contains the data to be published for a node.
 type Node struct {
-	// Pools are the slices of each pool.
+	// Pools contains the slices of each pool.
 	Pools map[string][]Slice
-	// Entries are the devices of the slices, sorted by pool and then in the order of publication. Their Spec is the
-	// type of the API, not the type of the slices.
+	// Entries contains the devices in the slices, sorted by pool and then in the order of publication. Their Spec has
+	// the type in the API, not the type in the slices.
 	Entries []draslices.Entry
-	// Problems are the entries that cannot be published as their policies define, sorted.
+	// Problems contains the entries that cannot be published as their policies define them, sorted.
 	Problems []policy.Problem
 }
 
@@ -93,7 +93,7 @@ func (n Node) Map(change func(Slice) Slice) Node {
 	return changed
 }
 
-// FromResult returns the published data of a node in the types of this package.
+// FromResult converts the data to be published for a node to the types in this package.
 func FromResult(result draslices.Result) Node {
 	node := Node{Pools: map[string][]Slice{}, Entries: result.Entries, Problems: result.Problems}
 	for name, pool := range result.Resources.Pools {

@@ -6,17 +6,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Limits of one slice (KEP-5234).
+// The limits for one slice (KEP-5234).
 const (
 	maxDevices          = 128
 	maxFields           = 4096 // attributes and capacities of all devices and mixins
-	maxCounters         = 256  // of all counter sets and their mixins
-	maxConsumedCounters = 2048 // of all consumptions and their mixins
-	maxFieldsOfDevice   = 32   // including its mixins
+	maxCounters         = 256  // in all counter sets and their mixins
+	maxConsumedCounters = 2048 // in all consumptions and their mixins
+	maxFieldsOfDevice   = 32   // including those from its mixins
 )
 
-// Validate returns every violation of the rules that the KEPs add to the rules of the API. It does not check references
-// to counter sets, which may be in other slices of the pool.
+// Validate returns all violations of the rules that the KEPs add to those of the API. It does not check references to
+// counter sets, which may be in other slices of the pool.
 func Validate(s Slice) field.ErrorList {
 	var v validator
 	if s.Mixins != nil {
@@ -32,7 +32,7 @@ func Validate(s Slice) field.ErrorList {
 	v.atMost(v.fields, maxFields, "devices")
 	v.atMost(v.counters, maxCounters, "sharedCounters")
 	v.atMost(v.consumed, maxConsumedCounters, "devices")
-	if flat, err := Flatten(s); err == nil { // otherwise an error was found above
+	if flat, err := Flatten(s); err == nil { // otherwise the error was already found above
 		for i, d := range flat.Devices {
 			if n := len(d.Attributes) + len(d.Capacity); n > maxFieldsOfDevice {
 				v.add(field.TooMany(field.NewPath("devices").Index(i), n, maxFieldsOfDevice))
@@ -47,7 +47,7 @@ type validator struct {
 	errs field.ErrorList
 	// fields counts attributes and capacities.
 	fields, counters, consumed int
-	// deviceMixins, consumptionMixins and setMixins are the names of mixins.
+	// deviceMixins, consumptionMixins and setMixins contain the names of mixins.
 	deviceMixins, consumptionMixins, setMixins sets.Set[string]
 }
 
@@ -60,7 +60,7 @@ func (v *validator) atMost(n, limit int, where string) {
 }
 
 // mixins checks the mixins of a slice and stores their names for the objects that include them. Their fields count
-// towards the limit of the slice once, however many devices include them.
+// towards the limit of the slice only once, regardless of how many devices include them.
 func (v *validator) mixins(m *Mixins, path *field.Path) {
 	v.deviceMixins, v.consumptionMixins, v.setMixins = sets.New[string](), sets.New[string](), sets.New[string]()
 	for i, mixin := range m.Device {
@@ -91,7 +91,7 @@ func (v *validator) mixinName(name string, known sets.Set[string], path *field.P
 	known.Insert(name)
 }
 
-// includes checks that all included mixins exist, and that their number is within the limit.
+// includes checks that all included mixins exist and that there are not too many of them.
 func (v *validator) includes(includes []string, known sets.Set[string], path *field.Path) {
 	path = path.Child("includes")
 	if len(includes) > maxIncludes {
@@ -109,7 +109,7 @@ func (v *validator) counterSet(set CounterSet, path *field.Path) {
 	v.totals(set.Counters, path)
 }
 
-// totals checks the counters of a set.
+// totals checks the counters in a set.
 func (v *validator) totals(counters map[string]Counter, path *field.Path) {
 	v.counters += len(counters)
 	for name, c := range counters {
