@@ -15,21 +15,22 @@ import (
 )
 
 const (
-	// LegacyPCIeRoot is published in addition to the standard resource.kubernetes.io/pcieRoot, with the same value.
+	// LegacyPCIeRoot is published in addition to the standard attribute resource.kubernetes.io/pcieRoot, with the same
+	// value.
 	LegacyPCIeRoot resourceapi.QualifiedName = "device.k8s.io/pcieRoot"
-	// SupportedCNIs is the attribute with the CNI plugins of an entry. Usually it is a human-readable string, with a
-	// comma before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain. In clusters with list
-	// attributes it is a list that classes use, too, and the booleans are absent.
+	// SupportedCNIs is the attribute that contains the CNI plugins of an entry. Usually it is a human-readable string
+	// with a comma before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain instead. In
+	// clusters with list attributes, it is a list that classes use, too, and the booleans are absent.
 	SupportedCNIs resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/supportedCNIs"
-	// RDMADevice is the attribute with the name of the first RDMA device, which monitoring tools use to find its
-	// counters. It is of little use in classes: the same NIC has different names on different nodes.
+	// RDMADevice is the attribute that contains the name of the first RDMA device. Monitoring tools use it to find the
+	// device's counters. It is of little use in classes: the same NIC has different names on different nodes.
 	RDMADevice resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/rdmaDevice"
-	// ExposurePolicy is the attribute with the name of the policy that offers an entry. The controller uses it to count
-	// the devices that each policy offers.
+	// ExposurePolicy is the attribute that contains the name of the policy that offers an entry. The controller uses it
+	// to count the devices that each policy offers.
 	ExposurePolicy resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/exposurePolicy"
 )
 
-// ownDomain is the prefix of the names of the driver's own attributes.
+// ownDomain is the domain prefix of the driver's own attributes.
 const ownDomain resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/"
 
 // MaxString is the maximum length of a string attribute, in bytes.
@@ -45,23 +46,23 @@ type attribute struct {
 // value is a string, an int64 or a bool.
 type value struct {
 	any
-	// fact reports whether the device has the attribute; otherwise the value represents its absence. Only facts are
+	// fact reports whether the device has the attribute; if not, the value represents its absence. Only facts are
 	// published: an empty pfName would be equal on two NICs and satisfy the matchAttribute of a claim.
 	fact bool
 }
 
-// forAPI returns the value in the type of the API.
+// forAPI converts the value to the type used in the API.
 func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	switch value := a.any.(type) {
 	case string:
-		value = strings.ToValidUTF8(value, "\ufffd") // like JSON, so that the value survives writing and reading
+		value = strings.ToValidUTF8(value, "\ufffd") // as in JSON, so that the value survives a round trip
 		return resourceapi.DeviceAttribute{StringValue: &value}
 	case int64:
 		return resourceapi.DeviceAttribute{IntValue: &value}
 	case bool:
 		return resourceapi.DeviceAttribute{BoolValue: &value}
 	}
-	// impossible: the values of text, list, number and boolean have these types
+	// This is impossible: text, list, number and boolean return values of these types.
 	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.any))
 }
 
@@ -69,8 +70,8 @@ func (a attribute) forAPI() resourceapi.DeviceAttribute {
 type publication int
 
 const (
-	// never is for attributes that only policies can read: they change whenever a cable is plugged or a device returns
-	// from a pod, and each change would be a write.
+	// never is for attributes that only policies can read: they change whenever a cable is plugged in or a device
+	// returns from a pod, and each change would cause a write.
 	never publication = iota
 	// onRequest is for attributes that are published as facts if a policy requests them.
 	onRequest
@@ -80,7 +81,8 @@ const (
 	always
 )
 
-// publicationOf returns the publication of an attribute that an expression reads; never if it is not in the vocabulary.
+// publicationOf returns the publication of an attribute that an expression reads. It returns never if the attribute is
+// not in the vocabulary.
 func publicationOf(a access) publication {
 	for _, known := range vocabulary(&discovery.Device{}) {
 		if known.name == a.qualifiedName() && !a.capacity && !a.computed {
@@ -226,7 +228,7 @@ func Attributes(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.De
 	return attributes
 }
 
-// ownMAC returns the MAC address of a device; empty if the device uses the address of another one.
+// ownMAC returns the MAC address of a device, or "" if the device uses the address of another device.
 func ownMAC(d *discovery.Device) string {
 	if d.InheritedMAC {
 		return ""
@@ -234,8 +236,8 @@ func ownMAC(d *discovery.Device) string {
 	return d.MAC
 }
 
-// Published returns the attributes with which a device is published: the facts that are always published, and the facts
-// that a policy requests by their names in the driver's domain. Attributes that the device lacks are absent.
+// Published returns the attributes with which a device is published: facts that are always published, and facts that a
+// policy requests by their names in the driver's domain. It omits attributes that the device lacks.
 func Published(
 	d discovery.Device, requested ...string,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -243,7 +245,7 @@ func Published(
 }
 
 // PublishedWithAbsent is like Published, but includes attributes that the device lacks, with the value that represents
-// absence. Templates of topologies read these, since one configuration may apply to devices of several kinds.
+// their absence. Templates in topologies read these, since a configuration may apply to devices of several kinds.
 func PublishedWithAbsent(
 	d discovery.Device, requested ...string,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -265,7 +267,7 @@ func publishedOf(
 	return attributes
 }
 
-// named returns the names of the attributes with a publication.
+// named returns the names of the attributes with the given publication.
 func named(p publication) []resourceapi.QualifiedName {
 	var names []resourceapi.QualifiedName
 	for _, a := range vocabulary(&discovery.Device{}) {
@@ -276,8 +278,8 @@ func named(p publication) []resourceapi.QualifiedName {
 	return names
 }
 
-// AlwaysPublished returns the names of the attributes that every published device has. Selectors of claims, and of
-// classes that users write, may read only these attributes without a guard.
+// AlwaysPublished returns the names of the attributes that every published device has. Selectors in claims, and in
+// classes written by users, must not read any other attributes without a guard.
 func AlwaysPublished() []resourceapi.QualifiedName { return named(always) }
 
 // PublishedWhereFact returns the names of the attributes that are published for every device that has such a fact.
@@ -288,7 +290,7 @@ func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) 
 func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
 
 // Identifying returns the names of the attributes that differ between two machines of the same kind: addresses, and
-// serial numbers of a NIC. All other published attributes are equal for the same hardware with the same configuration.
+// serial numbers of NICs. All other published attributes are equal for the same hardware with the same configuration.
 func Identifying() []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{ownDomain + "altNames", ownDomain + "mac", ownDomain + "switchID",
 		ownDomain + "vfMAC"}
@@ -302,7 +304,7 @@ func text[S ~string](s S) value {
 	return value{string(s), s != "" && holdable(string(s))}
 }
 
-// first returns the first name; empty if there is none.
+// first returns the first name, or "" if there is none.
 func first(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -310,8 +312,8 @@ func first(names []string) string {
 	return names[0]
 }
 
-// list returns a string of names that supports contains(), with a comma before and after each name. Policies can read a
-// list of any length, but a list that does not fit in an attribute is not published.
+// list returns the names as a string that can be searched with contains(), with a comma before and after each name.
+// Policies can read lists of any length, but a list that does not fit into an attribute is not published.
 func list(names []string) value {
 	if len(names) == 0 {
 		return value{"", false}
@@ -320,16 +322,16 @@ func list(names []string) value {
 	return value{joined, holdable(joined)}
 }
 
-// holdable reports whether an attribute can hold a string. The kernel accepts names that are not UTF-8, even from a pod
-// that has the interface. In JSON each of their bytes becomes three, and the API server rejects a whole slice for one
-// value that is too long.
+// holdable reports whether an attribute can hold a string. The kernel accepts names that are not valid UTF-8, even from
+// a pod that has the interface. In JSON, each of their invalid bytes becomes three bytes, and the API server rejects a
+// whole slice because of a single value that is too long.
 func holdable(s string) bool { return len(s) <= MaxString && utf8.ValidString(s) }
 
-// number returns an integer, which may be a fact.
+// number returns an integer attribute; fact reports whether the device has it.
 func number(n int, fact bool) value { return value{int64(n), fact} }
 
-// boolean returns a boolean, which is a fact even if it is false.
+// boolean returns a boolean attribute, which is a fact even if it is false.
 func boolean(b bool) value { return value{b, true} }
 
-// optional returns a boolean that is a fact of only some devices.
+// optional returns a boolean attribute that only some devices have; fact reports whether the device has it.
 func optional(b, fact bool) value { return value{b, fact} }

@@ -14,10 +14,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// CheckTypes returns an error for each comparison of an attribute with a literal of another type, as in mtu > "9000",
-// and for a selector that consists only of an attribute that is not a boolean. The compiler accepts both, since it does
-// not know the types of attributes. On a device, < and > then fail, == is never true, and the attribute alone selects
-// nothing. CheckTypes returns nil for an expression that does not compile.
+// CheckTypes returns an error for each comparison of an attribute with a literal of a different type, as in mtu >
+// "9000", and for a selector that consists only of an attribute that is not a boolean. The compiler accepts both, since
+// it does not know the types of attributes. When evaluated for a device, < and > would then fail, == would never be
+// true, and the attribute alone would select nothing. CheckTypes returns nil for an expression that does not compile.
 func CheckTypes(expression string) error {
 	return errors.Join(checkTypes(expression, compile), checkYields(expression))
 }
@@ -30,7 +30,7 @@ func checkYields(expression string) error {
 	}
 	compiled, issues := s.result.Environment.Compile(s.result.Expression)
 	if issues.Err() != nil {
-		return nil //nolint:nilerr // as above
+		return nil //nolint:nilerr // other checks report it
 	}
 	a, isAttribute := valueOf(compiled.NativeRep().Expr(), scope{})
 	example := map[kind]string{stringKind: `"…"`, numberKind: "1"}[a.kind()]
@@ -41,7 +41,7 @@ func checkYields(expression string) error {
 		a.field("."), example)
 }
 
-// checkTypes returns the errors in the comparisons of an expression for any purpose.
+// checkTypes returns the type errors in the comparisons of an expression, for any purpose.
 func checkTypes(expression string, compile compiler) error {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err == nil {
@@ -53,7 +53,7 @@ func checkTypes(expression string, compile compiler) error {
 	return nil
 }
 
-// kind is a type of attributes; unknownKind is the kind of an expression whose type cannot be determined.
+// kind is the type of an attribute or a literal; unknownKind means that the type cannot be determined.
 type kind string
 
 const (
@@ -63,7 +63,7 @@ const (
 	booleanKind kind = "true or false"
 )
 
-// compare records comparisons of an attribute with a literal of another type.
+// compare records an error if a call compares an attribute with a literal of a different type.
 func (w *walker) compare(call ast.CallExpr, vars scope) {
 	switch call.FunctionName() {
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater,
@@ -93,7 +93,7 @@ func (w *walker) compare(call ast.CallExpr, vars scope) {
 	}
 }
 
-// compareWith compares the types of both sides; corrected returns the comparison with another literal.
+// compareWith compares the types of both sides. corrected returns the comparison with a different literal.
 func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected func(name, literal string) string) {
 	a, ok := valueOf(attribute, vars)
 	left, with := a.kind(), kindOf(resolve(literal, vars))
@@ -121,9 +121,9 @@ func fix(actual kind, text, name string, corrected func(name, literal string) st
 	return "true or false there, without quotes"
 }
 
-// valueOf returns the attribute or capacity whose value e is: a.x, a["x"], and a.?x.orValue(other) if other is a
-// literal of the attribute's type. A literal of another type may represent absence, so a comparison with it does not
-// concern the attribute alone.
+// valueOf returns the attribute or capacity whose value e is: a.x, a["x"], or a.?x.orValue(other) if other is a literal
+// of the attribute's type. A literal of a different type may be used to represent absence, so that a comparison with it
+// does not only concern the attribute.
 func valueOf(e ast.Expr, vars scope) (access, bool) {
 	e = resolve(e, vars)
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != "orValue" {
@@ -139,8 +139,8 @@ func valueOf(e ast.Expr, vars scope) (access, bool) {
 	return domain, ok && literal && kindOf(e.AsCall().Args()[0]) == domain.kind()
 }
 
-// kind returns the type of a driver's attribute, which is the same on every device. Attributes that policies add can
-// have any type.
+// kind returns the type of one of the driver's attributes, which is the same on every device. It returns unknownKind
+// for attributes that policies add, since these can have any type.
 func (a access) kind() kind {
 	if a.capacity || a.computed {
 		return unknownKind

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Check returns all errors in a policy, including its expressions, and for a valid policy remarks for its author. It is
-// for components that accept policies. Nodes are more lenient: they apply the usable parts of a policy.
+// Check returns all errors in a policy, including those in its expressions, or, for a valid policy, remarks for its
+// author. It is for components that accept policies. Nodes are more lenient: they apply the usable parts of a policy.
 func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks []string) {
 	problems = v1alpha1.Validate(p)
 	match, problem := checkSelectorOf(p)
@@ -29,8 +29,8 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 	return nil, remarks
 }
 
-// checkSelectorOf returns the error in a policy's expression. If there is none, it returns how the policy exposes
-// veths.
+// checkSelectorOf returns the error in a policy's selector. If there is none, it returns how the policy's selector
+// matches veths.
 func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error) {
 	location, expression := field.NewPath("spec", "selector", "cel"), p.Spec.Selector.CEL
 	if strings.TrimSpace(expression) == "" {
@@ -51,9 +51,9 @@ func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error)
 	return match, nil
 }
 
-// UntilCorrected describes how nodes treat a stored policy with expressions that cannot be evaluated. It is empty if
-// all can be evaluated. No node offers a device that the author wanted to hide. The text is not for rejected policies,
-// which no node has.
+// UntilCorrected describes how nodes treat a stored policy whose expressions cannot be evaluated. It returns "" if all
+// of them can be evaluated. In no case does a node offer a device that the author wanted to hide. The text does not
+// apply to rejected policies, which never reach a node.
 func UntilCorrected(p *v1alpha1.DeviceExposurePolicy) string {
 	var texts []string
 	err := CheckSelector(p.Spec.Selector.CEL)
@@ -72,19 +72,19 @@ func UntilCorrected(p *v1alpha1.DeviceExposurePolicy) string {
 	return "until the policy is corrected, " + strings.Join(texts, ", and ")
 }
 
-// vethMatch is the way in which an expression selects the host ends of the veths of pods.
+// vethMatch is the way in which an expression matches the host ends of pod veths.
 type vethMatch int
 
 const (
 	noVeths vethMatch = iota
-	// byType: because their type is veth.
+	// byType: it matches them because their type is veth.
 	byType
-	// likeAny: like links of any other type.
+	// likeAny: it matches them like links of any other type.
 	likeAny
 )
 
-// matchOfVeths evaluates a valid expression for veths as they appear with pods, and for links that differ only in their
-// type.
+// matchOfVeths evaluates a valid expression for typical veths of pods, and for links that only differ from them in
+// their type.
 func matchOfVeths(expression string) vethMatch {
 	match := noVeths
 	for _, master := range []discovery.IfName{"", "cni0"} {
@@ -106,7 +106,7 @@ func matchOfVeths(expression string) vethMatch {
 	return match
 }
 
-// selects reports whether an expression is true for a device. It evaluates the expression like a node.
+// selects reports whether an expression is true for a device. It evaluates the expression in the same way as a node.
 func selects(expression string, device discovery.Device) bool {
 	p := v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{
 		Action: v1alpha1.ActionExclude, Selector: v1alpha1.DeviceSelector{CEL: expression}}}

@@ -12,10 +12,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// mistake is a syntax that users bring from other languages. The compiler's message for it names tokens, but not the
-// cause.
+// mistake is syntax that users carry over from other languages. The compiler's message about it refers to tokens, but
+// not to the cause.
 type mistake struct {
-	// correct returns an expression without the mistake; the same expression if it does not contain the mistake.
+	// correct returns the expression without the mistake, or unchanged if it does not contain the mistake.
 	correct func(expression string) string
 	advice  string
 }
@@ -31,8 +31,9 @@ func mistakes() []mistake {
 	}
 }
 
-// compileError explains why an expression does not compile. If it compiles without its known mistakes, the error shows
-// the corrected expression. Otherwise it is the compiler's message, followed by the known mistakes.
+// compileError explains why an expression does not compile. If correcting known mistakes makes it compile, the error
+// shows the corrected expression. Otherwise, the error is the compiler's message, followed by advice about the known
+// mistakes.
 func compileError(expression string, result dracel.CompilationResult, options dracel.Options, want string) error {
 	corrected := expression
 	var advice []string
@@ -42,7 +43,7 @@ func compileError(expression string, result dracel.CompilationResult, options dr
 			continue
 		}
 		advice, corrected = append(advice, known.advice), better
-		if compileAs(corrected, options).Error == nil { // other patterns that look like mistakes are correct
+		if compileAs(corrected, options).Error == nil { // what else looks like a mistake is then correct
 			return fmt.Errorf("cannot compile the expression: %s; write %s", strings.Join(advice, ", and "), corrected)
 		}
 	}
@@ -53,8 +54,8 @@ func compileError(expression string, result dracel.CompilationResult, options dr
 	return fmt.Errorf("cannot compile the expression: %s", detail)
 }
 
-// withTokens returns an expression with replaced tokens. last is the last non-space byte before the token. replace
-// returns the replacement of a token, and the number of bytes to drop after it.
+// withTokens returns an expression with its tokens replaced. last is the last non-space byte before the token. replace
+// returns the replacement for a token, and the number of bytes to drop after the token.
 func withTokens(expression string, replace func(last byte, token, rest string) (text string, drop int)) string {
 	var corrected strings.Builder
 	last := byte(0)
@@ -64,7 +65,7 @@ func withTokens(expression string, replace func(last byte, token, rest string) (
 		text, drop := replace(last, token, rest)
 		rest = rest[drop:]
 		corrected.WriteString(text)
-		optional := last == '.' && text == "?" // a field follows, as after a single dot
+		optional := last == '.' && text == "?" // a field follows, as after a plain dot
 		if text := strings.TrimSpace(text); text != "" && !optional {
 			last = text[len(text)-1]
 		}
@@ -72,8 +73,9 @@ func withTokens(expression string, replace func(last byte, token, rest string) (
 	return corrected.String()
 }
 
-// withOperators returns an expression with the operators of CEL for and, or and not. The operand of a not without
-// parentheses is ambiguous, since ! binds more tightly than ==: it is replaced by text that does not compile.
+// withOperators returns an expression in which and, or and not are replaced by the CEL operators. If a not has no
+// parentheses, its operand is ambiguous, since ! binds more tightly than ==; it is replaced by text that does not
+// compile.
 func withOperators(expression string) string {
 	return withTokens(expression, func(last byte, token, rest string) (string, int) {
 		if last == '.' || last == 0 && !strings.EqualFold(token, "not") {
@@ -95,7 +97,7 @@ func withOperators(expression string) string {
 	})
 }
 
-// withFunctionNames returns an expression in which CEL functions replace functions of other languages.
+// withFunctionNames returns an expression in which functions of other languages are replaced by CEL functions.
 func withFunctionNames(expression string) string {
 	known := map[string]string{"startswith": "startsWith", "hasprefix": "startsWith", "endswith": "endsWith",
 		"hassuffix": "endsWith", "contains": "contains", "includes": "contains", "matches": "matches",
@@ -109,7 +111,7 @@ func withFunctionNames(expression string) string {
 	})
 }
 
-// withLists returns an expression in which a string after in becomes a list of one string.
+// withLists returns an expression in which each string after in becomes a list with this string.
 func withLists(expression string) string {
 	isIn := false
 	return withTokens(expression, func(_ byte, token, _ string) (string, int) {
@@ -123,8 +125,8 @@ func withLists(expression string) string {
 	})
 }
 
-// withEquals returns an expression with == instead of every = outside of strings that is not part of another operator.
-// It ignores raw strings and comments, so callers must compile the result.
+// withEquals returns an expression in which every = becomes ==, unless it is in a string or part of another operator.
+// It does not recognize raw strings and comments, so callers must compile the result.
 func withEquals(expression string) string {
 	var corrected strings.Builder
 	quote := byte(0)
@@ -148,14 +150,14 @@ func withEquals(expression string) string {
 	return corrected.String()
 }
 
-// bareAttribute matches common spellings of an attribute of a device at the beginning of a text: attributes.NAME,
-// attributes["NAME"] and attributes["DOMAIN"].NAME, with or without the device, and also in the singular.
+// bareAttribute matches common spellings of a device attribute at the beginning of a text: attributes.NAME,
+// attributes["NAME"] and attributes["DOMAIN"].NAME, with or without device, and also in the singular.
 var bareAttribute = regexp.MustCompile(`^(?:device\.)?attributes?(?:\.([A-Za-z_]\w*)|` +
 	`\["([^"]*)"\](?:\.([A-Za-z_]\w*))?)`)
 
-// withDomain returns an expression in which attributes of devices have their full form instead of a name (ifName), a
-// field of the device (device.ifName), or an attribute without the domain (device.attributes.ifName). It leaves strings
-// unchanged, and supports neither raw strings nor comments, so callers must compile the result.
+// withDomain returns an expression in which device attributes are replaced by their full form, if they are written as a
+// plain name (ifName), as a field of the device (device.ifName), or without the domain (device.attributes.ifName). It
+// does not change strings, but does not recognize raw strings and comments, so callers must compile the result.
 func withDomain(expression string) string {
 	known := Attributes(discovery.Device{})
 	isKnown := func(name string) bool {
@@ -192,7 +194,7 @@ func withDomain(expression string) string {
 	})
 }
 
-// nextToken returns the first token of a non-empty text: a name or number, a string, or any other byte.
+// nextToken returns the first token of a non-empty text: a name or number, a string, or a single other byte.
 func nextToken(text string) string {
 	isWord := func(char byte) bool {
 		return char == '_' || '0' <= char && char <= '9' || 'A' <= char && char <= 'Z' || 'a' <= char && char <= 'z'

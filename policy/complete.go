@@ -11,15 +11,15 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// ClassExpression returns the expression of a topology's step in the form for a DeviceClass. The scheduler stops
-// scheduling a pod if a selector reads an attribute that a device lacks, even if the device would not match, and
-// published entries only contain facts. Therefore each access to an attribute that is published only as a fact gets a
-// guard with the value that represents absence: pfName becomes (has(pfName) ? pfName : ""). The expression then has the
-// same result for a device in a class as in a policy. Existing guards and attributes that the driver does not publish
-// stay unchanged. ClassExpression returns an error if the expression does not compile or an access cannot be guarded.
+// ClassExpression converts the expression in a topology's step for use in a DeviceClass. The scheduler stops scheduling
+// a pod if a selector reads an attribute that a device lacks, even if the device would not match, and published entries
+// only contain facts. Therefore each access to an attribute that is only published as a fact gets a guard with the
+// value that represents absence: pfName becomes (has(pfName) ? pfName : ""). With these guards, an expression selects
+// the same devices in a class as in a policy. Existing guards, and attributes that the driver does not publish, stay
+// unchanged. ClassExpression returns an error if the expression does not compile or an access cannot be guarded.
 //
-// The text is cut and joined instead of printed from the syntax tree: macros are expanded in the tree, and authors want
-// to recognize their own text in the DeviceClass.
+// The result is assembled from parts of the original text instead of being printed from the syntax tree: macros are
+// expanded in the tree, and authors want to recognize their own text in the DeviceClass.
 func ClassExpression(expression string) (string, error) {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -43,11 +43,11 @@ func ClassExpression(expression string) (string, error) {
 		guards = append(guards, g)
 	}
 	slices.SortFunc(guards, func(a, b guard) int { return cmp.Compare(a.start, b.start) })
-	guards = slices.Compact(guards) // optMap() repeats its receiver
+	guards = slices.Compact(guards) // optMap() repeats its receiver in the tree
 	var text strings.Builder
 	done := 0
 	for _, g := range guards {
-		if g.start < done { // operand of an access with a computed name, as in attributes[…][attributes[…].type]
+		if g.start < done { // nested in an access with a computed name, as in attributes[…][attributes[…].type]
 			return "", errComputedName
 		}
 		text.WriteString(string(source[done:g.start]) + g.text)
@@ -57,8 +57,8 @@ func ClassExpression(expression string) (string, error) {
 	return text.String(), nil
 }
 
-// publishedAbsent returns the CEL literal that represents an absent attribute, if the driver publishes the attribute
-// only as a fact.
+// publishedAbsent returns the CEL literal that represents the absence of an attribute. published is false if the driver
+// does not publish the attribute, or publishes it for every device.
 func publishedAbsent(a access) (literal string, published bool) {
 	if a.computed || publicationOf(a) != whereFact {
 		return "", false
@@ -66,16 +66,16 @@ func publishedAbsent(a access) (literal string, published bool) {
 	return absentLiteral(a)
 }
 
-// guard replaces the part of an expression from start to end, counted in characters.
+// guard replaces the part of an expression from start to end, both counted in characters.
 type guard struct {
 	start, end int
 	text       string
 }
 
-// newGuard returns the guard of one access: operand.name or operand["name"].
+// newGuard returns the guard for one access: operand.name or operand["name"].
 //
-// The access starts where the leftmost part of its operand starts. The parser reports this position without brackets;
-// openBrackets adds them, as in (device.attributes)["dra.networking"].mtu.
+// The access starts where the leftmost part of its operand starts. The position that the parser reports does not
+// include parentheses around this part; openBrackets adds them, as in (device.attributes)["dra.networking"].mtu.
 func newGuard(source []rune, w *walker, reading unguardedReading, absent string) (guard, error) {
 	operator := int(w.offsets[reading.expr.ID()].Start)
 	start := operator
@@ -84,7 +84,7 @@ func newGuard(source []rune, w *walker, reading unguardedReading, absent string)
 			start = min(start, int(offsets.Start))
 		}
 	}))
-	// CEL allows white space around the name. Comments in this position are rejected.
+	// CEL allows white space around the name. It also allows comments there, but the pattern rejects them.
 	name := regexp.MustCompile(`^(?:\.\s*` + reading.access.id + `\b|\[\s*(?:"` + reading.access.id + `"|'` +
 		reading.access.id + `')\s*\])`).FindString(string(source[operator:]))
 	start = openBrackets(source, start, operator)
@@ -97,8 +97,8 @@ func newGuard(source []rune, w *walker, reading unguardedReading, absent string)
 	return guard{start: start, end: operator + len([]rune(name)), text: text}, nil
 }
 
-// openBrackets returns the start of an operand including the brackets that close in it: there are only spaces and other
-// brackets between these and its first word.
+// openBrackets extends the start of an operand to include the parentheses that are closed within it. Between these and
+// the operand's first word, there can only be white space and other parentheses.
 func openBrackets(source []rune, start, end int) int {
 	for unopened(string(source[start:end])) > 0 && start > 0 && strings.ContainsRune("( \t\r\n", source[start-1]) {
 		start--
@@ -106,5 +106,5 @@ func openBrackets(source []rune, start, end int) int {
 	return start
 }
 
-// unopened counts the brackets that close in a text but open before it. The names of domains contain no brackets.
+// unopened returns how many parentheses are closed in a text but opened before it. Domain names contain no parentheses.
 func unopened(text string) int { return strings.Count(text, ")") - strings.Count(text, "(") }

@@ -19,13 +19,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// resourceNameField is the field of an exposure that sets the attributes that Multus reads.
+// resourceNameField is the field of an exposure that sets the attributes for Multus.
 const resourceNameField = "resourceName"
 
-// policyAttributes contains the attributes that a policy gives one device.
+// policyAttributes contains the attributes that a policy adds to a device.
 type policyAttributes struct {
 	values map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
-	// sources are sorted by name.
+	// sources contains the sources of the attributes, sorted by name once they are complete.
 	sources []AttributeSource
 }
 
@@ -36,21 +36,21 @@ func (a *policyAttributes) set(name, source string, value resourceapi.DeviceAttr
 	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source})
 }
 
-// miss adds an attribute that the device does not have.
+// miss adds an attribute that the device lacks.
 func (a *policyAttributes) miss(name, source, reason string) {
 	qualified := resourceapi.QualifiedName(v1alpha1.QualifiedName(name))
 	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source, Absent: reason})
 }
 
-// attributeRules contains the attributes of a policy prepared for a node, and the results so far.
+// attributeRules contains a policy's attributes, prepared for a node, and the results so far.
 type attributeRules struct {
 	prepared bool
-	// table contains the attributes by PCI address; tableNames contains the attribute names of all rows, sorted.
+	// table contains the attributes by PCI address; tableNames contains the attribute names in all rows, sorted.
 	table      map[string]map[string]v1alpha1.AttributeValue
 	tableNames []string
-	// computed are in the order of the policy.
+	// computed contains the computed attributes in the order in the policy.
 	computed []computedRule
-	// budget limits the cost of all evaluations together; spent is the cost so far.
+	// budget limits the total cost of all evaluations; spent is the cost so far.
 	budget, spent uint64
 }
 
@@ -65,10 +65,10 @@ type computedRule struct {
 	failure  error
 }
 
-// shareAttributeCost divides the cost limit of computed attributes among the policies that have any, as evaluate does
-// for selectors: all share readingCost, and each expression has evaluationShare for every device.
+// shareAttributeCost divides the cost limit for computed attributes among the policies that have any, as evaluate does
+// for selectors: all policies share readingCost, but each expression has at least evaluationShare for every device.
 //
-// Exclude policies are not counted: they give no attributes.
+// Exclude policies do not count, since they add no attributes.
 func shareAttributeCost(rules []*rule, devices int) {
 	asking := 0
 	for _, r := range rules {
@@ -84,7 +84,8 @@ func shareAttributeCost(rules []*rule, devices int) {
 	}
 }
 
-// prepare compiles the expressions and indexes the table. Only policies that give a device an entry need this.
+// prepare compiles the expressions and indexes the table. This is only necessary for policies that give a device an
+// entry.
 func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 	if a.prepared {
 		return
@@ -105,8 +106,8 @@ func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 	}
 }
 
-// attributesOf returns the attributes that a valid, exposing policy adds to a device. If an attribute fails, the device
-// lacks only that attribute: a claim that needs it is allocated another device.
+// attributesOf returns the attributes that a valid expose policy adds to a device. If an attribute fails, the device
+// only lacks this attribute, and a claim that needs it is allocated another device.
 func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	e := r.policy.Spec.Exposure
 	r.attributes.prepare(e, r.expressions)
@@ -129,17 +130,17 @@ func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	return result
 }
 
-// fixedAttribute translates a fixed value in a policy.
+// fixedAttribute converts a fixed value in a policy.
 func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{StringValue: v.String, IntValue: v.Int, BoolValue: v.Bool}
 }
 
-// lookUp adds the attributes of the device's row: its own row, otherwise the row of its physical function. The choice
-// does not depend on the attributes in the rows, so a virtual function with its own row gets no attributes from another
-// one.
+// lookUp adds the attributes from the device's row in the table or, if it has none, from the row of its physical
+// function. The choice does not depend on the attributes in the rows, so a virtual function that has its own row gets
+// no attributes from another one.
 //
-// For example, a table has rows for ens1f0 and for its function v1. v1 only has the attributes of its own row. v2,
-// which has no row, has the attributes of ens1f0.
+// For example, a table has rows for ens1f0 and for its virtual function v1. Then v1 only has the attributes in its own
+// row, while v2, which has no row, has the attributes of ens1f0.
 func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	if len(a.table) == 0 {
 		return
@@ -169,7 +170,7 @@ func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	}
 }
 
-// noRow returns the reason for a missing row, with the rows that the device could have.
+// noRow returns the reason text for a missing row, with the addresses for which the device could have a row.
 func noRow(d *discovery.Device) string {
 	reason := "no row for " + string(d.PCIAddress)
 	if d.PFAddress != "" {
@@ -202,7 +203,7 @@ func (a *attributeRules) compute(d *discovery.Device, result *policyAttributes) 
 	}
 }
 
-// evaluate returns the attribute's value for a device, or nil if the expression yields no value.
+// evaluate returns the value of an attribute for a device, or nil if the expression yields no value.
 func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourceapi.DeviceAttribute, error) {
 	switch {
 	case c.broken != nil:
@@ -220,9 +221,10 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 	return attributeOf(result)
 }
 
-// attributeOf converts the result of an expression to an attribute; nil if the result is empty. The API server rejects
-// a whole slice for one value that is too long. An empty string, which represents absent facts, would make unrelated
-// devices equal. For example, two nodes without a switch name must not count as connected to one switch.
+// attributeOf converts the result of an expression to an attribute, or returns nil if the result is empty. The API
+// server rejects a whole slice because of a single value that is too long. An empty string, which represents absent
+// facts, would make unrelated devices equal: two nodes without a switch name, for example, must not count as connected
+// to the same switch.
 func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 	switch value := value.(type) {
 	case *types.Optional:
@@ -249,7 +251,7 @@ func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 		"boolean or a version, with string() or int() around it", value.Type().TypeName())
 }
 
-// stringAttribute returns nil for an empty string.
+// stringAttribute returns a string attribute, or nil for an empty string.
 func stringAttribute(s string) (*resourceapi.DeviceAttribute, error) {
 	switch {
 	case s == "":
@@ -267,8 +269,8 @@ func tooLong(s string) error {
 		"substring()", s[:MaxString]+"…", len(s), MaxString)
 }
 
-// problems returns the problems of the computed attributes: one problem for each attribute, about the first device,
-// since a policy may match hundreds of devices.
+// problems returns the problems with the computed attributes. There is at most one for each attribute, about the first
+// device, since a policy may match hundreds of devices.
 func (a *attributeRules) problems(policyName string) []Problem {
 	var problems []Problem
 	for _, c := range a.computed {
@@ -288,7 +290,7 @@ func (a *attributeRules) problems(policyName string) []Problem {
 	return problems
 }
 
-// enumerate lists devices, at most three of them by name.
+// enumerate lists devices by name, but at most three of them.
 func enumerate(devices []discovery.IfName) string {
 	const most = 3
 	names := make([]string, 0, most)
@@ -302,12 +304,12 @@ func enumerate(devices []discovery.IfName) string {
 	return text
 }
 
-// compileAttribute compiles an expression that yields an attribute's value, or an optional value.
+// compileAttribute compiles an expression that yields the value of an attribute, or an optional value.
 func compileAttribute(expression string, env environment.Type) (selector, error) {
 	options := dracel.Options{EnvType: &env, DerivedAttribute: true}
 	result := compileAs(expression, options)
 	if result.Error != nil && yieldsOptional(expression, env) {
-		// The compiler of the library rejects the type, but accepts an expression of unknown type. The parentheses of
+		// The library's compiler rejects the optional type, but accepts expressions of unknown type. The parentheses in
 		// an expression that compiles are balanced, so dyn() does not change its meaning.
 		result = compileAs("dyn("+expression+"\n)", options)
 	}
@@ -319,7 +321,7 @@ func compileAttribute(expression string, env environment.Type) (selector, error)
 	return newSelector(result), nil
 }
 
-// yieldsOptional reports whether an expression compiles to an optional value of a type that attributes can have.
+// yieldsOptional reports whether an expression compiles to an optional value of a type that an attribute can have.
 func yieldsOptional(expression string, env environment.Type) bool {
 	scaffold := compileAs("true", dracel.Options{EnvType: &env})
 	if scaffold.Error != nil {
@@ -340,7 +342,8 @@ func yieldsOptional(expression string, env environment.Type) bool {
 }
 
 // CheckAttribute returns the error in the expression of a computed attribute. The expression must compile to a value
-// that an attribute can have, be cheap enough, only read discovered attributes, and compare them with possible values.
+// that an attribute can have, must not be too expensive, and must only read discovered attributes and compare them with
+// literals of the right type.
 func CheckAttribute(expression string) error {
 	return checkDiscovered(expression, compileAttribute)
 }

@@ -2,22 +2,22 @@ package policy
 
 import "k8s.io/apiserver/pkg/cel/environment"
 
-// purpose is the use of an expression in a policy.
+// purpose is the purpose of an expression in a policy.
 type purpose int
 
 const (
-	// forSelector is an expression that selects devices: see compile.
+	// forSelector: the expression selects devices; see compile.
 	forSelector purpose = iota
-	// forAttribute is an expression that yields an attribute: see compileAttribute.
+	// forAttribute: the expression yields an attribute; see compileAttribute.
 	forAttribute
 )
 
-// expressions compiles the expressions of stored policies, each text once, and reuses the results of the previous
-// decision. A result only depends on the text and its purpose. Only results that this decision has used are kept for
-// the next decision, so that expressions of changed or deleted policies do not accumulate.
+// expressions compiles the expressions in stored policies. It compiles each text once and reuses the results of the
+// previous decision. A result depends only on the text and its purpose. For the next decision, only the results that
+// this decision has used are kept, so that expressions of changed or deleted policies do not accumulate.
 type expressions struct{ before, used map[written]compiled }
 
-// written is the text of an expression in a policy, with its purpose.
+// written is the text of an expression in a policy, together with its purpose.
 type written struct {
 	text    string
 	purpose purpose
@@ -29,7 +29,7 @@ type compiled struct {
 	err      error
 }
 
-// compile compiles a stored expression, with the function compile or compileAttribute.
+// compile compiles a stored expression with the function compile or compileAttribute, depending on its purpose.
 func (x *expressions) compile(text string, use purpose) (selector, error) {
 	key := written{text, use}
 	found, known := x.used[key]

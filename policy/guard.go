@@ -17,13 +17,14 @@ import (
 type access struct {
 	domain, id string
 	capacity   bool
-	// computed is true if the domain or the id is not a literal.
+	// computed is true if the domain or the ID is not a literal.
 	computed bool
 }
 
-// walk returns the attributes that an expression reads without a guard, in the order of the first access and without
-// duplicates, and the comparisons with impossible values. Reading a name that a device lacks is an error in CEL. The
-// following operators absorb it: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other, and .?x.
+// walk collects the attributes that an expression reads without a guard, in the order of their first access and without
+// duplicates, as well as comparisons with impossible values. In CEL, reading a name that a device lacks is an error.
+// The following operators absorb this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other,
+// and .?x.
 func walk(result dracel.CompilationResult) (*walker, error) {
 	compiled, issues := result.Environment.Compile(result.Expression)
 	if issues.Err() != nil {
@@ -37,18 +38,18 @@ func walk(result dracel.CompilationResult) (*walker, error) {
 // present is a set of accesses that are known to be present.
 type present map[access]bool
 
-// scope maps the variables of cel.bind to their expressions.
+// scope contains the expressions to which cel.bind binds variables, by variable.
 type scope map[string]ast.Expr
 
 type walker struct {
-	list       []access           // unguarded, without duplicates
+	list       []access           // unguarded accesses without duplicates
 	unguarded  []unguardedReading // all unguarded accesses
 	found      map[access]bool
 	mismatches []error       // see CheckTypes
 	values     []string      // see noteValue
 	names      []namedDevice // see probablyMeant
-	mentioned  []access      // every access or presence test, guarded or not, with duplicates
-	// offsets are the positions of expressions in the text, by their ids.
+	mentioned  []access      // all accesses and presence tests, guarded or not, with duplicates
+	// offsets contains the positions of expressions in the text, by expression ID.
 	offsets map[int64]ast.OffsetRange
 }
 
@@ -58,11 +59,11 @@ type unguardedReading struct {
 	expr   ast.Expr
 }
 
-// walk collects the unguarded accesses in e, where known is present.
+// walk collects the unguarded accesses in e, given that the accesses in known are present.
 //
-// For example, in has(device.attributes["dra.networking"].mtu) && device.attributes["dra.networking"].mtu > 1500 the
-// left side implies that the mtu is present, so the right side is not in the list. Without the left side, the right
-// side is in the list.
+// For example, in has(device.attributes["dra.networking"].mtu) && device.attributes["dra.networking"].mtu > 1500, the
+// left side implies that the mtu is present, so the access on the right side is not in the list. Without the left side,
+// it would be in the list.
 func (w *walker) walk(e ast.Expr, known present, vars scope) {
 	if a, ok := mentionOf(e, vars); ok {
 		w.mentioned = append(w.mentioned, a)
@@ -93,8 +94,8 @@ func (w *walker) walk(e ast.Expr, known present, vars scope) {
 	}
 }
 
-// walkCall walks a call. An error in an operand of && does not matter if another operand is false, and an error in an
-// operand of || does not matter if another operand is true, whatever their order.
+// walkCall walks a call. An error in an operand of && is irrelevant if another operand is false, and an error in an
+// operand of || is irrelevant if another operand is true, regardless of their order.
 func (w *walker) walkCall(call ast.CallExpr, known present, vars scope) {
 	args := call.Args()
 	w.compare(call, vars)
@@ -129,12 +130,12 @@ func (w *walker) walkCall(call ast.CallExpr, known present, vars scope) {
 	}
 }
 
-// walkComprehension walks a macro such as cel.bind, exists and all.
+// walkComprehension walks the expansion of a macro such as cel.bind, exists or all.
 func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars scope) {
 	w.walk(c.IterRange(), known, vars)
 	w.walk(c.AccuInit(), known, vars)
 	inside := maps.Clone(vars)
-	// A loop variable hides a bound variable of the same name.
+	// A loop variable hides a bound variable with the same name.
 	delete(inside, c.IterVar())
 	delete(inside, c.IterVar2())
 	if isBind(c) {
@@ -145,13 +146,13 @@ func (w *walker) walkComprehension(c ast.ComprehensionExpr, known present, vars 
 	w.walk(c.Result(), known, inside)
 }
 
-// isBind reports whether a comprehension is cel.bind, which loops over nothing. The macro is cel.bind(name, value,
-// body): the value is the initial accumulator, and the body is the result.
+// isBind reports whether a comprehension is the expansion of cel.bind(name, value, body), which loops over an empty
+// list: the value is the initial accumulator, and the body is the result.
 func isBind(c ast.ComprehensionExpr) bool {
 	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
 }
 
-// resolve returns the expression of a variable of cel.bind, and other expressions unchanged.
+// resolve returns the expression to which cel.bind binds a variable. It returns other expressions unchanged.
 func resolve(e ast.Expr, vars scope) ast.Expr {
 	if e.Kind() == ast.IdentKind {
 		if bound, ok := vars[e.AsIdent()]; ok {
@@ -161,8 +162,9 @@ func resolve(e ast.Expr, vars scope) ast.Expr {
 	return e
 }
 
-// implied returns the attributes that are present if e is true, or false. If !(a || b) is true, both a and b are false:
-// LogicalNot inverts truth, and combine merges the results of several operands.
+// implied returns the attributes that must be present if e has the given truth value. If !(a || b) is true, for
+// example, both a and b are false: LogicalNot inverts the truth value, and combine merges the results for several
+// operands.
 func implied(e ast.Expr, truth bool, vars scope) present {
 	if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
 		if domain, ok := domainOf(e.AsSelect().Operand(), vars); ok && truth && !domain.computed {
@@ -192,7 +194,8 @@ func implied(e ast.Expr, truth bool, vars scope) present {
 	return present{}
 }
 
-// combine returns the attributes that all operands imply together, or that each operand implies.
+// combine returns the attributes that the operands imply. If together is true, all operands have the truth value, so
+// everything that any of them implies is present; otherwise only what each of them implies.
 func combine(operands []ast.Expr, truth, together bool, vars scope) present {
 	result := implied(operands[0], truth, vars)
 	for _, operand := range operands[1:] {
@@ -206,7 +209,7 @@ func combine(operands []ast.Expr, truth, together bool, vars scope) present {
 	return result
 }
 
-// accessOf returns the attribute or capacity that e itself reads, if its absence is an error.
+// accessOf returns the attribute or capacity that e directly reads in such a way that its absence is an error.
 func accessOf(e ast.Expr, vars scope) (access, bool) {
 	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
 		domain, ok := domainOf(e.AsSelect().Operand(), vars)
@@ -222,7 +225,7 @@ func accessOf(e ast.Expr, vars scope) (access, bool) {
 	return domain, ok
 }
 
-// mentionOf returns the attribute or capacity that e itself reads or tests for presence, as has() and .? do.
+// mentionOf returns the attribute or capacity that e directly reads or, like has() and .?, tests for presence.
 func mentionOf(e ast.Expr, vars scope) (access, bool) {
 	var operand ast.Expr
 	id, literal := "", true
@@ -241,7 +244,7 @@ func mentionOf(e ast.Expr, vars scope) (access, bool) {
 	return domain, ok && literal
 }
 
-// domainOf returns the domain that e denotes, as in device.attributes["example.com"], if there is one.
+// domainOf returns the domain that e refers to, as in device.attributes["example.com"], if any.
 func domainOf(e ast.Expr, vars scope) (access, bool) {
 	e = resolve(e, vars)
 	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
@@ -269,7 +272,7 @@ func rootOf(e ast.Expr, vars scope) (capacity, ok bool) {
 	return false, isField(e, "attributes", vars)
 }
 
-// isField reports whether e is the given field of the device.
+// isField reports whether e is the given field of device.
 func isField(e ast.Expr, field string, vars scope) bool {
 	if e.Kind() != ast.SelectKind || e.AsSelect().IsTestOnly() || e.AsSelect().FieldName() != field {
 		return false

@@ -14,10 +14,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// namedDevice is a device name that an expression compares an attribute with.
+// namedDevice is a device name with which an expression compares an attribute.
 type namedDevice struct{ attribute, name string }
 
-// noteNames records comparisons of ifName, pfName or interface with a name.
+// noteNames records comparisons of ifName, pfName or interface with names.
 func (w *walker) noteNames(call ast.CallExpr, vars scope) {
 	args := call.Args()
 	switch call.FunctionName() {
@@ -42,13 +42,13 @@ func (w *walker) noteName(attribute, literal ast.Expr, vars scope) {
 	}
 }
 
-// probablyMeant returns the devices that an expression which matches no device probably refers to: it contains a name
-// that no device has in the compared attribute, but a device has in another attribute. It ignores names that the node
-// does not have at all: policies are for many nodes.
+// probablyMeant returns advice for an expression that matches no device: the expression may contain a name that no
+// device has in the compared attribute, but that a device has in another attribute. Names that do not occur on the node
+// at all are ignored, since a policy applies to many nodes.
 func (s selector) probablyMeant(devices []discovery.Device) []string {
 	w, err := s.walked()
 	if err != nil {
-		return nil // impossible, since it compiles
+		return nil // impossible, since the expression compiles
 	}
 	var advice []string
 	for _, wanted := range w.names {
@@ -59,9 +59,10 @@ func (s selector) probablyMeant(devices []discovery.Device) []string {
 	return advice
 }
 
-// NearNames returns hints for an expression that matches none of some devices: the names in it that nearly match the
-// name of a device. It is for users who inspect one machine. Nodes do not use it, since policies for many nodes contain
-// names that a node does not have. Names that differ only in digits belong to different devices, such as eth2 and eth0.
+// NearNames returns hints for an expression that matches none of the devices: the names in it that are similar to the
+// name of a device. It is for users who inspect a single machine. Nodes do not use it, since policies for many nodes
+// contain names that do not exist on every node. Names that only differ in digits, such as eth2 and eth0, do not count
+// as similar, since they belong to different devices.
 func NearNames(expression string, devices []discovery.Device) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -69,7 +70,7 @@ func NearNames(expression string, devices []discovery.Device) []string {
 	}
 	w, err := s.walked()
 	if err != nil {
-		return nil // impossible, since it compiles
+		return nil // impossible, since the expression compiles
 	}
 	var names, said []string
 	for i := range devices {
@@ -96,7 +97,7 @@ func withoutDigits(name string) string {
 	}, name)
 }
 
-// advice returns a replacement for a name; empty if a device has the name, or no similar name exists.
+// advice returns a suggestion for replacing a name, or "" if a device has the name or no device is likely to be meant.
 func (n namedDevice) advice(devices []discovery.Device) string {
 	meant := -1
 	for i := range devices {

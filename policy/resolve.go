@@ -14,31 +14,31 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Node is the node that a decision is for.
+// Node is the node for which a decision is made.
 type Node struct {
 	Name   string
 	Labels map[string]string
 }
 
-// Resolve decides on every device of the node. Any matching exclude policy hides the device. Without a matching policy,
-// the device is hidden, too. Otherwise the matching policies are grouped by name suffix, and in each group the policy
-// with the highest priority, or among equals the first by name, gives the device an entry. An expose policy that is
-// invalid, or whose expression fails for a device, does not match the device; an exclude policy whose expression fails
-// for a device hides it. Arguments are not changed.
+// Resolve decides on every device of the node. A device is hidden if any exclude policy matches it, or if no policy
+// matches it. Otherwise, the matching policies are grouped by name suffix. In each group, the policy with the highest
+// priority gives the device an entry; if several have the same priority, the first one by name does. An expose policy
+// that is invalid, or whose expression fails for a device, does not match the device; an exclude policy whose
+// expression fails for a device hides it. The arguments are not changed.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
 	decision, err := new(Resolver).Resolve(context.Background(), facts, policies, node)
 	if err != nil {
-		panic(err) // impossible: the context never ends
+		panic(err) // impossible: the context is never done
 	}
 	return decision
 }
 
-// Resolver makes repeated decisions and keeps the compiled expressions of the last decision for the next one:
-// compilation is much of the work if policies do not change. The zero value is ready to use, for one caller at a time.
+// Resolver makes repeated decisions and reuses the compiled expressions of the previous decision: if policies do not
+// change, compilation would be much of the work. The zero value is ready to use. It must not be used concurrently.
 type Resolver struct{ last map[written]compiled }
 
-// Resolve is like the function Resolve, but stops when ctx ends. It returns no partial decision, since that would
-// withdraw devices.
+// Resolve is like the function Resolve, but stops when ctx is done. In this case it returns no partial decision, since
+// that would withdraw devices.
 func (m *Resolver) Resolve(
 	ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node,
 ) (Decision, error) {
@@ -70,7 +70,7 @@ func (m *Resolver) Resolve(
 	return decision, nil
 }
 
-// rule is a policy prepared for a node.
+// rule is a policy that has been prepared for a node.
 type rule struct {
 	policy *v1alpha1.DeviceExposurePolicy
 	// elsewhere is true if the policy does not apply to this node.
@@ -81,11 +81,11 @@ type rule struct {
 	// broken is the reason why there is no selector.
 	broken   error
 	problems []Problem
-	// evaluationFailed is true if a problem was recorded for an expression that failed on a device.
+	// evaluationFailed is true once a problem has been recorded for an expression that failed on a device.
 	evaluationFailed bool
 	// attributes are the attributes that the policy adds.
 	attributes attributeRules
-	// expressions compiles further expressions of the rule.
+	// expressions compiles the other expressions in the policy.
 	expressions *expressions
 }
 
@@ -118,7 +118,7 @@ func newRule(p *v1alpha1.DeviceExposurePolicy, node Node, kept *expressions) *ru
 	return r
 }
 
-// SelectsNode reports whether a policy applies to a node. It returns an error if the node selector cannot be read.
+// SelectsNode reports whether a policy applies to a node. It returns an error if the node selector is not valid.
 func SelectsNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	if p.Spec.NodeSelector == nil {
 		return true, nil
@@ -135,33 +135,33 @@ func (r *rule) excludes() bool {
 	return r.policy.Spec.Action == v1alpha1.ActionExclude
 }
 
-// problem records a problem of the policy.
+// problem records a problem with the policy.
 func (r *rule) problem(device, format string, args ...any) {
 	r.problems = append(r.problems,
 		Problem{Policy: r.policy.Name, Device: device, Message: fmt.Sprintf(format, args...)})
 }
 
-// reason returns a reason with the name of the policy.
+// reason returns a reason that contains the name of the policy.
 func (r *rule) reason(outcome Outcome, format string, args ...any) Reason {
 	return Reason{Policy: r.policy.Name, Outcome: outcome, Message: fmt.Sprintf(format, args...)}
 }
 
-// answer is the result of a policy's expression for a device.
+// answer is the result of evaluating a policy's expression for a device.
 type answer struct {
 	matches bool
 	err     error
 }
 
-// Limits on the cost of expressions per discovery of a node, in CEL units; a processor evaluates about 20,000 units per
-// millisecond. All policies share readingCost, and each policy has at least evaluationShare for every device.
+// Limits on the cost of expressions for each reading of a node's devices, in CEL units. A CPU evaluates about 20,000
+// units per millisecond. All policies share readingCost, but each policy has at least evaluationShare for every device.
 const (
 	readingCost     = 20_000_000
 	evaluationShare = 100
 )
 
-// evaluate returns the result of every rule's expression for every device, by device and then by rule. This is most of
-// the work of Resolve. It uses one processor, since nodes exist to run pods. A rule that has used up its share fails on
-// the remaining devices.
+// evaluate evaluates every rule's expression for every device, and returns the results by device and then by rule. This
+// is most of the work of Resolve. It uses a single CPU, since nodes exist to run pods. If a rule has used up its share,
+// it fails for the remaining devices.
 func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
 	asking := 0
 	for _, r := range rules {
@@ -169,7 +169,7 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			asking++
 		}
 	}
-	// Each policy has its own share: an expensive policy of one author must not make other policies fail.
+	// Each policy has its own share, so that one author's expensive policy does not make other policies fail.
 	budget := max(readingCost/uint64(max(asking, 1)), evaluationShare*uint64(len(devices)))
 	spent := make([]uint64, len(rules))
 	answers := make([][]answer, len(devices))
@@ -197,8 +197,9 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 	return answers, nil
 }
 
-// unknownName returns the error of an evaluation. If the expression reads an attribute that no device has, it uses the
-// message of validation: the advice in CEL's message would make the policy select nothing.
+// unknownName returns the error of an evaluation, with a better message if the expression reads an attribute that no
+// device has. It then uses the message of validation: with the advice in CEL's message, the policy would select
+// nothing.
 func (r *rule) unknownName(err error) error {
 	if err == nil {
 		return nil
@@ -209,7 +210,7 @@ func (r *rule) unknownName(err error) error {
 	}
 	w, walkErr := r.selector.walked()
 	if walkErr != nil {
-		return err // impossible, since it compiles
+		return err // impossible, since the expression compiles
 	}
 	known := Attributes(discovery.Device{})
 	for _, a := range w.list {
@@ -221,8 +222,8 @@ func (r *rule) unknownName(err error) error {
 	return err
 }
 
-// adviseIfIdle records a problem if the policy matches no device of the node because of a device name. index is the
-// index of the policy in the answers.
+// adviseIfIdle records a problem if the policy matches no device of the node because it uses a wrong device name. index
+// is the policy's index in answers.
 func (r *rule) adviseIfIdle(devices []discovery.Device, answers [][]answer, index int) {
 	if !r.hasSelectorToEvaluate() || slices.ContainsFunc(answers, func(a []answer) bool {
 		return a[index].matches || a[index].err != nil
@@ -239,10 +240,10 @@ func (r *rule) hasSelectorToEvaluate() bool {
 	return !r.elsewhere && r.invalid == nil && r.broken == nil
 }
 
-// decide decides on one device. The rules are sorted by name, and answers has the same order.
+// decide decides on one device. The rules are sorted by name, and answers are in the same order.
 //
-// For example, policies a (priority 5) and b (priority 10) have no suffix, and c has "-shared". If all three match, b
-// and c each give the device an entry, and the reason for a is that b wins.
+// For example, policies a (priority 5) and b (priority 10) have no suffix, and c has the suffix "-shared". If all three
+// match, b and c each give the device an entry, and the reason for a is that b wins.
 func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision {
 	decision := DeviceDecision{Device: d, Reasons: make([]Reason, len(rules))}
 	var candidates []int
@@ -285,8 +286,9 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 	return decision
 }
 
-// warnOfNodeTraffic records a remark on a device that one claim could get exclusively although the node needs it. Only
-// a policy hides such a device; the driver rejects the attach when the pod starts (discovery.Busy).
+// warnOfNodeTraffic records a remark about a device that a claim could get exclusively even though the node needs it.
+// Only a policy can hide such a device; without one, the driver rejects the attachment when the pod starts
+// (discovery.Busy).
 func (r *rule) warnOfNodeTraffic(d *discovery.Device, given []Persona) {
 	if !d.DefaultRoute || !slices.ContainsFunc(given, func(p Persona) bool { return p.Exclusive }) {
 		return
@@ -310,8 +312,8 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 		winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
-// decide reports whether the policy matches a device, and the reason. Another matching expose policy with a higher
-// priority may still win.
+// decide reports whether the policy matches a device, and the reason. Even if it does, another matching expose policy
+// with a higher priority may win.
 func (r *rule) decide(d discovery.Device, a answer) (bool, Reason) {
 	switch {
 	case r.elsewhere:

@@ -20,10 +20,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// selector is a compiled expression over one device.
+// selector is a compiled expression about a device.
 type selector struct {
 	result dracel.CompilationResult
-	// walked returns the cached result of walk for the expression. It returns no error, since the expression compiles.
+	// walked returns the cached result of walk for the expression. It never fails, since the expression compiles.
 	walked func() (*walker, error)
 }
 
@@ -31,18 +31,18 @@ func newSelector(result dracel.CompilationResult) selector {
 	return selector{result, sync.OnceValues(func() (*walker, error) { return walk(result) })}
 }
 
-// evaluationCost limits the cost of one evaluation of a policy's expression. Kubernetes allows a class a hundred times
-// that, for one device; a policy is evaluated for every device at every change.
+// evaluationCost limits the cost of evaluating a policy's expression once. Kubernetes allows a hundred times as much
+// for a class, for one device; a policy, however, is evaluated for every device on every change.
 const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
 
 // compiler compiles an expression for one purpose.
 type compiler func(expression string, env environment.Type) (selector, error)
 
-// compile compiles a selector expression. New expressions may use the features of the oldest supported API server;
+// compile compiles a selector expression. New expressions may only use the features of the oldest supported API server;
 // stored ones may also use newer features.
 //
-// Validation compiles as new, so that users cannot store an expression that an older API server or node cannot read.
-// Nodes compile as stored: an accepted expression must continue to work with an older driver.
+// Validation compiles expressions as new, so that users cannot store an expression that an older API server or node
+// cannot read. Nodes compile them as stored: an accepted expression must continue to work with an older driver.
 func compile(expression string, env environment.Type) (selector, error) {
 	options := dracel.Options{EnvType: &env}
 	result := compileAs(expression, options)
@@ -53,27 +53,27 @@ func compile(expression string, env environment.Type) (selector, error) {
 	return newSelector(result), nil
 }
 
-// compileAs compiles an expression with the limit that applies to every expression of a policy. The cost is estimated
-// for new expressions only, which can be rejected; nodes count the cost of evaluations.
+// compileAs compiles an expression with the cost limit that applies to all expressions in policies. It only estimates
+// the cost of new expressions, which can be rejected; nodes count the actual cost of evaluations.
 func compileAs(expression string, options dracel.Options) dracel.CompilationResult {
 	options.CostLimit = new(uint64(evaluationCost))
 	options.DisableCostEstimation = *options.EnvType == environment.StoredExpressions
 	return dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, options)
 }
 
-// matches evaluates the expression on a device, and returns the cost.
+// matches evaluates the expression for a device, and returns the result and the cost.
 func (s selector) matches(device variables) (matches bool, cost uint64, err error) {
 	result, cost, err := s.evaluate(device)
 	if _, isBool := result.(types.Bool); err == nil && !isBool {
-		// The compiler accepts an attribute alone, whose type it does not know. An error hides the device; "no match"
-		// of an exclude policy would offer it.
+		// The compiler accepts an attribute on its own, since it does not know its type. An error in an exclude policy
+		// hides the device, while "no match" would offer it.
 		err = fmt.Errorf("cannot evaluate the expression: it returns %v (%s) instead of true or false", result.Value(),
 			result.Type().TypeName())
 	}
 	return result == types.True, cost, err
 }
 
-// evaluate returns the result of the expression for a device, and its cost.
+// evaluate returns the result of the expression for a device, and the cost.
 func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err error) {
 	result, details, err := s.result.Program.Eval(map[string]any(device))
 	cost = evaluationCost // even if the environment does not report a cost
@@ -86,13 +86,13 @@ func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err e
 	return result, cost, nil
 }
 
-// CheckSelector returns the error in a policy's expression. The expression must compile to a boolean, be cheap enough,
-// only read attributes of the driver, and compare them with possible values.
+// CheckSelector returns the error in a policy's expression. The expression must compile to a boolean, must not be too
+// expensive, and must only read attributes of the driver and compare them with literals of the right type.
 func CheckSelector(expression string) error {
 	return errors.Join(checkDiscovered(expression, compile), checkYields(expression))
 }
 
-// checkDiscovered returns the error in an expression over discovered attributes.
+// checkDiscovered returns the error in an expression that may only read discovered attributes.
 func checkDiscovered(expression string, compile compiler) error {
 	accesses, err := checkWith(expression, compile)
 	if err != nil {
@@ -108,12 +108,12 @@ func checkDiscovered(expression string, compile compiler) error {
 	return errors.Join(append(errs, checkTypes(expression, compile))...)
 }
 
-// classConditions is the maximum length, in bytes, of the conditions that a class adds before the topology's own
-// expression.
+// classConditions is the maximum length, in bytes, of the conditions that a class adds before the expression from the
+// topology.
 const classConditions = 256
 
-// CheckClassSelector returns the error in an expression for a device class. It includes the compilation and cost checks
-// of CheckSelector, and rejects unguarded accesses that ClassExpression does not guard: capacities, attributes that
+// CheckClassSelector returns the error in an expression for a device class. It performs the compilation and cost checks
+// of CheckSelector, and rejects unguarded accesses for which ClassExpression adds no guard: capacities, attributes that
 // policies add, and attributes that are only published on request.
 func CheckClassSelector(expression string) error {
 	if _, err := check(expression); err != nil {
@@ -144,7 +144,7 @@ func CheckClassSelector(expression string) error {
 // check compiles a selector expression, checks its cost, and returns its unguarded accesses.
 func check(expression string) ([]access, error) { return checkWith(expression, compile) }
 
-// checkWith is check for expressions of any purpose.
+// checkWith is check for expressions for any purpose.
 func checkWith(expression string, compile compiler) ([]access, error) {
 	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
 		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d; shorten it", len(expression),
@@ -180,13 +180,13 @@ func (a access) field(op string) string {
 	return fmt.Sprintf("device.%s[%q]%s%s", section, a.domain, op, a.id)
 }
 
-// errComputedName is the error of an expression that reads an attribute whose name is only known during its evaluation,
-// so that its presence cannot be checked before.
+// errComputedName is the error for an expression that reads an attribute whose name is only known at evaluation time,
+// so that its presence cannot be checked beforehand.
 var errComputedName = errors.New("cannot check the selector: an attribute name is computed, as in " +
 	"attributes[…][x]; write a literal, for example " +
 	access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
 
-// unknown returns the error of a policy's expression that reads an attribute or capacity that no device has.
+// unknown returns the error for a policy's expression that reads an attribute or capacity that no device has.
 func (a access) unknown() error {
 	switch {
 	case a.computed:
@@ -202,15 +202,15 @@ func (a access) unknown() error {
 		a.qualifiedName(), a.field("."))
 }
 
-// misspelt returns the error of an expression that reads a misspelled attribute. unless is the condition under which
-// devices have the attribute anyway.
+// misspelt returns the error for an expression that reads a misspelled attribute. unless is the condition under which
+// devices have the attribute after all.
 func (a access) misspelt(unless, near string) error {
 	return fmt.Errorf("no device has an attribute %s%s: did you mean %s?", a.qualifiedName(), unless, near)
 }
 
-// ClassRemarks returns the attributes that a valid expression for a device class probably misspells, and comparisons
-// that are never true. CheckClassSelector accepts a misspelled attribute with a guard, since a policy may add an
-// attribute of any name.
+// ClassRemarks returns remarks about a valid expression for a device class: about attributes that are probably
+// misspelled, and about comparisons that are never true. CheckClassSelector accepts a misspelled attribute with a
+// guard, since a policy may add an attribute with any name.
 func ClassRemarks(expression string) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -218,7 +218,7 @@ func ClassRemarks(expression string) []string {
 	}
 	w, err := s.walked()
 	if err != nil {
-		return nil // impossible, since it compiles
+		return nil // impossible, since the expression compiles
 	}
 	var remarks []string
 	for _, a := range w.mentioned {
@@ -233,9 +233,9 @@ func ClassRemarks(expression string) []string {
 	return append(remarks, w.values...)
 }
 
-// suggestion returns the attribute that was probably mistyped, in the form of an expression, or "" if
-// there is none. Policies add attributes of other domains, so attributes of a domain that does not resemble the
-// driver's are accepted.
+// suggestion returns the attribute that was probably meant, as written in an expression, or "" if there is none.
+// Policies may add attributes in other domains, so attributes in a domain that is not similar to the driver's are
+// accepted.
 func (a access) suggestion() string {
 	if _, known := Attributes(discovery.Device{})[a.qualifiedName()]; known || a.capacity || a.computed ||
 		a.domain == v1alpha1.CNIDomain {
@@ -251,14 +251,14 @@ func (a access) suggestion() string {
 	return access{domain: near, id: a.id}.field(".")
 }
 
-// isOftenWritten reports whether users often write a domain instead of the driver's domain although the two are not
-// similar: the domain of the API, and shorter domains. dra.net is the domain of another driver, whose devices no class
-// of a topology contains.
+// isOftenWritten reports whether users often write a domain instead of the driver's domain, although the two are not
+// similar: the domain of the API, and shorter domains. dra.net is the domain of another driver, but no class of a
+// topology selects devices of that driver.
 func isOftenWritten(domain string) bool {
 	return slices.Contains([]string{"dra.network", "dra.net", v1alpha1.GroupVersion().Group}, domain)
 }
 
-// unguarded returns the error of a class's expression that reads an attribute that a device may lack.
+// unguarded returns the error for a class expression that reads an attribute that a device may lack.
 func (a access) unguarded() error {
 	if a.computed {
 		return errComputedName
@@ -280,7 +280,7 @@ func (a access) unguarded() error {
 		a.field("."), condition, guard)
 }
 
-// absentLiteral returns the CEL literal that represents an absent attribute of the vocabulary.
+// absentLiteral returns the CEL literal that represents the absence of an attribute in the vocabulary.
 func absentLiteral(a access) (string, bool) {
 	if a.capacity {
 		return "", false
@@ -301,8 +301,8 @@ func absentLiteral(a access) (string, bool) {
 	return `""`, true
 }
 
-// nearestField returns the field of the vocabulary whose name is most similar to id, preferring the driver's own
-// domain; empty if none is similar. For mtuu it returns mtu, and for vendr it returns vendor.
+// nearestField returns the attribute in the vocabulary whose name is most similar to id, with a preference for the
+// driver's own domain, or "" if none is similar. For mtuu it returns the attribute mtu, and for vendr, vendor.
 func nearestField(id string) string {
 	names := slices.SortedFunc(maps.Keys(Attributes(discovery.Device{})),
 		func(a, b resourceapi.QualifiedName) int {
@@ -320,7 +320,7 @@ func nearestField(id string) string {
 	return access{domain: domain, id: known}.field(".")
 }
 
-// nearestDomain returns the domain with attributes of the driver that is most similar to domain; empty if none is
+// nearestDomain returns the domain most similar to domain in which the driver publishes attributes, or "" if none is
 // similar.
 func nearestDomain(domain string) string {
 	var known []string
@@ -332,7 +332,7 @@ func nearestDomain(domain string) string {
 	return nearest.Word(domain, known)
 }
 
-// domainRank prefers the driver's own domain.
+// domainRank ranks the driver's own domain above other domains.
 func domainRank(qualifiedName string) int {
 	if strings.HasPrefix(qualifiedName, v1alpha1.AttributeDomain+"/") {
 		return 1

@@ -15,13 +15,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// valueForm defines the possible strings of an attribute.
+// valueForm defines which strings are possible values of an attribute.
 type valueForm struct {
 	// holds reports whether a value is possible.
 	holds func(value string) bool
-	// repair returns the value that the user probably meant by an impossible value; empty if there is none.
+	// repair returns the value that the user probably meant when writing an impossible value, or "" if there is none.
 	repair func(value string) string
-	// example shows the format of the values.
+	// example describes the format of the values.
 	example string
 }
 
@@ -30,8 +30,8 @@ var (
 	pciID      = regexp.MustCompile(`^[0-9a-f]{4}$`)
 )
 
-// formOf returns the form of the values of a string attribute of the driver; nil if it can be any string. Every form
-// includes the value that represents absence.
+// formOf returns the form of the values of one of the driver's string attributes, or nil if any string is possible. The
+// value that represents absence is always possible.
 func formOf(a access) *valueForm {
 	if a.capacity || a.computed {
 		return nil
@@ -44,7 +44,7 @@ func formOf(a access) *valueForm {
 		return nil
 	}
 	switch id {
-	case "type", "kind", "masterKind": // the kernel has many kinds of links, none with a capital letter
+	case "type", "kind", "masterKind": // the kernel has many kinds of links, none with an uppercase letter
 		return &valueForm{holds: isLower, repair: strings.ToLower, example: "a kind in lower case"}
 	case "pciAddress", "pfAddress":
 		return &valueForm{holds: pciAddress.MatchString, repair: longPCIAddress,
@@ -60,7 +60,7 @@ func formOf(a access) *valueForm {
 			a.field(".") + `.contains(",NAME,")`}
 	}
 	return oneOf(map[string][]string{
-		// as printed by netlink.LinkOperState
+		// As printed by netlink.LinkOperState.
 		"operState":  {"unknown", "not-present", "down", "lower-layer-down", "testing", "dormant", "up"},
 		"bridgeType": {"linux", "ovs"}, "rdmaLinkLayer": {"ethernet", "infiniband"},
 		"rdmaNetns": {"shared", "exclusive"}, "eswitchMode": {"legacy", "switchdev"},
@@ -68,7 +68,7 @@ func formOf(a access) *valueForm {
 	}[id])
 }
 
-// oneOf returns the form of a few values; nil for no values.
+// oneOf returns the form of an attribute with these values, or nil if there are none.
 func oneOf(values []string) *valueForm {
 	if len(values) == 0 {
 		return nil
@@ -86,7 +86,7 @@ func inCommas(value string) bool {
 	return len(value) > 1 && strings.HasPrefix(value, ",") && strings.HasSuffix(value, ",")
 }
 
-// longPCIAddress adds the domain to an address that tools print without it (lspci, section "-D" of its manual).
+// longPCIAddress adds the PCI domain to an address that tools print without it (see option -D in the manual of lspci).
 func longPCIAddress(value string) string {
 	for _, address := range []string{strings.ToLower(value), "0000:" + strings.ToLower(value)} {
 		if pciAddress.MatchString(address) {
@@ -96,7 +96,7 @@ func longPCIAddress(value string) string {
 	return ""
 }
 
-// shortPCIID removes the prefix 0x, which files of sysfs contain.
+// shortPCIID removes the prefix 0x, as found in sysfs files.
 func shortPCIID(value string) string {
 	if id := strings.TrimPrefix(strings.ToLower(value), "0x"); pciID.MatchString(id) {
 		return id
@@ -104,7 +104,7 @@ func shortPCIID(value string) string {
 	return ""
 }
 
-// usualMAC returns an address in the format of the kernel's tools; empty if it is not valid.
+// usualMAC returns an address in the format used by the kernel's tools, or "" if it is not valid.
 func usualMAC(value string) string {
 	address, err := net.ParseMAC(value)
 	if err != nil {
@@ -113,7 +113,7 @@ func usualMAC(value string) string {
 	return address.String()
 }
 
-// noteValue records a comparison of an attribute with an impossible string.
+// noteValue records a remark if an attribute is compared with an impossible string.
 func (w *walker) noteValue(attribute, literal ast.Expr, vars scope) {
 	a, isAttribute := valueOf(attribute, vars)
 	value, isString := stringLiteral(resolve(literal, vars))
@@ -145,8 +145,8 @@ func (w *walker) addRemark(remark string) {
 	}
 }
 
-// valueRemarks returns the comparisons of a valid expression that are never true. They are not errors: another driver
-// or a later version may publish other values.
+// valueRemarks returns remarks about comparisons in a valid expression that are never true. They are not errors, since
+// another driver or a later version may publish other values.
 func valueRemarks(expression string) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -154,7 +154,7 @@ func valueRemarks(expression string) []string {
 	}
 	w, err := s.walked()
 	if err != nil {
-		return nil // impossible, since it compiles
+		return nil // impossible, since the expression compiles
 	}
 	return w.values
 }

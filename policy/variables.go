@@ -11,11 +11,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// variables are the properties of a device that an expression can read.
+// variables contains the properties of a device that an expression can read.
 type variables map[string]any
 
-// variablesOf returns the variables of a device. Every expression has the same result with them as in the scheduler's
-// DeviceMatches, which creates them for each expression; that is most of the cost of an evaluation.
+// variablesOf returns the variables for a device. With them, every expression has the same result as in the scheduler's
+// DeviceMatches. That function creates the variables for each expression, which is most of the cost of an evaluation.
 func variablesOf(d *discovery.Device) variables {
 	all := vocabulary(d)
 	names := map[string]map[string]any{v1alpha1.AttributeDomain: make(map[string]any, len(all))}
@@ -38,10 +38,10 @@ func variablesOf(d *discovery.Device) variables {
 	}}
 }
 
-// domains maps domains to attributes or capacities. Every domain exists; an unknown domain is empty.
+// domains contains the attributes or capacities of each domain. Every domain exists; an unknown domain is empty.
 type domains struct{ traits.Mapper }
 
-// Find returns the names of a domain.
+// Find returns the attributes or capacities in a domain.
 func (d domains) Find(domain ref.Val) (ref.Val, bool) {
 	if names, found := d.Mapper.Find(domain); found {
 		return names, true

@@ -6,8 +6,9 @@ package nearest
 
 import "strings"
 
-// Word returns the known word that the user probably meant: one that differs in case only, otherwise in up to two
-// characters, but in fewer than half of them. It returns "" if there is none, and the first of several.
+// Word returns the known word that the user probably meant: the most similar one that differs in at most two characters
+// and in fewer than half of them, ignoring case. If several are equally similar, it returns the first. It returns "" if
+// there is none.
 func Word(word string, known []string) string {
 	if i := Index(word, known); i >= 0 {
 		return known[i]
@@ -15,8 +16,8 @@ func Word(word string, known []string) string {
 	return ""
 }
 
-// Index returns the index of [Word], or -1 if there is none. Short words may share more than half of their characters
-// by chance, such as rack and mac.
+// Index returns the index of [Word], or -1 if there is none. Words that differ in half of their characters or more do
+// not count, since short words, such as rack and mac, may be similar by chance.
 func Index(word string, known []string) int {
 	best, least := -1, min(2, (len(word)-1)/2)+1
 	for i, candidate := range known {
@@ -27,8 +28,8 @@ func Index(word string, known []string) int {
 	return best
 }
 
-// distance returns the number of characters to insert, delete, replace or swap with the next character to turn one word
-// into the other (optimal string alignment).
+// distance returns the number of characters to insert, delete, replace or swap with the next character in order to turn
+// one word into the other (optimal string alignment).
 func distance(a, b string) int {
 	previous, row := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
