@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// WithoutAddresses returns the recording with replaced link addresses. The new addresses are locally administered and
-// numbered in the order of the links: equal addresses stay equal, and the real ones cannot be inferred, as they could
-// from a hash of 48 bits. Names that contain an address (enx0242ac110002) change in the same way, everywhere. Zero
-// stays zero.
+// WithoutAddresses returns the recording with all link addresses replaced. The new addresses are locally administered
+// and numbered in the order of the links. Equal addresses stay equal, and the real ones cannot be inferred, as would be
+// possible with a hash of 48 bits. Names that contain an address (enx0242ac110002) are changed accordingly wherever
+// they occur. Zero stays zero.
 func (r Recording) WithoutAddresses() Recording {
 	fakes := r.fakeAddresses()
 	inNames := make([]string, 0, 2*len(fakes))
 	for _, real := range slices.Sorted(maps.Keys(fakes)) {
-		if strings.Count(real, ":") >= 5 { // shorter addresses match by chance
+		if strings.Count(real, ":") >= 5 { // shorter addresses could match by chance
 			inNames = append(inNames, strings.ReplaceAll(real, ":", ""), strings.ReplaceAll(fakes[real], ":", ""))
 		}
 	}
@@ -54,7 +54,7 @@ func (r Recording) WithoutAddresses() Recording {
 	return changed
 }
 
-// fakeAddresses returns the replacement of each address.
+// fakeAddresses returns the replacement for each address.
 func (r Recording) fakeAddresses() map[string]string {
 	var found []string
 	for _, l := range r.Netlink.Links {
@@ -83,22 +83,22 @@ func (r Recording) fakeAddresses() map[string]string {
 	return fakes
 }
 
-// fakeAddress returns a locally administered address with a number and a length in bytes.
+// fakeAddress returns a locally administered address with the given number and length in bytes.
 func fakeAddress(number uint32, length int) string {
 	fake := make(net.HardwareAddr, max(length, 4))
 	binary.BigEndian.PutUint32(fake[len(fake)-4:], number)
 	fake = fake[len(fake)-length:]
-	fake[0] |= 2 // the bit of locally administered addresses in IEEE 802
+	fake[0] |= 2 // the bit for locally administered addresses in IEEE 802
 	return fake.String()
 }
 
-// isSpecial reports whether all bytes of an address are 0 or all are 255. No device has such an address.
+// isSpecial reports whether all bytes of an address are 0, or all are 255. No device has such an address.
 func isSpecial(address net.HardwareAddr) bool {
 	first := address[0]
 	return (first == 0 || first == 0xff) && !slices.ContainsFunc(address, func(b byte) bool { return b != first })
 }
 
-// hardwareAddress parses an address of any length in the format of netlink; net.ParseMAC supports only some lengths.
+// hardwareAddress parses an address in the format used by netlink. Unlike net.ParseMAC, it supports any length.
 func hardwareAddress(text string) (net.HardwareAddr, error) {
 	address, err := hex.DecodeString(strings.ReplaceAll(text, ":", ""))
 	if err != nil || len(address) == 0 || net.HardwareAddr(address).String() != text {
@@ -107,7 +107,7 @@ func hardwareAddress(text string) (net.HardwareAddr, error) {
 	return address, nil
 }
 
-// guidIn returns the address in the name of an RDMA device that udev's rdma_rename has named by its GUID, such as
+// guidIn returns the address in the name of an RDMA device that udev's rdma_rename has named after its GUID, such as
 // rocex0242acfffe110002.
 func guidIn(dir string) string {
 	_, digits, found := strings.Cut(path.Base(dir), "x")
@@ -118,7 +118,7 @@ func guidIn(dir string) string {
 	return net.HardwareAddr(guid).String()
 }
 
-// renamed returns the tree with replaced names in paths and links.
+// renamed returns the tree with names replaced in paths and in the targets of links.
 func (t Tree) renamed(names *strings.Replacer) Tree {
 	changed := Tree{Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}
 	for name, target := range t.Links {
@@ -137,8 +137,8 @@ func (t Tree) renamed(names *strings.Replacer) Tree {
 	return changed
 }
 
-// hideSwitches replaces the IDs of switches in hardware by numbers: drivers derive the IDs from addresses and serial
-// numbers.
+// hideSwitches replaces the IDs of hardware switches with numbers, since drivers derive the IDs from addresses and
+// serial numbers.
 func (t Tree) hideSwitches() {
 	numbers := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(t.Files)) {

@@ -12,16 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Use is the node's own use of a link at one time.
+// Use describes how the node itself uses a link at a point in time.
 type Use struct {
-	// Reason has a form such as "it is a port of the bridge br0"; empty if the node does not use the link.
+	// Reason is a text such as "it is a port of the bridge br0", or empty if the node does not use the link.
 	Reason string
-	// Restorable is true if the node only has its own addresses, routes and rules on the link, which can be restored
-	// when the link returns. It is false for a link that carries a default route or an address of the Node object.
+	// Restorable is true if the use only consists of addresses, routes and rules, which can be restored when the link
+	// returns. It is false for a link that carries a default route or an address of the Node object.
 	Restorable bool
 }
 
-// routing contains the queries of Busy in addition to LinkLister; *netlink.Handle implements it.
+// routing contains the queries that Busy needs in addition to LinkLister; *netlink.Handle implements it.
 type routing interface {
 	RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error)
 	RuleList(family int) ([]netlink.Rule, error)
@@ -29,17 +29,17 @@ type routing interface {
 	QdiscList(netlink.Link) ([]netlink.Qdisc, error)
 }
 
-// Busy returns the node's current use of links, in one reading. A busy link must not be taken from the host. A missing
-// link is not busy. The use of a physical function includes the use of its virtual functions that are on the host.
+// Busy reports how the node currently uses links, based on a single reading. A busy link must not be taken from the
+// host. A missing link is not busy. A physical function is also busy if one of its virtual functions on the host is.
 //
-// It is called immediately before a device is taken, and for a few links. Therefore it reads the routes of all tables
-// and the rules, which Read does not, and no hardware.
+// Busy is called immediately before a device is taken, and only for a few links. Therefore, unlike Read, it reads the
+// routes in all tables and the rules, but no hardware.
 func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use, error) {
 	return attempt(ctx, func() (map[IfName]Use, error) { return readUses(source, names) })
 }
 
-// readUses reads the node's use of links. Links, addresses and routes are dumped once for all names. Names without a
-// link are left out.
+// readUses reads how the node uses links. It dumps links, addresses and routes only once for all names. Names without a
+// link are omitted.
 func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	lister := &dumps{LinkLister: source.Links}
 	links, _, err := readLinks(lister, source.NodeAddresses)
@@ -68,7 +68,7 @@ func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 }
 
 // useWithVFs returns the use of a link or, if it is a physical function, of one of its virtual functions, which move
-// together with it. Uses that cannot be restored take precedence, so they are checked first.
+// together with it. Uses of the link that cannot be restored take precedence, so they are checked first.
 func useWithVFs(source Sources, name IfName, links []link, uses map[int]Use) (Use, error) {
 	if use := useOf(name, links, uses); use.Reason != "" && !use.Restorable {
 		return use, nil
@@ -85,8 +85,8 @@ func useWithVFs(source Sources, name IfName, links []link, uses map[int]Use) (Us
 	return useOf(name, links, uses), nil
 }
 
-// useOf returns the use of one link. Upper devices and the node's own traffic take precedence over uses that can be
-// restored.
+// useOf returns the use of a single link. Upper devices and the node's own traffic take precedence over uses that can
+// be restored.
 func useOf(name IfName, links []link, uses map[int]Use) Use {
 	var use Use
 	for i := range links {
@@ -106,7 +106,7 @@ func useOf(name IfName, links []link, uses map[int]Use) Use {
 	return use
 }
 
-// configured returns, by index, the uses of links that have addresses, routes or rules, and of all links below them.
+// configured returns the uses of links with addresses, routes or rules, and of all links below them, by link index.
 func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, error) {
 	uses := map[int]Use{}
 	add := func(index int, restorable bool, format string, args ...any) {
@@ -128,8 +128,8 @@ func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, er
 			return nil, err
 		}
 	}
-	// The loop iterates over a copy of the keys, since it adds the lower devices. Their own lower devices are found
-	// through the topmost device.
+	// Iterate over a copy of the keys, since the loop adds the lower devices. Devices further down are found through
+	// the topmost device.
 	for _, index := range slices.Collect(maps.Keys(uses)) {
 		for below := range withLower([]int{index}, list) {
 			if below != index {
@@ -140,7 +140,7 @@ func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, er
 	return uses, nil
 }
 
-// routed adds the uses of links by routes of all tables and by rules.
+// routed adds the links that are used by rules, or by routes in any table.
 func routed(
 	table routing, list []netlink.Link, add func(index int, restorable bool, format string, args ...any),
 ) error {
@@ -175,9 +175,9 @@ func routed(
 	return nil
 }
 
-// filtered adds the settings that the kernel discards when a link changes its namespace: queueing disciplines, filters
-// and permanent neighbors. Disciplines that the kernel attaches itself have no handle (net/sched/sch_generic.c,
-// attach_default_qdiscs).
+// filtered adds links with queueing disciplines, filters or permanent neighbors, which the kernel discards when a link
+// moves to another namespace, and links with an XDP program. Disciplines that the kernel attaches by default have no
+// handle (attach_default_qdiscs in net/sched/sch_generic.c).
 func filtered(table routing, list []netlink.Link, names []IfName, uses map[int]Use) error {
 	for _, l := range list {
 		attrs := l.Attrs()
@@ -210,7 +210,7 @@ func filtered(table routing, list []netlink.Link, names []IfName, uses map[int]U
 	return nil
 }
 
-// isOwnRoute reports whether the kernel itself created a route because the link is up.
+// isOwnRoute reports whether the kernel created a route on its own because the link is up.
 func isOwnRoute(r *netlink.Route) bool {
 	return r.Protocol == unix.RTPROT_KERNEL && r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast())
 }
@@ -227,7 +227,7 @@ func destination(r *netlink.Route) string {
 	return r.Dst.String()
 }
 
-// linksOfVFs returns the links in the host's namespace of the virtual functions of a link's PCI function.
+// linksOfVFs returns the links, in the host's namespace, of the virtual functions that belong to a link's PCI function.
 func linksOfVFs(fsys fs.ReadLinkFS, name IfName) ([]IfName, error) {
 	sys := &sysfs{fsys: fsys}
 	entry := path.Join("class/net", string(name))

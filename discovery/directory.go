@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directory is a directory with small files that one read returns completely, such as the files of sysfs: a show
-// function of the kernel fills at most one page. Package os needs twice as many system calls, which take most of the
-// time on machines with thousands of functions. The directory is opened once, so that all threads read the same one,
-// even if the caller's thread has its own mounts.
+// directory is a directory with small files that can be read completely with a single read, such as the files in sysfs:
+// a show function in the kernel fills at most one page. Package os needs twice as many system calls, which take most of
+// the time on machines with thousands of functions. The directory is opened once, so that all threads read the same
+// one, even if the caller's thread has its own mounts.
 type directory struct {
 	fs.ReadLinkFS
 	root *os.Root
 	self *os.File
 }
 
-// openSysfs returns the sysfs that is mounted at the path. The caller closes it.
+// openSysfs returns the sysfs that is mounted at the path. The caller must close it.
 func openSysfs(mount string) (*directory, error) {
 	root, err := os.OpenRoot(mount)
 	if err != nil {
@@ -41,7 +41,7 @@ func (d *directory) Close() {
 	_ = d.root.Close()
 }
 
-// open opens a file or directory for reading, with flags of open(2).
+// open opens a file or directory for reading, with additional flags as in open(2).
 func (d *directory) open(name string, flags int) (int, error) {
 	if !fs.ValidPath(name) {
 		return 0, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
@@ -106,7 +106,7 @@ func (d *directory) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// retried repeats a system call while signals interrupt it; the Go runtime sends some to its own threads.
+// retried repeats a system call as long as signals interrupt it; the Go runtime sends signals to its own threads.
 func retried(call func() (int, error)) (int, error) {
 	for {
 		if result, err := call(); !errors.Is(err, unix.EINTR) {

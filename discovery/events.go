@@ -15,7 +15,7 @@ import (
 // receiveBuffer has room for the notifications of a few thousand links.
 const receiveBuffer = 1 << 20
 
-// KernelEvents returns the kernel's notifications of links, routes and devices. Device events are needed because a
+// KernelEvents returns the kernel's notifications about links, routes and devices. Device events are needed because a
 // function that is bound to another driver, such as vfio-pci, may not have had a link. The notifications are for the
 // network namespace of the subscribing thread, which is the namespace of the process unless the process changes it.
 func KernelEvents() Events {
@@ -39,8 +39,8 @@ func (kernelEvents) Subscribe(ctx context.Context, changed func()) (<-chan error
 	return broken, nil
 }
 
-// subscribeLinks calls changed for each event of a link until ctx ends. Errors of the socket, such as events lost
-// because its buffer was full (ENOBUFS), go to failed: the reader must list everything again.
+// subscribeLinks calls changed for each link event until ctx is done. Socket errors, such as events that were lost
+// because the buffer was full (ENOBUFS), are passed to failed: the reader must then list everything again.
 func subscribeLinks(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	updates := make(chan netlink.LinkUpdate)
 	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{
@@ -52,7 +52,7 @@ func subscribeLinks(ctx context.Context, changed func(), failed context.CancelCa
 	return nil
 }
 
-// subscribeRoutes is like subscribeLinks, but for routes, which determine whether the node uses a link.
+// subscribeRoutes is like subscribeLinks, but for routes, which affect whether the node uses a link.
 func subscribeRoutes(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	updates := make(chan netlink.RouteUpdate)
 	err := netlink.RouteSubscribeWithOptions(updates, ctx.Done(), netlink.RouteSubscribeOptions{
@@ -72,8 +72,8 @@ func drain[T any](updates <-chan T, changed func(), failed context.CancelCauseFu
 	failed(errors.New("the netlink socket was closed"))
 }
 
-// subscribeUevents is like subscribeLinks, but for events of devices: netlink's route family reports neither a changed
-// driver of a function nor a changed number of virtual functions.
+// subscribeUevents is like subscribeLinks, but for device events: netlink's route family reports neither when the
+// driver of a function changes nor when the number of virtual functions changes.
 func subscribeUevents(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	socket, err := openUevents()
 	if err != nil {
@@ -91,7 +91,7 @@ func openUevents() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	const kernelGroup = 1 // udev sends to another group
+	const kernelGroup = 1 // udev sends its messages to another group
 	err = unix.Bind(socket, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: kernelGroup})
 	if err == nil {
 		err = unix.SetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer)
@@ -105,7 +105,7 @@ func openUevents() (*os.File, error) {
 
 // readUevents reports messages about network devices until reading fails, and returns the error.
 func readUevents(reader io.Reader, changed func()) error {
-	message := make([]byte, 8192) // the kernel's UEVENT_BUFFER_SIZE is 2048, preceded by a path
+	message := make([]byte, 8192) // the kernel's UEVENT_BUFFER_SIZE is 2048, in addition to a path
 	for {
 		length, err := reader.Read(message)
 		if err != nil {
@@ -118,7 +118,7 @@ func readUevents(reader io.Reader, changed func()) error {
 }
 
 // isAboutNetwork reports whether a uevent belongs to a subsystem that provides facts. A uevent consists of ACTION@PATH
-// and variables, each followed by a zero byte.
+// and variables, each terminated by a zero byte.
 func isAboutNetwork(message []byte) bool {
 	for variable := range bytes.SplitSeq(message, []byte{0}) {
 		switch string(variable) {

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Hardware provides the properties of NICs that are only available through netlink. Most machines cannot provide all of
+// Hardware provides the properties of NICs that are only available through netlink. Most machines do not provide all of
 // them.
 type Hardware interface {
-	// VFs returns the settings of the virtual functions of the link with the index, in the order of their own indexes.
-	// The result is empty if the driver does not report them.
+	// VFs returns the settings of the virtual functions of the link with this index, in the order of the functions'
+	// indexes. The result is empty if the driver does not report them.
 	VFs(link int) ([]VFSettings, error)
 	// EswitchMode returns the mode of the switch in a physical function: EswitchLegacy, EswitchSwitchdev, or empty.
 	EswitchMode(function PCIAddress) string
@@ -18,16 +18,16 @@ type Hardware interface {
 	RDMANetns() string
 	// RDMADevices returns the RDMA devices that the network namespace can use.
 	RDMADevices() ([]RDMADevice, error)
-	// RDMALinks returns the indexes of the links, in the same namespace, below the ports of an RDMA device.
+	// RDMALinks returns the indexes of the links below the ports of an RDMA device that are in the same namespace.
 	RDMALinks(device int) ([]int, error)
 }
 
-// maxListedVFs is the maximum number of virtual functions in a query. A netlink attribute has at most 64 KiB, the
-// kernel's rtnl_fill_vf writes up to 360 bytes for each function (with statistics, which older kernels always write),
-// and the rest wraps around and looks like other attributes of the link.
+// maxListedVFs is the maximum number of virtual functions in a query. A netlink attribute has at most 64 KiB, and the
+// kernel's rtnl_fill_vf writes up to 360 bytes for each function (with statistics, which older kernels always write).
+// If there is more, the length wraps around, and the rest looks like other attributes of the link.
 const maxListedVFs = 180
 
-// addHardware adds the netlink properties of PCI functions. uplinks contains the indexes of the links that represent
+// addHardware adds the netlink properties to PCI functions. uplinks contains the indexes of the links that represent
 // them.
 func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int) []Problem {
 	if source == nil {
@@ -61,9 +61,9 @@ func addHardware(source Hardware, functions map[PCIAddress]Device, uplinks map[P
 	return problems
 }
 
-// vfSettings returns the settings of the virtual functions of a link, whose number in sysfs is count. It returns nil if
-// the driver does not report them. The kernel's list contains no indexes and omits functions for which the driver
-// fails.
+// vfSettings returns the settings of a link's virtual functions, or nil if the driver does not report them. count is
+// the number of virtual functions according to sysfs: the kernel's list contains no indexes and omits functions for
+// which the driver fails, so it can only be used if it is complete.
 func vfSettings(source Hardware, uplink, count int) ([]VFSettings, error) {
 	if count > maxListedVFs {
 		return nil, fmt.Errorf("there are %d, but the kernel can list at most %d", count, maxListedVFs)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flags of link queries: RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS of the kernel's include/uapi/linux/rtnetlink.h.
+// Flags for link queries: RTEXT_FILTER_VF and RTEXT_FILTER_SKIP_STATS in the kernel's include/uapi/linux/rtnetlink.h.
 const (
 	filterVF        = 1 << 0
 	filterSkipStats = 1 << 3
@@ -51,8 +51,8 @@ func (k *kernel) Close() {
 	_ = k.netns.Close() // nothing was written
 }
 
-// LinkList implements LinkLister. Unlike the method of Handle it does not request virtual functions: some drivers query
-// their firmware for the statistics, one function at a time, and the response may not fit; see maxListedVFs.
+// LinkList implements LinkLister. Unlike the method of Handle, it does not request virtual functions: some drivers
+// query their firmware for the statistics, one function at a time, and the response may be too large; see maxListedVFs.
 func (k *kernel) LinkList() ([]netlink.Link, error) {
 	messages, dumpErr := k.get(unix.NLM_F_DUMP, 0, filterSkipStats)
 	if dumpErr != nil && !errors.Is(dumpErr, netlink.ErrDumpInterrupted) {
@@ -92,7 +92,7 @@ func (k *kernel) get(flags, link int, filter uint32) ([][]byte, error) {
 	return request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
 }
 
-// settingsIn returns the settings of virtual functions in a link message.
+// settingsIn returns the settings of virtual functions in a message about a link.
 func settingsIn(message []byte) ([]VFSettings, error) {
 	link, err := netlink.LinkDeserialize(nil, message)
 	if err != nil {
@@ -110,7 +110,7 @@ func settingsIn(message []byte) ([]VFSettings, error) {
 	return list, nil
 }
 
-// vfLinkState returns the name of a value of IFLA_VF_LINK_STATE, as in ip(8).
+// vfLinkState returns the name of an IFLA_VF_LINK_STATE value, as in ip(8).
 func vfLinkState(state uint32) string {
 	switch state {
 	case unix.IFLA_VF_LINK_STATE_AUTO:
@@ -123,7 +123,7 @@ func vfLinkState(state uint32) string {
 	return ""
 }
 
-// EswitchMode implements Hardware. Nearly all machines have no such switch, and some no devlink.
+// EswitchMode implements Hardware. Nearly all machines have no such switch, and some do not have devlink.
 func (k *kernel) EswitchMode(function PCIAddress) string {
 	device, err := k.DevLinkGetDeviceByName("pci", string(function))
 	if err != nil {

@@ -43,9 +43,9 @@ func (k *kernel) RDMALinks(device int) (links []int, err error) {
 	return links, err
 }
 
-// askRDMA runs a query in the namespace of the kernel's links. Entering the namespace requires a privilege, unless the
-// thread is already in it. The handle is closed after the query: while it is open, the kernel's RDMA modules cannot be
-// unloaded.
+// askRDMA runs a query in the namespace of the kernel's links. Entering the namespace requires privileges unless the
+// thread is already in it. The handle is closed after the query, since the kernel's RDMA modules cannot be unloaded
+// while it is open.
 func (k *kernel) askRDMA(query func(*rdmalink.Handle) error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -66,7 +66,7 @@ func (k *kernel) askRDMA(query func(*rdmalink.Handle) error) error {
 	return query(handle)
 }
 
-// rdmaLinkLayer returns the link layer of a protocol, by the names in fill_dev_info of the kernel's nldev.c.
+// rdmaLinkLayer returns the link layer for a protocol, with the names used by fill_dev_info in the kernel's nldev.c.
 func rdmaLinkLayer(protocol string) string {
 	switch protocol {
 	case "ib", "opa":

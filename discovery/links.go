@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// kindOpenVSwitch is the link kind of Open vSwitch's datapath, bridges and internal ports (the kernel's
-// net/openvswitch/vport-internal_dev.c).
+// kindOpenVSwitch is the link kind of the datapath, bridges and internal ports of Open vSwitch
+// (net/openvswitch/vport-internal_dev.c in the kernel).
 const kindOpenVSwitch = "openvswitch"
 
 // link is a device with its netlink properties, and the sysfs properties that identify its hardware.
@@ -24,21 +24,21 @@ type link struct {
 
 	// dir is the link's directory in sysfs.
 	dir string
-	// hardware reports whether the link has a hardware device.
+	// hardware is true if the link belongs to a hardware device.
 	hardware bool
 	// function is the PCI function of the link.
 	function PCIAddress
-	// port orders the links of one function: the uplink before representors, then by port number.
+	// port orders the links of a function: the uplink comes before representors, then by port number.
 	port port
 }
 
-// port distinguishes the links of one PCI function.
+// port distinguishes the links of a PCI function.
 type port struct {
 	representor bool
 	number      int
 }
 
-// readLinks lists the links of the namespace except the loopback.
+// readLinks lists the links in the namespace except the loopback.
 func readLinks(source LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem, error) {
 	list, err := source.LinkList()
 	if err != nil {
@@ -71,7 +71,7 @@ func readLinks(source LinkLister, nodeAddresses []netip.Addr) ([]link, []Problem
 	return links, problems, nil
 }
 
-// indexed returns the links by index. A dump in which a link or a name appears twice is inconsistent: the kernel does
+// indexed returns the links by index. A dump that contains the same link or name twice is inconsistent: the kernel does
 // not detect every change between two parts of a dump.
 func indexed(list []netlink.Link) (map[int]netlink.Link, error) {
 	byIndex := make(map[int]netlink.Link, len(list))
@@ -124,8 +124,8 @@ func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 	return d
 }
 
-// isDatapath reports whether a link of Open vSwitch is a datapath. The kernel makes the link of a datapath the master
-// of its ports, except for internal ports (ovs_netdev_link of net/openvswitch/vport-netdev.c). ovs-vswitchd has one
+// isDatapath reports whether an Open vSwitch link is a datapath. The kernel makes the link of a datapath the master of
+// its ports, except for internal ports (ovs_netdev_link in net/openvswitch/vport-netdev.c). ovs-vswitchd has a single
 // datapath, which it names ovs-system; ovs-dpctl can create others.
 func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 	if attrs.Name == "ovs-system" {
@@ -139,8 +139,8 @@ func isDatapath(attrs *netlink.LinkAttrs, byIndex map[int]netlink.Link) bool {
 	return false
 }
 
-// parentIndex returns the index of the lower link of l in its own namespace, or 0. The kernel reports the peer of a
-// paired link in the same field, but a peer is not a parent.
+// parentIndex returns the index of l's lower link if it is in the same namespace, or 0. For a paired link, the kernel
+// reports the peer in the same field, but a peer is not a parent.
 func parentIndex(l netlink.Link) int {
 	attrs := l.Attrs()
 	if linkkind.IsPair(l.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == attrs.Index {
@@ -149,8 +149,8 @@ func parentIndex(l netlink.Link) int {
 	return attrs.ParentIndex
 }
 
-// infrastructureIndexes returns the links that carry a default route or an address of the node, and all links below
-// them.
+// infrastructureIndexes returns the indexes of the links that carry a default route or an address of the node, and of
+// all links below them.
 func infrastructureIndexes(source LinkLister, nodeAddresses []netip.Addr, list []netlink.Link) (map[int]bool, error) {
 	routes, err := defaultRoutes(source)
 	if err != nil {
@@ -163,7 +163,7 @@ func infrastructureIndexes(source LinkLister, nodeAddresses []netip.Addr, list [
 	return withLower(append(routes, addresses...), list), nil
 }
 
-// defaultRoutes returns the indexes of the links that default routes of the main table use.
+// defaultRoutes returns the indexes of the links that default routes in the main table use.
 func defaultRoutes(source LinkLister) ([]int, error) {
 	var indexes []int
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -199,13 +199,13 @@ func linksWith(source LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
 	return indexes, nil
 }
 
-// withLower returns the links and all links below them: bridge ports, bond members, parents. The ports of all bridges
-// of Open vSwitch count as below each of its bridges: the kernel has one datapath for all bridges, which is the master
-// of all ports.
+// withLower returns the given links and all links below them: bridge ports, bond members, parents. The ports of all
+// Open vSwitch bridges count as being below each of these bridges: the kernel has one datapath for all bridges, which
+// is the master of all ports.
 //
-// For example, a default route goes over br0, whose port is bond0, whose members are eth0 and eth1: all four carry the
-// node's traffic. A VLAN contains the index of its parent (see parentIndex), and members and ports contain the index of
-// their master.
+// For example, a default route uses br0, which has the port bond0, which has the members eth0 and eth1: all four carry
+// the node's traffic. A VLAN contains the index of its parent (see parentIndex), whereas members and ports contain the
+// index of their master.
 func withLower(todo []int, list []netlink.Link) map[int]bool {
 	lower := map[int][]int{}
 	ovsPorts := portsOfOpenVSwitch(list)
@@ -234,7 +234,7 @@ func withLower(todo []int, list []netlink.Link) map[int]bool {
 	return found
 }
 
-// portsOfOpenVSwitch returns the links whose master is a datapath of Open vSwitch.
+// portsOfOpenVSwitch returns the indexes of the links whose master is an Open vSwitch datapath.
 func portsOfOpenVSwitch(list []netlink.Link) []int {
 	datapaths := map[int]bool{}
 	for _, l := range list {
@@ -251,7 +251,7 @@ func portsOfOpenVSwitch(list []netlink.Link) []int {
 	return ports
 }
 
-// defaultRouteLinks returns the indexes of the links that a default route uses; none for other routes.
+// defaultRouteLinks returns the indexes of the links that a default route uses. It returns none for other routes.
 func defaultRouteLinks(r netlink.Route) []int {
 	if r.Dst != nil {
 		if ones, _ := r.Dst.Mask.Size(); ones != 0 || !r.Dst.IP.IsUnspecified() {
@@ -271,11 +271,11 @@ func defaultRouteLinks(r netlink.Route) []int {
 	return indexes
 }
 
-// uplinks returns, for every PCI function with links, the index of the link that represents it. Functions with several
-// ports, and functions whose virtual functions have representors, have more than one link.
+// uplinks returns, for every PCI function with links, the index of the link that represents it. A function has more
+// than one link if it has several ports, or if its virtual functions have representors.
 //
-// For example, a ConnectX function in switchdev mode has the link ens1f0np0 (phys_port_name p0) and a representor
-// ens1f0npf0vf0 (pf0vf0) for each virtual function. The first link represents the function.
+// For example, a ConnectX function in switchdev mode has the link ens1f0np0 (phys_port_name p0) and, for each virtual
+// function, a representor such as ens1f0npf0vf0 (pf0vf0). The first link represents the function.
 func uplinks(links []link) map[PCIAddress]int {
 	sorted := slices.Clone(links)
 	slices.SortFunc(sorted, func(a, b link) int {

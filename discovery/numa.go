@@ -6,9 +6,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/deviceattribute"
 )
 
-// addNearNodes sets NUMANodes of PCI functions by the rule that all device drivers share, so that devices of several
-// drivers have a node in common: the library of Kubernetes reads the distances between nodes (ACPI SLIT) and the
-// sockets. Most machines have a handful of nodes, so each node is queried once.
+// addNearNodes sets the NUMANodes of PCI functions according to the rule that all device drivers share, so that devices
+// of different drivers have a node in common. The Kubernetes library reads the distances between nodes (ACPI SLIT) and
+// the sockets. Most machines have only a handful of nodes, so each node is queried once.
 func addNearNodes(sys fs.ReadLinkFS, functions map[PCIAddress]Device) {
 	near := map[int][]int{None: nil}
 	for address, f := range functions {
@@ -22,8 +22,8 @@ func addNearNodes(sys fs.ReadLinkFS, functions map[PCIAddress]Device) {
 	}
 }
 
-// nearNodes returns a node and then the nodes at the same distance. It returns nil if there are no others, or if the
-// machine does not report distances.
+// nearNodes returns a node, followed by the other nodes at the same distance. It returns nil if there are no others, or
+// if the machine does not report distances.
 func nearNodes(sys fs.ReadLinkFS, node int) []int {
 	attribute, err := deviceattribute.GetNUMANodeAttribute(node, deviceattribute.ListAttribute,
 		deviceattribute.WithFS(sys))

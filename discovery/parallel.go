@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// each calls read with each number below n, on as many goroutines as there are processors: most of the time is spent in
-// system calls. Every goroutine has its own sysfs, whose problems are added to s. each makes all calls, and returns the
-// error of the lowest number.
+// each calls read with every number below n, on as many goroutines as there are CPUs: most of the time is spent in
+// system calls. Every goroutine has its own sysfs, whose problems are then added to s. each makes all calls even if
+// some fail, and returns the error for the lowest number.
 func (s *sysfs) each(n int, read func(worker *sysfs, i int) error) error {
 	errs := make([]error, n)
 	readers := make([]sysfs, min(n, runtime.GOMAXPROCS(0)))

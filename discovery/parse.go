@@ -7,26 +7,27 @@ import (
 	"strings"
 )
 
-// span is the range of numbers that a file of sysfs can contain. absent is the value for an empty file.
+// span is the range of numbers that a sysfs file can contain. absent is the value for an empty file.
 type span struct{ absent, low, high int }
 
 // nodes returns the range of NUMA node numbers (Documentation/ABI/testing/sysfs-bus-pci, numa_node): -1 means no
-// affinity, and the kernel's greatest NODES_SHIFT is 10.
+// affinity, and the largest NODES_SHIFT in the kernel is 10.
 func nodes() span { return span{absent: None, low: None, high: 1<<10 - 1} }
 
 // speeds returns the range of link speeds in Mbit/s (Documentation/ABI/testing/sysfs-class-net, speed). SPEED_UNKNOWN
-// is -1; drivers that store it in an unsigned number turn it into 2^32-1, see knownSpeed. ethtool_validate_speed
-// accepts up to INT_MAX.
+// is -1; drivers that store it as an unsigned number turn it into 2^32-1, see knownSpeed. ethtool_validate_speed
+// accepts values up to INT_MAX.
 func speeds() span { return span{absent: 0, low: -1, high: 1<<32 - 1} }
 
-// functionCounts returns the range of numbers of virtual functions: TotalVFs and NumVFs of the SR-IOV capability have
-// 16 bits.
+// functionCounts returns the range of the number of virtual functions: TotalVFs and NumVFs in the SR-IOV capability
+// have 16 bits.
 func functionCounts() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 
-// ports returns the range of port numbers of one function (dev_port): the kernel's net_device has 16 bits for it.
+// ports returns the range of a function's port numbers (dev_port), for which the kernel's net_device has 16 bits.
 func ports() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 
-// parse returns the number in a file's text. It returns absent and an error if the text is not a number in the span.
+// parse returns the number in the text of a file. It returns absent and an error if the text is not a number in the
+// span.
 func (s span) parse(text string) (int, error) {
 	if text == "" {
 		return s.absent, nil
@@ -46,7 +47,7 @@ func knownSpeed(mbits int) int {
 	return mbits
 }
 
-// parseID returns the four hexadecimal digits of a PCI id, which sysfs writes as 0x15b3.
+// parseID returns the four hexadecimal digits of a PCI ID, which sysfs writes as 0x15b3.
 func parseID(text string) (string, error) {
 	digits, ok := strings.CutPrefix(text, "0x")
 	if text == "" {
@@ -58,9 +59,9 @@ func parseID(text string) (string, error) {
 	return digits, nil
 }
 
-// isWord reports whether a text is a name that can be shown to users and policies: printable ASCII (some drivers use
-// spaces), and no longer than the longest name in the kernel, IDs of 32 bytes (MAX_PHYS_ITEM_ID_LEN) in hexadecimal
-// digits.
+// isWord reports whether a text is a name that can be shown to users and used in policies: printable ASCII (some
+// drivers use spaces), and no longer than the longest names in the kernel, which are IDs of 32 bytes
+// (MAX_PHYS_ITEM_ID_LEN) in hexadecimal digits.
 func isWord(text string) bool {
 	return len(text) <= 64 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
@@ -74,8 +75,8 @@ func excerpt(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
-// ParsePCIAddress parses domain:bus:device.function in hexadecimal digits, as users and configurations write it. A
-// domain has four digits, or more behind Intel's volume management devices.
+// ParsePCIAddress parses an address of the form domain:bus:device.function in hexadecimal digits, as written by users
+// and in configurations. A domain has four digits, or more behind Intel's volume management devices.
 func ParsePCIAddress(text string) (PCIAddress, error) {
 	address := strings.ToLower(text)
 	if !isPCIAddress(address) {
@@ -84,7 +85,7 @@ func ParsePCIAddress(text string) (PCIAddress, error) {
 	return PCIAddress(address), nil
 }
 
-// isPCIAddress reports whether a string is a PCI address in the format of sysfs.
+// isPCIAddress reports whether a string is a PCI address in the format used by sysfs.
 func isPCIAddress(s string) bool {
 	domain, rest, _ := strings.Cut(s, ":")
 	return len(domain) >= 4 && len(domain) <= 8 && isHex(domain) &&
@@ -92,13 +93,13 @@ func isPCIAddress(s string) bool {
 		rest[6] >= '0' && rest[6] <= '7'
 }
 
-// isHex reports whether a string contains only lower-case hexadecimal digits.
+// isHex reports whether a string contains only lowercase hexadecimal digits.
 func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// pcieRoot returns the PCI root above a device directory; empty if there is none. If firmware describes the machine by
-// a device tree, the root is not at the top: devices/platform/3f000000.pcie/pci0000:00/...
+// pcieRoot returns the PCI root above a device directory, or "" if there is none. If the firmware describes the machine
+// with a device tree, the root is not at the top: devices/platform/3f000000.pcie/pci0000:00/...
 func pcieRoot(dir string) string {
 	if !strings.HasPrefix(dir, "devices/") {
 		return ""
@@ -113,10 +114,10 @@ func pcieRoot(dir string) string {
 	return ""
 }
 
-// isRepresentor reports whether a phys_port_name belongs to a representor: the port, in the switch of a physical
-// function, that a physical, virtual or subfunction is connected to. __devlink_port_phys_port_name_get in the kernel's
-// net/devlink/port.c creates the names: pf0, pf0vf1 and pf0sf1, with the prefix c1 for functions of another host. The
-// mlx5 driver of smart NICs also had pf0hpf for the function of the host. External ports are named p0 or p0s1.
+// isRepresentor reports whether a phys_port_name belongs to a representor: the port in a physical function's switch to
+// which a physical function, virtual function or subfunction is connected. __devlink_port_phys_port_name_get in the
+// kernel's net/devlink/port.c creates the names: pf0, pf0vf1 and pf0sf1, with the prefix c1 for functions of another
+// host. For smart NICs, the mlx5 driver also used pf0hpf for the host's function. External ports are named p0 or p0s1.
 func isRepresentor(physPortName string) bool {
 	rest := physPortName
 	if controller, ok := cutNumber(rest, "c"); ok {
@@ -137,15 +138,15 @@ func isRepresentor(physPortName string) bool {
 	return false
 }
 
-// cutNumber removes a prefix and the decimal digits after it, at least one.
+// cutNumber removes a prefix and the decimal digits that follow it, of which there must be at least one.
 func cutNumber(s, prefix string) (rest string, ok bool) {
 	number, ok := strings.CutPrefix(s, prefix)
 	rest = strings.TrimLeft(number, "0123456789")
 	return rest, ok && len(rest) < len(number)
 }
 
-// isLinkName reports whether a name is valid for a link, as in dev_valid_name of the kernel's net/core/dev.c, except
-// white space. Other names could lead out of their directory in sysfs.
+// isLinkName reports whether a name is valid for a link, as in dev_valid_name in the kernel's net/core/dev.c, except
+// that it does not check for white space. Other names could lead out of their directory in sysfs.
 func isLinkName(name string) bool {
 	return name != "." && fs.ValidPath(name) && !strings.Contains(name, "/")
 }

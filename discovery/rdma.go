@@ -10,29 +10,29 @@ import (
 
 // RDMADevice is an RDMA device as netlink lists it.
 type RDMADevice struct {
-	// Index is the kernel's number of the device, starting at 0. A device keeps it when it is renamed.
+	// Index is the kernel's number for the device, starting at 0. A device keeps it when it is renamed.
 	Index int    `json:"index"`
 	Name  string `json:"name"`
 	// LinkLayer is RDMAEthernet, RDMAInfiniBand, or empty if the kernel does not report it.
 	LinkLayer string `json:"linkLayer,omitempty"`
 }
 
-// rdmaReading is one reading of the RDMA devices of a network namespace.
+// rdmaReading is one reading of the RDMA devices in a network namespace.
 type rdmaReading struct {
 	*sysfs
 	source    Hardware
 	functions map[PCIAddress]Device
 	uplinks   map[PCIAddress]int
-	// linkLayers maps the names of the listed devices to their link layers.
+	// linkLayers contains the link layers of the listed devices, by name.
 	linkLayers map[string]string
-	// byLink maps the indexes of links to the names of the devices with a port on the link.
+	// byLink contains, by link index, the names of the devices that have a port on the link.
 	byLink map[int][]string
 }
 
-// addRDMA adds netlink's information on RDMA devices to functions and links. Sysfs reports the devices of a PCI
-// function. Netlink reports the links of the ports of any device: devices of bonds, subfunctions and virtual links have
-// no PCI function. Both sources are used. addRDMA fails with errChanged or netlink.ErrDumpInterrupted if the devices
-// change meanwhile.
+// addRDMA adds information about RDMA devices to functions and links. Sysfs reports the devices of each PCI function.
+// Netlink reports the links of any device's ports, which is needed because devices of bonds, subfunctions and virtual
+// links have no PCI function. Both sources are used. addRDMA fails with errChanged or netlink.ErrDumpInterrupted if the
+// devices change meanwhile.
 func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int,
 	links []link) error {
 	present, _ := place{s, "class", ""}.list(rdmaDirectory)
@@ -40,7 +40,7 @@ func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplink
 	for _, f := range functions {
 		capable = capable || f.RDMA
 	}
-	if source == nil || !capable { // without such devices, a query would load kernel modules
+	if source == nil || !capable { // without RDMA devices, a query would load kernel modules unnecessarily
 		return nil
 	}
 	r := &rdmaReading{sysfs: s, source: source, functions: functions, uplinks: uplinks,
@@ -78,7 +78,7 @@ func (r *rdmaReading) list() error {
 			continue
 		}
 		r.linkLayers[d.Name] = d.LinkLayer
-		if ofVFs[d.Name] { // its link is the link of the function; drivers query the firmware for each port
+		if ofVFs[d.Name] { // its link is that of the function, and drivers query the firmware for each port
 			continue
 		}
 		if err := r.addLinks(d); err != nil {
@@ -88,7 +88,7 @@ func (r *rdmaReading) list() error {
 	return nil
 }
 
-// addLinks reads the links of the ports of a device.
+// addLinks reads the links of a device's ports.
 func (r *rdmaReading) addLinks(d RDMADevice) error {
 	links, err := r.source.RDMALinks(d.Index)
 	for _, index := range links {
@@ -100,7 +100,7 @@ func (r *rdmaReading) addLinks(d RDMADevice) error {
 	if errors.Is(err, netlink.ErrDumpInterrupted) {
 		return fmt.Errorf("cannot read the ports of RDMA device %s: %w", excerpt(d.Name), err)
 	}
-	// The kernel has no specific error for devices that disappeared since they were listed.
+	// The kernel has no specific error for a device that has disappeared since it was listed.
 	if now, listErr := r.source.RDMADevices(); listErr == nil && !slices.Contains(now, d) {
 		return fmt.Errorf("%w: RDMA device %s no longer exists", errChanged, excerpt(d.Name))
 	}
@@ -108,8 +108,8 @@ func (r *rdmaReading) addLinks(d RDMADevice) error {
 	return nil
 }
 
-// addPorts adds the devices that have a port on a link. A representor has no verbs port: the RDMA device belongs to its
-// function.
+// addPorts adds to each link the devices that have a port on it. A representor has no verbs port: the RDMA device
+// belongs to its function.
 func (r *rdmaReading) addPorts(links []link) {
 	for i := range links {
 		l := &links[i]
@@ -119,11 +119,11 @@ func (r *rdmaReading) addPorts(links []link) {
 	}
 }
 
-// addMembers adds the devices of their members to bonds and teams: the device of a bond in hardware (mlx5_bond_0)
-// reports one of the members as the link of its port, and the kernel assigns the RoCE addresses (GIDs) of a bond's IP
-// addresses to the devices of its members (drivers/infiniband/core/roce_gid_mgmt.c).
+// addMembers adds to bonds and teams the devices of their members: the RDMA device of a hardware bond (mlx5_bond_0)
+// reports one of the members as the link of its port, and for a bond's IP addresses, the kernel assigns the RoCE
+// addresses (GIDs) to the devices of its members (drivers/infiniband/core/roce_gid_mgmt.c).
 //
-// It runs after addPorts, so that a bond also gets the devices that netlink reported for its members.
+// It must run after addPorts, so that a bond also gets the devices that netlink reported for its members.
 func (r *rdmaReading) addMembers(links []link) {
 	members := map[IfName][]string{}
 	for i := range links {
@@ -142,13 +142,13 @@ func (r *rdmaReading) addMembers(links []link) {
 	}
 }
 
-// function returns the function whose facts are copied to the device of the link.
+// function returns the function whose facts are copied to the link's device.
 func (r *rdmaReading) function(l *link) (Device, bool) {
 	f, ok := r.functions[l.function]
 	return f, ok && r.uplinks[l.function] == l.index
 }
 
-// names returns the names of the devices of a link.
+// names returns the names of a link's RDMA devices.
 func (r *rdmaReading) names(l *link) []string {
 	if f, ok := r.function(l); ok {
 		return f.RDMADevices
@@ -156,7 +156,7 @@ func (r *rdmaReading) names(l *link) []string {
 	return l.RDMADevices
 }
 
-// add adds the names of devices to a link.
+// add adds the names of RDMA devices to a link.
 func (r *rdmaReading) add(l *link, names []string) {
 	if f, ok := r.function(l); ok {
 		f.RDMADevices = slices.Concat(f.RDMADevices, names)

@@ -16,11 +16,11 @@ const (
 	readPause    = 20 * time.Millisecond
 )
 
-// errChanged is returned if the kernel's state changed during the reading, so that the facts are inconsistent.
+// errChanged is returned if the kernel's state changed during a reading, so that the facts are inconsistent.
 var errChanged = errors.New("the node's links changed while they were read")
 
-// Read reads the node's network devices. A reading that the kernel interrupted is repeated a few times before it is an
-// error. A device that is missing from the facts is therefore not on the node. Errors of single devices are in
+// Read reads the node's network devices. A reading that was interrupted by a change is repeated a few times before Read
+// fails. Therefore, a device that is missing from the facts is not on the node. Errors about individual devices are in
 // Facts.Problems.
 func Read(ctx context.Context, source Sources) (Facts, error) {
 	return attempt(ctx, func() (Facts, error) { return readOnce(source) })
@@ -49,8 +49,9 @@ func attempt[T any](ctx context.Context, reading func() (T, error)) (T, error) {
 
 // readOnce takes one reading.
 //
-// Links are read first, then sysfs. A link that disappears in between has no directory, which is errChanged, and the
-// reading is repeated. A link that appears in between is missing, and the kernel's event triggers another reading.
+// It reads links first, then sysfs. If a link disappears in between, it has no directory; the result is errChanged, and
+// the reading is repeated. If a link appears in between, it is missing, but the kernel's event triggers another
+// reading.
 func readOnce(source Sources) (Facts, error) {
 	links, problems, err := readLinks(source.Links, source.NodeAddresses)
 	if err != nil {
@@ -78,9 +79,9 @@ func readOnce(source Sources) (Facts, error) {
 
 // assemble joins links and PCI functions. It modifies the map of functions.
 //
-// A function may have several links: the link in uplinks represents the function, and the others are devices without a
-// function, such as representors. The remaining functions have no link on the host. A virtual function without a link
-// is a device nevertheless, since its link may be in a pod, or it may be bound to a userspace driver.
+// A function may have several links: the link in uplinks represents the function, and the others, such as representors,
+// are devices without a function. The remaining functions have no link on the host. A virtual function without a link
+// is nevertheless a device, since its link may be in a pod, or it may be bound to a userspace driver.
 func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddress]int, problems []Problem) Facts {
 	facts := Facts{Problems: problems}
 	devices := make(map[string]Device, len(links)+len(byAddress))
@@ -117,9 +118,9 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 	return facts
 }
 
-// protectPFs marks physical functions as carrying the node's traffic if one of their virtual functions does: most
-// drivers set their links down together. For example, a node whose default route uses a virtual function of ens1f0
-// loses its network with ens1f0.
+// protectPFs marks physical functions as carrying the node's traffic if one of their virtual functions does: with most
+// drivers, taking down the physical function also takes down its virtual functions. If a node's default route uses a
+// virtual function of ens1f0, for example, the node loses its network together with ens1f0.
 func protectPFs(vfs []Device, devices map[string]Device) {
 	withCarrier := map[PCIAddress]bool{}
 	for i := range vfs {
@@ -146,8 +147,8 @@ func (d Device) withFunction(f Device) Device {
 	return d
 }
 
-// classify returns the type of a device that is not a virtual function. hardware is true if the link has a hardware
-// device.
+// classify returns the type of a device that is not a virtual function. hardware is true if the link belongs to a
+// hardware device.
 func (d Device) classify(hardware bool) string {
 	switch {
 	case d.SRIOVCapable:
@@ -168,7 +169,8 @@ func (d Device) classify(hardware bool) string {
 	return d.Kind
 }
 
-// sortedProblems returns the problems by device and message, without duplicates: a link and its function share files.
+// sortedProblems returns the problems sorted by device and message, without duplicates: a link and its function share
+// files.
 func sortedProblems(problems []Problem) []Problem {
 	slices.SortFunc(problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device), cmp.Compare(a.Message, b.Message))

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Recording contains everything that Read reads of a machine, so that another machine or a test can read the same
-// facts. It does not contain IP addresses and routes, only which links have the node's addresses and routes, nor serial
-// numbers.
+// Recording contains everything that Read reads on a machine, so that another machine or a test can read the same
+// facts. It contains neither serial numbers nor IP addresses and routes; it only records which links have the node's
+// addresses and default routes.
 type Recording struct {
 	// Sys is the part of sysfs that was read.
 	Sys Tree
@@ -27,33 +27,33 @@ type Recording struct {
 	Netlink RecordedNetlink
 }
 
-// RecordedNetlink is the netlink state of a network namespace that Read needs.
+// RecordedNetlink contains the netlink state of a network namespace that Read needs.
 type RecordedNetlink struct {
-	// Links are sorted by index. They do not include the loopback.
+	// Links contains the links, sorted by index, without the loopback.
 	Links []RecordedLink `json:"links"`
-	// DefaultRoutes are the indexes of links that default routes of the main table use, sorted.
+	// DefaultRoutes contains the indexes of the links that default routes in the main table use, sorted.
 	DefaultRoutes []int `json:"defaultRoutes,omitempty"`
-	// NodeAddresses are the indexes of links that have addresses of the Node object, sorted.
+	// NodeAddresses contains the indexes of the links that have addresses of the Node object, sorted.
 	NodeAddresses []int `json:"nodeAddresses,omitempty"`
-	// EswitchModes are the modes of physical functions with an embedded switch.
+	// EswitchModes contains the modes of the physical functions that have an embedded switch.
 	EswitchModes map[PCIAddress]string `json:"eswitchModes,omitempty"`
 	// RDMANetns is Device.RDMANetns.
 	RDMANetns string `json:"rdmaNetns,omitempty"`
-	// RDMADevices are sorted by index. RDMAError is the reason why they could not be listed.
+	// RDMADevices contains the RDMA devices, sorted by index. RDMAError is the reason why they could not be listed.
 	RDMADevices []RecordedRDMADevice `json:"rdmaDevices,omitempty"`
 	RDMAError   string               `json:"rdmaError,omitempty"`
 }
 
-// RecordedRDMADevice is an RDMA device of RecordedNetlink.
+// RecordedRDMADevice is an RDMA device in RecordedNetlink.
 type RecordedRDMADevice struct {
 	RDMADevice
-	// Links are the indexes of the links of its ports, sorted; empty if they were not read, as for virtual functions.
-	// Error is the reason why they could not be read.
+	// Links contains the indexes of its ports' links, sorted; it is empty if they were not read, which is the case for
+	// virtual functions. Error is the reason why they could not be read.
 	Links []int  `json:"links,omitempty"`
 	Error string `json:"error,omitempty"`
 }
 
-// RecordedLink is a link of RecordedNetlink. The fields correspond to netlink; see Device for the common fields.
+// RecordedLink is a link in RecordedNetlink. The fields correspond to those in netlink; see Device for the common ones.
 type RecordedLink struct {
 	Index     int      `json:"index"`
 	Name      string   `json:"name"`
@@ -64,21 +64,21 @@ type RecordedLink struct {
 	OperState string   `json:"operState"`
 	AdminUp   bool     `json:"adminUp,omitempty"`
 	Carrier   bool     `json:"carrier,omitempty"`
-	// Master and Parent are indexes of links of the same namespace; 0 without one.
+	// Master and Parent are the indexes of links in the same namespace, or 0.
 	Master        int  `json:"master,omitempty"`
 	Parent        int  `json:"parent,omitempty"`
 	VLANID        int  `json:"vlanID,omitempty"`
 	VLANFiltering bool `json:"vlanFiltering,omitempty"`
-	// VFs are the settings of the link's virtual functions, in the order of their indexes. VFsError is the reason why
-	// they could not be read.
+	// VFs contains the settings of the link's virtual functions, in the order of their indexes. VFsError is the reason
+	// why they could not be read.
 	VFs      []VFSettings `json:"vfs,omitempty"`
 	VFsError string       `json:"vfsError,omitempty"`
 
-	// permanentMAC is the address of the hardware. Interfaces are named after it, so it must be replaced in names.
+	// permanentMAC is the hardware's own address. Interfaces may be named after it, so it must be replaced in names.
 	permanentMAC string
 }
 
-// Record reads the node's network devices as Read does, and returns a recording of the data that it read.
+// Record reads the node's network devices in the same way as Read, and returns a recording of the data that it read.
 func Record(ctx context.Context, source Sources) (Recording, error) {
 	return attempt(ctx, func() (Recording, error) { return recordOnce(source) })
 }
@@ -124,7 +124,7 @@ func sortedIndexes(indexes []int) []int {
 	return slices.Compact(indexes)
 }
 
-// dumps caches the dumps of a reading, so that the facts and the recording have the same state.
+// dumps caches the dumps of a reading, so that the facts and the recording are based on the same state.
 type dumps struct {
 	LinkLister
 	links     []netlink.Link
@@ -162,7 +162,7 @@ func (d *dumps) AddrList(netlink.Link, int) (_ []netlink.Addr, err error) {
 	return d.addresses, err
 }
 
-// recordedHardware records the results of a Hardware.
+// recordedHardware records the results of another Hardware.
 type recordedHardware struct {
 	source       Hardware
 	vfs          map[int][]VFSettings
@@ -207,7 +207,7 @@ func (r *recordedHardware) RDMADevices() ([]RDMADevice, error) {
 		r.rdmaError = err.Error()
 	}
 	for _, d := range devices {
-		if r.rdmaDevices[d.Index] == nil { // otherwise this is the second list, to classify failures
+		if r.rdmaDevices[d.Index] == nil { // otherwise this is the second list, which only serves to classify failures
 			r.rdmaDevices[d.Index] = &RecordedRDMADevice{RDMADevice: d}
 		}
 	}
@@ -252,7 +252,7 @@ func recordedLink(l netlink.Link) RecordedLink {
 	return recorded
 }
 
-// netlink returns the link in the types of the netlink library.
+// netlink converts the link to the type used by the netlink library.
 func (r RecordedLink) netlink() (netlink.Link, error) {
 	attrs := netlink.LinkAttrs{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, MTU: r.MTU, MasterIndex: r.Master, ParentIndex: r.Parent,
@@ -381,13 +381,13 @@ func (r *replayed) RDMALinks(device int) ([]int, error) {
 	return nil, fmt.Errorf("no RDMA device %d", device)
 }
 
-// The files of a recording.
+// The names of the files in a recording.
 const (
 	sysFile     = "sysfs.json"
 	netlinkFile = "netlink.json"
 )
 
-// Files returns the recording as files. The same recording always gives the same files.
+// Files returns the recording as files. The same recording always results in the same files.
 func (r Recording) Files() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for name, part := range map[string]any{sysFile: r.Sys, netlinkFile: r.Netlink} {
@@ -400,7 +400,8 @@ func (r Recording) Files() (map[string][]byte, error) {
 	return files, nil
 }
 
-// Write writes the files of the recording to a directory that contains none of them. It creates a missing directory.
+// Write writes the recording to a directory that does not contain any of its files yet. It creates the directory if it
+// is missing.
 func (r Recording) Write(dir string) error {
 	files, err := r.Files()
 	if err != nil {
@@ -423,7 +424,7 @@ func (r Recording) Write(dir string) error {
 	return nil
 }
 
-// OpenRecording reads a recording from the directory with its files.
+// OpenRecording reads a recording from a directory.
 func OpenRecording(dir fs.FS) (Recording, error) {
 	var r Recording
 	for _, part := range []struct {
@@ -435,7 +436,7 @@ func OpenRecording(dir fs.FS) (Recording, error) {
 			err = json.Unmarshal(content, part.target)
 		}
 		if wrapped := (*fs.PathError)(nil); errors.As(err, &wrapped) {
-			err = wrapped.Err // its path is the same name
+			err = wrapped.Err // the path in it is the same name
 		}
 		if err != nil {
 			return Recording{}, fmt.Errorf("cannot read %s of the recording: %w", part.name, err)

@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysfs reads a mounted sysfs and collects the problems.
+// sysfs reads a mounted sysfs and collects problems.
 type sysfs struct {
 	fsys     fs.ReadLinkFS
 	problems []Problem
 }
 
-// place is a directory of a sysfs. about is the device of the problems in this directory.
+// place is a directory in a sysfs. about is the device to which problems in this directory are attributed.
 type place struct {
 	*sysfs
 	dir   string
@@ -28,19 +28,19 @@ type place struct {
 
 const (
 	pciDevices = "bus/pci/devices"
-	// rdmaDirectory contains the RDMA devices of a function; as a class, it contains all RDMA devices of the network
-	// namespace.
+	// rdmaDirectory is the directory with the RDMA devices of a function and, below class, with all RDMA devices in the
+	// network namespace.
 	rdmaDirectory = "infiniband"
 )
 
-// networkClass is the PCI base class of network controllers in the format of sysfs.
+// networkClass is the PCI base class of network controllers in the format used by sysfs.
 const networkClass = "0x02"
 
-// addressSet is NET_ADDR_SET of the kernel's include/uapi/linux/netdevice.h: the link's address was set explicitly.
+// addressSet is NET_ADDR_SET in the kernel's include/uapi/linux/netdevice.h: the link's address was set explicitly.
 const addressSet = 3
 
-// addLink adds the sysfs facts of a link, except its port. known are the PCI functions that were read. It fails with
-// errChanged if sysfs does not have the link.
+// addLink adds the facts from sysfs to a link, except its port. known contains the PCI functions that have been read.
+// addLink fails with errChanged if sysfs does not contain the link.
 func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	entry := path.Join("class/net", string(l.Name))
 	target, err := s.fsys.ReadLink(entry)
@@ -65,19 +65,20 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	l.function = pciFunction(device.dir)
 	l.PCIeRoot = pcieRoot(device.dir)
 	if f, ok := known[l.function]; ok && path.Base(device.dir) == string(l.function) {
-		l.Driver, l.NUMANode = f.Driver, f.NUMANode // the same files, so they are not read twice
+		l.Driver, l.NUMANode = f.Driver, f.NUMANode // from the same files, so do not read them again
 		return nil
 	}
-	// The facts of hardware without its own PCI function: virtio, USB, paravirtual and multi-port devices.
+	// Hardware without its own PCI function: virtio, USB, paravirtual and multi-port devices.
 	l.Driver = device.linkBase("driver")
 	l.NUMANode = device.number("numa_node", nodes())
 	return nil
 }
 
-// addPorts adds facts that distinguish hardware links on the same function. A virtual function with one link, which is
-// the case for nearly all links on machines with many functions, needs no such facts and is not a port of a switch.
+// addPorts adds facts that distinguish hardware links of the same function. A virtual function with a single link needs
+// no such facts, since it is not a port of a switch. On machines with many functions, nearly all links are of this
+// kind.
 //
-// It only reads files if they are needed, since a driver may query its hardware for them.
+// addPorts reads files only if they are needed, since a driver may query its hardware for them.
 func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
 	counts := map[PCIAddress]int{}
 	for i := range links {
@@ -125,11 +126,11 @@ func (s *sysfs) functions() (map[PCIAddress]Device, error) {
 // function is a PCI network function.
 type function struct {
 	Device
-	// vfIndexes are the indexes of its virtual functions.
+	// vfIndexes contains the indexes of its virtual functions.
 	vfIndexes map[PCIAddress]int
 }
 
-// function reads the PCI function with the name. It returns nil if it is not a network function.
+// function reads the PCI function with this name. It returns nil if it is not a network function.
 func (s *sysfs) function(name string) (*function, error) {
 	dir, ok := s.functionPlace(name)
 	if !ok {
@@ -144,8 +145,8 @@ func (s *sysfs) function(name string) (*function, error) {
 	return f, err
 }
 
-// functionPlace returns the directory of a PCI function, if it is a network function: according to its class or, if
-// that cannot be read, because a network driver created a directory in it.
+// functionPlace returns the directory of a PCI function if it is a network function. This is determined by its class
+// or, if the class cannot be read, by whether a network driver has created a directory in it.
 func (s *sysfs) functionPlace(name string) (place, bool) {
 	if !isPCIAddress(name) {
 		return place{}, false
@@ -153,7 +154,7 @@ func (s *sysfs) functionPlace(name string) (place, bool) {
 	entries := place{s, pciDevices, name}
 	target, ok := entries.link(name)
 	if !ok {
-		return place{}, false // it was unplugged since it was listed, or the problem is recorded
+		return place{}, false // the function was unplugged since it was listed, or the problem is recorded
 	}
 	dir := place{s, path.Join(pciDevices, target), name}
 	class := dir.text("class")
@@ -164,7 +165,7 @@ func (s *sysfs) functionPlace(name string) (place, bool) {
 	return dir, strings.HasPrefix(class, networkClass)
 }
 
-// function reads one PCI function.
+// function reads a PCI function.
 func (p place) function() Device {
 	d := Device{
 		PCIAddress: PCIAddress(p.about),
@@ -233,10 +234,10 @@ func (s *sysfs) setIndexes(functions map[PCIAddress]Device, indexes map[PCIAddre
 	}
 }
 
-// path returns the path of an entry of the directory. Both parts are already clean.
+// path returns the path of an entry in the directory. Both parts are already clean.
 func (p place) path(name string) string { return p.dir + "/" + name }
 
-// problem records a problem of the device.
+// problem records a problem with the device.
 func (p place) problem(format string, arguments ...any) {
 	p.problems = append(p.problems, Problem{Device: p.about, Message: fmt.Sprintf(format, arguments...)})
 }
@@ -253,11 +254,12 @@ func (p place) failed(name string, err error) {
 	p.problem("cannot read %s: %v", name, reason)
 }
 
-// isAbsent reports whether an error of sysfs means that a fact is absent: the file does not exist, is not a link, or
-// the driver does not provide the fact. Show functions of the kernel's net/core/net-sysfs.c return EINVAL for links
-// that are down, EOPNOTSUPP if the driver has no such operation, and ENODEV for devices that are being removed.
+// isAbsent reports whether an error from sysfs means that a fact is absent: the file does not exist, is not a link, or
+// the driver does not provide the fact. The show functions in the kernel's net/core/net-sysfs.c return EINVAL for links
+// that are down, EOPNOTSUPP if the driver does not implement the operation, and ENODEV for devices that are being
+// removed.
 //
-// All other errors are faults, such as EIO of hardware that does not respond, and are reported as a problem of the
+// All other errors are faults, such as EIO from hardware that does not respond, and are reported as problems with the
 // device.
 func isAbsent(err error) bool {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrInvalid) {
@@ -271,7 +273,7 @@ func isAbsent(err error) bool {
 	return false
 }
 
-// text returns the content of a file without surrounding white space; empty if it cannot be read.
+// text returns the content of a file without surrounding white space, or "" if it cannot be read.
 func (p place) text(name string) string {
 	content, err := fs.ReadFile(p.fsys, p.path(name))
 	if err != nil {
@@ -281,7 +283,7 @@ func (p place) text(name string) string {
 	return strings.TrimSpace(string(content))
 }
 
-// number returns the number in a file. A value outside the span is a problem and counts as absent.
+// number returns the number in a file. A value outside of the span is a problem and counts as absent.
 func (p place) number(name string, valid span) int {
 	n, err := valid.parse(p.text(name))
 	if err != nil {
@@ -290,7 +292,7 @@ func (p place) number(name string, valid span) int {
 	return n
 }
 
-// word returns the name in a file if it can be shown to users and policies.
+// word returns the name in a file if it can be shown to users and used in policies.
 func (p place) word(name string) string {
 	text := p.text(name)
 	if !isWord(text) {
@@ -300,7 +302,7 @@ func (p place) word(name string) string {
 	return text
 }
 
-// id returns the PCI id in a file.
+// id returns the PCI ID in a file.
 func (p place) id(name string) string {
 	id, err := parseID(p.text(name))
 	if err != nil {
@@ -309,7 +311,7 @@ func (p place) id(name string) string {
 	return id
 }
 
-// list returns the names in a directory, and whether it exists.
+// list returns the names in a directory, and whether the directory exists.
 func (p place) list(name string) ([]string, bool) {
 	entries, err := fs.ReadDir(p.fsys, p.path(name))
 	if err != nil {
@@ -334,7 +336,7 @@ func (p place) link(name string) (string, bool) {
 	return target, err == nil
 }
 
-// linkBase returns the last element of the target of a symbolic link; empty if there is no such link.
+// linkBase returns the last element of a symbolic link's target, or "" if there is no such link.
 func (p place) linkBase(name string) string {
 	target, ok := p.link(name)
 	if !ok {
@@ -348,7 +350,7 @@ func (p place) linkBase(name string) string {
 	return base
 }
 
-// linkedFunction returns the PCI function that a symbolic link points to; empty if there is no such link.
+// linkedFunction returns the PCI function that a symbolic link points to, or "" if there is no such link.
 func (p place) linkedFunction(name string) PCIAddress {
 	base := p.linkBase(name)
 	if base != "" && !isPCIAddress(base) {
@@ -358,8 +360,9 @@ func (p place) linkedFunction(name string) PCIAddress {
 	return PCIAddress(base)
 }
 
-// pciFunction returns the address of the PCI function of a device directory, including the function of a virtio device,
-// which is its only child. Other child devices share their function, so it does not identify them.
+// pciFunction returns the address of the PCI function to which a device directory belongs. A virtio device counts as
+// its function, since it is the function's only child. Other child devices share their function, so they are not
+// identified by it.
 func pciFunction(dir string) PCIAddress {
 	if strings.HasPrefix(path.Base(dir), "virtio") {
 		dir = path.Dir(dir)

@@ -15,20 +15,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is a part of a file system as a value. Paths follow io/fs. It stores a sysfs in one file, because archives of Go
-// modules and some file systems do not allow colons in names. Parent directories of entries are implied.
+// Tree is a part of a file system as a value, with paths as in io/fs. It is used to store a sysfs in a single file,
+// because Go module archives and some file systems do not allow colons in file names. Parent directories of entries are
+// implied.
 type Tree struct {
-	// Links maps symbolic links to their targets. A tree does not follow them: its reader joins paths itself.
+	// Links contains the targets of symbolic links. A tree does not follow them: its reader joins paths itself.
 	Links map[string]string `json:"links,omitempty"`
-	// Files maps files to their content, without surrounding white space.
+	// Files contains the content of files, without surrounding white space.
 	Files map[string]string `json:"files,omitempty"`
-	// Dirs are directories that may be empty.
+	// Dirs contains directories that may be empty.
 	Dirs []string `json:"dirs,omitempty"`
-	// Errors maps files to the names of errno values (EIO, EACCES...) with which reading fails.
+	// Errors contains, by file, the name of the errno value (EIO, EACCES...) with which reading fails.
 	Errors map[string]string `json:"errors,omitempty"`
 }
 
-// FS returns the tree as a file system. It does not reflect later changes of the tree.
+// FS returns the tree as a file system. The file system does not reflect later changes to the tree.
 func (t Tree) FS() fs.ReadLinkFS {
 	f := &treeFS{entries: map[string]treeEntry{}, children: map[string][]fs.DirEntry{}}
 	for name, target := range t.Links {
@@ -57,13 +58,13 @@ func (t Tree) FS() fs.ReadLinkFS {
 	return f
 }
 
-// treeFS implements the interfaces of io/fs that are needed to read whole files and directories, each with one lookup.
+// treeFS implements the interfaces in io/fs for reading whole files and directories, each with a single lookup.
 type treeFS struct {
 	entries  map[string]treeEntry
 	children map[string][]fs.DirEntry
 }
 
-// treeEntry is a file, directory or link of a tree.
+// treeEntry is a file, directory or symbolic link in a tree.
 type treeEntry struct {
 	name    string
 	mode    fs.FileMode
@@ -71,7 +72,7 @@ type treeEntry struct {
 	err     error
 }
 
-// add adds an entry and its parent directories. Existing entries stay.
+// add adds an entry and its parent directories. It does not replace existing entries.
 func (f *treeFS) add(entry treeEntry) {
 	if _, ok := f.entries[entry.name]; ok || !fs.ValidPath(entry.name) {
 		return
@@ -86,7 +87,7 @@ func (f *treeFS) add(entry treeEntry) {
 	f.add(treeEntry{name: dir, mode: fs.ModeDir | 0o555})
 }
 
-// find returns an entry for an operation that reads it.
+// find returns an entry for a read operation.
 func (f *treeFS) find(operation, name string) (treeEntry, error) {
 	entry, ok := f.entries[name]
 	switch {
@@ -151,7 +152,7 @@ func (e treeEntry) IsDir() bool                { return e.mode.IsDir() }
 func (e treeEntry) Sys() any                   { return nil }
 func (e treeEntry) Info() (fs.FileInfo, error) { return e, nil }
 
-// treeFile is an open entry of a tree.
+// treeFile is an open entry in a tree.
 type treeFile struct {
 	treeEntry
 	reader *strings.Reader
@@ -186,7 +187,7 @@ func (f *treeFile) ReadDir(n int) ([]fs.DirEntry, error) {
 	return slices.Clone(taken), nil
 }
 
-// errnoName returns the name of an error's errno; EIO for other errors.
+// errnoName returns the name of the errno in an error, or EIO for other errors.
 func errnoName(err error) string {
 	number := syscall.EIO
 	errors.As(err, &number)
@@ -195,7 +196,7 @@ func errnoName(err error) string {
 
 // errnoOf is the inverse of errnoName.
 func errnoOf(name string) syscall.Errno {
-	const greatest = 200 // of the numbers from 1 in asm/errno.h of all Linux architectures
+	const greatest = 200 // upper bound of the numbers in asm/errno.h, which start at 1, on all Linux architectures
 	for number := range syscall.Errno(greatest) {
 		if unix.ErrnoName(number) == name {
 			return number
@@ -204,10 +205,10 @@ func errnoOf(name string) syscall.Errno {
 	return syscall.EIO
 }
 
-// recorder is a file system that records all reads. Several goroutines may read concurrently.
+// recorder is a file system that records all reads. Several goroutines may read from it concurrently.
 //
-// A recording only contains the files that the reading used. It is therefore small, and a newer driver that reads more
-// files needs a new recording.
+// A recording only contains the files that were read. It is therefore small, but a newer driver that reads more files
+// needs a new recording.
 type recorder struct {
 	fs.ReadLinkFS
 
@@ -244,8 +245,8 @@ func (r *recorder) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// ReadDir implements fs.ReadDirFS. Entries of a directory are recorded when they are read, so that a recording has no
-// unused files; RDMA devices are an exception, since only their names are read.
+// ReadDir implements fs.ReadDirFS. The entries of a directory are only recorded when they are read themselves, so that
+// a recording has no unused files. RDMA devices are an exception, since only their names are read.
 func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.ReadLinkFS, name)
 	r.mu.Lock()
@@ -262,8 +263,8 @@ func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
-// failed records an error and reports whether there is one. Absence is not recorded, since the recording does not
-// contain absent files either. The caller holds the lock.
+// failed records an error and reports whether there is one. It does not record absence, since files that are not in the
+// recording are absent anyway. The caller must hold the lock.
 func (r *recorder) failed(name string, err error) bool {
 	if err != nil && !isAbsent(err) {
 		r.tree.Errors[name] = errnoName(err)
@@ -271,7 +272,7 @@ func (r *recorder) failed(name string, err error) bool {
 	return err != nil
 }
 
-// pruned returns the tree, sorted and without PCI functions other than network functions.
+// pruned returns the tree, sorted and without PCI functions that are not network functions.
 func (r *recorder) pruned() Tree {
 	tree := Tree{Links: maps.Clone(r.tree.Links), Files: maps.Clone(r.tree.Files), Errors: r.tree.Errors}
 	for name, target := range r.tree.Links {

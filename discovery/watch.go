@@ -7,27 +7,27 @@ import (
 )
 
 const (
-	// quietTime is the time without changes after which a burst of changes is over.
+	// quietTime is the time without changes after which a burst of changes is considered over.
 	quietTime = 100 * time.Millisecond
 	// burstLimit is how long a burst may delay a trigger.
 	burstLimit = time.Second
-	// The delays between attempts to subscribe again.
+	// minBackoff and maxBackoff limit the delay between attempts to subscribe again.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 30 * time.Second
 )
 
 // Events is a source of change notifications.
 type Events interface {
-	// Subscribe returns when the subscription is established. From then on it calls changed, from any goroutine, after
-	// every change. changed never blocks. When the subscription ends, because it broke or because the context ended,
-	// one error is sent; the channel must have room for it. Watch then subscribes again unless the context has ended.
+	// Subscribe returns once the subscription is established. From then on, it calls changed after every change, from
+	// any goroutine. changed never blocks. When the subscription ends, because it broke or ctx is done, one error is
+	// sent; the channel must have room for it. Watch then subscribes again unless ctx is done.
 	Subscribe(ctx context.Context, changed func()) (broken <-chan error, err error)
 }
 
-// Watch returns a channel that triggers a new reading: after events of changes, after every renewal of the subscription
-// (changes may have been missed), and every period. A burst of changes causes one trigger. The channel holds one
-// trigger; further triggers are dropped while it waits, since one reading covers them all. It is never closed. Watch
-// fails if the first subscription fails, and works until the context ends.
+// Watch returns a channel that triggers a new reading: after change events, after every renewal of the subscription
+// (changes may have been missed), and once per period. A burst of changes causes a single trigger. The channel holds
+// one trigger; while it waits to be received, further triggers are dropped, since one reading covers them all. The
+// channel is never closed. Watch fails if the first subscription fails; otherwise it works until ctx is done.
 func Watch(ctx context.Context, events Events, period time.Duration) (<-chan struct{}, error) {
 	raw := make(chan struct{}, 1)
 	changed := func() { signal(raw) }
@@ -47,7 +47,7 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 		select {
 		case <-ctx.Done():
 			return
-		case <-broken: //nolint:errcheck // whatever the reason, the remedy is a new subscription
+		case <-broken: //nolint:errcheck // regardless of the reason, the remedy is a new subscription
 		}
 		for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 			select {
@@ -57,7 +57,7 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 			}
 			var err error
 			if broken, err = events.Subscribe(ctx, changed); err == nil {
-				// Changes before the new subscription caused no events.
+				// Changes that occurred before the new subscription caused no events.
 				changed()
 				break
 			}
@@ -65,10 +65,10 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 	}
 }
 
-// coalesce turns bursts of changes, and every period, into triggers.
+// coalesce turns bursts of changes into triggers, and also triggers once per period.
 //
-// For example, links that appear every 50 ms for ten seconds cause a trigger each second, by limit, and a trigger after
-// the last link, by quiet.
+// For example, if links appear every 50 ms for ten seconds, this causes a trigger every second because of limit, and a
+// trigger after the last link because of quiet.
 func coalesce(ctx context.Context, raw <-chan struct{}, triggers chan<- struct{}, period time.Duration) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -92,7 +92,7 @@ func coalesce(ctx context.Context, raw <-chan struct{}, triggers chan<- struct{}
 	}
 }
 
-// signal puts one signal into the channel without blocking.
+// signal sends a signal on the channel without blocking.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -100,9 +100,9 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// Settled waits until there was no trigger for the time quiet, but at most until limit: after boot, links appear for
-// some seconds, and slices that are published too early are published twice. The triggers come from Watch; the caller
-// reads the devices afterwards, so no change is lost. It fails if the context ends before.
+// Settled waits until there has been no trigger for the duration quiet, but not longer than limit: after boot, links
+// appear for some seconds, and slices that are published too early have to be published again. The triggers come from
+// Watch; the caller reads the devices afterwards, so no change is lost. Settled fails if ctx is done before that.
 func Settled(ctx context.Context, triggers <-chan struct{}, quiet, limit time.Duration) error {
 	tooLate := time.After(limit)
 	for {

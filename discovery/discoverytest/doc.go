@@ -1,7 +1,7 @@
 // Package discoverytest creates machines for tests: the sysfs and netlink data of NICs that no test machine has.
 //
-// A machine is a value, a [Host]. Its sources provide the facts for discovery.Read; its recording, written to a
-// directory, equals the output of "netdra facts --record" on such a machine:
+// A machine is a value, a [Host]. Its sources provide the facts for discovery.Read. Its recording, written to a
+// directory, matches the output of "netdra facts --record" on such a machine:
 //
 //	facts, err := discovery.Read(ctx, discoverytest.ReferenceNode().Sources())
 //	err = discoverytest.Examples()["example7"].Write(t.TempDir())

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// ReferenceNode returns the node of section 6 of the published design: two ports of a NIC with RDMA, with 8 and 4
+// ReferenceNode returns the node in section 6 of the published design: two ports of a NIC with RDMA, with 8 and 4
 // virtual functions, a bridge for data, a NIC for the node itself, and Open vSwitch for the cluster network.
 func ReferenceNode() *Host {
 	h := NewHost()
@@ -19,8 +19,8 @@ func ReferenceNode() *Host {
 	return h
 }
 
-// Examples returns the nodes of the examples of the published design by the names of their golden files in
-// slices/testdata: example1 to example9, and reference-node. These files contain the slices of the nodes.
+// Examples returns the nodes in the examples of the published design, keyed by the names of their golden files in
+// slices/testdata: example1 to example9, and reference-node. These files contain the nodes' slices.
 func Examples() map[string]*Host {
 	examples := map[string]*Host{
 		"example1": withNIC(firstPort(), 2), "example2": withNIC(firstPort(), 2),
@@ -45,10 +45,10 @@ func Examples() map[string]*Host {
 	return examples
 }
 
-// port is a port of a NIC in the nodes of the published design.
+// port is a port of a NIC on the nodes in the published design.
 type port struct {
 	name, address string
-	// bus is the bus of the virtual functions; first is the number of the first virtual function on it.
+	// bus is the bus of the virtual functions; first is the number of the first of them on this bus.
 	bus, first int
 	// speed is in Mbit/s.
 	speed, numaNode int
@@ -56,8 +56,8 @@ type port struct {
 	mac string
 }
 
-// The ports of the published design. The virtual functions of the second port of a NIC follow the eight functions of
-// the first.
+// The ports in the published design. The virtual functions of a NIC's second port follow the eight functions of the
+// first port.
 
 func firstPort() port {
 	return port{"enp3s0f0", "0000:03:00.0", 0x03, 2, 100000, 0, "04:3f:72:b0:d4:60"}
@@ -78,8 +78,8 @@ func withNIC(p port, vfs int) *Host {
 	return h
 }
 
-// nic adds a port of a ConnectX NIC with RDMA and the given number of virtual functions. They also have interfaces and
-// RDMA devices, but no address, as in the design.
+// nic adds a port of a ConnectX NIC with RDMA and the given number of virtual functions. As in the design, these also
+// have interfaces and RDMA devices, but no addresses.
 func (h *Host) nic(p port, vfs int) {
 	h.Function(p.address, fmt.Sprintf("numa_node=%d", p.numaNode))
 	addresses := addressesFrom(p.bus, p.first, vfs)

@@ -2,24 +2,24 @@ package discoverytest
 
 import "fmt"
 
-// GPUMachines returns two kinds of nodes with eight GPUs and eight ports for them, by the names of their recordings in
-// discovery/testdata. They are based on public documentation of such machines and were not recorded. A recording only
-// contains network functions; tests define the slices of the GPU drivers.
+// GPUMachines returns two kinds of nodes with eight GPUs and eight ports for them, keyed by the names of their
+// recordings in discovery/testdata. They are based on public documentation of such machines rather than recorded on
+// real ones. A recording only contains network functions; tests define the slices of the GPU drivers.
 //
-// h100 resembles a DGX H100 with its ConnectX-7 as Ethernet NICs: two sockets, and below each of eight PCIe switches,
-// with its own root, a GPU and its NIC. It also has two NICs with two ports each for storage, and one for the node. The
-// addresses and numbers of the NICs and of their RDMA devices are from the machine's user guide; the numbers of the
-// buses above them are invented. The GPUs are 1b, 43, 52, 61, 9d, c3, d1 and df.
+// h100 resembles a DGX H100 with its ConnectX-7 as Ethernet NICs: two sockets, and eight PCIe switches, each with its
+// own root and with a GPU and its NIC below it. It also has two NICs with two ports each for storage, and one for the
+// node. The addresses and numbers of the NICs and of their RDMA devices are from the machine's user guide; the numbers
+// of the buses above them are invented. The GPUs are 1b, 43, 52, 61, 9d, c3, d1 and df.
 //
-// mi300x has the GPUs at the addresses in AMD's documentation of MI300X machines (05, 2b, 5b and 65; the addresses of
+// mi300x has the GPUs at the addresses in AMD's documentation of MI300X machines (05, 2b, 5b and 65; the addresses on
 // the second socket, 85, ab, db and e5, are invented accordingly), each with its own root. Instead of a NIC for each
-// GPU, it has four NICs with two ports in slots of the processors, whose roots have no GPU. The port with the higher
-// address of each NIC is cabled to the lower of its two rails, which the machine does not report.
+// GPU, it has four NICs with two ports each in slots connected to the processors, whose roots have no GPU. On each NIC,
+// the port with the higher address is cabled to the lower of the NIC's two rails, which the machine does not report.
 func GPUMachines() map[string]*Host {
 	return map[string]*Host{"h100": h100(), "mi300x": mi300x()}
 }
 
-// networkFunction is a function of a ConnectX-7 with its link.
+// networkFunction is a function of a ConnectX-7, with its link.
 type networkFunction struct {
 	// bridge is the directory of the bridge above the function.
 	bridge, address, link, rdma string
@@ -44,8 +44,8 @@ func (h *Host) management(bridge, address, link string) {
 	h.DefaultRoute(link)
 }
 
-// h100 returns a machine with eight GPUs, each with a switch and a NIC for its rail, and two NICs with two ports for
-// storage.
+// h100 returns a machine with eight GPUs, each with a PCIe switch and a NIC for its rail, and with two dual-port NICs
+// for storage.
 func h100() *Host {
 	h := NewHost()
 	h.Netlink.RDMANetns = "shared"
@@ -56,7 +56,7 @@ func h100() *Host {
 		{0x5e, 1, 5, 0, rail}, {0x9a, 1, 6, 1, rail}, {0xaa, 2, 7, 1, storage}, {0xc0, 1, 9, 1, rail},
 		{0xce, 1, 10, 1, rail}, {0xdc, 1, 11, 1, rail},
 	} {
-		// The switch's port to the NIC is on the bus above, its port to the processor on the bus above that.
+		// The switch's port to the NIC is on the bus above the NIC, its port to the processor one bus further up.
 		root := fmt.Sprintf("0000:%02x", nic.bus-3)
 		bridge := fmt.Sprintf("devices/pci%s/%s:01.0/0000:%02x:00.0/0000:%02x:00.0", root, root, nic.bus-2, nic.bus-1)
 		for port := range nic.ports {
@@ -71,7 +71,7 @@ func h100() *Host {
 	return h
 }
 
-// mi300x returns a machine with eight GPUs and four NICs with two ports, where two GPUs share a NIC.
+// mi300x returns a machine with eight GPUs and four dual-port NICs, where two GPUs share a NIC.
 func mi300x() *Host {
 	h := NewHost()
 	h.Netlink.RDMANetns = "shared"

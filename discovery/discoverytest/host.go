@@ -11,7 +11,7 @@ import (
 )
 
 // Host is a machine under test: its recording, and methods that add hardware and links to the recording. A test that
-// needs anything else changes the recording directly.
+// needs anything else can change the recording directly.
 type Host struct {
 	discovery.Recording
 }
@@ -31,7 +31,7 @@ func (h *Host) Sources() discovery.Sources {
 	return sources
 }
 
-// Function adds a PCI network function on NUMA node 0, below the first PCI bridge of the machine. Files have the form
+// Function adds a PCI network function on NUMA node 0, below the first PCI bridge of the machine. Files are given as
 // name=content.
 func (h *Host) Function(address string, files ...string) {
 	h.FunctionBelow("devices/pci0000:00/0000:00:01.0", address, files...)
@@ -46,7 +46,7 @@ func (h *Host) FunctionBelow(bridge, address string, files ...string) {
 	h.Symlink(dir+"/driver", "bus/pci/drivers/mlx5_core")
 }
 
-// VirtualFunctions adds virtual functions at the addresses to the PCI function pf, which supports at least 8.
+// VirtualFunctions adds virtual functions at the given addresses to the PCI function pf, which supports at least 8.
 func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	dir := h.Dir(pf)
 	h.WriteFiles(dir, fmt.Sprintf("sriov_totalvfs=%d", max(8, len(addresses))),
@@ -58,8 +58,8 @@ func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	}
 }
 
-// RDMA adds an RDMA device to a PCI function; its port belongs to the current links of the function. Netlink also
-// reports it, as all devices of a network namespace.
+// RDMA adds an RDMA device to a PCI function; its port belongs to the current links of the function. Netlink reports
+// the device, too, like all devices in a network namespace.
 func (h *Host) RDMA(function, name string) {
 	dir := h.Dir(function)
 	h.Sys.Dirs = append(h.Sys.Dirs, dir+"/infiniband", dir+"/infiniband/"+name)
@@ -94,7 +94,7 @@ func (h *Host) NIC(name, function string) {
 	h.Speed(name, 100000)
 }
 
-// NICOn adds a link on a device that is not a PCI function, such as a USB device. driver is a directory of sysfs.
+// NICOn adds a link on a device that is not a PCI function, such as a USB device. driver is a directory in sysfs.
 func (h *Host) NICOn(name, device, driver string) {
 	h.add(discovery.RecordedLink{Name: name, Kind: "device"}, device+"/net/"+name)
 	h.Symlink(device+"/net/"+name+"/device", device)
@@ -106,7 +106,7 @@ func (h *Host) Virtual(l discovery.RecordedLink) {
 	h.add(l, "devices/virtual/net/"+l.Name)
 }
 
-// add adds a link, which is up and gets the next index and its own address unless it specifies others.
+// add adds a link. Unless the link specifies others, it gets the next index and its own address.
 func (h *Host) add(l discovery.RecordedLink, dir string) {
 	if l.Index == 0 {
 		l.Index = len(h.Netlink.Links) + 2 // the loopback has 1
@@ -124,7 +124,7 @@ func (h *Host) add(l discovery.RecordedLink, dir string) {
 	h.Symlink("class/net/"+l.Name, dir)
 }
 
-// Link returns the link with the name for changes. The pointer is invalid after another link was added.
+// Link returns the link with this name, so that it can be changed. The pointer is invalid once another link is added.
 func (h *Host) Link(name string) *discovery.RecordedLink {
 	i := slices.IndexFunc(h.Netlink.Links, func(l discovery.RecordedLink) bool { return l.Name == name })
 	if i < 0 {
@@ -133,7 +133,7 @@ func (h *Host) Link(name string) *discovery.RecordedLink {
 	return &h.Netlink.Links[i]
 }
 
-// Remove removes a link from the host's network namespace, as when it moves into a pod.
+// Remove removes a link from the host's network namespace, as if it had moved into a pod.
 func (h *Host) Remove(name string) {
 	index := h.Link(name).Index
 	for i := range h.Netlink.RDMADevices {
@@ -172,7 +172,7 @@ func (h *Host) follow(link string) string {
 	return path.Join(path.Dir(link), target)
 }
 
-// WriteFiles sets the content of files, given as name=content, in a directory of sysfs.
+// WriteFiles sets the content of files in a sysfs directory, given as name=content.
 func (h *Host) WriteFiles(dir string, files ...string) {
 	for _, f := range files {
 		name, content, _ := strings.Cut(f, "=")
@@ -180,7 +180,7 @@ func (h *Host) WriteFiles(dir string, files ...string) {
 	}
 }
 
-// Symlink adds a relative symbolic link to sysfs, like the links of the kernel.
+// Symlink adds a relative symbolic link to sysfs, like those created by the kernel.
 func (h *Host) Symlink(name, target string) {
 	h.Sys.Links[name] = strings.Repeat("../", strings.Count(name, "/")) + target
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Machine returns a machine with a number of physical functions, named from ens0, on two NUMA nodes, with a number of
-// virtual functions each. All functions have interfaces. There is room for 15 physical functions with 1,024 virtual
-// functions.
+// Machine returns a machine with the given number of physical functions, named from ens0 on, on two NUMA nodes, with
+// the given number of virtual functions each. All functions have interfaces. There is room for 15 physical functions
+// with 1,024 virtual functions each.
 func Machine(pfs, vfsPerPF int) *Host {
 	h := NewHost()
 	for i := range pfs {
@@ -27,8 +27,8 @@ func Machine(pfs, vfsPerPF int) *Host {
 	return h
 }
 
-// addressesFrom returns consecutive PCI addresses, starting with the function that has the number first on a bus: a bus
-// has 32 devices with 8 functions.
+// addressesFrom returns count consecutive PCI addresses, starting with function number first on a bus: a bus has 32
+// devices with 8 functions each.
 func addressesFrom(bus, first, count int) []string {
 	addresses := make([]string, 0, count)
 	for n := first; n < first+count; n++ {
@@ -54,9 +54,9 @@ func SRIOV() *Host {
 	return h
 }
 
-// RDMA returns a machine with one RDMA device of each kind: mlx5_bond_0 of the bond bond0, whose members are the two
-// ports of a NIC, and which reports the first member as its link; mlx5_2 of a virtual function; ibp7s0 of an InfiniBand
-// NIC; and rxe0 on one end of a veth. Each namespace has its own RDMA devices.
+// RDMA returns a machine with one RDMA device of each kind: mlx5_bond_0 on bond0, whose members are the two ports of a
+// NIC, and which reports the first member as its link; mlx5_2 on a virtual function; ibp7s0 on an InfiniBand NIC; and
+// rxe0 on one end of a veth pair. Each namespace has its own RDMA devices.
 func RDMA() *Host {
 	h := NewHost()
 	h.Function("0000:03:00.0")
@@ -94,8 +94,8 @@ func EnslavedFunction() *Host {
 	return h
 }
 
-// Switchdev returns a machine with a physical function in switchdev mode, with representors of itself towards the host,
-// of a virtual function and of a subfunction. Their indexes are lower than the index of the uplink.
+// Switchdev returns a machine with a physical function in switchdev mode, with representors for the function itself
+// towards the host, for a virtual function and for a subfunction. Their indexes are lower than that of the uplink.
 func Switchdev() *Host {
 	h := NewHost()
 	h.Function("0000:05:00.0")
@@ -110,7 +110,7 @@ func Switchdev() *Host {
 	return h
 }
 
-// OpenVSwitch returns a machine with the node's address on an Open vSwitch bridge with the NIC eno1 as its port.
+// OpenVSwitch returns a machine whose node address is on an Open vSwitch bridge that has the NIC eno1 as a port.
 func OpenVSwitch() *Host {
 	h := NewHost()
 	h.Function("0000:01:00.0")
@@ -127,7 +127,7 @@ func OpenVSwitch() *Host {
 // kindOpenVSwitch is the link kind of Open vSwitch's bridges and internal ports.
 const kindOpenVSwitch = "openvswitch"
 
-// OddNames returns a machine with names that are invalid in Kubernetes or sort differently as numbers.
+// OddNames returns a machine with names that are not valid in Kubernetes or that sort differently as numbers.
 func OddNames() *Host {
 	h := NewHost()
 	h.Function("0000:03:00.0")
@@ -141,8 +141,8 @@ func OddNames() *Host {
 	return h
 }
 
-// Virtio returns a machine with a virtio NIC with a virtual function: the virtio device is between the function and its
-// link.
+// Virtio returns a machine with a virtio NIC that has a virtual function: the virtio device is between the function and
+// its link.
 func Virtio() *Host {
 	h := NewHost()
 	h.FunctionBelow("devices/pci0000:00", "0000:00:04.0", "vendor=0x1af4", "device=0x1041", "numa_node=-1")
@@ -152,7 +152,7 @@ func Virtio() *Host {
 	return h
 }
 
-// WithoutPCI returns a machine with a USB NIC, which is named after its address, and a NIC of the device tree.
+// WithoutPCI returns a machine with a USB NIC, which is named after its address, and a NIC from the device tree.
 func WithoutPCI() *Host {
 	h := NewHost()
 	h.NICOn("enx0242ac110002", "devices/pci0000:00/0000:00:14.0/usb1/1-4/1-4:1.0", "bus/usb/drivers/cdc_ether")

@@ -3,9 +3,9 @@
 //
 // The rule of this package: it implements the kernel's requests and does not depend on pods or on the use of devices.
 //
-// The file system shows less: /sys/class/infiniband only contains the devices of the reader's network namespace, and
-// /sys/class/infiniband_verbs contains the devices of all namespaces, where two may have the same name. Netlink answers
-// for the namespace of its socket, and its index of a device stays the same when the device is moved or renamed.
+// The file system shows less: /sys/class/infiniband only contains the devices in the reader's network namespace, and
+// /sys/class/infiniband_verbs contains the devices in all namespaces, among which two may have the same name. Netlink
+// answers for the namespace of its socket, and a device keeps its netlink index when it is moved or renamed.
 package rdmalink
 
 import (
@@ -22,13 +22,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Network namespace modes: every network namespace uses all RDMA devices, or each device belongs to one namespace.
+// The network namespace modes: either every network namespace can use all RDMA devices, or each device belongs to one
+// namespace.
 const (
 	Shared    = "shared"
 	Exclusive = "exclusive"
 )
 
-// Kinds of character devices, as the kernel names them in requests.
+// The kinds of character devices, as named in requests to the kernel.
 const (
 	Verbs             = "uverbs"
 	ConnectionManager = "rdma_cm"
@@ -36,7 +37,7 @@ const (
 	SubnetManagement  = "issm"
 )
 
-// Constants of include/uapi/rdma/rdma_netlink.h that the netlink library does not define.
+// Constants from include/uapi/rdma/rdma_netlink.h that the netlink library does not define.
 const (
 	commandPortGet    = 5
 	commandGetChardev = 15
@@ -46,25 +47,25 @@ const (
 	attributeName     = 70
 )
 
-// Device is an RDMA device as a network namespace shows it.
+// Device is an RDMA device as it appears in a network namespace.
 type Device struct {
 	// Index is the kernel's index, which is unique within a boot.
 	Index uint32
 	Name  string
-	// Protocol is ib, roce, iw, opa or usnic. Empty before Linux 5.1, and for devices without a port.
+	// Protocol is ib, roce, iw, opa or usnic. It is empty before Linux 5.1, and for devices without a port.
 	Protocol string
 	// Ports is the number of ports.
 	Ports uint32
-	// Links are the indexes of the ports' links that are in the namespace, sorted.
+	// Links contains the indexes of those of the ports' links that are in the namespace, sorted.
 	Links []int
-	// LinksUnknown is true if the kernel driver did not respond for every port: Links may be incomplete.
+	// LinksUnknown is true if the kernel driver did not respond for every port, so that Links may be incomplete.
 	LinksUnknown bool
 }
 
 // Handle sends queries in one network namespace. It is not safe for concurrent use.
 type Handle struct {
 	handle *netlink.Handle
-	// socket counts the requests: responses are matched by the request number.
+	// socket counts the requests, since responses are matched by request number.
 	socket *nl.SocketHandle
 }
 
@@ -81,9 +82,9 @@ func Open(path string) (*Handle, error) {
 	return OpenAt(namespace)
 }
 
-// OpenAt opens a handle in a network namespace; netns.None() is the caller's namespace, which requires no privilege. A
-// kernel without RDMA returns an error that is unix.EPROTONOSUPPORT. Opening may make the kernel load its RDMA module,
-// so only open a handle if there are RDMA devices. While a handle is open, the kernel's RDMA modules cannot be
+// OpenAt opens a handle in a network namespace; netns.None() means the caller's namespace, which requires no privilege.
+// If the kernel has no RDMA support, the error is unix.EPROTONOSUPPORT. Opening a handle may make the kernel load its
+// RDMA module, so only open one if there are RDMA devices. While a handle is open, the kernel's RDMA modules cannot be
 // unloaded.
 func OpenAt(namespace netns.NsHandle) (*Handle, error) {
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_RDMA)
@@ -113,8 +114,8 @@ func (h *Handle) Mode() (string, error) {
 	return mode, nil
 }
 
-// List returns the RDMA devices of the namespace, sorted by name, without the links of their ports. In shared mode
-// these are all devices of the machine. If a change interrupts the list, the error is netlink.ErrDumpInterrupted.
+// List returns the RDMA devices in the namespace, sorted by name, without the links of their ports. In shared mode,
+// these are all devices of the machine. If a change interrupts the listing, the error is netlink.ErrDumpInterrupted.
 func (h *Handle) List() ([]Device, error) {
 	messages, err := h.request(nl.RDMA_NLDEV_CMD_GET, unix.NLM_F_DUMP, nil)
 	if err != nil {
@@ -123,7 +124,7 @@ func (h *Handle) List() ([]Device, error) {
 	return parseDevices(messages)
 }
 
-// Links returns the indexes of the links of a device's ports that are in the namespace, sorted (fill_port_info of
+// Links returns the indexes of those links of a device's ports that are in the namespace, sorted (fill_port_info in
 // nldev.c).
 func (h *Handle) Links(index uint32) ([]int, error) {
 	messages, err := h.ports(index)
@@ -141,9 +142,9 @@ func (h *Handle) ports(index uint32) ([][]byte, error) {
 	return messages, nil
 }
 
-// Devices is List with Links. Devices that change meanwhile are read again. It queries the drivers, some of which query
-// their hardware. A driver that fails sets LinksUnknown of its device and does not cause an error: the caller may not
-// need that device.
+// Devices is like List, but also sets the Links. If devices change meanwhile, it reads all of them again. It queries
+// the drivers, some of which query their hardware. If a driver fails, LinksUnknown is set for its device and there is
+// no error: the caller may not need that device.
 func (h *Handle) Devices() (devices []Device, err error) {
 	for range 10 {
 		if devices, err = h.devices(); err == nil {
@@ -170,7 +171,7 @@ func (h *Handle) devices() ([]Device, error) {
 		if !devices[i].LinksUnknown {
 			continue
 		}
-		// The kernel has no specific error for devices that have disappeared since.
+		// The kernel has no specific error for a device that has disappeared.
 		now, listErr := h.List()
 		if listErr != nil || !slices.ContainsFunc(now, func(d Device) bool { return d.Index == devices[i].Index }) {
 			return nil, cmp.Or(listErr, err, errors.New("an RDMA device no longer exists"))
@@ -179,7 +180,7 @@ func (h *Handle) devices() ([]Device, error) {
 	return devices, nil
 }
 
-// addPorts adds the ports in messages to the device.
+// addPorts adds the ports in the messages to the device.
 func (d *Device) addPorts(messages [][]byte) (err error) {
 	d.LinksUnknown = len(messages) < int(d.Ports)
 	if len(messages) > 0 {
@@ -188,9 +189,9 @@ func (d *Device) addPorts(messages [][]byte) (err error) {
 	return err
 }
 
-// CharacterDevice returns the name of a device's character device below /dev/infiniband, such as uverbs0. Ports count
-// from 1; port is 0 for kinds without ports. device is nil for [ConnectionManager]. If the kernel has no such character
-// device, the error is unix.ENOENT or unix.EOPNOTSUPP.
+// CharacterDevice returns the name of a device's character device below /dev/infiniband, such as uverbs0. Ports are
+// numbered from 1; port is 0 for kinds without ports. device is nil for [ConnectionManager]. If the kernel has no such
+// character device, the error is unix.ENOENT or unix.EOPNOTSUPP.
 func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (string, error) {
 	attributes := []*nl.RtAttr{nl.NewRtAttr(attributeType, nl.ZeroTerminated(kind))}
 	if device != nil {
@@ -215,9 +216,9 @@ func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (stri
 	return "", fmt.Errorf("cannot query the character device %s: %w", kind, unix.ENOENT)
 }
 
-// Move moves a device into another namespace. The device must be in the namespace of the handle and of the calling
-// thread, since the kernel moves it out of the latter. In shared mode the error is unix.EOPNOTSUPP. If the other
-// namespace has a device with the same name, it is unix.EEXIST.
+// Move moves a device to another namespace. The device must be in the namespace of both the handle and the calling
+// thread, since the kernel moves it out of the thread's namespace. In shared mode, the error is unix.EOPNOTSUPP. If the
+// other namespace already has a device with the same name, it is unix.EEXIST.
 func (h *Handle) Move(index uint32, namespace netns.NsHandle) error {
 	return h.handle.RdmaLinkSetNsFd(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, uint32(namespace))
 }
@@ -227,8 +228,8 @@ func (h *Handle) Rename(index uint32, name string) error {
 	return h.handle.RdmaLinkSetName(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, name)
 }
 
-// request sends a request and waits for the response. NLM_F_ACK makes the kernel acknowledge even a request with an
-// empty result, so that the wait ends.
+// request sends a request and waits for the response. NLM_F_ACK makes the kernel acknowledge a request even if the
+// result is empty, so that the wait ends.
 func (h *Handle) request(command, flags int, attributes []*nl.RtAttr) ([][]byte, error) {
 	request := nl.NewNetlinkRequest(nl.RDMA_NL_NLDEV<<nl.RDMA_NL_GET_CLIENT_SHIFT|command, flags|unix.NLM_F_ACK)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_RDMA: h.socket}
@@ -257,8 +258,8 @@ func parseDevice(message []byte) (Device, error) {
 	return device, nil
 }
 
-// parseDevices returns the devices in messages, sorted by name. If a device appears or disappears during a dump,
-// another device may be listed twice.
+// parseDevices returns the devices in the messages, sorted by name. If a device appears or disappears during a dump,
+// another device may be listed twice, so duplicates are omitted.
 func parseDevices(messages [][]byte) ([]Device, error) {
 	devices := make([]Device, 0, len(messages))
 	for _, message := range messages {
@@ -274,8 +275,8 @@ func parseDevices(messages [][]byte) ([]Device, error) {
 	return devices, nil
 }
 
-// parsePorts returns the links in messages about ports. If a driver fails for a port, the kernel ends the list there
-// without an error.
+// parsePorts returns the links in messages about ports. If a driver fails for a port, the kernel ends the list at this
+// port without an error.
 func parsePorts(messages [][]byte) ([]int, error) {
 	if len(messages) == 0 {
 		return nil, errors.New("cannot parse the kernel's list of ports of an RDMA device: it is empty")
@@ -294,8 +295,8 @@ func parsePorts(messages [][]byte) ([]int, error) {
 	return slices.Compact(links), nil
 }
 
-// parse returns the attributes of a message by their type (struct nlattr). The library's parser panics for a message
-// that ends in an attribute without padding.
+// parse returns the attributes in a message by type (struct nlattr). It replaces the library's parser, which panics if
+// a message ends with an attribute without padding.
 func parse(message []byte) (map[uint16][]byte, error) {
 	values := map[uint16][]byte{}
 	for len(message) > 0 {
