@@ -17,7 +17,7 @@ import (
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// withRange makes the topology take addresses from range r and adds blocks of four addresses to the node.
+// withRange makes the topology take addresses from the range r and adds blocks of four addresses to the node.
 func (f *fixture) withRange(blocks ...*chainapi.AddressBlock) {
 	f.Helper()
 	topology := testTopology()
@@ -34,7 +34,7 @@ type syncedInformer struct{ cache.SharedIndexInformer }
 
 func (syncedInformer) HasSynced() bool { return true }
 
-// blockOf returns a block of the range r.
+// blockOf returns a block in the range r.
 func blockOf(index int, nodeUID types.UID) *chainapi.AddressBlock {
 	r, _ := addresses.Parse(&chainapi.AddressRangeSpec{CIDRs: []string{"10.20.0.0/16"}, BlockSize: 4})
 	spec := r.Spec("r", index)
@@ -63,7 +63,7 @@ func TestPrepareUsesBlocksOfTheNode(t *testing.T) {
 	}
 }
 
-// A plan keeps its addresses, whatever happens to the objects in the API server.
+// A plan keeps its addresses, regardless of what happens to the objects in the API server.
 func TestPreparedAddressesSurviveTheBlock(t *testing.T) {
 	f := newFixture(t)
 	f.withRange(blockOf(7, ""))
@@ -80,7 +80,7 @@ func TestPreparedAddressesSurviveTheBlock(t *testing.T) {
 	}
 }
 
-// Concurrent claims each get an address of a block with free addresses, even if another claim has just taken the last
+// Concurrent claims each get an address from a block with free addresses, even if another claim has just taken the last
 // address of a block.
 func TestClaimsAtOnceShareBlocks(t *testing.T) {
 	f := newFixture(t)

@@ -17,8 +17,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The status of a policy contains counts from all nodes. If it triggered another computation, a change on one node
-// would cause work on all nodes.
+// The status of a policy contains counts from all nodes. If status updates triggered another computation, a change on
+// one node would cause work on all nodes.
 func TestStatusOfPoliciesIsNoChange(t *testing.T) {
 	type policy = policyapi.DeviceExposurePolicy
 	ports := func(amount string) map[string]policyapi.Capacity {
@@ -50,7 +50,7 @@ func TestStatusOfPoliciesIsNoChange(t *testing.T) {
 	}
 }
 
-// The devices of a pod are released when none of its containers can start any longer, even if its object stays.
+// The devices of a pod are released once none of its containers can start again, even if its object stays.
 func TestPodsThatHaveEnded(t *testing.T) {
 	phases := map[string]corev1.PodPhase{"pending": corev1.PodPending, "running": corev1.PodRunning,
 		"unknown": corev1.PodUnknown, "succeeded": corev1.PodSucceeded, "failed": corev1.PodFailed}
@@ -82,7 +82,7 @@ func TestPodsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// The cache keeps little of a pod, whatever its user has put into it, but everything that the driver reads.
+// The cache keeps little of a pod, regardless of its size, but everything that the driver reads.
 func TestCachedPodsAreSmall(t *testing.T) {
 	pod := podObject("a", "c")
 	pod.Annotations = map[string]string{"example.com/large": strings.Repeat("x", 250<<10)}

@@ -23,8 +23,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// The guarantee of the gate: a container that names a claim starts only in a network namespace that the runtime reports
-// on the current connection, that the kernel shows at the pin, and that the claim is attached to.
+// The gate guarantees that a container that names a claim only starts in a network namespace that the runtime reports
+// on the current connection, that is the one at the pin according to the kernel, and that the claim is attached to.
 
 // admits returns the sandboxes in which containers of a claim may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
@@ -47,14 +47,14 @@ func (f *fixture) container(sandbox string, claims ...string) *api.Container {
 	return container
 }
 
-// A sandbox was replaced while the driver was down: no container starts with the interfaces of the old one.
+// If a sandbox was replaced while the driver was down, no container starts with the interfaces of the old one.
 func TestGateDoesNotOutliveItsSandbox(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.crash()
 	f.ends("a-0")
 	f.startAlone("boot-1")
-	f.expect(attachedA) // closed before anything is connected
+	f.expect(attachedA) // closed until the runtime connects
 	f.connect()         // the runtime does not list the sandbox
 	f.expect(attachedA)
 }
@@ -65,7 +65,7 @@ func TestGatesAreClosedWhileNotConnected(t *testing.T) {
 	f.nri.setConnected(false)
 	f.expect(attachedA)
 	f.must(f.boxes.SyncGate("claim-a"))
-	f.expect(attachedA) // new sandboxes are not reported
+	f.expect(attachedA) // new sandboxes would not be reported
 	f.connect()
 	f.expect(attachedA, "claim-a")
 }
@@ -90,7 +90,7 @@ func TestGateOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// Prepare of a known claim fails while no connection would report its sandbox.
+// Prepare fails for a known claim while there is no connection that would report its sandbox.
 func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -108,7 +108,8 @@ func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
 	f.must(prepare())
 }
 
-// A pod whose sandbox was replaced while the driver was away, or not connected, gets its interfaces in the new one.
+// If a pod's sandbox was replaced while the driver was down or not connected, the pod gets its interfaces in the new
+// one.
 func TestReplacedSandboxIsAttached(t *testing.T) {
 	for name, away := range map[string]func(f *fixture, replace func()){
 		"driver away":   func(f *fixture, replace func()) { f.crash(); replace(); f.start("boot-1") },
@@ -135,15 +136,15 @@ func TestReplacedSandboxIsAttached(t *testing.T) {
 	}
 }
 
-// After a restart an attached pod is left alone immediately, even while its claims are unknown because the API server
-// has not answered yet: the driver attempts nothing and logs nothing.
+// After a restart, an attached pod is recognized immediately, even while its claims are unknown because the API server
+// has not responded yet: the driver does not try to attach it and logs nothing.
 func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
-	record.Consumers[0].Claims = nil // as an earlier driver recorded it
+	record.Consumers[0].Claims = nil // as in a record of an earlier driver
 	f.must(f.claims.Hold(record, asItIs))
 	f.must(f.attach("a-0", record))
-	f.prepared("claim-b", "b", "up1") // which pod a may name as well
+	f.prepared("claim-b", "b", "up1") // pod a might name this claim as well
 	pod := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
 	if _, err := f.nri.claims.find(pod); err == nil {
 		t.Fatal("the claims of the pod are known")
@@ -165,7 +166,7 @@ func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 }
 
 // If no running container names the claim, the pod is attached late: containers that do not name it have no guarantee,
-// and containers that do have been kept from starting by the gate or the hook.
+// and the gate or the hook has held back the containers that do.
 func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 	for name, container := range map[string]func(f *fixture) *api.Container{
 		"sidecar": func(f *fixture) *api.Container { return f.container("a-0") },
@@ -194,8 +195,8 @@ func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 	f.expect("host [up0 up1] pods [] leases []")
 }
 
-// Containers of pods without claims still start while the API server is unavailable, also in namespaces with claims
-// that other pods may share.
+// While the API server is unavailable, containers of pods without claims still start, even in namespaces with claims
+// that several pods may share.
 func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
@@ -224,7 +225,7 @@ func TestContainersOfUnknownPodsThatRanBefore(t *testing.T) {
 	}
 }
 
-// A pod with running containers that name the claim is left alone, and so are its new containers.
+// A pod with running containers that name the claim is not touched, and neither are its new containers.
 func TestContainersOfPodsThatAreLeftAlone(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
@@ -236,7 +237,7 @@ func TestContainersOfPodsThatAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A claim that the scheduler created for extended resources is not in the spec of any pod.
+// A claim that the scheduler created for extended resources does not appear in the spec of any pod.
 func TestPodWithExtendedResources(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -260,7 +261,7 @@ func TestPodWithExtendedResources(t *testing.T) {
 	}
 }
 
-// A claim that a user made may have a pod as its controller.
+// A claim created by a user may have a pod as its controller.
 func TestClaimWithAPodAsControllerIsShareable(t *testing.T) {
 	claim := allocatedClaim("c", "up0", "operator-0")
 	claim.Annotations = nil
@@ -301,7 +302,7 @@ func TestPrepareOfAnotherAllocation(t *testing.T) {
 	}
 }
 
-// A claim without attachments may belong to a host-network pod.
+// A claim without anything to attach may belong to a pod in the host's network namespace.
 func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 	f := newFixture(t)
 	pod := podObject("a", "c")
@@ -323,7 +324,7 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 	}
 }
 
-// After the loss of the journal, containers of running pods can be restarted until the kubelet releases the claim. This
+// After the journal was lost, containers of running pods can be restarted until the kubelet releases the claim. This
 // also works if the driver was stopped before and has closed the gates.
 func TestLostJournalKeepsGatesOfRunningPods(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
@@ -331,7 +332,7 @@ func TestLostJournalKeepsGatesOfRunningPods(t *testing.T) {
 	}
 }
 
-// Both gates of a pod with two claims contain the single pin of its sandbox, and both stay.
+// Both gates of a pod with two claims contain its sandbox's only pin, and both stay open.
 func TestLostJournalKeepsAllGatesOfAPod(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"), f.prepared("claim-b", "a", "up1")))
@@ -374,11 +375,11 @@ func lostJournal(t *testing.T, stopped bool) {
 	}
 	f.expect(attachedA, "claim-a")
 	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
-	// the fake kernel does not return links to the host; the leases belong to the plugin
+	// The fake kernel does not return links to the host, and the leases belong to the plugin.
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-// A vanished interface of a pod is reported once, and so is its return.
+// If an interface vanishes from a pod, this is reported once, and so is its return.
 func TestVanishedInterfaceIsTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -409,11 +410,11 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	if gone := f.claims.All().GoneDevices(map[string]bool{"up1": true}, f.boxes.MayBeInPod); !gone["up0"] {
 		t.Errorf("gone devices: %v", gone)
 	}
-	f.node.RenamePodLink(pin, "eth0", "mgmt") // an interface that the application renames still counts
+	f.node.RenamePodLink(pin, "eth0", "mgmt") // an interface that the application renames is not missing
 	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 }
 
-// Prepare waits for a release that is in progress, in the order of arrival, and for nothing else.
+// Prepare waits for releases in progress, in the order of arrival, and for nothing else.
 func TestPrepareWaitsForARelease(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -449,8 +450,8 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	}
 }
 
-// The kubelet releases claims of force-deleted pods only after some time. A claim that was allocated their devices does
-// not wait for that. An existing pod never loses its devices.
+// The kubelet releases the claims of force-deleted pods only after some time. Another claim that was allocated their
+// devices does not wait for this. A pod that still exists never loses its devices.
 func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("a", "claim-a")),
@@ -477,7 +478,7 @@ func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	}
 }
 
-// A failed eviction is retried while a claim waits for the devices.
+// A failed eviction is retried while a claim is waiting for the devices.
 func TestEvictionIsTriedAgain(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1().Pods().Informer()
@@ -507,8 +508,9 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// A waiting pod that also names an earlier claim with the same name does not keep that claim from being released: if
-// the kubelet has forgotten it, no other component releases it. A pod that names another claim does keep it.
+// A waiting pod that also names an earlier claim with the same name does not prevent that claim from being released: if
+// the kubelet has forgotten the claim, no other component releases it. A pod that names a different claim does prevent
+// that claim from being released.
 func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("b", "c")), 0).Core().V1().Pods().Informer()
@@ -534,8 +536,8 @@ func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	}
 }
 
-// A dead sandbox that the runtime still lists never replaces the live one of its pod, even after the connection ended
-// and all confirmations are void.
+// A dead sandbox that the runtime still lists never replaces the live sandbox of its pod, even after the connection has
+// ended and all confirmations are void.
 func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
@@ -558,7 +560,7 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f.expect(attached, "claim-a")
 }
 
-// Reports of a connection are void after it has ended.
+// Lists from a connection are void after the connection has ended.
 func TestLateSynchronize(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -571,7 +573,7 @@ func TestLateSynchronize(t *testing.T) {
 	f.expect(attachedA)
 }
 
-// The release of a claim while the driver is not connected leaves no gate file, including suspended gates.
+// Releasing a claim while the driver is not connected leaves no gate file, not even a suspended one.
 func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -583,14 +585,14 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f.expect(clean)
 }
 
-// A runtime that is killed while it stops a sandbox lists the sandbox and its namespace after the restart, and may
-// never report the stop. No container starts in it any longer, so it is not attached again.
+// If a runtime is killed while it stops a sandbox, it lists the sandbox and its namespace after the restart, but may
+// never report the stop. No container starts in the sandbox after that, so it is not attached again.
 func TestStoppedSandboxIsNotAttachedAgain(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.must(f.nri.StopPodSandbox(t.Context(), f.sandbox("a-0")))
 	f.eventually("the sandbox is undone", func() bool { return !f.boxes.Knows("a-0") })
-	for range 2 { // the second connection finds the state that the first left
+	for range 2 { // the second connection finds the state left by the first
 		f.nri.setConnected(false)
 		f.connect()
 		if f.boxes.IsUnsynced("a-0") || f.boxes.Knows("a-0") {

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// reserve replaces the reservation of a claim and removes its owner, as in a claim of a user or a PodGroup.
+// reserve replaces the reservation of a claim and removes its owner, as in a claim created by a user or for a PodGroup.
 func reserve(claim *resourceapi.ResourceClaim, users ...resourceapi.ResourceClaimConsumerReference) {
 	claim.OwnerReferences, claim.Annotations = nil, nil
 	claim.Status.ReservedFor = users
@@ -27,8 +27,8 @@ func gangOf(name string) resourceapi.ResourceClaimConsumerReference {
 		UID: "uid-of-group"}
 }
 
-// The consumers of a PodGroup's claim are the known pods of the group, and later pods are matched by the name of the
-// group. The claim is in use while at least one of them exists.
+// The consumers of a PodGroup's claim are the known pods in the group; later pods are matched by the name of the group.
+// The claim is in use as long as at least one of them exists.
 func TestClaimOfAPodGroup(t *testing.T) {
 	f := newFixture(t)
 	member := func(name, group string, claims ...string) *corev1.Pod {
@@ -38,8 +38,8 @@ func TestClaimOfAPodGroup(t *testing.T) {
 		return pod
 	}
 	first := member("a", "gang", "other", "c")
-	member("b", "gang")         // of the group, without the claim
-	member("z", "another", "c") // the claim of the same name is not reserved for its group
+	member("b", "gang")         // in the group, but without the claim
+	member("z", "another", "c") // has a claim with the same name, which is not reserved for its group
 	claim := allocatedClaim("c", "up0", "a")
 	reserve(claim, gangOf("gang"))
 	results, err := f.dra.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim})
@@ -69,7 +69,7 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	}
 }
 
-// A driver that composes devices has our claim prepared for a pod that does not list it: the pod is in reservedFor.
+// A driver that composes devices has our claim prepared for a pod that does not list it, but is in reservedFor.
 func TestClaimThatThePodDoesNotList(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.dra.Cluster.pods.GetStore().Add(podObject("a", "composed")))

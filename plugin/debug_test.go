@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// driver returns a Driver with the fields that its socket needs.
+// driver returns a Driver with the fields that serving its socket requires.
 func (f *fixture) driver() *Driver {
 	return &Driver{
 		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.cdiDir(),
@@ -36,14 +36,14 @@ func (f *fixture) driver() *Driver {
 	}
 }
 
-// readyStartup returns the startup state of a driver that waits for nothing.
+// readyStartup returns the startup state of a driver that has started.
 func readyStartup() *startup {
 	s := newStartup()
 	s.complete()
 	return s
 }
 
-// debug sends the request that netdra sends.
+// debug sends a request as netdra does.
 func (f *fixture) debug(method, path string) (code int, body string) {
 	return request(f.driver(), method, path)
 }
@@ -84,8 +84,8 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	}
 }
 
-// A rejected claim is listed while a pod waits for it, but not after its pod is gone, nor after another claim with its
-// name is prepared or rejected.
+// A rejected claim is listed while a pod is waiting for it, but not after the pod is gone, nor after another claim with
+// the same name is prepared or rejected.
 func TestRefusedClaimsAreTold(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -116,7 +116,7 @@ func TestRefusedClaimsAreTold(t *testing.T) {
 	}
 }
 
-// The driver reports the CNI plugins that it finds: its pod may contain other plugins than the node.
+// The driver reports the CNI plugins that it finds: they may differ between its pod and the node.
 func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -130,7 +130,7 @@ func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
 	}
 }
 
-// Only root can connect, a killed driver's socket is replaced, and the driver removes the socket when it ends.
+// Only root can connect, the socket of a killed driver is replaced, and the driver removes the socket when it exits.
 func TestDebugSocket(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -161,7 +161,7 @@ func TestDebugSocket(t *testing.T) {
 	}
 }
 
-// The input of doctor: versions, topologies of the API server, problems, and the plugins of the runtime.
+// The input of netdra doctor: versions, topologies in the API server, problems, and the plugins of the runtime.
 func TestStateOfTheNode(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -213,7 +213,7 @@ func TestStateOfTheNode(t *testing.T) {
 	}
 }
 
-// A claim is orphaned when neither its pods nor a sandbox with it are on the node.
+// A claim is orphaned if neither its pods nor a sandbox with the claim are on the node.
 func TestForsakenClaims(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()

@@ -12,8 +12,8 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// The driver does not exit if it cannot open the journal: restarting it forever would not help. The probe reports the
-// reason, and the file stays.
+// The driver does not exit if it cannot open the journal: restarting it over and over would not help. The readiness
+// probe reports the reason, and the file stays.
 func TestJournalIsAwaited(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal.db")
@@ -51,7 +51,7 @@ func TestJournalIsAwaited(t *testing.T) {
 
 func TestWaitingForTheJournalEnds(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "journal.db"), 0o700); err != nil { // no file can be opened there
+	if err := os.Mkdir(filepath.Join(dir, "journal.db"), 0o700); err != nil { // so that no file can be opened there
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

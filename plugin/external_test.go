@@ -20,7 +20,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// external offers the devices up0, a PCI function, and up1, a link, under a resource name, and adds a topology whose
+// external offers the devices up0, a PCI function, and up1, a link, with a resource name, and adds a topology whose
 // devices another component attaches.
 func (f *fixture) external() {
 	f.Helper()
@@ -41,7 +41,7 @@ func (f *fixture) external() {
 	f.must(f.dra.Publisher.Refresh(context.Background()))
 }
 
-// prepareNow prepares a claim like a call of the kubelet and returns its CDI devices.
+// prepareNow prepares a claim in the same way as a call from the kubelet and returns its CDI devices.
 func (f *fixture) prepareNow(claim *resourceapi.ResourceClaim) ([]string, error) {
 	f.Helper()
 	results, err := f.dra.PrepareResourceClaims(context.Background(), []*resourceapi.ResourceClaim{claim})
@@ -64,7 +64,7 @@ func (f *fixture) files(dir string) string {
 }
 
 // A device that another component attaches is reserved and described. No gate waits for it, and it is released once it
-// is unchanged on the host, wherever the driver is killed.
+// is back on the host unchanged, regardless of when the driver is killed.
 func TestDevicesThatOthersAttach(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -125,8 +125,8 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 	}
 }
 
-// In a claim with devices that the driver attaches and devices that another component attaches, every container waits
-// for the driver, even if it only names devices of the other component.
+// If the driver and another component attach devices of the same claim, every container waits for the driver, even if
+// it only names devices that the other component attaches.
 func TestClaimThatOthersAttachInPart(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -155,7 +155,7 @@ func TestClaimThatOthersAttachInPart(t *testing.T) {
 	}
 }
 
-// Files that a killed driver left for deleted claims are removed at its next start. Files of other components stay.
+// Files that a killed driver left for deleted claims are removed at the next start. Files of other components stay.
 func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -188,7 +188,8 @@ func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// A file of another component about a device is reported to each claim that shares the device, and to no other claim.
+// If another component has written a file about a device, this is reported to each claim that shares the device, and to
+// no other claim.
 func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
 	f := newFixture(t)
 	for uid, address := range map[string]string{"a": "0000:01:00.0", "b": "0000:01:00.0", "c": "0000:02:00.0"} {
@@ -216,7 +217,7 @@ func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
 	}
 }
 
-// A claim whose name is too long for a file name is prepared: only lookups of its file by name find nothing.
+// A claim whose name is too long for a file name is prepared nevertheless: only lookups by claim name find no file.
 func TestExternalClaimWithALongName(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -230,7 +231,7 @@ func TestExternalClaimWithALongName(t *testing.T) {
 	}
 }
 
-// The driver rejects a name that CDI would reject, before another component waits for the device.
+// The driver rejects a name that CDI would reject before another component starts to wait for the device.
 func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -249,7 +250,7 @@ func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 	}
 }
 
-// After the loss of a journal, containers of running pods restart with their previous devices.
+// After the journal was lost, containers of running pods restart with their previous devices.
 func TestFilesStayAfterALostJournal(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -267,8 +268,8 @@ func TestFilesStayAfterALostJournal(t *testing.T) {
 	}
 }
 
-// After a reboot the devices of a claim are compared with other claims by their current state, and not by the interface
-// indexes of the boot in which the claim was first prepared.
+// After a reboot, the devices of a claim are compared with those of other claims by their current state, not by the
+// interface indexes from the boot in which the claim was first prepared.
 func TestBaselinesAfterAReboot(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -312,8 +313,8 @@ func TestBaselinesAfterAReboot(t *testing.T) {
 	f.dra.Executor.Host = f.node
 }
 
-// After a reboot a device that another component attaches must return in its current state, not in the state of the
-// boot in which its claim was first prepared. While it is in a pod its state cannot be read.
+// After a reboot, a device that another component attaches must return in its current state, not in its state during
+// the boot in which its claim was first prepared. While it is in a pod, its state cannot be read.
 func TestExternalDevicesAfterAReboot(t *testing.T) {
 	f := newFixture(t)
 	f.external()

@@ -45,8 +45,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// fixture is a driver without a kubelet, a runtime or an API server, on a test node with two exclusive links up0 and
-// up1, and a topology t: host-device, then tuning.
+// fixture is a driver without a kubelet, a runtime or an API server, on a test node with two exclusive links, up0 and
+// up1, and a topology t that runs host-device, then tuning.
 type fixture struct {
 	*testing.T
 	dir      string
@@ -66,27 +66,27 @@ type fixture struct {
 
 	// unhealthy returns the health problem of a device.
 	unhealthy map[discovery.IfName]string
-	// busyLinks maps the links that the node uses to their use.
+	// busyLinks contains the use of each link that the node uses.
 	busyLinks map[discovery.IfName]discovery.Use
-	// missingLinkTypes are the link types that the kernel cannot create.
+	// missingLinkTypes contains the link types that the kernel cannot create.
 	missingLinkTypes sets.Set[string]
 	// journalLost reports whether a journal was set aside.
 	journalLost bool
 
-	// runtime maps the IDs of the runtime's sandboxes to their network namespaces.
+	// runtime contains the network namespaces of the runtime's sandboxes, by sandbox ID.
 	runtime map[string]string
 	bootID  string
 	// client contains the claims that recover reads.
 	client *fake.Clientset
 	// failAgain is the error of the next attempt to prepare a claim again.
 	failAgain error
-	// podsGone are the pods, by UID, that no longer exist in the API server.
+	// podsGone contains the pods that no longer exist in the API server, by UID.
 	podsGone map[string]bool
 
 	mu     sync.Mutex
 	failed []string
 	lost   []string
-	// described are the devices in the metadata of containers.
+	// described contains the devices in the metadata for containers.
 	described []kubeletplugin.Device
 }
 
@@ -103,14 +103,14 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// start starts the driver from the state in the journal and connects it to the runtime.
+// start starts the driver with the state in the journal and connects it to the runtime.
 func (f *fixture) start(bootID string) {
 	f.Helper()
 	f.startAlone(bootID)
 	f.connect()
 }
 
-// connect starts a connection to the runtime, which lists its sandboxes.
+// connect starts a connection to the runtime, which then lists its sandboxes.
 func (f *fixture) connect(containers ...*api.Container) {
 	f.Helper()
 	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
@@ -133,7 +133,7 @@ func (f *fixture) sandbox(id string) *api.PodSandbox {
 	return sandbox
 }
 
-// runs creates a sandbox of the runtime with a network namespace.
+// runs creates a sandbox in the runtime, with a network namespace.
 func (f *fixture) runs(id string) (netns string) {
 	netns = "/var/run/netns/cni-" + id
 	f.mu.Lock()
@@ -143,7 +143,7 @@ func (f *fixture) runs(id string) (netns string) {
 	return netns
 }
 
-// ends ends a sandbox of the runtime without notifying the driver.
+// ends removes a sandbox from the runtime without notifying the driver.
 func (f *fixture) ends(id string) {
 	f.node.EndNamespace(f.runtime[id])
 	delete(f.runtime, id)
@@ -209,11 +209,11 @@ func (f *fixture) cdiDir() string { return filepath.Join(f.dir, "cdi") }
 // infoDir returns the directory of device information.
 func (f *fixture) infoDir() string { return filepath.Join(f.dir, "devinfo", "dp") }
 
-// pluginDir returns the directory with files named after the plugins of the test node: the executor uses the file
-// system to identify the binary that it has probed.
+// pluginDir returns a directory with files named after the plugins of the test node: the executor uses the file system
+// to identify the binary that it has probed.
 func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 
-// crash ends the driver's process as far as a test can: nothing is retried, and the journal is closed.
+// crash terminates the driver as far as this is possible in a test: nothing is retried, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
 	f.boxes.FinishWork()
@@ -225,7 +225,7 @@ func (f *fixture) baselines(record *claims.Record) error {
 	return f.dra.baselines.snapshot(context.Background(), record)
 }
 
-// busy returns the uses that the test has set.
+// busy returns the uses that a test has set.
 func (f *fixture) busy(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error) {
 	return f.busyLinks, nil
 }
@@ -272,12 +272,12 @@ func (f *fixture) AttachedLate(_ executor.Pod, records []claims.Record) {
 	f.dra.Health.Attached(records)
 }
 
-// sweeper returns the periodic work of the driver.
+// sweeper returns the driver's sweeper.
 func (f *fixture) sweeper() *attach.Sweeper {
 	return &attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
 
-// prepared records a claim of up0 or up1 for a pod, as Prepare does.
+// prepared records a pod's claim for up0 or up1, as Prepare does.
 func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
 	_, device, err := f.dra.Publisher.Resolve(&resourceapi.DeviceRequestAllocationResult{Request: "r", Pool: "n/" +
@@ -305,7 +305,7 @@ func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 	return f.boxes.Attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
 }
 
-// expect compares the state of the node and the claims with open gates.
+// expect checks the state of the node and which claims have open gates.
 func (f *fixture) expect(node string, gates ...string) {
 	f.Helper()
 	if got := attempts.ReplaceAllString(f.node.String(), "$1"); got != node {
@@ -316,7 +316,7 @@ func (f *fixture) expect(node string, gates ...string) {
 	var open []string
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), ".json") {
-			continue // CDI does not read it
+			continue // CDI does not read this file
 		}
 		open = append(open, strings.TrimSuffix(strings.TrimPrefix(entry.Name(), chainapi.DriverName+"-"), ".json"))
 	}
@@ -325,7 +325,7 @@ func (f *fixture) expect(node string, gates ...string) {
 	}
 }
 
-// eventually waits for the work of other goroutines.
+// eventually waits until the condition is met by other goroutines.
 func (f *fixture) eventually(what string, condition func() bool) {
 	f.Helper()
 	deadline := time.After(20 * time.Second)
@@ -365,14 +365,14 @@ func (f *fixture) addPod(pod *corev1.Pod) {
 	f.must(f.cluster.pods.GetStore().Add(kept))
 }
 
-// step advances the clock once a goroutine waits for it.
+// step advances the clock once a goroutine is waiting for it.
 func (f *fixture) step(d time.Duration) {
 	f.Helper()
 	f.eventually("a goroutine waits for the clock", f.clock.HasWaiters)
 	f.clock.Step(d)
 }
 
-// testCluster returns a cluster whose caches are filled by the test.
+// testCluster returns a cluster whose caches are filled by tests.
 func testCluster(objects ...runtime.Object) *cluster {
 	client := fake.NewClientset(objects...)
 	still := func(example runtime.Object) cache.SharedIndexInformer {
@@ -390,8 +390,8 @@ func testCluster(objects ...runtime.Object) *cluster {
 	return c
 }
 
-// newPublisher creates a publisher of a machine with two offered links, up0 and up1, or of the machine that read
-// returns.
+// newPublisher creates a publisher for the machine that read returns or, if read is nil, for a machine with two offered
+// links, up0 and up1.
 func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discovery.Facts, error)) *publish.Publisher {
 	f.Helper()
 	if read == nil {
@@ -418,7 +418,7 @@ func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discove
 	return p
 }
 
-// offer replaces the policies by a policy that offers every device exclusively, for a plugin.
+// offer replaces all policies with one that offers every device exclusively for a plugin.
 func (f *fixture) offer(plugin string) {
 	f.Helper()
 	f.must(f.cluster.policies.GetStore().Replace([]any{&policyapi.DeviceExposurePolicy{
@@ -433,7 +433,7 @@ func (f *fixture) offer(plugin string) {
 	}
 }
 
-// allocatedClaim returns a claim of a link as the scheduler writes it, reserved for a pod.
+// allocatedClaim returns a claim for a link as written by the scheduler, reserved for a pod.
 func allocatedClaim(name, link, pod string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),

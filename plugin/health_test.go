@@ -22,7 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// If another process uses the port, the error names the setting that selects another port.
+// If another process uses the port, the error mentions the setting for another port.
 func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	}
 }
 
-// A hanging loop, or a lock that is not released, fails the liveness probe.
+// A hanging loop, or a lock that is not released, makes the liveness probe fail.
 func TestHangingDriverIsNotHealthy(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -108,7 +108,7 @@ func TestRemovedSockets(t *testing.T) {
 	}
 }
 
-// A recreated Node object is a different owner of the slices.
+// A recreated Node object is a different owner for the slices.
 func TestReplacedNodeObject(t *testing.T) {
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first"}})
 	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes().Informer()
@@ -138,7 +138,7 @@ func TestReplacedNodeObject(t *testing.T) {
 	}
 }
 
-// A probe reads the newest reason, and the log contains consecutive identical reasons once.
+// A probe reads the latest reason, and the log contains consecutive identical reasons only once.
 func TestStartup(t *testing.T) {
 	t.Parallel()
 	s := newStartup()

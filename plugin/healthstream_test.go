@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 )
 
-// watchHealth subscribes to the health stream like the kubelet.
+// watchHealth subscribes to the health stream as the kubelet does.
 func (f *fixture) watchHealth() <-chan kubeletplugin.DeviceHealthReport {
 	ctx, cancel := context.WithCancel(context.Background())
 	reports := make(chan kubeletplugin.DeviceHealthReport)
@@ -24,7 +24,7 @@ func (f *fixture) watchHealth() <-chan kubeletplugin.DeviceHealthReport {
 	return reports
 }
 
-// report returns the first report to a kubelet that subscribes.
+// report returns the first report that a newly subscribed kubelet receives.
 func (f *fixture) report() kubeletplugin.DeviceHealthReport {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -33,7 +33,7 @@ func (f *fixture) report() kubeletplugin.DeviceHealthReport {
 	return <-reports
 }
 
-// A late chain of a pod causes a report that differs from the previous report, which makes the kubelet sync the pod. A
+// A late chain of a pod causes a report that differs from the previous one, which makes the kubelet sync the pod. A
 // chain that completes in time causes no report.
 func TestLateAttachWakesKubelet(t *testing.T) {
 	f := newFixture(t)
@@ -45,7 +45,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 		t.Errorf("the first report is %+v", first)
 	}
 	release()
-	second := <-reports // without any time passing
+	second := <-reports // no time needs to pass
 	if len(second.Devices) != 1 || !strings.Contains(second.Devices[0].Message, "attached at 00:16:40.300") {
 		t.Errorf("the second report is %+v", second)
 	}
@@ -58,7 +58,7 @@ func TestLateAttachWakesKubelet(t *testing.T) {
 	}
 }
 
-// News about a device is not reported for its next owner.
+// News about a device is not reported to its next owner.
 func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -76,7 +76,7 @@ func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	}
 }
 
-// A problem of a device is reported immediately, and takes precedence over news.
+// A problem with a device is reported immediately and takes precedence over news.
 func TestUnhealthyDevices(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
-// withoutJournal returns a driver that lost its journal while a pod had a claim. Both exist in the cluster.
+// withoutJournal returns a driver that lost its journal while a pod had a claim. Pod and claim exist in the cluster.
 func withoutJournal(t *testing.T) (f *fixture, prepared *int) {
 	f = newFixture(t)
 	claim := allocatedClaim("claim-a", "up0", "a")
@@ -56,14 +56,14 @@ func (f *fixture) recover(count *int) {
 	d.recoverLost(context.Background())
 }
 
-// A pod whose sandbox was replaced after the journal was lost is attached again, although the kubelet does not call
-// Prepare again.
+// If a pod's sandbox was replaced after the journal was lost, the pod is attached again although the kubelet does not
+// call Prepare again.
 func TestLostClaimsArePreparedAgain(t *testing.T) {
 	f, count := withoutJournal(t)
 	f.ends("a-0")
 	f.runs("a-1")
 	f.start("boot-1")
-	f.node.AddHostLink("up0") // the kernel returns hardware to the host when the namespace ends
+	f.node.AddHostLink("up0") // the kernel returns hardware to the host when the namespace is destroyed
 	f.recover(count)
 	f.eventually("the new sandbox is attached", func() bool { f.clock.Step(attach.Retry); return f.ready("a-1") })
 	if *count != 1 {
@@ -75,7 +75,7 @@ func TestLostClaimsArePreparedAgain(t *testing.T) {
 	}
 }
 
-// A pod that still has its interfaces is left alone, and so are pods with claims of other drivers.
+// A pod that still has its interfaces is not touched, and neither are pods with claims of other drivers.
 func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	f, count := withoutJournal(t)
 	f.runs("z-0")
@@ -118,7 +118,7 @@ func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
 	}
 }
 
-// A claim whose devices another component attaches is not prepared repeatedly while they are in the pod.
+// A claim whose devices another component attaches is not prepared again and again while the devices are in the pod.
 func TestLostClaimsThatOthersAttach(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -139,8 +139,8 @@ func TestLostClaimsThatOthersAttach(t *testing.T) {
 	}
 }
 
-// If a claim cannot be prepared again because it no longer exists in the API server, the files of the other claims are
-// still restored.
+// If a claim cannot be prepared again because it no longer exists in the API server, the files of other claims are
+// restored nevertheless.
 func TestMetadataOfEachClaimIsWrittenAgain(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")

@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// The names and labels of metrics are an interface: changes break users' dashboards.
+// The names and labels of metrics are an interface: changing them breaks users' dashboards.
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
 	machine := discoverytest.Machine(1, 2)
@@ -98,7 +98,7 @@ type discardCalls struct{}
 
 func (discardCalls) Record(executor.Call) {}
 
-// The table in docs/observing.md lists exactly the metrics and labels of the driver.
+// The table in docs/observing.md lists exactly the driver's metrics and their labels.
 func TestMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/observing.md")
 	if err != nil {

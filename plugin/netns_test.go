@@ -16,9 +16,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// lostSandboxes creates /proc and the runtime's directory of namespaces in the state in which the runtime has lost the
-// processes of sandboxes: process 7 belongs to a-0, process 8 now to another pod, and process 9 is on the host's
-// network.
+// lostSandboxes creates /proc and the runtime's directory of namespaces after the runtime has lost the processes of
+// sandboxes: process 7 belongs to a-0, process 8 now belongs to another pod, and process 9 is in the host's network
+// namespace.
 func lostSandboxes(t *testing.T) namespaces {
 	t.Helper()
 	n := namespaces{procDir: filepath.Join(t.TempDir(), "proc"), dir: t.TempDir()}
@@ -71,7 +71,7 @@ func TestNamespacesThatTheRuntimeHasLost(t *testing.T) {
 			}
 		})
 	}
-	// a path of the runtime is preferred, since it disappears with the sandbox; a pin belongs to the driver
+	// The runtime's own path is preferred, since it disappears with the sandbox, whereas a pin belongs to the driver.
 	for _, name := range []string{"cni-other", "dra-a-0", "cni-a"} {
 		if name == "cni-other" {
 			if err := os.WriteFile(filepath.Join(n.dir, name), nil, 0o600); err != nil {
@@ -100,7 +100,7 @@ func (o failures) AttachFailed(pod executor.Pod, records []claims.Record, err er
 }
 
 // The runtime was killed in the middle of RunPodSandbox. The kubelet continues with the sandbox, so the driver must
-// attach it, or report why it cannot.
+// either attach it or report why it cannot.
 func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	f := newFixture(t)
 	f.nri.Namespaces = lostSandboxes(t)
@@ -114,7 +114,7 @@ func TestPodsWhoseSandboxTheRuntimeHasLost(t *testing.T) {
 	pods := []*api.PodSandbox{
 		{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns", Pid: 7},
 		{Id: "b-0", Uid: "b", Name: "b", Namespace: "ns", Pid: 8},
-		{Id: "c-0", Uid: "c", Name: "c", Namespace: "ns", Pid: 8}, // has no claims, so its namespace is irrelevant
+		{Id: "c-0", Uid: "c", Name: "c", Namespace: "ns", Pid: 8}, // without claims, so its namespace is irrelevant
 	}
 	netns, err := f.nri.Namespaces.pathOf(pods[0])
 	f.must(err)

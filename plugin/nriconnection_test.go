@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
-// A new connection replaces the reports of an earlier one about sandboxes, but the end of a connection does not:
-// containers of decided sandboxes start while the driver reconnects.
+// A new connection replaces the sandbox lists of an earlier one, but the end of a connection does not: containers of
+// decided sandboxes start while the driver is reconnecting.
 func TestRuntimeView(t *testing.T) {
 	t.Parallel()
 	var view runtimeView
@@ -39,8 +39,8 @@ func TestRuntimeView(t *testing.T) {
 	}
 }
 
-// Sandboxes whose containers name no claim are not held. In a sandbox that is to be attached, all containers wait. A
-// sandbox that runs without a record is left alone.
+// Sandboxes whose containers name no claim are not held back. In a sandbox that must be attached, all containers wait.
+// A sandbox that runs without a record is not touched.
 func TestSandboxesOfContainers(t *testing.T) {
 	t.Parallel()
 	container := func(sandbox string, state api.ContainerState, claims ...string) *api.Container {

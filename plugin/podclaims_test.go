@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
-// usesClaims returns the names of the claims that are found for a pod of the namespace ns.
+// usesClaims returns the names of the claims that are found for a pod in the namespace ns.
 func (f *fixture) usesClaims(pod string) ([]string, error) {
 	records, err := f.nri.claims.find(&api.PodSandbox{Id: pod + "-0", Uid: pod, Name: pod, Namespace: "ns"})
 	var names []string
@@ -58,8 +58,8 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	}
 }
 
-// While the API server is unavailable, the names that were recorded when a claim was prepared are used: a pod keeps all
-// of its claims.
+// While the API server is unavailable, the driver uses the names that were recorded when a claim was prepared, so a pod
+// keeps all of its claims.
 func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 	f := newFixture(t)
 	f.addPod(podObject("a", "c", "d"))
@@ -80,8 +80,8 @@ func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// The creation of a container that names a claim is the last opportunity to detect an unattached sandbox: the claim is
-// attached, or the pod gets an event.
+// When a container that names a claim is created, this is the last opportunity to detect an unattached sandbox: either
+// the claim is attached, or the pod gets an event.
 func TestMissedSandboxIsAttachedForItsContainer(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")

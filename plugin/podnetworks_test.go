@@ -17,7 +17,7 @@ import (
 
 const selectsNetworks = "example.org/networks"
 
-// selecting makes host-device a plugin that attaches only networks that pods select and definitions describe.
+// selecting makes host-device a plugin that only attaches networks that pods select and definitions describe.
 func selecting(t *testing.T) *fixture {
 	f := newFixture(t)
 	rule := &chainapi.PodNetworks{Annotation: selectsNetworks, Parameter: "network", InterfaceNames: "selected",
@@ -43,8 +43,8 @@ func selecting(t *testing.T) *fixture {
 	return f
 }
 
-// A claim gets the definition of its network at the time of its preparation, and its pod gets the interface that the
-// annotation names.
+// A claim gets the definition of its network as of its preparation, and its pod gets the interface named in the
+// annotation.
 func TestNetworkThatThePodSelects(t *testing.T) {
 	f := selecting(t)
 	pod := podObject("a", "c")
@@ -68,7 +68,8 @@ func TestNetworkThatThePodSelects(t *testing.T) {
 	}
 }
 
-// A pod that cannot be attached gets the reason when its claim is prepared: no device is held, and no plugin is called.
+// If a pod cannot be attached, it gets the reason when its claim is prepared: no device is held, and no plugin is
+// called.
 func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "network-attachment-definitions"}, "tenant")
 	for name, test := range map[string]struct {
@@ -109,8 +110,8 @@ func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 	}
 }
 
-// A claim that several pods use is prepared for the pods that select its network. A sandbox of another pod is rejected
-// before a plugin is called.
+// A claim that several pods use is prepared for the pods that select its network. A sandbox of any other pod is
+// rejected before a plugin is called.
 func TestNetworkThatOnePodOfAClaimSelects(t *testing.T) {
 	f := selecting(t)
 	claim := allocatedClaim("c", "up0", "a")

@@ -26,7 +26,7 @@ func TestPositionIsThatOfThePodSpec(t *testing.T) {
 	}
 }
 
-// Only one of several mutually exclusive claims is prepared, however many arrive concurrently.
+// Only one of several mutually exclusive claims is prepared, regardless of how many arrive concurrently.
 func TestOneDeviceIsHeldOnce(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-0", "a", "up0")
@@ -140,8 +140,8 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 	}
 }
 
-// A device that cannot be returned to the host does not keep its pod from ending: it is quarantined, rejected
-// immediately for the next claim, and allocatable again when it has returned to the host.
+// A device that cannot be returned to the host does not prevent its pod from terminating. The device is quarantined:
+// the next claim for it is rejected immediately, and it becomes allocatable again once it is back on the host.
 func TestQuarantine(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -196,7 +196,7 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
-// A cleanup that can never succeed is discarded on request, and the response contains the error.
+// A cleanup that can never succeed is abandoned on request, and the response contains the error.
 func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -226,7 +226,7 @@ func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
 	}
 }
 
-// Missing records of attachments do not matter: a claim is released when its devices are on the host.
+// Missing records of attachments are irrelevant: a claim is released once its devices are on the host.
 func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -245,7 +245,7 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	}
 }
 
-// The baseline is read from the kernel when no pod can have the device, not from an earlier discovery.
+// The baseline is read from the kernel when no pod can have the device; it does not come from an earlier discovery.
 func TestPrepareTakesTheBaseline(t *testing.T) {
 	f := newFixture(t)
 	for _, link := range []string{"up0", "up1"} {
@@ -270,7 +270,7 @@ func TestPrepareTakesTheBaseline(t *testing.T) {
 	}
 }
 
-// A link that the node uses is not taken, whatever a policy and the scheduler decide.
+// A link that the node uses is not taken, regardless of policies and the scheduler.
 func TestBusyLinksAreRefused(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("c", "a", "up0")
@@ -288,7 +288,7 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	f.must(f.claims.Hold(record, f.baselines))
 }
 
-// A link with addresses of the node is taken only if the policy allows it, and only if the addresses can be restored.
+// A link with addresses of the node is only taken if the policy allows it and the addresses can be restored.
 func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 	for _, test := range []struct {
 		use   discovery.Use
@@ -311,7 +311,7 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 	}
 }
 
-// A driver that is being stopped starts no release: the kubelet calls the next driver process.
+// A driver that is being stopped does not start a release: the kubelet calls the next driver process.
 func TestNoReleaseBeginsWhileTheDriverStops(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -337,7 +337,8 @@ func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, err
 }
 
-// A claim outlives a reboot after which its NIC has another name: with the old name a plugin would take another NIC.
+// A claim survives a reboot after which its NIC has a different name: with the old name, a plugin would take another
+// NIC.
 func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -355,11 +356,11 @@ func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	f.expect(clean)
 }
 
-// While the devices are unknown, claims cannot be prepared but can be released: the kubelet must be able to end pods.
+// While the devices are unknown, claims cannot be prepared but can be released, since pods must be able to terminate.
 func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
-	f.setPublisher(f.newPublisher(nil)) // has read nothing
+	f.setPublisher(f.newPublisher(nil)) // it has not read anything
 	results, err := f.dra.PrepareResourceClaims(context.Background(),
 		[]*resourceapi.ResourceClaim{allocatedClaim("claim-b", "up1", "b")})
 	f.must(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// withRDMA attaches the sandbox a-0 with the claim claim-a, whose topology requests RDMA devices and limits.
+// withRDMA attaches the sandbox a-0 with the claim claim-a, whose topology requires RDMA devices and limits.
 func withRDMA(t *testing.T, mode string) *fixture {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", mode)
@@ -27,7 +27,7 @@ func withRDMA(t *testing.T, mode string) *fixture {
 	return f
 }
 
-// limited changes a prepared record into the record of a topology with rdma and limits.
+// limited turns a prepared record into one for a topology with RDMA and limits.
 func (f *fixture) limited(record claims.Record) claims.Record {
 	f.Helper()
 	step := &record.Plans[0].Steps[0]
@@ -52,7 +52,7 @@ func (f *fixture) create(sandbox string, named ...string) (*api.ContainerAdjustm
 	return adjustment, err
 }
 
-// Exactly the containers that name the claim get its device nodes and limits.
+// Only containers that name the claim get its device nodes and limits.
 func TestContainersGetRDMADevicesAndLimits(t *testing.T) {
 	for _, mode := range []string{cnichain.RDMAShared, cnichain.RDMAExclusive} {
 		t.Run(mode, func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestContainersGetRDMADevicesAndLimits(t *testing.T) {
 	}
 }
 
-// After its module was reloaded, an RDMA device has other device nodes, which may belong to another pod.
+// After its module was reloaded, an RDMA device has different device nodes; the old ones may belong to another pod.
 func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAShared)
 	f.node.RemoveRDMA("mlx5_0")
@@ -103,8 +103,7 @@ func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 	f.expect("host [up0 up1] pods [] leases []")
 }
 
-// A claim whose device has no RDMA device, or has an RDMA device that cannot leave the host, is rejected before
-// anything is changed.
+// A claim whose device has no RDMA device, or one that cannot leave the host, is rejected before anything is changed.
 func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f := newFixture(t)
 	topology := testTopology()
@@ -124,7 +123,7 @@ func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f.must(results["c"].Err)
 }
 
-// A NIC that does not respond has no effect on pods without its RDMA devices.
+// A NIC that does not respond does not affect pods without its RDMA devices.
 func TestClaimWithoutRDMANextToASickCard(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
@@ -135,7 +134,7 @@ func TestClaimWithoutRDMANextToASickCard(t *testing.T) {
 	f.must(results["c"].Err)
 }
 
-// The kernel queries the hardware for its ports, which may be slow; containers are created under a lock of the node.
+// To list ports, the kernel queries the hardware, which may be slow, but containers are created under a node-wide lock.
 func TestContainersDoNotWaitForCards(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAShared)
 	f.node.Fail("rdma ports", errors.New("the hardware was queried"))
@@ -143,7 +142,7 @@ func TestContainersDoNotWaitForCards(t *testing.T) {
 	f.must(err)
 }
 
-// The application has renamed its RDMA device such that the line in rdma.max would limit a different RDMA device.
+// The application has renamed its RDMA device in such a way that the line in rdma.max would limit a different one.
 func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 	for name, fine := range map[string]bool{
 		"ibp1s0": true, "mlx5_1 hca_handle=1": false, "a\nmlx5_1": false, "": false, "\u00a0": false,
@@ -163,7 +162,7 @@ func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 	}
 }
 
-// Two RDMA devices of different namespaces have the same name. The line in rdma.max contains the device index, since
+// Two RDMA devices in different namespaces have the same name. The line in rdma.max contains the device index, since
 // the kernel would otherwise reject the line or limit the other device.
 func TestLimitOfAnRDMADeviceWhoseNameIsNotUnique(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)

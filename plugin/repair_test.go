@@ -28,7 +28,7 @@ func (f *fixture) repairing() (*Driver, *attach.Sweeper) {
 	return d, sweeper
 }
 
-// A sweep restores the gates of attached claims, whatever happened to their files, and reports failures.
+// A sweep restores the gates of attached claims, regardless of what happened to their files, and reports failures.
 func TestRemovedFilesAreRepaired(t *testing.T) {
 	f := newFixture(t)
 	d, sweeper := f.repairing()

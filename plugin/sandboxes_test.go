@@ -17,14 +17,14 @@ func TestAttachAndStop(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	f.must(f.attach("a-0", record))
 	f.expect(attachedA, "claim-a")
-	f.must(f.attach("a-0", record)) // attaching the same sandbox twice creates one attachment
+	f.must(f.attach("a-0", record)) // attaching the same sandbox twice creates only one attachment
 	<-f.boxes.StopSandbox("a-0")
 	f.expect(clean)
 	<-f.boxes.StopSandbox("a-0") // Remove after Stop
 	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
 }
 
-// slow starts a chain that waits in its second step, and returns when RunPodSandbox has given up waiting.
+// slow starts a chain that blocks in its second step, and returns once RunPodSandbox has stopped waiting.
 func (f *fixture) slow(record claims.Record) (release func()) {
 	f.Helper()
 	release = f.node.Hold("tuning ADD")
@@ -93,7 +93,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// A ready sandbox survives the driver; its gate is opened again even if its file was removed.
+// A ready sandbox survives a restart of the driver; its gate is opened again even if its file was removed.
 func TestRestartKeepsWhatIsReady(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -104,7 +104,7 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 	f.expect(clean)
 }
 
-// A device that is not on the host keeps its claim, also after a restart.
+// A claim keeps a device that is not back on the host, even after a restart.
 func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -126,7 +126,7 @@ func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	f.expect(clean)
 }
 
-// While a claim is being released, no sandbox can start with it.
+// While a claim is being released, no sandbox with it can start.
 func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -148,7 +148,7 @@ func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// Two sandboxes of one pod were missed: one is attached, and the other when the first has ended.
+// Two sandboxes of the same pod were missed: one is attached, and the other once the first is gone.
 func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
@@ -212,8 +212,8 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 	}
 }
 
-// Containers find the name of their interface in a file that is complete before they are created. A claim of several
-// pods has no such file, since each pod has its own name.
+// Containers find the name of their interface in a file that is complete before they are created. A claim with several
+// pods has no such file, since the name differs between pods.
 func TestContainersAreToldTheirInterfaces(t *testing.T) {
 	for _, shareable := range []bool{false, true} {
 		f := newFixture(t)

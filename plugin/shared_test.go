@@ -19,10 +19,10 @@ const (
 	attachedA = "host [up1] pods [dra-a-0[net1]] leases [a-0/net1]"
 )
 
-// asItIs completes nothing.
+// asItIs leaves a record unchanged.
 func asItIs(*claims.Record) error { return nil }
 
-// podNamed returns the pod of a sandbox "pod-attempt".
+// podNamed returns the pod for a sandbox named "pod-attempt".
 func podNamed(sandbox string) executor.Pod {
 	name, _, _ := strings.Cut(sandbox, "-")
 	return executor.Pod{Namespace: "ns", Name: name, UID: name}

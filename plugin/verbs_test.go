@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// verbsEnv returns the environment variables of a claim's containers, except the variable of the attachment.
+// verbsEnv returns the environment variables for a claim's containers, except the variable for the attachment.
 func (f *fixture) verbsEnv(claim string) []string {
 	f.Helper()
 	data, err := os.ReadFile(filepath.Join(f.cdiDir(), v1alpha1.DriverName+"-"+claim+".json"))
@@ -28,7 +28,7 @@ func (f *fixture) verbsEnv(claim string) []string {
 		func(variable string) bool { return strings.HasPrefix(variable, "DRA_NETWORK_CLAIM_") })
 }
 
-// Containers that name a claim get the GID of its address in their environment and in the claim's metadata file.
+// Containers that name a claim get the GID for its address in their environment and in the claim's metadata file.
 func TestContainersAreToldGIDs(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	if diff := cmp.Diff([]string{
@@ -60,7 +60,7 @@ func TestContainersAreToldGIDs(t *testing.T) {
 	}
 }
 
-// Containers that are created later get values that the kernel has changed or added, once the driver has read them.
+// Once the driver has read values that the kernel has changed or added, containers that are created later get them.
 func TestGIDsThatChange(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	index := func() string {
@@ -94,7 +94,7 @@ func TestGIDsThatChange(t *testing.T) {
 		t.Errorf("the index is %s", index())
 	}
 	f.crash()
-	f.node.AddPodLink(f.boxes.States()[0].Pin, "b") // while no driver runs
+	f.node.AddPodLink(f.boxes.States()[0].Pin, "b") // while no driver is running
 	before := len(f.described)
 	f.start("boot-1")
 	if index() != "7" { // the journal contains 3
@@ -123,7 +123,7 @@ func TestContainersOfASharedClaimAreNotToldGIDs(t *testing.T) {
 	}
 }
 
-// A pod starts without GIDs, and netdra shows the reason.
+// If GIDs cannot be read, a pod starts without them, and netdra shows the reason.
 func TestGIDsThatCannotBeRead(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// If a pod requests an address that another pod has from the same step, the error names that pod. Unrelated pods are
+// If a pod requests an address that another pod got from the same step, the error names that pod. Unrelated pods are
 // not named.
 func TestFailuresNameWhoHasAnAddress(t *testing.T) {
 	f := newFixture(t)

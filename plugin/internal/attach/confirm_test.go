@@ -21,7 +21,7 @@ func TestGateNamesTheNamespace(t *testing.T) {
 	}
 }
 
-// The gate of a pod's older sandbox is closed before RunPodSandbox of the newer one returns, even if the chain has to
+// The gate of a pod's older sandbox is closed before RunPodSandbox returns for the newer one, even if the chain has to
 // wait.
 func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
 	f := newFixture(t)
@@ -48,7 +48,7 @@ func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
 	f.eventually("the new sandbox is attached", func() bool { return f.admits("claim-a") == "dra-a-1" })
 }
 
-// A topology whose plugin hangs does not delay chains of other topologies.
+// A topology with a hanging plugin does not delay the chains of other topologies.
 func TestHangingChainsOfOneTopology(t *testing.T) {
 	f := newFixture(t)
 	release := f.node.Hold("tuning ADD")
@@ -90,7 +90,7 @@ func TestLostJournalAndPodsThatEnd(t *testing.T) {
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-// Removed files of the driver are soon restored.
+// If files of the driver are removed, they are soon restored.
 func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -100,7 +100,8 @@ func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// Only the pin keeps the namespace accessible to the driver. It is restored if the namespace is provably the same.
+// Only the pin keeps the namespace accessible to the driver. A removed pin is restored if the namespace is provably the
+// same.
 func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()
@@ -117,8 +118,8 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// Without the pin, and with an interface missing, there is no proof that the namespace is the attached one, and none
-// that it is not: the pod may be running, and keeps its interfaces. A different namespace is proof.
+// If the pin and an interface are missing, it can neither be proved nor disproved that the namespace is the attached
+// one: the pod may be running, so it keeps its interfaces. If the namespace has a different identity, this is proof.
 func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	for name, again := range map[string]func(*fixture){
 		"reconnect": func(f *fixture) { f.must(f.boxes.Disconnect()); f.must(f.boxes.Confirm(f.runtime)) },
@@ -154,7 +155,8 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 }
 
-// Records of earlier drivers do not contain the identity of the namespace, so no namespace is proven to be different.
+// Records of earlier drivers do not contain the identity of the namespace, so there is never proof that a namespace is
+// different.
 func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()
@@ -172,7 +174,7 @@ func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	}
 }
 
-// A namespace that the kernel does not report when the connection begins is compared again in each sweep.
+// If the kernel does not report a namespace when the connection begins, it is compared again in each sweep.
 func TestSandboxesAreComparedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -185,7 +187,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	if len(f.failed) != 1 {
 		t.Errorf("the pod gets %q", f.failed)
 	}
-	// The comparison of the live sandbox is still missing: an unknown sandbox of the pod is not the live one.
+	// The live sandbox has not been compared yet: an unknown sandbox of the pod is not the live one.
 	f.boxes.ExpectUnsynced(map[string]bool{"a-9": true})
 	if err := f.boxes.AttachAfterResync("a-9", podNamed("a-9"), "/var/run/netns/cni-a-9",
 		[]claims.Record{record}); err == nil || !strings.Contains(err.Error(), "has the sandbox a-0") {
@@ -196,7 +198,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// The result of a comparison is valid for one connection only.
+// The result of a comparison is only valid for one connection.
 func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -211,7 +213,7 @@ func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f.expect(attachedA)
 }
 
-// A sandbox that the runtime listed on an earlier connection is not attached on the next: it may have ended meanwhile.
+// A sandbox that the runtime listed on an earlier connection is not attached on the next: it may be gone by then.
 func TestListsEndWithTheirConnection(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -226,7 +228,7 @@ func TestListsEndWithTheirConnection(t *testing.T) {
 	}
 }
 
-// While a gate cannot be closed, nothing is detached, and the pod gets an event with the reason.
+// While a gate cannot be closed, nothing is detached, and the pod gets an event that contains the reason.
 func TestGatesThatCannotBeClosedAreTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -273,6 +275,6 @@ func TestStopEndsChainsThatWait(t *testing.T) {
 	f.step(Budget)
 	f.must(<-answer)
 	f.stopWork()
-	f.boxes.FinishWork() // hangs otherwise
+	f.boxes.FinishWork() // would hang otherwise
 	f.expect("host [up0 up1] pods [] leases []")
 }

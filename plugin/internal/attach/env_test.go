@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// Containers get variables for the interfaces of the requests that they name, and never of another request, pod or
+// Containers get variables for the interfaces of the requests that they name, but never for another request, pod or
 // sandbox.
 func TestInterfacesInTheEnvironment(t *testing.T) {
 	step := func(device, ifName, address string) executor.StepRecord {

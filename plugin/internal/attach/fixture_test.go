@@ -26,8 +26,8 @@ import (
 
 const clean = "host [up0 up1] pods [] leases []"
 
-// fixture contains sandboxes without a kubelet, a runtime or an API server, on a test node with two exclusive links up0
-// and up1. Every claim is attached by one chain: host-device, then tuning.
+// fixture contains sandboxes without a kubelet, a runtime or an API server, on a test node with two exclusive links,
+// up0 and up1. Every claim is attached by one chain: host-device, then tuning.
 type fixture struct {
 	*testing.T
 	dir      string
@@ -41,20 +41,20 @@ type fixture struct {
 	gate     Gate
 	stopWork context.CancelFunc
 
-	// runtime maps the IDs of the runtime's sandboxes to their network namespaces.
+	// runtime contains the network namespaces of the runtime's sandboxes, by sandbox ID.
 	runtime map[string]string
 	bootID  string
-	// podsGone are the pods, by UID, that no longer exist in the API server.
+	// podsGone contains the pods that no longer exist in the API server, by UID.
 	podsGone map[string]bool
 
 	mu     sync.Mutex
 	failed []string
 	stuck  []string // steps that could not be detached
-	// unguarded are the claims whose files were written while their sandbox could have been detached; described is the
-	// number of writes.
+	// unguarded contains the claims whose files were written while their sandbox could have been detached; described is
+	// the number of writes.
 	unguarded []string
 	described int
-	// writesFail makes the writing of files fail.
+	// writesFail makes writing files fail.
 	writesFail bool
 }
 
@@ -71,7 +71,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// start starts from the state in the journal and the runtime's list of sandboxes.
+// start starts with the state in the journal and the runtime's list of sandboxes.
 func (f *fixture) start(bootID string) {
 	f.Helper()
 	if f.bootID != bootID {
@@ -109,18 +109,18 @@ func (f *fixture) config(work context.Context, runner *executor.Executor) Config
 		Metrics: NewMetrics(prometheus.NewRegistry()), Node: "n", BootID: f.bootID, PinDir: f.pinDir}
 }
 
-// pluginDir returns the directory with files named after the plugins of the test node: the executor uses the file
-// system to identify the binary that it has probed.
+// pluginDir returns a directory with files named after the plugins of the test node: the executor uses the file system
+// to identify the binary that it has probed.
 func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 
-// crash ends the driver's process as far as a test can: nothing is retried, and the journal is closed.
+// crash terminates the driver as far as this is possible in a test: nothing is retried, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
 	f.boxes.FinishWork()
 	f.must(f.db.Close())
 }
 
-// runs creates a sandbox of the runtime with a network namespace.
+// runs creates a sandbox in the runtime, with a network namespace.
 func (f *fixture) runs(id string) (netns string) {
 	netns = "/var/run/netns/cni-" + id
 	f.mu.Lock()
@@ -130,7 +130,7 @@ func (f *fixture) runs(id string) (netns string) {
 	return netns
 }
 
-// ends ends a sandbox of the runtime without notifying the driver.
+// ends removes a sandbox from the runtime without notifying the driver.
 func (f *fixture) ends(id string) {
 	f.node.EndNamespace(f.runtime[id])
 	delete(f.runtime, id)
@@ -181,12 +181,12 @@ func (f *fixture) Attached([]claims.Record) {}
 // AttachedLate implements Observer.
 func (f *fixture) AttachedLate(executor.Pod, []claims.Record) {}
 
-// sweeper returns the periodic work of the driver.
+// sweeper returns the driver's sweeper.
 func (f *fixture) sweeper() *Sweeper {
 	return &Sweeper{Sandboxes: f.boxes, PodHasEnded: func(pod executor.Pod) bool { return f.podsGone[pod.UID] }}
 }
 
-// prepared records a claim of up0 or up1 for a pod, as Prepare does.
+// prepared records a pod's claim for up0 or up1, as Prepare does.
 func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
 	device := cnichain.Device{Pool: "n/" + link, Name: link, Request: "r", Exclusive: true,
@@ -207,14 +207,14 @@ func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	return made
 }
 
-// asItIs completes nothing.
+// asItIs leaves a record unchanged.
 func asItIs(*claims.Record) error { return nil }
 
 func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 	return f.boxes.Attach(context.Background(), sandbox, podNamed(sandbox), f.runs(sandbox), records)
 }
 
-// podNamed returns the pod of a sandbox "pod-attempt".
+// podNamed returns the pod for a sandbox named "pod-attempt".
 func podNamed(sandbox string) executor.Pod {
 	name, _, _ := strings.Cut(sandbox, "-")
 	return executor.Pod{Namespace: "ns", Name: name, UID: name}
@@ -223,7 +223,7 @@ func podNamed(sandbox string) executor.Pod {
 // attempts matches the names of pins; the suffix after the dot identifies the attempt, which tests ignore.
 var attempts = regexp.MustCompile(`(dra-[a-z0-9-]+)\.[0-9a-z]+`)
 
-// expect compares the state of the node and the claims with open gates.
+// expect checks the state of the node and which claims have open gates.
 func (f *fixture) expect(node string, gates ...string) {
 	f.Helper()
 	if got := attempts.ReplaceAllString(f.node.String(), "$1"); got != node {
@@ -234,7 +234,7 @@ func (f *fixture) expect(node string, gates ...string) {
 	var open []string
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), ".json") {
-			continue // CDI does not read it
+			continue // CDI does not read this file
 		}
 		open = append(open, strings.TrimSuffix(strings.TrimPrefix(entry.Name(), chainapi.DriverName+"-"), ".json"))
 	}
@@ -254,7 +254,7 @@ func (f *fixture) admits(claim string) string {
 	return strings.Join(pins, " ")
 }
 
-// eventually waits for the work of other goroutines.
+// eventually waits until the condition is met by other goroutines.
 func (f *fixture) eventually(what string, condition func() bool) {
 	f.Helper()
 	deadline := time.After(20 * time.Second)
@@ -283,14 +283,14 @@ func (f *fixture) ready(id string) bool {
 	}
 }
 
-// step advances the clock once a goroutine waits for it.
+// step advances the clock once a goroutine is waiting for it.
 func (f *fixture) step(d time.Duration) {
 	f.Helper()
 	f.eventually("a goroutine waits for the clock", f.clock.HasWaiters)
 	f.clock.Step(d)
 }
 
-// slow starts a chain that waits in its second step, and returns when RunPodSandbox has given up waiting.
+// slow starts a chain that blocks in its second step, and returns once RunPodSandbox has stopped waiting.
 func (f *fixture) slow(record claims.Record) (release func()) {
 	f.Helper()
 	release = f.node.Hold("tuning ADD")

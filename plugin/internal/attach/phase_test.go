@@ -25,7 +25,7 @@ func twoClaims() *executor.Attachment {
 	}}
 }
 
-// Every transition is allowed from certain phases only, and changes nothing in other phases. The phases are in the
+// Every transition is only allowed from certain phases, and changes nothing in other phases. The phases are in the
 // order of their declaration: attaching, opening, ready, detaching, gone.
 func TestTransitions(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -64,7 +64,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// If gates were opened, or a failure was reported, while the sandbox is being detached, no goroutine would revert it.
+// If gates were opened or a failure were reported while the sandbox is being detached, no goroutine would revert this.
 func TestAnswersOfTransitions(t *testing.T) {
 	for p := phaseAttaching; p <= phaseGone; p++ {
 		if opened := boxIn(p).markOpening(twoClaims()); opened != (p == phaseAttaching) {
@@ -90,7 +90,7 @@ func TestAnswersOfTransitions(t *testing.T) {
 	}
 }
 
-// RunPodSandbox waits until the sandbox is ready, or is rolled back.
+// RunPodSandbox waits until the sandbox is ready or has been rolled back.
 func TestRunPodSandboxIsAnswered(t *testing.T) {
 	answered := func(b *sandbox) bool {
 		select {

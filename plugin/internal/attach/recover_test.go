@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// A driver that was killed while it returned a device leaves the device in a namespace next to the pin.
+// If a driver is killed while it returns a device, the device stays in a namespace next to the pin.
 func TestNamespacesBesideKnownPinsStay(t *testing.T) {
 	f := newFixture(t)
 	f.boxes.pinDir = t.TempDir()

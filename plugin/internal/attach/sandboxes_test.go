@@ -93,8 +93,8 @@ func TestEndedSandboxesAreKnown(t *testing.T) {
 	}
 }
 
-// An ending pod waits for its DEL. The state shows the time and the reason, and the observer is called once for each
-// reason.
+// A terminating pod waits for its DEL. The state shows the time and the reason, and the observer is called once for
+// each reason.
 func TestWhyAPodCannotBeDetached(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -118,7 +118,7 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 	}
 	f.node.Fail("tuning DEL", errors.New("no plugin"))
 	f.eventually("the other reason is told", func() bool {
-		f.clock.Step(detachRetry) // less than the time after which the driver gives up the step
+		f.clock.Step(detachRetry) // less than the time after which the driver abandons the step
 		return failed(2, "no plugin")()
 	})
 	f.node.Fail("tuning DEL", nil)
@@ -136,7 +136,7 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 	}
 }
 
-// A gate that cannot be corrected is such a reason, too.
+// A gate that cannot be updated is also such a reason.
 func TestEndedSandboxesOfGatesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -166,8 +166,8 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// A plugin that records the namespace of a device, and gets no DEL, does not reject the next attempt: no later attempt
-// has the path of an attempt that was rolled back.
+// A plugin that records a device's namespace and gets no DEL does not reject the next attempt: a later attempt never
+// has the same path as an attempt that was rolled back.
 func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -198,8 +198,8 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	}
 }
 
-// An older sandbox whose stop event was lost, and whose chain waits for its turn, does not detach the newer sandbox of
-// its pod.
+// If the stop event of an older sandbox was lost and its chain is waiting for its turn, the older sandbox does not
+// detach the newer sandbox of its pod.
 func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -222,8 +222,8 @@ func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 }
 
-// While chains are late, the runtime is not kept waiting for further chains. Chains that wait for their next attempt do
-// not count.
+// While chains are late, the runtime is not kept waiting for further chains. Chains that are waiting for their next
+// attempt do not count.
 func TestNoWaitWhileChainsAreLate(t *testing.T) {
 	f := newFixture(t)
 	for i, running := range []bool{true, false, true} {
@@ -303,12 +303,12 @@ func TestRebootUndoesEverything(t *testing.T) {
 	f.expect("host [up1] pods [] leases []")
 }
 
-// A driver that dies in the middle of a chain leaves a record, with which the next process reverts the chain. The
-// sandbox still exists and is then attached again.
+// If a driver dies in the middle of a chain, it leaves a record with which the next process rolls back the chain. The
+// sandbox still exists, so it is then attached again.
 func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
-	// The chain never ends: the files on disk are the state that a killed process leaves.
+	// The chain never ends: the files on disk are in the state that a killed process leaves.
 	runner := executor.New(f.boxes.executor.Options)
 	left, _, err := f.chains.Load(runner)
 	f.must(err)
@@ -321,7 +321,7 @@ func TestCrashDuringAttach(t *testing.T) {
 	f.expect(clean)
 }
 
-// The driver died after it wrote Ready and before it opened the gate; the kubelet does not call again.
+// The driver died after it had written Ready and before it opened the gate; the kubelet does not call again.
 func TestGateIsSetRightAtStart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -332,7 +332,7 @@ func TestGateIsSetRightAtStart(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// In whatever order an attach and a stop run, no gate is open when nothing is attached.
+// Regardless of the order in which an attach and a stop run, no gate is open when nothing is attached.
 func TestAttachAndStopRace(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -346,7 +346,7 @@ func TestAttachAndStopRace(t *testing.T) {
 	}
 }
 
-// The metadata of a claim contains the interfaces of one pod, and none while several pods have the claim.
+// The metadata of a claim contains the interfaces of a single pod, and none while several pods have the claim.
 func TestStepsOfAClaimOfTwoPods(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

@@ -40,7 +40,7 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 	f.expect("host [up0] pods [dra-b-0[net1]] leases [b-0/net1]", "claim-b")
 }
 
-// Attachments of an earlier driver process are collected, too: events are lost during restarts.
+// Attachments from an earlier driver process are collected, too, since events are lost during restarts.
 func TestEndedSandboxesAreCollectedAfterARestart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A pin that several claims of a pod share stays until the last of them is released.
+// A pin that several claims of a pod share stays until the last of these claims is released.
 func TestUnrecorded(t *testing.T) {
 	t.Parallel()
 	const (

@@ -15,8 +15,8 @@ func environmentOf(record *claims.Record, steps []executor.StepRecord, request s
 	return verbsEnv(record, [][]executor.StepRecord{steps}, Part{ClaimUID: record.Claim.UID, Request: request})
 }
 
-// A container that names one request of a claim gets the RDMA devices of that request; containers of a claim that pods
-// may share get none.
+// A container that names one request of a claim gets the RDMA devices of that request; containers with a claim that
+// several pods may share get none.
 func TestEnvironmentOfRequests(t *testing.T) {
 	step := func(ifName, device string) executor.StepRecord {
 		return executor.StepRecord{Claim: cnichain.Claim{UID: "a"}, IfName: ifName,
@@ -101,8 +101,8 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 	}
 }
 
-// The files of a claim are found by its name, which a later claim may reuse: they are never written when the claim may
-// have been released. While the sandbox is busy, they wait for the next sweep.
+// The files of a claim are found by its name, which a later claim may reuse: they must never be written when the claim
+// may have been released. While the sandbox is busy, they wait for the next sweep.
 func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)
@@ -125,8 +125,8 @@ func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	}
 }
 
-// Files that could not be written, for example because the driver is not registered with the kubelet yet, are written
-// by a later sweep.
+// If files could not be written, for example because the driver is not registered with the kubelet yet, a later sweep
+// writes them.
 func TestFilesThatWereNotWrittenAreWrittenLater(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAExclusive)

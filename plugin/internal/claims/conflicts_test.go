@@ -45,10 +45,10 @@ func (f *storeFixture) must(err error) {
 	}
 }
 
-// unchanged completes nothing.
+// unchanged leaves a record unchanged.
 func unchanged(*Record) error { return nil }
 
-// ways returns the ways to hold a physical function with two virtual functions, and a second NIC.
+// ways returns the ways to hold a physical function, its two virtual functions, and a second NIC.
 func ways() map[string]HeldDevice {
 	pf := discovery.Device{Name: "pf0", Type: discovery.TypePF, PCIAddress: "0000:01:00.0"}
 	vf := func(index int) discovery.Device {
@@ -74,8 +74,8 @@ func ways() map[string]HeldDevice {
 	}
 }
 
-// Whatever the scheduler allocates, devices that exclude each other are not held at the same time: not by two claims,
-// in either order, and not by one.
+// Regardless of what the scheduler allocates, devices that exclude each other are not held at the same time, neither by
+// two claims, in either order, nor by one.
 func TestConflictingDevicesAreRefused(t *testing.T) {
 	together := map[string]bool{ // all compatible pairs, in alphabetical order
 		"ipvlan ipvlan": true, "macvlan macvlan": true, "tap tap": true,
@@ -116,8 +116,8 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 	}
 }
 
-// Two plugins that cannot share a device never run on it at the same time, even if one policy allows both: their
-// schemas declare it.
+// Two plugins that cannot share a device never run on it at the same time, even if one policy allows both, if their
+// schemas declare this.
 func TestPluginsThatCannotShareADevice(t *testing.T) {
 	step := func(cniType, address string, conflicts ...string) cnichain.Plan {
 		return cnichain.Plan{Steps: []cnichain.PlanStep{{Name: "link-" + cniType, Type: cniType,
@@ -151,7 +151,7 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 			f.must(f.claims.Release("one"))
 			f.must(f.claims.Hold(two, unchanged))
 			f.must(f.claims.Release("two"))
-			// a step does not clash with itself
+			// A step does not clash with itself.
 			alone := Record{Claim: left.Claim, Plans: []cnichain.Plan{step("jealous", here, "jealous")}}
 			f.must(f.claims.Hold(alone, unchanged))
 			f.must(f.claims.Release("one"))
@@ -163,7 +163,8 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 	}
 }
 
-// Whatever the names of devices, a link is not allocated twice, nor while an upper link of it is in another pod.
+// Regardless of the names of devices, a link is not allocated twice, and not while a link on top of it is in another
+// pod.
 func TestLinksAreNotTakenTwice(t *testing.T) {
 	const boot = "boot-1"
 	baseline := func(index int, kind string, below *cnichain.LowerLink) cnichain.Baseline {
@@ -218,7 +219,7 @@ func TestLinksAreNotTakenTwice(t *testing.T) {
 				check(f.claims.Hold(right, gets(order[1])))
 				f.must(f.claims.Release("right"))
 				f.must(f.claims.Release("left"))
-				check(f.claims.Hold(left, func(record *Record) error { // two concurrently
+				check(f.claims.Hold(left, func(record *Record) error { // both concurrently
 					f.must(f.claims.Hold(right, gets(order[1])))
 					return gets(order[0])(record)
 				}))
@@ -227,7 +228,8 @@ func TestLinksAreNotTakenTwice(t *testing.T) {
 	}
 }
 
-// A claim whose link is on top of a link that another claim keeps is retried a few times, and not continuously.
+// If a claim's link is on top of a link that another claim keeps, the claim is retried a few times, but not
+// continuously.
 func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
 	f := newStoreFixture(t)
 	baseline := cnichain.Baseline{BootID: "boot", Index: 9, StandsOn: &cnichain.LowerLink{Index: 3}}
@@ -264,7 +266,7 @@ func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
 	}
 }
 
-// A shared device is not allocated beyond its capacity, nor with less than the minimum of its policy.
+// A shared device is not allocated beyond its capacity, nor with less than the minimum in its policy.
 func TestCapacityIsCheckedAgain(t *testing.T) {
 	f := newStoreFixture(t)
 	share := func(name string, amounts ...string) Record {
@@ -301,14 +303,14 @@ func TestCapacityIsCheckedAgain(t *testing.T) {
 	}
 	var second error
 	f.must(f.claims.Release("a"))
-	f.must(f.claims.Hold(share("a", "2"), func(*Record) error { // two concurrently
+	f.must(f.claims.Hold(share("a", "2"), func(*Record) error { // both concurrently
 		second = f.claims.Hold(share("g", "1"), unchanged)
 		return nil
 	}))
 	if second == nil || !strings.Contains(second.Error(), "would be taken") {
 		t.Errorf("a claim beside one that is being prepared: %v", second)
 	}
-	// Capacity that a claim gets after waiting for it counts once.
+	// Capacity that a claim gets after waiting for it is only counted once.
 	for _, uid := range []string{"a", "e"} {
 		f.must(f.claims.Release(uid))
 	}

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// container is this process in its own mount namespace. The directory "base" belongs to the host. In the container a
-// tmpfs hides it, on which only the directories of the container are mounted.
+// container is this process in its own mount namespace. The directory "base" belongs to the host. In the container, it
+// is hidden by a tmpfs on which only the directories of the container are mounted.
 type container struct {
 	*testing.T
 	*Directories
 	base string
 }
 
-// inContainer runs the test again in its own mount namespace, and returns nil in the process that is the host.
+// inContainer runs the test again in its own mount namespace. In the process that acts as the host, it returns nil.
 func inContainer(t *testing.T, names ...string) *container {
 	const host = "DRA_TEST_HOST"
 	if os.Geteuid() != 0 {
@@ -49,7 +49,7 @@ func inContainer(t *testing.T, names ...string) *container {
 	c.must(unix.Mount("tmpfs", c.base, "tmpfs", 0, ""))
 	for i, name := range names {
 		c.must(os.MkdirAll(c.path(name), 0o750))
-		if name == "programs" { // mounted like directories of CNI plugins
+		if name == "programs" { // mounted like directories with CNI plugins
 			c.must(unix.MountSetattr(hidden[i], "", unix.AT_EMPTY_PATH,
 				&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}))
 		}
@@ -74,7 +74,7 @@ func (c *container) onHost(do func() error) {
 	c.must(c.inHost(do))
 }
 
-// sees fails unless files written on the host can be read in the container, and vice versa.
+// sees fails the test unless files written on the host can be read in the container, and vice versa.
 func (c *container) sees(name string) {
 	c.Helper()
 	path := filepath.Join(c.path(name), "probe")
@@ -91,7 +91,7 @@ func (c *container) sees(name string) {
 	})
 }
 
-// mountsAt counts the mounts at a path.
+// mountsAt returns the number of mounts at a path.
 func mountsAt(t *testing.T, path string) int {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -101,7 +101,7 @@ func mountsAt(t *testing.T, path string) int {
 }
 
 // Whatever happens to a directory on the host, the container gets the host's directory again. The old mount does not
-// remain below the new one.
+// stay below the new one.
 func TestDirectoriesAreThoseOfTheHost(t *testing.T) {
 	c := inContainer(t, "cdi", "state")
 	if c == nil {
@@ -151,7 +151,8 @@ func TestDirectoriesAreThoseOfTheHost(t *testing.T) {
 	}
 }
 
-// A runtime that watches a directory over which a file system is mounted is notified of changes, and of nothing else.
+// If a file system is mounted over a directory that the runtime watches, the runtime is notified of changes, and of
+// nothing else.
 func TestHiddenDirectoriesAreAnnounced(t *testing.T) {
 	c := inContainer(t, "cdi")
 	if c == nil {
@@ -185,7 +186,7 @@ func TestHiddenDirectoriesAreAnnounced(t *testing.T) {
 	c.must(c.Announce("/elsewhere"))
 }
 
-// A directory that cannot be repaired is an error until it is repaired, and does not hide other errors.
+// A directory that cannot be repaired causes an error until it is repaired, and does not hide other errors.
 func TestDirectoriesThatCannotBeRepaired(t *testing.T) {
 	c := inContainer(t, "cdi", "state")
 	if c == nil {
@@ -222,7 +223,7 @@ func TestDirectoriesThatCannotBeRepaired(t *testing.T) {
 	c.must(c.Repair())
 }
 
-// A mount keeps its attributes, and directories that belong to the container are left alone.
+// A mount keeps its attributes, and directories that belong to the container are not touched.
 func TestMountsKeepTheirAttributes(t *testing.T) {
 	c := inContainer(t, "programs", "own")
 	if c == nil {

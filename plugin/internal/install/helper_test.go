@@ -23,7 +23,7 @@ func newTestHelper(t *testing.T, program string) *testHelper {
 	return h
 }
 
-// release simulates an update of the driver with another binary.
+// release simulates an update of the driver with a different binary.
 func (h *testHelper) release(program string) {
 	h.Helper()
 	h.must(os.WriteFile(h.helper.source, []byte(program), 0o755)) //nolint:gosec // a program
@@ -36,7 +36,7 @@ func (h *testHelper) must(err error) {
 	}
 }
 
-// isInstalled fails unless the directory contains exactly the program under each of its names.
+// isInstalled fails the test unless the directory contains exactly the program under each of its names.
 func (h *testHelper) isInstalled(program string) {
 	h.Helper()
 	for _, name := range append([]string{nodeapi.HelperName}, HelperPlugins()...) {
@@ -59,8 +59,8 @@ func (h *testHelper) isInstalled(program string) {
 
 const program = "#!/bin/sh\nexit 1\n"
 
-// The helper is replaced when the driver contains another version, even while it runs. A helper that cannot run is
-// reported.
+// The helper is replaced if the driver contains a different version, even while it is running. If a helper cannot run,
+// this is reported.
 func TestHelperIsInstalled(t *testing.T) {
 	h := newTestHelper(t, program)
 	h.must(os.MkdirAll(h.helper.dir, 0o755)) //nolint:gosec // as created by the driver
@@ -87,7 +87,7 @@ func TestHelperIsInstalled(t *testing.T) {
 
 // The next call repairs any damage to the installed files while the driver runs.
 func TestDamagedHelperIsRepaired(t *testing.T) {
-	old := "#!/bin/sh\nexit 3\n" // with the length of the correct program
+	old := "#!/bin/sh\nexit 3\n" // has the same length as the correct program
 	for name, damage := range map[string]func(dir, target string) error{
 		"removed":             func(_, target string) error { return os.Remove(target) },
 		"not executable":      func(_, target string) error { return os.Chmod(target, 0o644) },
@@ -121,7 +121,7 @@ func TestDamagedHelperIsRepaired(t *testing.T) {
 	}
 }
 
-// A correct helper is not written, because a hook may be running it, and is not run again.
+// A correct helper is not rewritten, because a hook may be running it, and is not run again.
 func TestHelperIsLeftAlone(t *testing.T) {
 	runs := filepath.Join(t.TempDir(), "runs")
 	script := "#!/bin/sh\necho >> " + runs + "\nexit 1\n"

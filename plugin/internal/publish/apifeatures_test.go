@@ -21,8 +21,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// testServer behaves like an API server that drops the fields of disabled features. An object can be empty, and
-// therefore invalid, without these fields.
+// testServer behaves like an API server that drops the fields of disabled features. Without these fields, an object may
+// be empty and therefore invalid.
 type testServer struct {
 	off  sets.Set[string]
 	fail error
@@ -128,8 +128,8 @@ func TestWhatTheAPIServerKeeps(t *testing.T) {
 	}
 }
 
-// A cached answer is valid until the missing feature may have been enabled, or until a response contradicts it. Without
-// a first answer, every call queries the API server; after that, the cache is used while the server does not answer.
+// A cached answer is valid until the missing feature may have been enabled, or until a response contradicts it. Until
+// the first answer, every call queries the API server; after that, the cache is used while the server does not respond.
 func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	fake := &testServer{fail: errors.New("timeout")}
@@ -165,7 +165,7 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A negative result is valid: the API server is not queried again in every computation.
+// A negative result is cached, too: the API server is not queried again in every computation.
 func TestRefusedListsAreRemembered(t *testing.T) {
 	fake := &testServer{off: sets.New("DRAListTypeAttributes")}
 	server := &apiServer{client: fake.client(t, "v1.37.1"), node: "n",

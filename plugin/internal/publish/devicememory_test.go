@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// A name is kept once an interface has had it for a while, or a claim holds the device, until the next boot. Virtual
+// A name is kept until the next boot once an interface has had it for a while, or a claim holds the device. Virtual
 // functions follow their physical function.
 func TestNamesAreKeptForOneBoot(t *testing.T) {
 	f := newFixture(t)
@@ -61,8 +61,8 @@ func TestNamesAreKeptForOneBoot(t *testing.T) {
 	check("lan", "old0 old0v0") // even after the release
 }
 
-// A link reports no speed while it is down or returning to the host. The published speed must not change then, nor with
-// a new driver process or a reboot.
+// A link reports no speed while it is down or returning to the host. This must not change the published speed, and
+// neither must a new driver process or a reboot.
 func TestSpeedsAreRemembered(t *testing.T) {
 	f := newFixture(t)
 	boots := 0
@@ -82,7 +82,7 @@ func TestSpeedsAreRemembered(t *testing.T) {
 	}
 }
 
-// The journal is not written if nothing changes.
+// If nothing changes, the journal is not written.
 func TestMemoryWritesChangesOnly(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(1000, 0))
 	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), testingclock.NewFakeClock(clock.Now()))

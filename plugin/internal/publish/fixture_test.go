@@ -17,7 +17,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// fixture contains the dependencies of a publisher: a journal, a clock, claims, and a cluster with one policy that
+// fixture contains the dependencies of a publisher: a journal, a clock, claims, and a cluster with a policy that
 // exposes every device.
 type fixture struct {
 	*testing.T
@@ -45,7 +45,7 @@ func (f *fixture) must(err error) {
 	}
 }
 
-// prepared records a claim of a link, as Prepare does.
+// prepared records a claim for a link, as Prepare does.
 func (f *fixture) prepared(claim, link string) {
 	f.Helper()
 	f.must(f.claims.Hold(claims.Record{
@@ -55,10 +55,10 @@ func (f *fixture) prepared(claim, link string) {
 	}, unchanged))
 }
 
-// unchanged completes nothing.
+// unchanged leaves a record unchanged.
 func unchanged(*claims.Record) error { return nil }
 
-// fakeCluster is a cluster with objects that tests set.
+// fakeCluster is a cluster with objects set by tests.
 type fakeCluster struct {
 	node     *corev1.Node
 	policies []policyapi.DeviceExposurePolicy

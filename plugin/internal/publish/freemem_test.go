@@ -12,16 +12,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// Memory is freed once, after a period without changes, and not while pods start and end.
+// Memory is freed once after a period without changes, but not while pods start and terminate.
 func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	m.clock = clock.RealClock{} // of the bubble
+	m.clock = clock.RealClock{} // the clock of the bubble
 	var rests atomic.Int32
 	m.freeMemory = func() { rests.Add(1) }
 	f.must(m.Refresh(t.Context()))
 	f.clock.Step(settleTime)
-	f.must(m.Refresh(t.Context())) // the names have settled: there is nothing to wait for
+	f.must(m.Refresh(t.Context())) // the names have settled, so there is nothing to wait for
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -26,14 +26,14 @@ func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
 		}}
 }
 
-// sharedMachine returns a machine with its own policies instead of the policy that exposes every device exclusively.
+// sharedMachine returns a machine with the given policies instead of the one that exposes every device exclusively.
 func sharedMachine(f *fixture, host *discoverytest.Host, policies ...policyapi.DeviceExposurePolicy) *testMachine {
 	m := newTestMachine(f, host)
 	f.cluster.policies = policies
 	return m
 }
 
-// A shared device never leaves the host, so its current state is published although it is always in use.
+// A shared device never leaves the host, so its current state is published even though it is always in use.
 func TestSharedDevicesFollowTheFacts(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0),
@@ -55,7 +55,7 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 	m.expect(t, "ens0:gone")
 }
 
-// A device keeps its published name, and plugins receive the current name of its interface.
+// A device keeps its published name, while plugins receive the current name of its interface.
 func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
@@ -73,7 +73,7 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	}
 }
 
-// A shared physical function gets virtual functions while it is in use: they divide its link.
+// A shared physical function gets virtual functions while it is in use: they share its link.
 func TestSharesUnderASharedFunction(t *testing.T) {
 	f := newFixture(t)
 	m := sharedMachine(f, discoverytest.Machine(1, 2),
@@ -93,8 +93,8 @@ func TestSharesUnderASharedFunction(t *testing.T) {
 	}
 }
 
-// The API server returned a slice without counters. After that no slice has counters, whatever another API server
-// reports, and the slices are written.
+// The API server returned a slice without counters. After that, no slice has counters, regardless of what another API
+// server reports, and the slices are written.
 func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -124,7 +124,7 @@ func counterSlice() resourceapi.ResourceSliceSpec {
 	return resourceapi.ResourceSliceSpec{}
 }
 
-// The driver remembers lost carriers across its restarts.
+// The driver remembers lost carriers across restarts.
 func TestLostCarriersAreRemembered(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 0))
@@ -144,7 +144,7 @@ func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
 	m.expect(t, "ens0v1")
 }
 
-// Names of devices that claims hold are stored without a wait.
+// The names of devices that claims hold are stored immediately.
 func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 1))
@@ -157,7 +157,7 @@ func TestNamesOfHeldDevicesAreKept(t *testing.T) {
 	}
 }
 
-// A new NIC does not inherit the device whose interface name it takes.
+// A new NIC is not mistaken for the device whose interface name it takes over.
 func TestKeptNamesAreNotTaken(t *testing.T) {
 	f := newFixture(t)
 	m, _, err := loadDeviceMemory(f.db, "boot-1", f.clock)
@@ -186,7 +186,7 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 	}
 }
 
-// Links of pods appear and vanish without a write to the journal. A name that has not settled is checked again.
+// Links of pods appear and vanish without causing a write to the journal. A name that has not settled is checked again.
 func TestMemoryOfPodsLinks(t *testing.T) {
 	f := newFixture(t)
 	m, _, err := loadDeviceMemory(f.db, "boot-1", f.clock)

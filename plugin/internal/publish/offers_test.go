@@ -10,8 +10,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A device can be allocated from the first computation on, despite failures of later computations, until a computation
-// does not contain it.
+// A device can be allocated from the first computation on, even if later computations fail, until a computation no
+// longer contains it.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	var o offers
@@ -41,5 +41,5 @@ func TestOffers(t *testing.T) {
 	o.set([]draslices.Entry{{Pool: "n/up1", Name: "up1"}})
 	expect("is no longer offered")
 	o.set(nil)
-	expect("is no longer offered") // the devices of a node without devices are known
+	expect("is no longer offered") // an empty list of devices counts as known
 }

@@ -40,8 +40,8 @@ func (n *noLinks) LinkList() ([]netlink.Link, error)                    { return
 func (n *noLinks) RouteList(netlink.Link, int) ([]netlink.Route, error) { return nil, n.err }
 func (n *noLinks) AddrList(netlink.Link, int) ([]netlink.Addr, error)   { return nil, n.err }
 
-// newTestPublisher returns a publisher of a host without links and one claim that holds up0. Every published set is
-// appended to published.
+// newTestPublisher returns a publisher for a host without links, with one claim that holds up0. Every published result
+// is appended to published.
 func newTestPublisher(
 	f *fixture, links *noLinks, publishErr *error,
 ) (p *Publisher, published *[]resourceslice.DriverResources) {
@@ -63,7 +63,7 @@ func newTestPublisher(
 	return p, published
 }
 
-// A device in use inside a pod is not on the host, and stays published.
+// A device that is in use in a pod is not on the host, but stays published.
 func TestDevicesInUseStayPublished(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "up0")
@@ -82,7 +82,7 @@ func TestDevicesInUseStayPublished(t *testing.T) {
 	}
 }
 
-// The share of a link's bandwidth that a claim received does not change while the claim exists.
+// A claim's share of a link's bandwidth does not change while the claim exists.
 func TestBandwidthInUseStaysAsItWas(t *testing.T) {
 	f := newFixture(t)
 	function := discovery.Device{
@@ -126,8 +126,8 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 	}
 }
 
-// Devices are not offered for a plugin whose link types the kernel does not support, until it supports them. The kernel
-// is not queried for plugins that no policy of the node names, or that are not installed: the query loads modules.
+// As long as the kernel does not support the link types of a plugin, devices are not offered for it. The kernel is not
+// queried for plugins that no policy on the node names or that are not installed, because the query loads modules.
 func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	f := newFixture(t)
 	f.cluster.policies[0].Spec.Exposure.SupportedCNIPlugins = []policyapi.CNIPlugin{
@@ -194,7 +194,8 @@ func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 	}
 }
 
-// Policies for some nodes can't be resolved without the node's labels: an exclude policy would not exclude.
+// Policies that select nodes cannot be resolved without the node's labels: an exclude policy would not exclude
+// anything.
 func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
 	f := newFixture(t)
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
@@ -204,7 +205,7 @@ func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
 	}
 }
 
-// testMachine publishes a machine, whose recording can be changed, with policies that expose every device.
+// testMachine publishes a machine with policies that expose every device. Its recording can be changed.
 type testMachine struct {
 	*Publisher
 	host      *discoverytest.Host
@@ -224,7 +225,7 @@ func newTestMachine(f *fixture, host *discoverytest.Host) *testMachine {
 	return m
 }
 
-// devices returns the names of the devices that were published last, with the values of their taints.
+// devices returns the names of the last published devices, with the values of their taints.
 func (m *testMachine) devices() string {
 	var names []string
 	last := m.published[len(m.published)-1]
@@ -261,8 +262,8 @@ func (m *testMachine) hold(f *fixture, claim, pool, device string) {
 		Devices: []claims.HeldDevice{held}}, unchanged))
 }
 
-// The number of virtual functions changes while one is allocated: its device stays, tainted once the machine no longer
-// has the function, and so does the budget that it consumes.
+// The number of virtual functions changes while one is allocated: its device stays, and is tainted once the machine no
+// longer has the function; the bandwidth counter that it consumes stays as well.
 func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -281,8 +282,8 @@ func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	}
 }
 
-// An allocated device stays published after its policy is deleted, so that it is not allocated again, until the claim
-// ends.
+// After its policy is deleted, an allocated device stays published until the claim is released, so that it is not
+// allocated again.
 func TestWithdrawnPolicies(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -290,7 +291,7 @@ func TestWithdrawnPolicies(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.cluster.policies = nil
 	m.expect(t, "ens0v0:withdrawn")
-	// Claims that tolerate every taint are allocated the device nevertheless.
+	// Claims that tolerate every taint can nevertheless be allocated the device.
 	_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0v0"})
 	if err == nil || !strings.Contains(err.Error(), "is no longer offered: no policy offers it in this way") {
 		t.Errorf("error is %v", err)
@@ -310,7 +311,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
 	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
-	// netdra gets the taints and no other part of the published form, which would take half of the driver's memory.
+	// netdra only gets the taints: the rest of the published form would take half of the driver's memory.
 	for _, entry := range m.Offered() {
 		want := resourceapi.Device{}
 		if entry.Name == "ens0v1" {
@@ -323,7 +324,8 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	}
 }
 
-// Without the features that keep devices apart no device is published, which is reported once, as an event of the node.
+// Without the features that keep devices apart, no device is published. This is reported once, as an event about the
+// node.
 func TestMissingFeatures(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -348,7 +350,7 @@ func TestMissingFeatures(t *testing.T) {
 	}
 }
 
-// A remark appears in netdra and in the log, but not as an event about devices that are not offered.
+// A remark appears in netdra and in the log, but not as an event that devices are not offered.
 func TestRemarksAreNoEvents(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -371,7 +373,7 @@ func TestRemarksAreNoEvents(t *testing.T) {
 	}
 }
 
-// Events end with the command that shows details. The name of a link may contain shell syntax.
+// Events end with a command that shows details. The name of a link may contain shell syntax.
 func TestEventsNameACommand(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -386,7 +388,7 @@ func TestEventsNameACommand(t *testing.T) {
 	}
 }
 
-// storm is a source of notifications that a test sends.
+// storm is a source of notifications that are sent by a test.
 type storm struct{ changed func() }
 
 // Subscribe implements discovery.Events.
@@ -397,8 +399,8 @@ func (s *storm) Subscribe(ctx context.Context, changed func()) (<-chan error, er
 	return broken, nil
 }
 
-// A hundred changes in a second cause at most two writes. Changes that policies do not select, flapping links and scans
-// cause none.
+// A hundred changes within a second cause at most two writes. Changes to links that no policy selects, flapping links
+// and scans cause none.
 func TestStormsOfChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(2, 8))
@@ -407,11 +409,11 @@ func TestStormsOfChanges(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		change      func(i int, link *discovery.RecordedLink)
-		least, most int // writes
+		least, most int // number of writes
 	}{
 		{"flaps", func(i int, link *discovery.RecordedLink) {
 			link.OperState, link.Carrier = []string{"up", "down"}[i%2], i%2 == 0
-		}, 1, 1}, // the taint of a lost carrier, which stays while it flaps
+		}, 1, 1}, // the taint for a lost carrier, which stays while the link flaps
 		{"MTU", func(i int, link *discovery.RecordedLink) { link.MTU = 1501 + i }, 1, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -449,8 +451,8 @@ func TestStormsOfChanges(t *testing.T) {
 	}
 }
 
-// The first publication after a start replaces the slices of the previous driver process and its policies: the duration
-// of the first reading does not delay it.
+// The first publication after a start, which replaces the slices of the previous driver process and its policies, is
+// not delayed by the duration of the first reading.
 func TestFirstPublicationIsSoon(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -469,7 +471,8 @@ func TestFirstPublicationIsSoon(t *testing.T) {
 	})
 }
 
-// Readings use at most a tenth of a processor, whatever triggers them, and requests that arrive meanwhile are served.
+// Readings use at most a tenth of a CPU, regardless of what triggers them, and requests that arrive meanwhile are
+// served.
 func TestReadingsKeepADistance(t *testing.T) {
 	for name, test := range map[string]struct{ reading, pause time.Duration }{
 		"quick":     {reading: time.Millisecond, pause: shortestPause},
@@ -545,7 +548,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 				f.clock.Step(test.pause)
 				expect(8, "without another reason than that")
 				m.Trigger()
-				cancel() // also ends a pause
+				cancel() // also interrupts a pause
 				<-done
 			})
 		})

@@ -13,7 +13,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// holding returns claims with one device, with the speed of its link at that time.
+// holding returns claims with one device, whose link had the given speed when the claim was prepared.
 func holding(name string, speed int, exclusive bool) claims.Snapshot {
 	return claims.Snapshot{{
 		Claim: cnichain.Claim{Namespace: "ns", Name: "c", UID: "c"},
@@ -30,14 +30,14 @@ func seeing(names ...string) (facts discovery.Facts) {
 	return facts
 }
 
-// Claims are prepared and released while the host is read. A device that was allocated before or after the reading
-// keeps the state of the claim, because the observed state may be incomplete. For an existing shared device the
-// observed state is correct.
+// Claims are prepared and released while the host is being read. A device that was allocated before or after the
+// reading keeps its state from the claim, because the observed state may be incomplete. For a shared device that
+// exists, the observed state is correct.
 func TestClaimsThatComeAndGoDuringAReading(t *testing.T) {
 	for name, test := range map[string]struct {
 		reading reading
-		want    string // observed devices have speed 1, devices of claims have 7 and 8
-		held    int64  // bandwidth that is published as held
+		want    string // observed devices have speed 1, devices from claims have 7 and 8
+		held    int64  // the bandwidth that is published as held
 	}{
 		"not allocated": {reading{seen: seeing("up0")}, "up0:1", 0},
 		"held all the time": {reading{before: holding("up0", 7, true), after: holding("up0", 7, true)},
@@ -66,10 +66,10 @@ func TestClaimsThatComeAndGoDuringAReading(t *testing.T) {
 	}
 }
 
-// A device is gone if it was not found anywhere, and could not be in a pod both before and after the reading.
+// A device is gone if it was not found anywhere and cannot have been in a pod either before or after the reading.
 func TestGoneDevicesOfAReading(t *testing.T) {
 	for name, test := range map[string]struct {
-		before, after bool // whether the device could be in a pod
+		before, after bool // whether the device may be in a pod
 		reading       reading
 		want          string
 	}{
@@ -95,7 +95,7 @@ func TestGoneDevicesOfAReading(t *testing.T) {
 }
 
 // Records of an older driver lack the published state of the device. A record that contains it takes precedence,
-// whichever record is older.
+// regardless of which record is older.
 func TestHoldingsOfEarlierDrivers(t *testing.T) {
 	known := holding("up0", 7, true)
 	known[0].Devices[0].Persona = &policy.Persona{Policy: "p"}

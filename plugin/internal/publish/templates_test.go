@@ -7,7 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// Topologies can use attributes of every type that a policy can assign; attributes of other domains have a prefix.
+// Topologies can use attributes of every type that a policy can assign; attributes in other domains have a prefix.
 func TestAttributesForTemplates(t *testing.T) {
 	got := plainAttributes(map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
 		"dra.networking/plane":    {StringValue: new("a")},

@@ -25,8 +25,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// fixture contains sandboxes on a test node with two exclusive links up0 and up1, whose claims have statuses. Its
-// observer methods do nothing.
+// fixture contains sandboxes on a test node with two exclusive links, up0 and up1, and the statuses of their claims.
+// Its observer methods do nothing.
 type fixture struct {
 	*testing.T
 	node   *cnitest.Node
@@ -90,7 +90,7 @@ func (f *fixture) AttachFailed(executor.Pod, []claims.Record, error, time.Durati
 // InterfacesChanged implements attach.Observer.
 func (f *fixture) InterfacesChanged(executor.Pod, []string, error) {}
 
-// prepared records a claim of up0 or up1 for a pod, as Prepare does.
+// prepared records a pod's claim for up0 or up1, as Prepare does.
 func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	f.Helper()
 	topology := &chainapi.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "t"}}
@@ -120,7 +120,7 @@ func (f *fixture) prepared(claim, podUID, link string) claims.Record {
 	return made
 }
 
-// attach attaches a sandbox "pod-attempt".
+// attach attaches a sandbox named "pod-attempt".
 func (f *fixture) attach(sandbox string, records ...claims.Record) error {
 	name, _, _ := strings.Cut(sandbox, "-")
 	netns := "/var/run/netns/cni-" + sandbox

@@ -46,7 +46,7 @@ func TestHintsOfPrepareFitTheCause(t *testing.T) {
 	}
 }
 
-// No command helps with a pod on the host's network: its devices are free, and the node has no problem.
+// No command helps with a pod in the host's network namespace: its devices are free, and the node has no problem.
 func TestHintOfHostNetworkIsAboutThePod(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}}
 	pod.Name = "web"

@@ -81,7 +81,7 @@ const ownEntries = `{"name":"ns/lan","interface":"net1","ips":["10.0.0.7","fd00:
 	`"dra.networking/claim":"claim-uid"},` +
 	`{"name":"ns/lan","interface":"net2","dra.networking/claim":"claim-uid"}`
 
-// Entries of other writers stay, including unknown fields; entries of the driver are replaced.
+// Entries from other writers stay, including their unknown fields; entries from the driver are replaced.
 func TestNetworkStatusIsMerged(t *testing.T) {
 	theirs := `{"name":"cbr0","default":true,"dns":{},"x":1.50}`
 	for before, want := range map[string]string{
@@ -127,7 +127,7 @@ func TestNetworkStatusThatIsNoList(t *testing.T) {
 	}
 }
 
-// A pod with an invalid annotation does not keep other pods of its claim from getting their entries.
+// A pod with an invalid annotation does not prevent other pods with the same claim from getting their entries.
 func TestNetworkStatusBesideAPodWithoutAList(t *testing.T) {
 	networks, client := networksOf(t, "")
 	bad := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bad", UID: "bad-uid",
@@ -147,8 +147,8 @@ func TestNetworkStatusBesideAPodWithoutAList(t *testing.T) {
 	}
 }
 
-// The annotation of a deleted pod, or of another pod with its name, is not written. Without permission the error names
-// the required setting.
+// The annotation of a deleted pod, or of another pod with the same name, is not written. If the permission is missing,
+// the error contains the required setting.
 func TestNetworkStatusOfOthers(t *testing.T) {
 	networks, client := networksOf(t, "")
 	box := networks.sandboxes()[0]

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// A rejected claim is listed between two attempts, until it is prepared. A claim whose chain failed is not listed,
-// since its sandbox shows the failure.
+// A rejected claim is listed between two attempts until it is prepared. A claim whose chain failed is not listed, since
+// the failure is shown with its sandbox.
 func TestRefusedClaims(t *testing.T) {
 	f := newFixture(t)
 	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,

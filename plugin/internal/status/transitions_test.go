@@ -98,7 +98,7 @@ func TestOnlyOldClaimsAreRead(t *testing.T) {
 	}
 }
 
-// A claim of a pod that is released while its status is written leaves no state in memory.
+// If the claim of a pod is released while its status is being written, no state stays in memory.
 func TestReleasedClaimsAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	client := fake.NewClientset(storedClaim("claim-a"))

@@ -66,7 +66,7 @@ func TestStatusIsWritten(t *testing.T) {
 	}
 }
 
-// A pod that must not use the claim of another pod gets an event, and the status of the claim does not report a
+// A pod that must not use the claim of another pod gets an event, but the status of the claim does not report a
 // failure.
 func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	f := newFixture(t)
@@ -86,7 +86,7 @@ func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	}
 }
 
-// While the end of a pod, or its next sandbox, is delayed, the pod gets an event with the reason.
+// While a pod cannot terminate or get its next sandbox, it gets an event that contains the reason.
 func TestDetachFailuresAreEvents(t *testing.T) {
 	f := newFixture(t)
 	events := record.NewFakeRecorder(10)
@@ -102,7 +102,7 @@ func TestDetachFailuresAreEvents(t *testing.T) {
 	}
 }
 
-// Users create claims that fail, and their deletion is not reported: the number of remembered failures is limited.
+// Users create claims that fail, and their deletion is not reported, so the number of stored failures is limited.
 func TestFailuresAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
@@ -139,7 +139,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// The result of a plugin is written as far as the API permits.
+// The result of a plugin is written as far as the API allows.
 func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 	long := strings.Repeat("x", 257)
 	for name, test := range map[string]struct{ data, want resourceapi.NetworkDeviceData }{
@@ -169,8 +169,8 @@ func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 	}
 }
 
-// If an API server rejects network data for its own reasons, the conditions are still written, and the data is sent
-// only once.
+// If an API server rejects network data for reasons of its own, the conditions are written nevertheless, and the data
+// is sent only once.
 func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -199,7 +199,8 @@ func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	}
 }
 
-// A status that is being written when the claim is released is cleared afterwards, and written again for the next pod.
+// If a claim is released while its status is being written, the status is cleared afterwards, and written again for the
+// next pod.
 func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -237,7 +238,7 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	}
 }
 
-// A claim that outlives its pods does not keep the status of the last pod. A failed write is retried.
+// A claim that outlives its pods does not keep the status for the last pod. A failed write is retried.
 func TestStatusOfReleasedClaims(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -254,7 +255,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	f.must(s.write(context.Background(), "claim-a"))
 	<-f.boxes.StopSandbox("a-0")
 	f.must(f.claims.Release("claim-a"))
-	s.Clear(&record) // a claim that was generated for a pod
+	s.Clear(&record) // the claim was generated for a pod
 	f.must(s.write(context.Background(), "claim-a"))
 	if entries() != 1 {
 		t.Error("the status of a claim was written that goes with its pod")
@@ -280,7 +281,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	}
 }
 
-// The status names the device whose interface vanished.
+// The status shows which device's interface has vanished.
 func TestStatusOfVanishedInterfaces(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

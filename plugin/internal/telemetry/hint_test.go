@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// A hint is never shortened, however long the preceding text is.
+// A hint is never shortened, regardless of how long the preceding text is.
 func TestHintsAreNotCut(t *testing.T) {
 	hint := `run "kubectl netdra trace pod/web" to list all calls`
 	for _, text := range []string{"short", strings.Repeat("é", maxMessage)} {

@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/ttrpc"
 )
 
-// Whatever the text of an error, the runtime receives it, and the connection survives.
+// Regardless of the text of an error, the runtime receives the error, and the connection survives.
 func TestFailuresDoNotEndTheRuntimesConnection(t *testing.T) {
 	failure := ""
 	server, err := ttrpc.NewServer()

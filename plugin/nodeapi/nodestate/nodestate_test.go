@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// The JSON form is a contract between versions: renamed fields break netdra, or the journal of an earlier driver.
+// The JSON form is a contract between versions: renaming a field breaks netdra, or the journal of an earlier driver.
 func TestRoundTrip(t *testing.T) {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for name, test := range map[string]struct {
@@ -77,7 +77,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// netdra may be newer than the driver of its node.
+// netdra may be newer than the driver on a node.
 func TestAnswersOfEarlierDrivers(t *testing.T) {
 	var state State
 	var claim Claim
