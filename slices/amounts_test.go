@@ -10,7 +10,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// fast returns a physical function of 100 Gbit/s with n virtual functions.
+// fast returns a physical function with 100 Gbit/s and n virtual functions.
 func fast(n int) []discovery.Device {
 	devices := pf("enp3s0f0", n)
 	devices[0].LinkSpeed = 100_000
@@ -40,8 +40,8 @@ func orders(values []int64, visit func([]int64)) {
 	next(values)
 }
 
-// In whatever order claims arrive, each gets the smallest sufficient tier while the link has enough bandwidth left, and
-// is rejected otherwise. A claim without an amount (0) gets the smallest tier.
+// Regardless of the order in which claims arrive, each gets the smallest sufficient tier if the link has enough
+// bandwidth left, and is rejected otherwise. A claim without an amount (0) gets the smallest tier.
 func TestTiersInEveryOrder(t *testing.T) {
 	for cluster, features := range clusters() {
 		if features.ListAttributes { // they don't matter here
@@ -88,7 +88,7 @@ func checkOrder(t *testing.T, result draslices.Result, order []int64) {
 	}
 }
 
-// Several requests in one cycle or in one claim cannot exceed the limit either.
+// Several requests in the same cycle or the same claim cannot exceed the limit either.
 func TestTiersInOneCycle(t *testing.T) {
 	result := build(t, fast(8), vf(fastTiers))
 	request := func(amounts ...int64) (wanted []wish) {
@@ -120,7 +120,7 @@ func TestTiersInOneCycle(t *testing.T) {
 	}
 }
 
-// Without tiers, every virtual function has its share: a claim for at most the share gets it, and a claim for more is
+// Without tiers, every virtual function has its share: a claim for at most this share gets it, and a claim for more is
 // rejected.
 func TestSharesOfBandwidth(t *testing.T) {
 	result := build(t, fast(8), vf(vfExclusive))
@@ -140,8 +140,8 @@ func TestSharesOfBandwidth(t *testing.T) {
 	}
 }
 
-// A claim takes the number of shares that it requests, by default one, up to the policy's limit per claim and the
-// available number.
+// A claim takes the number of shares that it requests, or one by default, up to the policy's limit per claim and the
+// number that is available.
 func TestAmountsOfShares(t *testing.T) {
 	s := newScheduler(t, build(t, nics(), macvlanPolicy, passthroughPolicy))
 	for i, test := range []struct {

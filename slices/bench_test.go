@@ -13,7 +13,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// big returns a node with n virtual functions, at most 128 for each physical function, and the policies of an ordinary
+// big returns a node with n virtual functions, at most 128 for each physical function, and the policies of a typical
 // node.
 func big(n int) ([]discovery.Device, []string) {
 	var devices []discovery.Device
@@ -67,9 +67,9 @@ func BenchmarkBuild(b *testing.B) {
 	})
 }
 
-// BenchmarkAllocate measures the cost of one node for the scheduler, for a pod with one virtual function, which is
-// published once or in two tiers of bandwidth: on a free node, where the function is in the first pool, and on a node
-// where all functions except the last one of the last pool are in use.
+// BenchmarkAllocate measures how much one node costs the scheduler, for a pod with one virtual function that is
+// published once or in two bandwidth tiers: on a free node, where the function is in the first pool, and on a node
+// where all functions except the last one in the last pool are in use.
 func BenchmarkAllocate(b *testing.B) {
 	for _, kind := range []string{"whole", "tiers"} {
 		for _, where := range []string{"first", "last"} {

@@ -85,7 +85,7 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// If a physical function is shared but not offered as a whole, nothing excludes its virtual functions.
+// If a physical function is shared but not offered as a whole, its virtual functions are not excluded.
 func TestVirtualFunctionsBesideSharedEntries(t *testing.T) {
 	check(t, build(t, pf("enp3s0f0", 2), macvlanPolicy, vfPolicy), `
 pool worker-1/enp3s0f0
@@ -96,7 +96,7 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// A virtual function that is a port of a host bridge keeps the physical function from being allocated.
+// If a virtual function is a port of a bridge on the host, the physical function cannot be allocated.
 func TestEnslavedVirtualFunction(t *testing.T) {
 	devices := pf("enp3s0f0", 2)
 	devices[1].Master, devices[1].MasterKind = "br-data", "bridge"
@@ -197,7 +197,7 @@ pool worker-1/eth0-x93c21662
 `)
 }
 
-// The names of entries can collide if the suffix of one policy is the suffix of another policy with -exclusive.
+// The names of entries can collide if the suffix of one policy is that of another policy followed by -exclusive.
 func TestDuplicateNames(t *testing.T) {
 	check(t, build(t, []discovery.Device{nic("eth1")}, `
 selector: {cel: 'true'}
@@ -250,7 +250,7 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 	}
 }
 
-// A missing plugin whose name resembles an installed one may be a typo, or may have to be installed.
+// If the name of a missing plugin resembles an installed one, it may be a typo, or the plugin may have to be installed.
 func TestPluginsThatAreMisspelt(t *testing.T) {
 	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
 	const install = "install the plugin or remove it from supportedCNIPlugins"

@@ -26,8 +26,9 @@ func (s *scheduler) addUnrelated() {
 	}}, s.slices...)
 }
 
-// An expression that the controller accepts for a class never ends the scheduling of a pod with an error, whatever
-// attributes the devices lack. Each expression runs on machines of all kinds, next to devices of another driver.
+// An expression that the controller accepts for a class never stops the scheduling of a pod with an error, regardless
+// of which attributes the devices lack. Each expression runs on machines of all kinds, next to devices of another
+// driver.
 func TestClassesSurviveAbsentAttributes(t *testing.T) {
 	for _, expression := range []string{
 		`@type == "vf" && @vfIndex > 0 && @masterBridge == ""`,
@@ -67,7 +68,7 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 	}
 }
 
-// Other expressions do, and the controller rejects them.
+// Other expressions do stop it, and the controller rejects them.
 func TestClassesThatTheControllerRefuses(t *testing.T) {
 	expression := `device.attributes["dra.networking"].rack == "7"`
 	if err := policy.CheckClassSelector(expression); err == nil {
@@ -81,8 +82,7 @@ func TestClassesThatTheControllerRefuses(t *testing.T) {
 	}
 }
 
-// An expression that is accepted for a policy does not fail for any device, not even for a device without known
-// properties.
+// An expression that is accepted for a policy does not fail for any device, not even for one without known properties.
 func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), nic("eth1"), bridge("br-data"), discovery.Device{Name: "x"})
 	for name := range policy.Attributes(discovery.Device{}) {
@@ -104,7 +104,7 @@ func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 	}
 	for expression, outcome := range map[string]policy.Outcome{
 		`has(device.attributes["example.com"].rack) && device.attributes["example.com"].rack == 1`: policy.NoMatch,
-		// and is rejected at admission
+		// This expression is rejected at admission.
 		`device.attributes["example.com"].rack == 1`: policy.Failed,
 	} {
 		list := []v1alpha1.DeviceExposurePolicy{policies(t, "selector: {cel: '"+expression+

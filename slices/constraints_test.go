@@ -14,7 +14,8 @@ import (
 )
 
 // For every published attribute, the real allocator decides for each pair of devices whether a claim may have both if
-// they must match in the attribute, and if they must be distinct in it. Devices without the attribute satisfy neither.
+// they must match in this attribute, and if they must be distinct in it. Devices without the attribute satisfy neither
+// constraint.
 func TestConstraints(t *testing.T) {
 	all := stdslices.Concat(policy.AlwaysPublished(), policy.PublishedWhereFact(), policy.PublishedOnRequest())
 	facts := constrainedFacts()
@@ -59,7 +60,7 @@ exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}`))
 	checkPairsOf(t, s, devices, "resource.kubernetes.io/numaNode", [][]string{{"eth0", "eth1"}, {"eth2"}})
 }
 
-// checkPairs claims every pair of the devices of constrained. Devices of one group have the same fact.
+// checkPairs claims every pair of devices in constrained. Devices in the same group have the same fact.
 func checkPairs(t *testing.T, s *scheduler, name resourceapi.FullyQualifiedName, groups [][]string) {
 	t.Helper()
 	checkPairsOf(t, s, constrained(), name, groups)
@@ -94,7 +95,7 @@ func checkPairsOf(
 	}
 }
 
-// pair returns a claim of two devices with a constraint.
+// pair returns a claim for two devices with a constraint.
 func pair(
 	s *scheduler, first, second discovery.Device, constraint resourceapi.DeviceConstraint,
 ) *resourceapi.ResourceClaim {
@@ -147,7 +148,7 @@ func constrained() []discovery.Device {
 	return append(append(nic(1, first, 0, 1), nic(2, second, 0)...), bridge, vlan, dummy)
 }
 
-// constrainedFacts groups the devices of constrained by the same fact, for each attribute. Devices without a group lack
+// constrainedFacts groups the devices in constrained by their facts, for each attribute. Devices without a group lack
 // the attribute.
 func constrainedFacts() map[string][][]string {
 	nics := [][]string{{"p1", "p1v0", "p1v1"}, {"p2", "p2v0"}}

@@ -22,7 +22,7 @@ import (
 )
 
 // designSlice is a slice, or a part of a slice, in the notation of the published design: with the wrapper "basic:",
-// with lists, and with future fields of counters.
+// with lists, and with future fields in counters.
 type designSlice struct {
 	Spec           *designSlice     `json:"spec"`
 	SharedCounters []map[string]any `json:"sharedCounters"`
@@ -34,8 +34,8 @@ type designSlice struct {
 	} `json:"devices"`
 }
 
-// deviations returns the allowed differences from the published design, by a pattern of the lines in
-// testdata/design/differences.txt, each with its explanation in docs/seed-and-kubernetes.md.
+// deviations returns the accepted differences from the published design: for each, a pattern for lines in
+// testdata/design/differences.txt, and the explanation in docs/seed-and-kubernetes.md.
 func deviations() map[string]string {
 	const amounts = "bandwidth counters with `requestPolicy` and `valueFrom`"
 	return map[string]string{
@@ -80,7 +80,7 @@ func TestPublishedDesign(t *testing.T) {
 	checkDifferences(t, strings.Join(lines, "\n")+"\n")
 }
 
-// checkDifferences compares the differences with the reviewed ones.
+// checkDifferences compares the differences with those that have been reviewed.
 func checkDifferences(t *testing.T, got string) {
 	t.Helper()
 	const golden = "testdata/design/differences.txt"
@@ -101,7 +101,7 @@ func checkDifferences(t *testing.T, got string) {
 func designFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("testdata/design/*.yaml")
-	if err != nil || len(files) != 9 { // Example 8 publishes no devices
+	if err != nil || len(files) != 9 { // example 8 publishes no devices
 		t.Fatal(files, err)
 	}
 	return files
@@ -127,7 +127,7 @@ func readDesign(t *testing.T, path string) []designSlice {
 	return list
 }
 
-// publishedValues returns the published objects of an example, as JSON values by name: devices, their attributes,
+// publishedValues returns the published objects of an example as JSON values, by name: devices with their attributes,
 // capacities and counters, and counter sets.
 func publishedValues(t *testing.T, example string) map[string]any {
 	t.Helper()
@@ -164,7 +164,7 @@ func publishedValues(t *testing.T, example string) map[string]any {
 	return values
 }
 
-// plain returns a value as a map, as decoded from its JSON.
+// plain returns a value as a map, as if decoded from its JSON.
 func plain(t *testing.T, value any) map[string]any {
 	t.Helper()
 	data, err := json.Marshal(value)
@@ -223,7 +223,7 @@ func differences(design []designSlice, published map[string]any) []string {
 	return lines
 }
 
-// setName returns our name for a counter set of the design: after the interface instead of the number of the NIC.
+// setName returns our name for a counter set in the design: it contains the interface instead of the number of the NIC.
 func setName(name any) string {
 	return map[string]string{"pf0-counters": "enp3s0f0-counters", "pf1-counters": "enp3s0f1-counters",
 		"pf1-rx-handler": "enp3s0f1-counters"}[name.(string)]
@@ -235,7 +235,7 @@ func isScalar(value any) bool {
 	return ok && object["value"] == nil
 }
 
-// normal returns a value in one form: quantities canonical, lists of strings as the API names them.
+// normal returns a value in normal form: with canonical quantities, and with the names that the API uses for lists.
 func normal(value any) any {
 	switch value := value.(type) {
 	case map[string]any:

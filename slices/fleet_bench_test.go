@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// fleetOf repeats the slices of a node for a number of nodes. Devices are not copied.
+// fleetOf repeats the slices of one node for a number of nodes. It does not copy the devices.
 func fleetOf(nodes int, sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	all := make([]*resourceapi.ResourceSlice, 0, nodes*len(sample))
 	for i := range nodes {
@@ -32,7 +32,7 @@ func fleetOf(nodes int, sample []*resourceapi.ResourceSlice) []*resourceapi.Reso
 	return all
 }
 
-// packed returns the devices of slices in one pool, without counters, with as many devices in a slice as the API
+// packed returns the devices of slices in a single pool without counters, with as many devices in each slice as the API
 // allows.
 func packed(sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	var devices []resourceapi.Device
@@ -56,11 +56,11 @@ func packed(sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	return all
 }
 
-// BenchmarkFleet measures the cost of a fleet's slices for the scheduler, for a pod with one device: once for the pod,
-// for each node that the scheduler tries, and in total for all nodes that it tries in a cluster of a given size. The
-// devices are 64 functions of four NICs, which pods share, and in the mixed case also get as a whole; 64 or 200 links
-// with one entry, or 64 links with two mutually exclusive entries. They are in the driver's pools, or in one plain pool
-// of the node.
+// BenchmarkFleet measures how much the slices of a fleet cost the scheduler, for a pod with one device: once for the
+// pod, for each node that the scheduler tries, and in total for all nodes that it tries in a cluster of a given size.
+// The devices are either 64 functions of four NICs, where pods share the NICs and, in the mixed case, can also get them
+// as a whole; or 64 or 200 links with one entry; or 64 links with two mutually exclusive entries. They are either in
+// the driver's pools, or in a single plain pool for the node.
 func BenchmarkFleet(b *testing.B) {
 	links := func(n int) (all []discovery.Device) {
 		for i := range n {
@@ -98,7 +98,7 @@ func BenchmarkFleet(b *testing.B) {
 	}
 }
 
-// perPod measures a new allocator, and a node with it, in processor time, so that other load on the machine does not
+// perPod measures a new allocator, and how it processes a node, in CPU time, so that other load on the machine does not
 // matter.
 func (s *scheduler) perPod(b *testing.B, all []*resourceapi.ResourceSlice, plugin string, nodes int) {
 	b.Helper()
@@ -133,7 +133,7 @@ func (s *scheduler) perPod(b *testing.B, all []*resourceapi.ResourceSlice, plugi
 	b.ReportMetric(perNode, "µs/node")
 }
 
-// processorTime returns the processor time that this process has used so far.
+// processorTime returns the CPU time that this process has used so far.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage

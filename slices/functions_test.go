@@ -107,7 +107,7 @@ pool worker-1/enp3s0f0
 	}
 }
 
-// Counters that are local to virtual functions are divided among sets, and the sets among slices, function by function.
+// Counters that are local to virtual functions are distributed over sets, and sets over slices, function by function.
 func TestBlocksOfVirtualFunctions(t *testing.T) {
 	result := build(t, slow(110), passthroughPolicy, vf(vfExclusive), vf(vfSpare), vf(vfMacvlan), vf(vfIpvlan))
 	var got []string
@@ -250,8 +250,8 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 	}
 }
 
-// The shares of four functions and the allocated share of one of two functions together exceed the speed of the link.
-// From then on bandwidth is counted, including the bandwidth of allocated entries.
+// The shares of four functions, together with the allocated share of one of two functions, exceed the speed of the
+// link. From then on, bandwidth is counted, including the bandwidth of allocated entries.
 func TestBandwidthIsCountedUnderAClaim(t *testing.T) {
 	before := build(t, pf("enp3s0f0", 2), vf(vfExclusive))
 	check(t, buildWith(t, withHeld(t, features(), before, "enp3s0f0v0"), pf("enp3s0f0", 4), vf(vfExclusive)), `
@@ -265,8 +265,8 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// Claims hold two entries of a function that a policy then puts into one exclusion group: the bandwidth of both is
-// counted.
+// Claims hold two entries of a function, and a policy then puts the entries into the same exclusion group: the
+// bandwidth of both is counted.
 func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	takes := func(spec, group string) string {
 		spec = strings.Replace(spec, "capacity: {", `capacity: {bandwidth: {value: "10000"}, `, 1)
@@ -287,7 +287,7 @@ func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	checkHeld(t, after, held.Held)
 }
 
-// Allocated entries stay unchanged, byte by byte, whatever their share would be now, and the counter covers them. The
+// Allocated entries stay unchanged, byte by byte, regardless of their current share, and the counter covers them. The
 // NIC is also offered as a whole, so that there is a counter.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
 	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding,

@@ -17,7 +17,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// choices makes decisions from the fuzzer's bytes. After the last byte, every decision is 0.
+// choices makes decisions based on the fuzzer's bytes. After the last byte, every decision is 0.
 type choices struct{ data []byte }
 
 func (c *choices) pick(n int) int {
@@ -119,7 +119,7 @@ func (c *choices) decision() (policy.Decision, map[draslices.EntryID]draslices.H
 func FuzzBuild(f *testing.F) {
 	for seed := range uint64(40) {
 		random := rand.New(rand.NewPCG(seed, 3))
-		data := make([]byte, 64*(1+seed)+seed%4) // the length chooses the features
+		data := make([]byte, 64*(1+seed)+seed%4) // the length determines the features
 		for i := range data {
 			data[i] = byte(random.Uint32())
 		}

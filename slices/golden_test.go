@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the slices in testdata; the text before them stays")
 
-// firstSlice is the beginning of the slices in a golden file.
+// firstSlice is the text with which the slices in a golden file begin.
 const firstSlice = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"
 
 // TestGolden publishes the examples of the published design. Each file in testdata contains the differences from the
@@ -73,8 +73,8 @@ func readPolicies(t *testing.T, text string) []v1alpha1.DeviceExposurePolicy {
 	return list
 }
 
-// TestReferenceNode checks the counts that the document states for its node: 8 policies, 3 pools, 16 entries, and three
-// missing links.
+// TestReferenceNode checks the numbers that the document states for its node: 8 policies, 3 pools, 16 entries, and
+// three missing links.
 func TestReferenceNode(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("testdata", "reference-node.yaml"))
 	if err != nil {
@@ -127,7 +127,7 @@ func examples() map[string][]discovery.Device {
 	return nodes
 }
 
-// nameRDMA gives each function with RDMA one RDMA device, with the number that the kernel's driver would assign.
+// nameRDMA gives each function with RDMA one RDMA device, numbered as by the kernel driver.
 func nameRDMA(devices []discovery.Device) {
 	number := 0
 	for i := range devices {
@@ -138,8 +138,8 @@ func nameRDMA(devices []discovery.Device) {
 	}
 }
 
-// function returns a ConnectX-7 function of the document, with its virtual functions. The virtual functions of a NIC's
-// second function come after the eight of the first.
+// function returns a ConnectX-7 function from the document, with its virtual functions. The virtual functions of a
+// NIC's second function follow the eight of the first.
 func function(name, address string, speed, vfs int) []discovery.Device {
 	devices := pf(name, vfs)
 	mac := map[string]string{"enp3s0f0": "04:3f:72:b0:d4:60", "enp3s0f1": "04:3f:72:b0:d4:61"}[name]
@@ -203,7 +203,7 @@ func checkReads(t *testing.T, text string, want resourceapi.ResourceSliceSpec) {
 	}
 }
 
-// compact prints a value as YAML that follows a key or a dash, on one line if it fits.
+// compact prints a value as YAML after a key or a dash, on one line if it fits.
 func compact(value any, indent string) string {
 	if line := inline(value); len(line)+len(indent) < 110 {
 		return " " + line + "\n"
@@ -244,7 +244,7 @@ func inline(value any) string {
 	return string(data)
 }
 
-// sliceSpec returns a slice of a pool as it is sent to the API server.
+// sliceSpec returns a slice of a pool in the form in which it is sent to the API server.
 func sliceSpec(pool string, count int, part resourceslice.Slice) resourceapi.ResourceSliceSpec {
 	return resourceapi.ResourceSliceSpec{
 		Driver: v1alpha1.AttributeDomain, NodeName: ptr.To("worker-1"),

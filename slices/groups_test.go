@@ -94,7 +94,8 @@ pool worker-1/eth1
 	}
 }
 
-// No device name makes the group of an exclusive entry equal to the group of entries that may be in use together.
+// Regardless of its device's name, an exclusive entry never has the same group as the entries that may be in use at the
+// same time.
 func TestGroupsOfAnyName(t *testing.T) {
 	groups := features()
 	groups.CompatibilityGroups = true
@@ -111,7 +112,7 @@ func TestGroupsOfAnyName(t *testing.T) {
 	}
 }
 
-// A pool has as many counter sets as there are exclusion groups.
+// The number of counter sets in a pool grows with the number of exclusion groups.
 func TestManyExclusionGroups(t *testing.T) {
 	groups := features()
 	groups.CompatibilityGroups = true
@@ -123,7 +124,7 @@ func TestManyExclusionGroups(t *testing.T) {
 	s := newScheduler(t, buildWith(t, groups, nics(), specs...))
 	for i := range 100 {
 		devices, _ := s.cycle(s.claim("macvlan"))
-		// There are 4 shares of one member of each of 10 groups.
+		// In each of the 10 groups, only one member can be in use, and it has 4 shares.
 		if got := len(devices) == 1; got != (i < 40) {
 			t.Fatalf("claim %d got %v", i+1, devices)
 		}

@@ -15,8 +15,8 @@ import (
 )
 
 // TestMachinesChangeUnderClaims changes the speed of links and the number of virtual functions while claims hold some
-// of them: allocated entries keep their consumption, no counter falls below the consumption, which would block the
-// pool, and no more bandwidth is allocated than the link has, or had at the time of the allocation.
+// of them. Allocated entries must keep their consumption, no counter may fall below its consumption, which would block
+// the pool, and no more bandwidth may be allocated than the link has, or had at the time of the allocation.
 func TestMachinesChangeUnderClaims(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) { changeUnderClaims(t, features, false) })
@@ -37,7 +37,7 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 		m := anyMachine(d)
 		held := map[draslices.EntryID]draslices.Holding{}
 		claims := map[string]*resourceapi.AllocationResult{}
-		total := 0                  // claims
+		total := 0                  // number of claims
 		taken := map[string]int64{} // bandwidth of each physical function when functions were last allocated
 		var before draslices.Result
 		for range 6 {
@@ -76,10 +76,10 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 	}
 }
 
-// checkApart checks that no exclusive entry of a device is held together with another entry of the device, nor a
-// physical function as a whole together with its virtual functions. It also checks that of two entries that exclude
-// each other by their group, none was allocated while the other was held. Entries that were held before the policies
-// were edited may violate this.
+// checkApart checks that no exclusive entry of a device is held at the same time as another entry of the device, nor a
+// physical function as a whole at the same time as its virtual functions. It also checks that, of two entries that
+// exclude each other by their group, none was allocated while the other was held. Entries that were held before the
+// policies were edited are exempt.
 func checkApart(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	before map[draslices.EntryID]draslices.Holding,
@@ -103,8 +103,8 @@ func checkApart(
 	}
 }
 
-// checkEnslaved checks that no physical function was newly allocated as a whole while one of its functions is a port of
-// a bridge.
+// checkEnslaved checks that no physical function was newly allocated as a whole while one of its virtual functions is a
+// port of a bridge.
 func checkEnslaved(
 	t *testing.T, m machine, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	before map[draslices.EntryID]draslices.Holding,
@@ -125,8 +125,8 @@ func checkEnslaved(
 	}
 }
 
-// checkBandwidth checks that functions together have no more bandwidth than their link, or than they had before, and
-// records their bandwidth.
+// checkBandwidth checks that the functions together do not have more bandwidth than their link, or than they had
+// before, and records their bandwidth.
 func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	taken map[string]int64,
 ) {
@@ -159,7 +159,7 @@ func publish(t *testing.T, features draslices.Features, m machine) draslices.Res
 	return result
 }
 
-// holding returns the driver's record of claims: the entries with their published bandwidth.
+// holding returns the driver's record about claims: the entries with their published bandwidth.
 func holding(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 ) map[draslices.EntryID]draslices.Holding {
@@ -226,8 +226,8 @@ func checkSameGroups(t *testing.T, before, after draslices.Result, held map[dras
 	}
 }
 
-// change changes the speeds of NICs and their numbers of virtual functions, some of which become or cease to be ports
-// of a bridge. Held functions stay.
+// change changes the speeds of NICs and the numbers of their virtual functions, some of which become ports of a bridge
+// or cease to be ones. Held functions stay.
 func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) machine {
 	inUse := func(name string) bool {
 		for id := range held {
@@ -262,7 +262,7 @@ func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) ma
 	return changed
 }
 
-// edit changes policies, including the policies of held entries.
+// edit edits policies, including those of held entries.
 func (d dice) edit(m machine) machine {
 	var edited machine
 	for _, c := range m.nics {

@@ -15,7 +15,7 @@ import (
 
 var karpenterPath = flag.String("karpenter", "", "program with the allocator of Karpenter, of `make karpenter-check`")
 
-// karpenter is a process with the allocator of Karpenter, which decides which nodes to start.
+// karpenter is a process that runs the allocator of Karpenter, which decides which nodes to start.
 type karpenter struct {
 	questions *json.Encoder
 	answers   *json.Decoder
@@ -55,14 +55,14 @@ func startKarpenter(t *testing.T) *karpenter {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = questions.Close() // ends the process
+		_ = questions.Close() // makes the process exit
 		_ = cmd.Wait()
 	})
 	return &karpenter{questions: json.NewEncoder(questions), answers: json.NewDecoder(answers)}
 }
 
-// decide queries whether claims can have devices of a node in addition to the held ones; if new, of a node that would
-// be started.
+// decide asks whether claims can get devices of a node in addition to the held ones. If new is true, the node would
+// first have to be started.
 func (k *karpenter) decide(
 	t *testing.T, s *scheduler, claims []*resourceapi.ResourceClaim, newNode bool,
 ) karpenterAnswer {
@@ -94,19 +94,19 @@ func (k *karpenter) decide(
 // agreement counts the agreements and disagreements between Karpenter and kube-scheduler.
 type agreement struct {
 	both, neither int
-	// onlyScheduler and onlyKarpenter count the decisions in which only one of them allocates devices, by cause.
+	// onlyScheduler and onlyKarpenter count, by cause, the decisions in which only one of them allocates devices.
 	onlyScheduler, onlyKarpenter map[string]int
 }
 
-// Causes of disagreement, which are properties of Karpenter's allocator.
+// The causes of disagreement, which are properties of Karpenter's allocator.
 const (
 	// sharedAgain: Karpenter charges the counters of a shared device for every share. kube-scheduler charges them once,
 	// with the first share, and releases them with the last.
 	sharedAgain = "another share of a device with counters"
-	// severalOfPool: Karpenter skips a pool after a device has used up one of its counters, although other devices of
+	// severalOfPool: Karpenter skips a pool once a device has used up one of its counters, even though other devices in
 	// the pool do not need that counter.
 	severalOfPool = "several devices of one pool"
-	// capacityAsked: Karpenter ignores the capacity request for an exclusive device.
+	// capacityAsked: Karpenter ignores a capacity request for an exclusive device.
 	capacityAsked = "a request for capacity"
 	unexplained   = "unexplained"
 )
@@ -115,7 +115,7 @@ func newAgreement() *agreement {
 	return &agreement{onlyScheduler: map[string]int{}, onlyKarpenter: map[string]int{}}
 }
 
-// add counts a decision about claims in addition to the held ones; results are the decisions of kube-scheduler.
+// add counts a decision about claims in addition to the held ones; results contains the decisions of kube-scheduler.
 func (a *agreement) add(
 	claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, held map[string]bool, karpenter bool,
 ) {
@@ -131,7 +131,7 @@ func (a *agreement) add(
 	}
 }
 
-// refusalCause returns why Karpenter rejects an allocation of kube-scheduler.
+// refusalCause returns the cause if Karpenter rejects an allocation that kube-scheduler makes.
 func refusalCause(results []resourceapi.AllocationResult, held map[string]bool) string {
 	used, pools, cause := maps.Clone(held), map[string]bool{}, unexplained
 	for _, result := range results {
@@ -148,7 +148,7 @@ func refusalCause(results []resourceapi.AllocationResult, held map[string]bool) 
 	return cause
 }
 
-// giftCause returns why Karpenter accepts an allocation that kube-scheduler rejects.
+// giftCause returns the cause if Karpenter makes an allocation that kube-scheduler rejects.
 func giftCause(claims []*resourceapi.ResourceClaim) string {
 	for _, claim := range claims {
 		for _, request := range claim.Spec.Devices.Requests {
@@ -165,8 +165,8 @@ func (a *agreement) String() string {
 		a.both, a.neither, a.onlyScheduler, a.onlyKarpenter)
 }
 
-// TestKarpenterAgrees also passes random sequences like those in TestSchedulerAgreesWithPolicies to Karpenter. Every
-// different decision has one of the known causes.
+// TestKarpenterAgrees passes random sequences like those in TestSchedulerAgreesWithPolicies to Karpenter as well. Every
+// decision that differs must have one of the known causes.
 func TestKarpenterAgrees(t *testing.T) {
 	k := startKarpenter(t)
 	existing, started := newAgreement(), newAgreement()

@@ -12,7 +12,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// withHeld returns features with held entries, as they are in a result.
+// withHeld returns the features with some entries of a result held.
 func withHeld(t *testing.T, features draslices.Features, result draslices.Result, names ...string) draslices.Features {
 	t.Helper()
 	features.Held = map[draslices.EntryID]draslices.Holding{}
@@ -29,13 +29,13 @@ func withHeld(t *testing.T, features draslices.Features, result draslices.Result
 	return features
 }
 
-// heldAs returns the driver's record of an allocated entry.
+// heldAs returns the driver's record about an allocated entry.
 func heldAs(e draslices.Entry) draslices.Holding {
 	return draslices.Holding{Device: e.Device.Name, Bandwidth: e.Bandwidth, Persona: &e.Persona}
 }
 
-// A policy that is deleted or edited under a claim must not make the scheduler allocate the device twice. Changes to
-// shared devices that stay shared must take effect although these devices are always in use.
+// If a policy is deleted or edited while a claim holds a device, the scheduler must not be able to allocate the device
+// twice. Changes to shared devices that stay shared must take effect even though these devices are always in use.
 func TestPoliciesChangeUnderClaims(t *testing.T) {
 	tiered := strings.Replace(vfPolicy, "exposure:", `exposure:
   capacity: {bandwidth: {value: "25000", requestPolicy: {default: "5000", validValues: ["5000", "10000"]}}}`, 1)
@@ -45,9 +45,9 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 		devices        []discovery.Device
 		before, after  []string
 		claim, held    string // the plugin of the claim and the entry that it gets
-		refused        string // the plugin of a claim that must wait
+		refused        string // the plugin of a claim that has to wait
 		withdrawn      bool
-		want, released string // the names that are published while it is held and afterwards
+		want, released string // the names that are published while the entry is held and afterwards
 	}{
 		{
 			name: "the policy of a shared entry is deleted", devices: nics(),
@@ -138,7 +138,7 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 	}
 }
 
-// checkRefused checks that a claim has to wait, for any reason other than a taint.
+// checkRefused checks that a claim has to wait for a reason other than a taint.
 func checkRefused(t *testing.T, held *scheduler, result draslices.Result, plugin string) {
 	t.Helper()
 	s := newScheduler(t, result)
@@ -151,7 +151,7 @@ func checkRefused(t *testing.T, held *scheduler, result draslices.Result, plugin
 	}
 }
 
-// A held device is attributed to the policy that offers it now, not to the policy at the time of the allocation.
+// A held device is attributed to the policy that currently offers it, not to the policy at the time of the allocation.
 func TestHeldDeviceNamesThePolicyOfToday(t *testing.T) {
 	before := build(t, nics(), passthroughPolicy)
 	held := before.Entries[0].Name
@@ -172,7 +172,7 @@ func published(result draslices.Result) string {
 	return strings.Join(all, " ")
 }
 
-// Taints are on entries and in slices, and keep claims away.
+// Taints appear on entries and in slices, and keep claims away.
 func TestTaintedDevicesAreNotGiven(t *testing.T) {
 	plain := build(t, pf("enp3s0f0", 2), vfPolicy)
 	tainted := plain.Tainted(func(e draslices.Entry) []resourceapi.DeviceTaint {
@@ -235,8 +235,8 @@ func TestWhatTheClusterLacks(t *testing.T) {
 	}
 }
 
-// A policy edit that puts two shared entries, both held, into one exclusion group must not make a counter negative,
-// which would block the whole pool.
+// If a policy edit puts two shared entries, both held, into the same exclusion group, this must not make a counter
+// negative, which would block the whole pool.
 func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	grouped := []string{macvlanPolicy, ipvlanPolicy}
 	var separate []string
@@ -248,7 +248,7 @@ func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	checkHeld(t, buildWith(t, held, nics(), grouped...), held.Held)
 }
 
-// Policies that need too many counters must not release allocated entries, of the NIC itself or of a virtual function.
+// Policies that need too many counters must not free allocated entries, neither of the NIC nor of a virtual function.
 func TestTooManyCountersUnderClaims(t *testing.T) {
 	many := func(kind, suffix string) string {
 		var counters strings.Builder

@@ -16,7 +16,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A list replaces the booleans and the string: the installed plugins, in the order of the policy.
+// A list replaces the booleans and the string. It contains the installed plugins in the order in the policy.
 func TestListAttributes(t *testing.T) {
 	features := draslices.Features{CNIBinaries: sets.New("sriov", "host-device"), ListAttributes: true}
 	result := buildWith(t, features, pf("enp3s0f0", 1),
@@ -45,7 +45,7 @@ func TestNoPluginIsNoList(t *testing.T) {
 }
 
 // Classes read the list, so an entry with too many attributes keeps it. An entry with a list has the same limit as an
-// entry with a boolean, whose string is omitted first.
+// entry with booleans, which loses its string first.
 func TestAttributeBudgetWithLists(t *testing.T) {
 	lists := features()
 	lists.ListAttributes = true
@@ -75,8 +75,8 @@ func TestAttributeBudgetWithLists(t *testing.T) {
 	}
 }
 
-// The API also limits the values of all attributes, including lists: the maximum number of plugins and attributes of a
-// policy is within that limit.
+// The API also limits the number of values in all attributes, including lists: a policy with the maximum number of
+// plugins and attributes is within this limit.
 func TestManyPluginsInAList(t *testing.T) {
 	lists := draslices.Features{CNIBinaries: sets.New[string](), ListAttributes: true}
 	var plugins []string
@@ -93,7 +93,7 @@ func TestManyPluginsInAList(t *testing.T) {
 	}
 }
 
-// With lists, the standard NUMA node attribute is a list as well: the device's own node first, then equally near nodes.
+// With lists, the standard NUMA node attribute is also a list: first the device's own node, then equally near nodes.
 func TestNUMANodesInAList(t *testing.T) {
 	near := nic("eth1")
 	near.NUMANode, near.NUMANodes = 1, []int{1, 0}
@@ -117,7 +117,7 @@ func TestNUMANodesInAList(t *testing.T) {
 			t.Errorf("with lists %t (-want +got):\n%s", test.features.ListAttributes, diff)
 		}
 	}
-	near.NUMANodes = []int{1, 0, 2, 3, 4, 5} // with the plugins, more values than the API allows
+	near.NUMANodes = []int{1, 0, 2, 3, 4, 5} // together with the plugins, more values than the API allows
 	var plugins []string
 	for i := range 16 {
 		lists.CNIBinaries.Insert(fmt.Sprintf("plugin-%d", i))

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// A machine in the property test: the offers of its policies, in terms of consumers and requests. The oracle only reads
-// this model, and nothing that the driver computes.
+// machine is a machine in the property test: the offers of its policies, in terms of consumers and requests. The oracle
+// only reads this model, and nothing that the driver computes.
 type (
 	machine struct {
 		nics []modelNIC
@@ -20,7 +20,7 @@ type (
 		name   string
 		speed  int64
 		offers []offer
-		// requests are the bandwidth settings in the policy of the first exclusive offer.
+		// requests contains the bandwidth settings in the policy for the first exclusive offer.
 		requests []int64
 		// pf reports whether the NIC can have virtual functions.
 		pf  bool
@@ -28,20 +28,20 @@ type (
 	}
 	vfunc struct {
 		index int
-		// enslaved reports whether the function is a port of a bridge of the machine.
+		// enslaved reports whether the function is a port of a bridge on the machine.
 		enslaved bool
 		offers   []offer
 	}
 	// offer is a policy for one device.
 	offer struct {
 		suffix  string
-		plugins []string // that share the device, or take it if exclusive
-		mixed   []string // that take the device although others share it
-		// exclusive reports whether the device is not shared.
+		plugins []string // plugins that share the device, or take it if exclusive
+		mixed   []string // plugins that take the device although others share it
+		// exclusive is true if the device is not shared.
 		exclusive bool
 		group     string
 		stock     []stock
-		// bandwidth is empty, one default, or several tiers. Only exclusive offers have it.
+		// bandwidth contains nothing, a single default, or several tiers. Only exclusive offers have it.
 		bandwidth []int64
 	}
 	// stock is a capacity.
@@ -130,17 +130,17 @@ type (
 	step struct {
 		// claims arrive in one scheduling cycle.
 		claims []testClaim
-		// release is the number of a released claim; 0 for none.
+		// release is the number of the claim to be released, or 0 for none.
 		release int
 	}
 	testClaim struct {
 		number   int
 		requests []wish
 	}
-	// wish is one request of a claim.
+	// wish is a request in a claim.
 	wish struct {
 		plugin string
-		// stock is the capacity that the request takes an amount of; empty for none.
+		// stock is the capacity of which the request takes an amount, or empty for none.
 		stock  string
 		amount int64
 	}
@@ -165,7 +165,7 @@ func (s step) String() string {
 	return strings.Join(claims, "; in the same cycle ")
 }
 
-// plugins returns the plugins that can get a device of the machine.
+// plugins returns the plugins that can get a device on the machine.
 func (m machine) plugins() []string {
 	var all []string
 	for _, t := range m.things() {
@@ -209,7 +209,7 @@ func (d dice) machine() machine {
 	return m
 }
 
-// bandwidth returns one default, or tiers.
+// bandwidth returns a single default, or tiers.
 func (d dice) bandwidth() []int64 {
 	all := []int64{100, 500, 1000, 5000}
 	start := d.pick(len(all))
@@ -247,7 +247,7 @@ func (d dice) without(taken []string) []string {
 	}
 }
 
-// steps returns claims, most of them for devices of the machine, and releases.
+// steps returns claims, most of them for devices on the machine, and releases.
 func (d dice) steps(m machine) []step {
 	plugins := m.plugins()
 	if len(plugins) == 0 || d.chance(5) {

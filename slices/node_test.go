@@ -105,7 +105,7 @@ func build(t testing.TB, devices []discovery.Device, specs ...string) draslices.
 	return buildWith(t, features(), devices, specs...)
 }
 
-// buildWith is build with other features.
+// buildWith is build with the given features.
 func buildWith(
 	t testing.TB, features draslices.Features, devices []discovery.Device, specs ...string,
 ) draslices.Result {
@@ -131,14 +131,14 @@ func clusters() map[string]draslices.Features {
 		"compatibility groups and lists": all}
 }
 
-// hasLists reports whether the result needs list attributes.
+// hasLists reports whether the result requires list attributes.
 func hasLists(result draslices.Result) bool {
 	return stdslices.ContainsFunc(result.Entries, func(e draslices.Entry) bool {
 		return e.Spec.Attributes[policy.SupportedCNIs].StringValues != nil
 	})
 }
 
-// hasGroups reports whether the result needs compatibility groups.
+// hasGroups reports whether the result requires compatibility groups.
 func hasGroups(result draslices.Result) bool {
 	return stdslices.ContainsFunc(result.Entries, func(e draslices.Entry) bool {
 		return stdslices.ContainsFunc(e.Spec.ConsumesCounters,

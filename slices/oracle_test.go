@@ -7,19 +7,20 @@ import (
 	"strings"
 )
 
-// thing is an allocatable unit of a machine: one way to use one device.
+// thing is something that can be allocated on a machine: one way to use one device.
 type thing struct {
 	name   string
 	device string
 	nic    string
 	// function reports whether the device is a virtual function of the NIC.
 	function bool
-	// exclusive things are allocated to one claim; several claims can take amounts of the stock of others.
+	// exclusive is true if the thing is allocated to one claim as a whole; otherwise several claims can take amounts of
+	// its stock.
 	exclusive bool
 	plugins   []string
 	group     string
 	stock     []stock
-	// takes is the bandwidth of the NIC that the thing takes when in use.
+	// takes is the bandwidth on the NIC that the thing takes when it is in use.
 	takes int64
 }
 
@@ -29,7 +30,7 @@ type had struct {
 	amounts map[string]int64
 }
 
-// things returns all things of a machine, by name.
+// things returns all things on a machine, by name.
 func (m machine) things() map[string]thing {
 	all := map[string]thing{}
 	add := func(t thing) { all[t.name] = t }
@@ -50,7 +51,7 @@ func (m machine) things() map[string]thing {
 		}
 		for _, vf := range c.vfs {
 			for _, t := range c.thingsOf(vf) {
-				if t.takes <= c.speed { // otherwise no claim could use another
+				if t.takes <= c.speed { // otherwise no claim could use it
 					add(t)
 				}
 			}
@@ -59,13 +60,13 @@ func (m machine) things() map[string]thing {
 	return all
 }
 
-// thingsOf returns the things of one virtual function.
+// thingsOf returns the things of a virtual function.
 func (c modelNIC) thingsOf(vf vfunc) []thing {
 	fair := c.speed / int64(len(c.vfs))
 	if fair >= 100 {
 		fair -= fair % 100
 	}
-	// Shared uses of the function that are possible at the same time divide its fair share.
+	// Shared uses of the function that are possible at the same time split its fair share.
 	groups := map[string]bool{}
 	parties := int64(0)
 	for _, o := range vf.offers {
@@ -99,8 +100,8 @@ func (c modelNIC) thingsOf(vf vfunc) []thing {
 	return all
 }
 
-// choices returns the bandwidths that policies define for an exclusive use of a function: those of its own policy,
-// otherwise those of the NIC's policy.
+// choices returns the bandwidths that policies define for an exclusive use of a function: those in its own policy or,
+// if it has none, those in the NIC's policy.
 func (c modelNIC) choices(o offer) []int64 {
 	if len(o.bandwidth) > 0 || !stdslices.ContainsFunc(c.offers, func(o offer) bool { return o.exclusive }) {
 		return o.bandwidth
@@ -108,7 +109,7 @@ func (c modelNIC) choices(o offer) []int64 {
 	return c.requests
 }
 
-// withBandwidth returns a thing with its fair share, with one bandwidth, or once for each of several bandwidths.
+// withBandwidth returns the thing with its fair share, with a single bandwidth, or once for each of several bandwidths.
 func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	if len(choices) == 0 {
 		choices = []int64{fair}
@@ -128,7 +129,7 @@ func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	return all
 }
 
-// allot returns the allocation of a wish that gets the thing; false if the thing does not match the wish.
+// allot returns the allocation if a wish gets the thing, or false if the thing does not match the wish.
 func (t thing) allot(w wish) (had, bool) {
 	if !stdslices.Contains(t.plugins, w.plugin) {
 		return had{}, false
@@ -145,7 +146,7 @@ func (t thing) allot(w wish) (had, bool) {
 	return h, wanted
 }
 
-// exclusive reports whether two things must not be used together.
+// exclusive reports whether two things must not be used at the same time.
 func exclusive(a, b thing) bool {
 	switch {
 	case a.nic != b.nic:
@@ -161,7 +162,7 @@ func exclusive(a, b thing) bool {
 	return !a.function && a.exclusive || !b.function && b.exclusive
 }
 
-// mistake returns why things must not be allocated together, or "" if they may.
+// mistake returns the reason why things must not be allocated at the same time, or "" if they may.
 func (m machine) mistake(all []had) string {
 	used := map[string]map[string]int64{}
 	taken := map[string]int64{}
@@ -193,7 +194,7 @@ func (m machine) mistake(all []had) string {
 	return ""
 }
 
-// possible returns a way to fulfil all wishes in addition to the existing allocations; nil if there is none.
+// possible returns a way to fulfill all wishes in addition to the existing allocations, or nil if there is none.
 func (m machine) possible(things map[string]thing, all []had, requests []wish) []string {
 	if len(requests) == 0 {
 		return []string{}

@@ -15,8 +15,8 @@ import (
 )
 
 // TestSchedulerAgreesWithPolicies passes random sequences of claims and releases on random machines to the real
-// allocator, and compares each result with an oracle that uses the policies but no counters: allocated things may be
-// used together, and a rejected claim could not have been fulfilled in any way.
+// allocator, and compares each result with an oracle that uses the policies but no counters: allocated things must be
+// usable at the same time, and there must be no way in which a rejected claim could have been fulfilled.
 func TestSchedulerAgreesWithPolicies(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestSchedulerAgreesWithPolicies(t *testing.T) {
 	}
 }
 
-// rounds returns the number of runs of a random test that should run n times: fewer with -short, and with the race
+// rounds returns the number of runs for a random test that should run n times: fewer with -short, and with the race
 // detector, which finds nothing in pure functions.
 func rounds(n int) int {
 	if testing.Short() || raceDetector {
@@ -57,7 +57,7 @@ func rounds(n int) int {
 	return n
 }
 
-// checkThings checks that exactly the things of the oracle are published, each once.
+// checkThings checks that exactly the things that the oracle knows are published, each of them once.
 func checkThings(t *testing.T, m machine, result draslices.Result) {
 	t.Helper()
 	things := m.things()
@@ -83,21 +83,22 @@ func (m machine) String() string {
 	return out.String()
 }
 
-// run is a sequence on a machine.
+// run is a sequence of steps on a machine.
 type run struct {
 	t        testing.TB
 	features draslices.Features
 	machine  machine
 	steps    []step
-	// spoil changes the published result; nil to leave it unchanged.
+	// spoil changes the published result; it may be nil.
 	spoil func(draslices.Result, machine)
-	// allocate is called before the scheduler decides, and the returned function with the decision; it may be nil.
+	// allocate is called before the scheduler decides; the function that it returns is called with the decision. It may
+	// be nil.
 	allocate func(*scheduler, []*resourceapi.ResourceClaim) func([]resourceapi.AllocationResult) error
 
 	decisions, refused int
 }
 
-// err returns the error of the sequence, applied to the slices that the driver publishes for the machine.
+// err runs the sequence with the slices that the driver publishes for the machine, and returns the error.
 func (r *run) err() error {
 	result := buildWith(r.t, r.features, r.machine.devices(), r.machine.policies()...)
 	if r.spoil != nil {
@@ -106,12 +107,12 @@ func (r *run) err() error {
 	return r.apply(result)
 }
 
-// apply runs the sequence. The error is the first disagreement.
+// apply runs the sequence. It returns the first disagreement as an error.
 func (r *run) apply(result draslices.Result) error {
 	s := newScheduler(r.t, result)
 	things := r.machine.things()
 	holders := map[int][]had{} // the devices of each claim, by its number
-	order := []int{}           // of the claims, to be deterministic
+	order := []int{}           // the claims in order, so that the result is deterministic
 	for i, step := range r.steps {
 		if step.release > 0 {
 			delete(holders, step.release)
@@ -138,7 +139,7 @@ func (r *run) apply(result draslices.Result) error {
 
 func claimName(number int) string { return fmt.Sprintf("number-%d", number) }
 
-// decide makes the scheduler decide on claims that arrive in one cycle, and compares the decision with the oracle.
+// decide lets the scheduler decide on claims that arrive in one cycle, and compares the decision with the oracle.
 func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had) (map[int][]had, error) {
 	var claims []*resourceapi.ResourceClaim
 	var requests []wish
@@ -182,7 +183,7 @@ func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had
 	return got, nil
 }
 
-// wishing returns a claim with a request for each wish.
+// wishing returns a claim that has a request for each wish.
 func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
 	var plugins []string
 	for _, w := range c.requests {
@@ -201,8 +202,8 @@ func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// minimised removes the parts of the sequence and of the machine that are not needed for a disagreement, and prints the
-// rest.
+// minimised removes those parts of the sequence and of the machine that are not needed for a disagreement, and prints
+// the rest.
 func (r run) minimised() string {
 	for again := true; again; {
 		again = false
@@ -222,7 +223,7 @@ func (r run) minimised() string {
 	return out.String()
 }
 
-// smaller returns all runs with one element less.
+// smaller returns all runs that have one element less.
 func (r run) smaller() []run {
 	var all []run
 	add := func(m machine, s []step) {
@@ -438,7 +439,7 @@ func eachDevice(result draslices.Result, change func(*resourceapi.Device)) {
 	}
 }
 
-// Every counter can run out: kube-scheduler pays for each counter on every node that it tries.
+// Every counter can run out: kube-scheduler has to process each counter on every node that it tries.
 func TestCountersCanRefuse(t *testing.T) {
 	for seed := range uint64(rounds(400)) {
 		m := anyMachine(dice{rand.New(rand.NewPCG(seed, 7))})

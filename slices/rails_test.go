@@ -23,7 +23,7 @@ func railCards() []discovery.Device {
 	return devices
 }
 
-// withRails adds a constraint about the rails of all requests.
+// withRails adds a constraint on the rails of all requests.
 func withRails(claim *resourceapi.ResourceClaim, match bool) *resourceapi.ResourceClaim {
 	rail := resourceapi.FullyQualifiedName("example.com/rail")
 	constraint := resourceapi.DeviceConstraint{DistinctAttribute: &rail}
@@ -34,9 +34,9 @@ func withRails(claim *resourceapi.ResourceClaim, match bool) *resourceapi.Resour
 	return claim
 }
 
-// The scheduler distinguishes the rails of virtual functions that a table assigns to their physical functions, and to
-// one virtual function. Functions without a rail satisfy no constraint, not even two of them a constraint that their
-// rails match.
+// The scheduler distinguishes the rails of virtual functions, which a table assigns to their physical functions and to
+// one of the virtual functions. Functions without a rail satisfy no constraint; not even two of them satisfy the
+// constraint that their rails match.
 func TestRailsOfVirtualFunctions(t *testing.T) {
 	policy := vf(`
   supportedCNIPlugins: [{name: sriov, exclusive: true}]

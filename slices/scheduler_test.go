@@ -22,15 +22,15 @@ import (
 )
 
 // scheduler is the real allocator, with the bookkeeping that kube-scheduler does between its cycles: an exclusive
-// result becomes an allocated device, a share becomes a shared device with the capacity that it consumed.
+// result becomes an allocated device; a share becomes a shared device with the capacity that it consumed.
 type scheduler struct {
 	t       testing.TB
 	slices  []*resourceapi.ResourceSlice
 	claims  map[string]*resourceapi.AllocationResult
 	counter int
-	// lists and groups are the feature gates of the cluster that the slices need.
+	// lists and groups are the feature gates that the slices require in the cluster.
 	lists, groups bool
-	// selector is the expression that a step of the topology adds to its class; empty for none.
+	// selector is the expression that a topology's step adds to its class, or empty for none.
 	selector string
 }
 
@@ -78,7 +78,7 @@ func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
 	return class, nil
 }
 
-// claim returns a claim with one request for each plugin.
+// claim returns a claim that has a request for each plugin.
 func (s *scheduler) claim(plugins ...string) *resourceapi.ResourceClaim {
 	s.counter++
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
@@ -115,8 +115,8 @@ func (s *scheduler) state() structured.AllocatedState {
 	return state
 }
 
-// expressions contains the compiled expressions of all classes, as in the scheduler; withLists does so with the feature
-// DRAListTypeAttributes.
+// expressions contains the compiled expressions of all classes, as in the scheduler; withLists is the same with the
+// feature DRAListTypeAttributes.
 var (
 	expressions = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true})
 	withLists   = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true})
@@ -143,8 +143,8 @@ func (s *scheduler) allocate(claims ...*resourceapi.ResourceClaim) ([]resourceap
 	return results, err
 }
 
-// cycle allocates claims in one scheduling cycle. It returns the names of the devices and a key for release; the names
-// are empty if the claims do not fit.
+// cycle allocates claims in one scheduling cycle. It returns the names of the devices, or none if the claims do not
+// fit, and the keys for releasing them.
 func (s *scheduler) cycle(claims ...*resourceapi.ResourceClaim) (devices []string, keys []string) {
 	s.t.Helper()
 	results, err := s.allocate(claims...)
@@ -167,13 +167,13 @@ func (s *scheduler) release(keys ...string) {
 	}
 }
 
-// use is one way to use a device: the plugin of the claim and the entry that it must get.
+// use is one way to use a device: the plugin in the claim and the entry that the claim must get.
 type use struct {
 	plugin, device string
 }
 
-// TestExclusion runs every ordered pair of uses of one machine: in separate cycles, in one cycle, and in one claim; and
-// again after the first was released.
+// TestExclusion runs every ordered pair of uses on a machine: in separate cycles, in one cycle, in one claim, and again
+// after the first was released.
 func TestExclusion(t *testing.T) {
 	macvlan, ipvlan := use{"macvlan", "-macvlan"}, use{"ipvlan", "-ipvlan"}
 	passthrough, vf := use{"host-device", "-passthrough"}, use{"sriov", "v"}
@@ -183,7 +183,7 @@ func TestExclusion(t *testing.T) {
 		devices  []discovery.Device
 		policies []string
 		uses     []use
-		// together are the pairs that may be in use together, in either order.
+		// together contains the pairs that may be in use at the same time, in either order.
 		together [][2]use
 	}{
 		"macvlan and ipvlan of one NIC exclude each other": {
@@ -219,7 +219,7 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// checkPair allocates two uses in every way in which claims can arrive.
+// checkPair allocates two uses in each of the ways in which claims can arrive.
 func checkPair(t *testing.T, result draslices.Result, first, second use, allowed bool) {
 	t.Helper()
 	report := func(how string, devices []string) {
@@ -250,7 +250,7 @@ func checkPair(t *testing.T, result draslices.Result, first, second use, allowed
 	report("in one claim", devices)
 }
 
-// A NIC can be shared until its capacity is used up, and is free for another use after the last share is released.
+// A NIC can be shared until its capacity is used up, and is free for another use once the last share is released.
 func TestSharesAreCounted(t *testing.T) {
 	s := newScheduler(t, build(t, nics(), macvlanPolicy, ipvlanPolicy, passthroughPolicy))
 	var shares []string
@@ -281,7 +281,7 @@ func TestSharesAreCounted(t *testing.T) {
 	}
 }
 
-// All virtual functions fit beside a macvlan, and each is allocated once.
+// All virtual functions fit in addition to a macvlan, and each is allocated once.
 func TestAllVirtualFunctionsFit(t *testing.T) {
 	s := newScheduler(t, build(t, pf("enp3s0f0", 4), macvlanPolicy, passthroughPolicy, vfPolicy))
 	if devices, _ := s.cycle(s.claim("macvlan")); len(devices) != 1 {
@@ -329,7 +329,7 @@ action: exclude`
 // nics returns a machine with one NIC.
 func nics() []discovery.Device { return []discovery.Device{nic("eth1")} }
 
-// A claim gets the smallest sufficient tier, until the link's bandwidth is used up.
+// A claim gets the smallest sufficient tier until the link's bandwidth is used up.
 func TestTiers(t *testing.T) {
 	s := newScheduler(t, build(t, pf("enp3s0f0", 4), vf(vfTiers), passthroughPolicy))
 	for i, test := range []struct {

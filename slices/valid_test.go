@@ -17,9 +17,9 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// checkValid checks the rules of the ResourceSlice API and the references inside each pool. It runs the generated part
-// of the API server's validation unchanged. The other part is not in a library: its rules are implemented here from the
-// API's documentation, and the tests on a real Kubernetes show that the API server agrees.
+// checkValid checks the rules of the ResourceSlice API and the references within each pool. It runs the generated part
+// of the API server's validation unchanged. The other part is not available as a library: its rules are implemented
+// here based on the API's documentation, and tests with a real Kubernetes cluster show that the API server agrees.
 func checkValid(t testing.TB, result draslices.Result) {
 	t.Helper()
 	create := operation.Operation{Type: operation.Create,
@@ -91,7 +91,7 @@ func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourc
 	}
 }
 
-// checkCounters checks the counters of a set or of a consumption.
+// checkCounters checks the counters in a set or in a consumption.
 func checkCounters(t testing.TB, where string, counters map[string]resourceapi.Counter) {
 	t.Helper()
 	if len(counters) == 0 || len(counters) > resourceapi.ResourceSliceMaxCountersPerCounterSet {
@@ -123,7 +123,7 @@ func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, sha
 	if data, err := json.Marshal(c); err != nil || yaml.UnmarshalStrict(data, &capacity) != nil {
 		t.Errorf("%s: %v is not a valid capacity of a policy: %v", where, c, err)
 	}
-	// The rules of the API are the rules of our own policies.
+	// The API has the same rules as our own policies.
 	custom := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
 		AllowMultipleAllocations: true, Capacity: map[string]v1alpha1.Capacity{"x": capacity},
 		SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
@@ -186,8 +186,8 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 	}
 }
 
-// checkGroups checks that either all or none of the devices that consume from a counter set have compatibility groups.
-// Otherwise the scheduler would find them incompatible.
+// checkGroups checks that, of the devices that consume from a counter set, either all or none have compatibility
+// groups. Otherwise the scheduler would consider them incompatible.
 func checkGroups(t testing.TB, d resourceapi.Device, groups map[string]bool) {
 	t.Helper()
 	for _, c := range d.ConsumesCounters {

@@ -67,7 +67,7 @@ func (class) Get(string) (*resourceapi.DeviceClass, error) {
 	return &resourceapi.DeviceClass{}, nil
 }
 
-// allocated returns the amount that the real allocator allocates of a shared device; nil if it rejects the claim.
+// allocated returns the amount of a shared device that the real allocator allocates, or nil if it rejects the claim.
 func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantity) *resource.Quantity {
 	t.Helper()
 	const key = "dra.networking/bandwidth"
@@ -107,7 +107,7 @@ func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantit
 	return ptr.To(results[0].Devices.Results[0].ConsumedCapacity[key])
 }
 
-// The rules match the real allocator's division of the capacity of one device.
+// The rules match the way in which the real allocator divides the capacity of a device.
 func TestAmountAsTheAllocator(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	given := 0

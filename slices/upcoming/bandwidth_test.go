@@ -15,7 +15,7 @@ import (
 
 const pool = "worker-1/enp3s0f0"
 
-// node returns a physical function with virtual functions, and the bandwidth settings of policies.
+// node returns a physical function with virtual functions, and the bandwidth settings in policies.
 func node(speed, functions int, ofPF, ofVFs *resourceapi.CapacityRequestPolicy) policy.Decision {
 	var decision policy.Decision
 	for i, d := range function("enp3s0f0", speed, functions) {
@@ -32,7 +32,7 @@ func node(speed, functions int, ofPF, ofVFs *resourceapi.CapacityRequestPolicy) 
 	return decision
 }
 
-// requestDriven returns the slices of the pool, and the remarks.
+// requestDriven returns the slices of the pool, and the problems.
 func requestDriven(t testing.TB, decision policy.Decision) ([]upcoming.Slice, string) {
 	t.Helper()
 	node, err := upcoming.RequestDriven("worker-1", decision, features())
@@ -51,8 +51,8 @@ func requestDriven(t testing.TB, decision policy.Decision) ([]upcoming.Slice, st
 	return node.Pools[pool], strings.Join(lines, "\n")
 }
 
-// Each virtual function is published once and consumes the requested amount of the only counter; an exclusive entry of
-// the physical function consumes all of it.
+// Each virtual function is published once and consumes the requested amount of the bandwidth counter; an exclusive entry
+// of the physical function consumes all of it.
 func TestRequestDriven(t *testing.T) {
 	slices, problems := requestDriven(t, node(100_000, 2, nil, nil))
 	steps := &resourceapi.CapacityRequestPolicy{Default: q(50_000),
@@ -140,9 +140,9 @@ func TestRequestDrivenBadNode(t *testing.T) {
 	}
 }
 
-// ledger is a scheduler as described in KEP-5941, for one pool whose devices are exclusive.
+// ledger is a scheduler as described in KEP-5941, for a single pool whose devices are exclusive.
 type ledger struct {
-	left    map[string]upcoming.Counter // of the one counter set
+	left    map[string]upcoming.Counter // what is left in the only counter set
 	devices []upcoming.Device
 	taken   map[string]map[string]resource.Quantity // the consumption of devices, by name
 }
@@ -172,7 +172,7 @@ func (l *ledger) allocate(part string, request *resource.Quantity) string {
 	return ""
 }
 
-// amounts returns the consumption of a device; nil if it exceeds the remaining amount.
+// amounts returns the consumption of a device, or nil if it exceeds the remaining amount.
 func (l *ledger) amounts(d upcoming.Device, request *resource.Quantity) map[string]resource.Quantity {
 	amounts := map[string]resource.Quantity{}
 	for name, c := range d.ConsumesCounters[0].Counters {
@@ -194,8 +194,8 @@ func (l *ledger) amounts(d upcoming.Device, request *resource.Quantity) map[stri
 	return amounts
 }
 
-// Claims for any amounts in any order take no more than the link has, and are rejected only if not enough bandwidth is
-// left, or no function is free.
+// Claims for any amounts, in any order, do not take more than the link has, and are only rejected if not enough
+// bandwidth is left or no function is free.
 func TestRequestsShareTheLink(t *testing.T) {
 	const speed, functions = 100_000, 8
 	slices, _ := requestDriven(t, node(speed, functions, nil, nil))

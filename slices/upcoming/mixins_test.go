@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// fixed returns a counter, or a consumption, of a fixed amount.
+// fixed returns a counter or a consumption with a fixed amount.
 func fixed(n int64) upcoming.Counter {
 	return upcoming.Counter{Value: resource.NewQuantity(n, resource.DecimalSI)}
 }
@@ -29,7 +29,8 @@ type (
 	capacities = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 )
 
-// Later mixins override earlier ones, whatever their order in the slice, and the object's own values override all.
+// Mixins that are included later override earlier ones, regardless of their order in the slice, and the object's own
+// values override all of them.
 func TestFlattenOrder(t *testing.T) {
 	slice := upcoming.Slice{
 		Mixins: &upcoming.Mixins{
@@ -87,7 +88,7 @@ func TestFlattenUnknown(t *testing.T) {
 	}
 }
 
-// The common fields of virtual functions are written once.
+// The common fields of virtual functions are only written once.
 func TestCompact(t *testing.T) {
 	vf := func(index int64) upcoming.Device {
 		return upcoming.Device{
@@ -135,7 +136,7 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// An object has no more mixins than the KEP allows, however many fields are common.
+// An object does not include more mixins than the KEP allows, regardless of how many fields are common.
 func TestCompactIncludes(t *testing.T) {
 	const devices, kinds = 12, 12
 	var slice upcoming.Slice
@@ -163,7 +164,7 @@ func TestCompactIncludes(t *testing.T) {
 	checkFlat(t, slice)
 }
 
-// checkFlat checks that mixins lose nothing, comply with the rules, and are no larger.
+// checkFlat checks that mixins lose no information, comply with the rules, and do not enlarge the slice.
 func checkFlat(t testing.TB, slice upcoming.Slice) {
 	t.Helper()
 	compact := upcoming.Compact(slice)
@@ -229,7 +230,7 @@ func FuzzNodes(f *testing.F) {
 	})
 }
 
-// A node of 1024 virtual functions needs less than two fifths of the bytes with mixins.
+// With mixins, a node with 1024 virtual functions needs less than two fifths of the bytes.
 func TestSizeWithMixins(t *testing.T) {
 	var decision policy.Decision
 	for nic := range 8 {

@@ -14,7 +14,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// choices makes decisions from bytes. After the last byte, every decision is 0.
+// choices makes decisions based on bytes. After the last byte, every decision is 0.
 type choices struct{ data []byte }
 
 func (c *choices) pick(n int) int {
@@ -44,7 +44,7 @@ func function(name string, speed, n int) []discovery.Device {
 	return devices
 }
 
-// bandwidth returns the bandwidth setting of a policy.
+// bandwidth returns the bandwidth setting in a policy.
 func bandwidth(value string, requests *resourceapi.CapacityRequestPolicy) policy.Capacity {
 	return policy.Capacity{Name: "bandwidth", Value: resource.MustParse(value), RequestPolicy: requests}
 }
