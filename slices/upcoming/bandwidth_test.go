@@ -51,8 +51,8 @@ func requestDriven(t testing.TB, decision policy.Decision) ([]upcoming.Slice, st
 	return node.Pools[pool], strings.Join(lines, "\n")
 }
 
-// Each virtual function is published once and consumes the requested amount of the bandwidth counter; an exclusive entry
-// of the physical function consumes all of it.
+// Each virtual function is published once and consumes the requested amount of the bandwidth counter; an exclusive
+// entry of the physical function consumes all of it.
 func TestRequestDriven(t *testing.T) {
 	slices, problems := requestDriven(t, node(100_000, 2, nil, nil))
 	steps := &resourceapi.CapacityRequestPolicy{Default: q(50_000),
