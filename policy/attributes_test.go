@@ -16,17 +16,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The table in the comment of Attributes documents the vocabulary for users: it contains every name once.
+// The table in the comment of Attributes documents the vocabulary for users: it contains every name exactly once.
 func TestTheVocabularyIsDescribed(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "attributes.go", nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	described := []string{"exposurePolicy", "supportedCNIs"} // not facts of a device
+	described := []string{"exposurePolicy", "supportedCNIs"} // these are not facts about a device
 	for _, declaration := range file.Decls {
 		if f, ok := declaration.(*ast.FuncDecl); ok && f.Name.Name == "Attributes" {
 			for line := range strings.Lines(f.Doc.Text()) {
-				// otherwise it belongs to another domain
+				// Names that contain a slash belong to other domains.
 				if row, ok := strings.CutPrefix(line, "\t"); ok && !strings.Contains(strings.Fields(row)[0], "/") {
 					described = append(described, strings.Fields(row)[0])
 				}
@@ -78,8 +78,8 @@ func TestAttributesOfHardware(t *testing.T) {
 	}
 }
 
-// The first RDMA device of a device is published. A device without RDMA lacks the attribute, which would otherwise
-// match other devices without RDMA.
+// The first RDMA device of a device is published. A device without RDMA lacks the attribute; otherwise it would match
+// other devices without RDMA.
 func TestRDMADevice(t *testing.T) {
 	for _, test := range []struct {
 		devices []string
@@ -111,7 +111,7 @@ func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	return plain
 }
 
-// Policies select by hardware facts in the same way as by other facts.
+// Policies select by hardware facts in the same way as by all other facts.
 func TestPoliciesOfHardware(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{
 		{Name: "eth0", Type: "pf", EswitchMode: "switchdev", AltNames: []string{"data0"}},
@@ -141,8 +141,9 @@ func TestPoliciesOfHardware(t *testing.T) {
 	}
 }
 
-// The kernel accepts names of any bytes, even from a pod that has the interface. Names that would be too long in JSON,
-// or would become another string, are not published: the API server would reject the whole slice.
+// The kernel accepts names consisting of any bytes, even from a pod that has the interface. Names that would be too
+// long in JSON, or that would become a different string, are not published: the API server would reject the whole
+// slice.
 func TestNamesThatAreNotUTF8(t *testing.T) {
 	d := discovery.Device{Name: "ens1f0v0", Interface: "eth\xff", AltNames: []string{strings.Repeat("\xff", 60)}}
 	published := policy.Published(d, "altNames")

@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// BenchmarkResolve measures the cost of every change on a node with 200 devices and 10 policies.
+// BenchmarkResolve measures how much each change costs on a node with 200 devices and 10 policies.
 func BenchmarkResolve(b *testing.B) {
 	facts := discovery.Facts{}
 	for i := range 200 {
@@ -31,7 +31,7 @@ func BenchmarkResolve(b *testing.B) {
 	var again policy.Resolver
 	for name, resolver := range map[string]func() *policy.Resolver{
 		"new":   func() *policy.Resolver { return new(policy.Resolver) },
-		"again": func() *policy.Resolver { return &again }, // like a running driver
+		"again": func() *policy.Resolver { return &again }, // as in a running driver
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

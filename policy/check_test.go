@@ -31,7 +31,7 @@ func TestCheckAcceptsWithRemarks(t *testing.T) {
 	}
 }
 
-// TestCheckRefuses runs every invalid policy, including policies whose check needs a compiler.
+// TestCheckRefuses checks every invalid policy, including those whose check needs a compiler.
 func TestCheckRefuses(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -54,7 +54,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// An invalid policy that is stored nevertheless does not offer anything that its author may have wanted to hide, and
+// If an invalid policy is stored nevertheless, it does not offer anything that its author may have wanted to hide, and
 // does not affect other policies.
 func TestNodesOfInvalidPolicies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
@@ -89,7 +89,7 @@ func words(s corpus.Stored) string {
 	return string(s)
 }
 
-// whatBecameOf returns the effect of a policy of the corpus, next to another policy that exposes everything.
+// whatBecameOf returns the effect of a policy from the corpus, next to another policy that exposes everything.
 func whatBecameOf(decision policy.Decision) corpus.Stored {
 	elsewhere, hidden, failed := 0, 0, 0
 	for _, d := range decision.Devices {
@@ -119,7 +119,7 @@ func whatBecameOf(decision policy.Decision) corpus.Stored {
 	return "does something else"
 }
 
-// The result depends on whether a veth of a pod is selected because of its type.
+// The result depends on whether a pod's veth is selected because of its type.
 func TestVethsByType(t *testing.T) {
 	for expression, want := range map[string]string{
 		`@type == "veth"`:                            "refused",

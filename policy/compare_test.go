@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// The error names the most common mistake and the correction; other mistakes keep the compiler's message.
+// The error contains the most common mistake and the correction; for other mistakes, it contains the compiler's
+// message.
 func TestSingleEqualsIsNamed(t *testing.T) {
 	const ifName = `device.attributes["dra.networking"].ifName`
 	for expression, want := range map[string]string{
@@ -54,7 +55,8 @@ func TestMissingDomainIsNamed(t *testing.T) {
 	}
 }
 
-// The error names syntax of other languages and the correction; the compiler's message alone names tokens.
+// The error mentions syntax of other languages and the correction; the compiler's message alone would only mention
+// tokens.
 func TestOtherLanguagesAreNamed(t *testing.T) {
 	const words = "cannot compile the expression: compilation failed"
 	const operators = "; and, or and not are written &&, || and !( )"
@@ -76,7 +78,7 @@ func TestOtherLanguagesAreNamed(t *testing.T) {
 		{`@type == "vf" and not(@mtu == 9000)`, `; write @type == "vf" && !(@mtu == 9000)`},
 		{`type = "vf" and ifName.startswith("eth") and pfName in 'p0'`,
 			`; write @type == "vf" && @ifName.startsWith("eth") && @pfName in ['p0']`},
-		{`not @type == "vf"`, operators}, // its operand is unknown
+		{`not @type == "vf"`, operators}, // the operand of not is ambiguous
 		{`device.attributes["dra.networking"].?ifName.orValue("") = "eth0"`,
 			`; write device.attributes["dra.networking"].?ifName.orValue("") == "eth0"`},
 		{`@type == "vf" and ["a"].exists(driver, driver == @ifName)`,

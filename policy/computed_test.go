@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// rails returns a NIC with two functions, a device without a PCI address, and a device that is missing in the table.
+// rails returns a NIC with two functions, a device without a PCI address, and a device that is missing from the table.
 func rails() discovery.Facts {
 	none := discovery.Device{NUMANode: discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
 	device := func(name, address, pf string) discovery.Device {
@@ -33,7 +33,7 @@ func rails() discovery.Facts {
 	}}
 }
 
-// attributesOf prints the attributes that a policy for all devices gives each device, and its problems.
+// attributesOf prints the attributes that a policy for all devices adds to each device, and the policy's problems.
 func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 	t.Helper()
 	list := policies(t, map[string]string{"p": expand("selector: {cel: 'true'}\n" +
@@ -154,7 +154,7 @@ problem: policy p: device dummy0: is published without attribute x/y: the expres
 	}
 }
 
-// A string of sysfs may contain any bytes, but the API server accepts only UTF-8.
+// A string from sysfs may contain any bytes, but the API server only accepts UTF-8.
 func TestComputedAttributesAreUTF8(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{{Name: "eth0", PortName: "p\xff"}}}
 	got := attributesOf(t, facts, `  computedAttributes: [{name: port, cel: '@portName'}]`)
@@ -163,7 +163,7 @@ func TestComputedAttributesAreUTF8(t *testing.T) {
 	}
 }
 
-// A device gets the row of its address, otherwise the row of its physical function, and never a mixture.
+// A device gets the row for its address or, if there is none, the row of its physical function, but never a mixture.
 func TestTableOfAttributes(t *testing.T) {
 	got := attributesOf(t, rails(), `
   additionalAttributes: {site: a}
@@ -183,7 +183,7 @@ stor0 dra.networking/site="a"
 	}
 }
 
-// Users see the source of each attribute, and why a device lacks one.
+// Users see the source of each attribute, and why a device lacks an attribute.
 func TestAttributeSources(t *testing.T) {
 	list := policies(t, map[string]string{"p": expand(`
 selector: {cel: 'true'}
@@ -244,8 +244,8 @@ stor0
 	}
 }
 
-// An expression that exceeds the total cost limit is given up after some devices, and does not affect the attributes
-// and entries of other policies.
+// An expression that exceeds the total cost limit is no longer evaluated after some devices, which does not affect the
+// attributes and entries of other policies.
 func TestExpensiveAttributes(t *testing.T) {
 	costlyValue := "size(" + strings.Replace(costly, "all(a,", "filter(a,", 1) + ")"
 	if err := policy.CheckAttribute(costlyValue); err != nil {
@@ -306,7 +306,7 @@ func TestCheckAttribute(t *testing.T) {
 	}
 }
 
-// No policy can have more rows than the definition allows.
+// No policy can have more rows than the CRD allows.
 func TestTableIsBounded(t *testing.T) {
 	p := policies(t, map[string]string{"p": expose("true", "", 1)})[0]
 	rail := int64(1)
@@ -325,8 +325,8 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// Devices have the attributes by which Multus finds them: devices without a bus are identified by the names of their
-// links.
+// Devices have the attributes by which Multus finds them. Devices without a PCI address are identified by the name of
+// their link.
 func TestResourceName(t *testing.T) {
 	got := attributesOf(t, rails(), "  resourceName: example.com/nic\n")
 	for _, want := range []string{
@@ -338,7 +338,7 @@ func TestResourceName(t *testing.T) {
 		}
 	}
 	bound := rails()
-	bound.Devices[2].Interface = "" // it is bound to a userspace driver
+	bound.Devices[2].Interface = "" // the device is bound to a userspace driver
 	unknown := rails()
 	unknown.Devices[0].Interface = ""
 	if got := attributesOf(t, bound, "  resourceName: example.com/nic\n"); !strings.Contains(got,

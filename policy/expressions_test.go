@@ -2,7 +2,7 @@ package policy
 
 import "testing"
 
-// Expressions that the previous decision compiled are reused, and unused ones are dropped.
+// Expressions that were compiled for the previous decision are reused, and unused ones are dropped.
 func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 	first := &expressions{used: map[written]compiled{}}
 	for _, use := range []purpose{forSelector, forAttribute} {
@@ -17,7 +17,7 @@ func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 	if _, err := second.compile("true ==", forSelector); err == nil {
 		t.Error("an invalid expression compiles the second time")
 	}
-	// The cached entry is used: an expression that could not be compiled now.
+	// The cached entry is used even for an expression that would not compile.
 	second.before[written{"not compiled", forSelector}] = compiled{selector: selector{}}
 	if _, err := second.compile("not compiled", forSelector); err != nil {
 		t.Errorf("it was compiled again: %v", err)

@@ -14,7 +14,7 @@ import (
 )
 
 // FuzzCheck checks that nodes accept the text of every accepted policy, that the API server accepts the results of its
-// expressions, and that an expression that was completed for a class stays unchanged when it is completed again.
+// expressions, and that an expression that was completed for a class does not change when it is completed again.
 func FuzzCheck(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// facts returns the facts of a node with a NIC and a bridge.
+// facts returns the facts about a node with a NIC and a bridge.
 func facts() discovery.Facts {
 	return discovery.Facts{Devices: []discovery.Device{
 		{Name: "br0", Type: "bridge", NUMANode: -1, VFIndex: -1, VLANID: -1},
@@ -25,7 +25,7 @@ func facts() discovery.Facts {
 	}}
 }
 
-// policies parses specs by name.
+// policies parses specs, which are given by policy name.
 func policies(t testing.TB, specs map[string]string) []v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	var list []v1alpha1.DeviceExposurePolicy
@@ -51,7 +51,7 @@ func exclude(expression string) string {
 	return fmt.Sprintf("selector: {cel: %q}\naction: exclude", expand(expression))
 }
 
-// brief returns a line without the text that the expression compiler adds.
+// brief returns a line without the text added by the expression compiler.
 func brief(line fmt.Stringer) string {
 	s, _, _ := strings.Cut(line.String(), ": compilation failed")
 	s, _, _ = strings.Cut(s, ". consider")
@@ -221,8 +221,8 @@ problem: policy x: plugin macvlan is not exclusive, and one claim takes the devi
 	}
 }
 
-// A policy with a name that no device has gets a hint with the device that was probably meant. A policy with a name
-// that this node does not have at all gets no hint.
+// If a policy contains a name that no device has in the compared attribute, a hint mentions the device that was
+// probably meant. If no device on this node has the name in any attribute, there is no hint.
 func TestProbablyMeant(t *testing.T) {
 	node := discovery.Facts{Devices: []discovery.Device{
 		{Name: "eth0", Interface: "eth0", Type: "pf", AltNames: []string{"enp1s0"}},
@@ -264,8 +264,8 @@ func TestProbablyMeant(t *testing.T) {
 	}
 }
 
-// Names that nearly match a device's name are reported if they are compared with a name attribute, and no other string
-// is.
+// Names that are similar to a device's name are reported if they are compared with a name attribute; no other strings
+// are.
 func TestNearNames(t *testing.T) {
 	devices := []discovery.Device{{Name: "uplink0", Interface: "uplink0"}, {Name: "bond0", Interface: "bond0"}}
 	full := strings.NewReplacer("@", `device.attributes["dra.networking"].`)
@@ -294,7 +294,7 @@ func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) 
 	return names
 }
 
-// The validation of policies rejects exactly the names in the vocabulary.
+// The validation of policies rejects exactly those names that are in the vocabulary.
 func TestDiscoveredNames(t *testing.T) {
 	want := []string{"exposurePolicy", "supportedCNIs"}
 	for _, n := range keys(policy.Attributes(discovery.Device{})) {
@@ -308,7 +308,7 @@ func TestDiscoveredNames(t *testing.T) {
 	}
 }
 
-// Policies can request exactly the attributes that the vocabulary has on request.
+// Policies can request exactly those attributes that the vocabulary offers on request.
 func TestRequestableNames(t *testing.T) {
 	var want []string
 	for _, n := range policy.PublishedOnRequest() {
@@ -320,7 +320,7 @@ func TestRequestableNames(t *testing.T) {
 	}
 }
 
-// A missing property is absent, not empty: two devices must not match because both lack it.
+// A missing property is absent rather than empty: two devices must not match because both lack it.
 func TestPublished(t *testing.T) {
 	sorted := func(names ...[]resourceapi.QualifiedName) []string {
 		var list []string
@@ -359,7 +359,7 @@ func TestPublished(t *testing.T) {
 		t.Errorf("for templates (-want +got):\n%s", diff)
 	}
 	for name, device := range map[resourceapi.QualifiedName]discovery.Device{
-		// a bridge uses the address of one of its ports
+		// A bridge uses the address of one of its ports.
 		"dra.networking/mac":      {Type: "bridge", MAC: "02:00:00:00:00:01", InheritedMAC: true},
 		"dra.networking/driver":   {Driver: strings.Repeat("x", 65)}, // too long for an attribute
 		"dra.networking/altNames": {AltNames: []string{strings.Repeat("x", 63)}},
@@ -370,7 +370,7 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// A device that the node needs for its own traffic gets a remark if one claim could get it exclusively, since the pod
+// If a claim could get a device exclusively that the node needs for its own traffic, there is a remark, since the pod
 // would not start. Shared devices stay on the node.
 func TestNodeTrafficIsRemarked(t *testing.T) {
 	node := facts()

@@ -144,7 +144,7 @@ func TestClassRemarks(t *testing.T) {
 	}
 }
 
-// A class reads the same attributes of a device as a policy, in whatever form the author wrote them.
+// A class reads the same attributes of a device as a policy, regardless of how the author wrote them.
 func TestClassExpression(t *testing.T) {
 	const domain = `device.attributes["dra.networking"]`
 	for expression, want := range map[string]string{
@@ -184,7 +184,8 @@ func TestClassExpression(t *testing.T) {
 	}
 }
 
-// An expression is true in a class for the devices for which it is true in a policy, whatever surrounds an access.
+// An expression selects the same devices in a class as in a policy, regardless of the syntax around each attribute
+// access.
 func TestClassExpressionMeansTheSame(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "a", Type: "nic", VFIndex: discovery.None, NUMANode: discovery.None, VLANID: discovery.None},
@@ -246,7 +247,7 @@ func matches(
 	return match, err
 }
 
-// A literal of another type is rejected only if it is certain to be wrong.
+// A literal of a different type is rejected only if it is certain to be wrong.
 func TestCheckTypes(t *testing.T) {
 	for expression, want := range map[string]string{
 		`@mtu > "9000"`: `mtu is a number, compared with the string "9000": ` +

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// A comparison with an impossible value of an attribute selects nothing, and no other check would report it.
+// Comparing an attribute with an impossible value selects nothing, and no other check would report this.
 func TestComparisonsThatAreNeverTrue(t *testing.T) {
 	for expression, want := range map[string]string{
 		`@type == "PF"`:                        `type is never "PF": did you mean "pf"?`,
@@ -57,7 +57,7 @@ func TestComparisonsThatAreNeverTrue(t *testing.T) {
 	}
 }
 
-// Selectors may compare with every state that netlink can print.
+// Selectors may compare operState with every state that netlink can print.
 func TestStatesOfLinksAreKnown(t *testing.T) {
 	for state := netlink.LinkOperState(netlink.OperUnknown); state <= netlink.OperUp; state++ {
 		p := &v1alpha1.DeviceExposurePolicy{}

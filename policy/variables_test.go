@@ -62,7 +62,7 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 	}
 }
 
-// An expression that does not yield a boolean is an error, as in the scheduler: an exclude policy with such an
+// If an expression does not yield a boolean, this is an error, as in the scheduler: an exclude policy with such an
 // expression would not hide anything.
 func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	d := discovery.Device{Name: "eth0", Type: discovery.TypeNIC, MTU: 9000}
@@ -86,8 +86,8 @@ func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	}
 }
 
-// For the published attributes of a device, an expression has the same result in a class as in a policy: absent
-// attributes make no difference and cause no error.
+// For a device's published attributes, an expression has the same result in a class as in a policy: absent attributes
+// neither change the result nor cause an error.
 func TestClassesSayWhatPoliciesSay(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "enp3s0f0v1", Interface: "eth6", Type: discovery.TypeVF, PFName: "enp3s0f0", VFIndex: 1, MTU: 9000,
