@@ -16,7 +16,7 @@ import (
 )
 
 // BenchmarkRead reads machines with various numbers of virtual functions, all with interfaces: from files as in sysfs,
-// with a system call for each step, and from memory, which measures only the work of this package.
+// with a system call for each step, and from memory, where only the work of this package is measured.
 func BenchmarkRead(b *testing.B) {
 	for _, count := range []int{16, 128, 1024, 2048} {
 		h := discoverytest.Machine(max(1, count/128), min(count, 128))
@@ -64,7 +64,7 @@ func onDisk(b testing.TB, tree discovery.Tree) fs.ReadLinkFS {
 	return openSysfs(b, root)
 }
 
-// The fast reader of sysfs files has the same results as package os, including errors.
+// The fast reader for sysfs files returns the same results as package os, including errors.
 func TestFilesAreReadAsByPackageOS(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.WriteFiles("some", "long="+strings.Repeat("x", 5000), "half="+strings.Repeat("x", 511), "empty=")

@@ -19,13 +19,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden facts of the recordings in testdata")
 
-// TestRecordings reads the recorded sysfs of a real kernel on a machine with two (emulated) igb NICs, each a physical
-// function: without virtual functions, with four each, and with one of them in another network namespace and one with a
-// userspace driver. Only the sysfs of that machine was recorded: netlink.json was created from the files of class/net,
-// without default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual
-// functions, one of which is a member of a bond. ovs was recorded on Linux 6.12 with Open vSwitch 3.5: two bridges with
-// a physical function, a bond of the kernel and a bond of Open vSwitch, an internal port and a tunnel. h100 and mi300x
-// are composed: see discoverytest.GPUMachines.
+// TestRecordings reads the recorded sysfs of a real kernel on a machine with two (emulated) igb NICs, each of them a
+// physical function: without virtual functions, with four each, and with one virtual function in another network
+// namespace and one bound to a userspace driver. Only the sysfs of that machine was recorded: netlink.json was created
+// from the files in class/net, without default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a
+// veth, a macvlan and two virtual functions, one of which is a member of a bond. ovs was recorded on Linux 6.12 with
+// Open vSwitch 3.5: two bridges with a physical function, a kernel bond, an Open vSwitch bond, an internal port and a
+// tunnel. h100 and mi300x were composed: see discoverytest.GPUMachines.
 func TestRecordings(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/*/netlink.json")
 	if err != nil || len(dirs) == 0 {
@@ -62,8 +62,8 @@ func TestRecordings(t *testing.T) {
 	}
 }
 
-// The recordings of composed machines equal the generated machines. The files are for users who want to try policies on
-// them.
+// The recordings of composed machines match the generated machines. The files are for users who want to try policies
+// with them.
 func TestComposedRecordings(t *testing.T) {
 	for name, machine := range discoverytest.GPUMachines() {
 		files, err := machine.Files()
@@ -111,8 +111,8 @@ func readRecording(t *testing.T, recording discovery.Recording) discovery.Facts 
 	return facts
 }
 
-// roundTrip checks that a recording of the sources has the same facts after it was written and reopened: all facts, or
-// all except addresses if these were removed.
+// roundTrip checks that a recording of the sources still has the same facts after it was written and reopened: all
+// facts, or all except addresses if these were removed.
 func roundTrip(t *testing.T, sources discovery.Sources) {
 	t.Helper()
 	want, err := discovery.Read(t.Context(), sources)
@@ -175,7 +175,8 @@ func reopened(t *testing.T, recording discovery.Recording) discovery.Recording {
 	return open(t, dir)
 }
 
-// Addresses are removed completely, even from names. Equal addresses stay equal, and text that is not an address stays.
+// Addresses are removed completely, even from names. Equal addresses stay equal, and text that is not an address is
+// kept.
 func TestWithoutAddresses(t *testing.T) {
 	h := discoverytest.WithoutPCI()
 	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond", MAC: h.Link("enx0242ac110002").MAC,
@@ -183,7 +184,7 @@ func TestWithoutAddresses(t *testing.T) {
 	h.Virtual(discovery.RecordedLink{Name: "tun0", Kind: "dummy", MAC: "00:00:00:00:00:00"})
 	h.Virtual(discovery.RecordedLink{Name: "ipip0", Kind: "dummy", MAC: "c0:00:02:07"})
 	sources := h.Sources()
-	rawLink(sources, "end0").PermHWAddr = []byte{2, 0, 0, 0, 0, 1} // so that no link may get this address
+	rawLink(sources, "end0").PermHWAddr = []byte{2, 0, 0, 0, 0, 1} // this address must not be assigned to any link
 	recording, err := discovery.Record(t.Context(), sources)
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +214,8 @@ func TestWithoutAddresses(t *testing.T) {
 	}
 }
 
-// RDMA devices may be named after the GUID of the NIC, which contains its address; IDs of switches often do, too.
+// RDMA devices may be named after the GUID of the NIC, which contains the NIC's address; switch IDs often contain it,
+// too.
 func TestWithoutAddressesOfRDMADevicesAndSwitches(t *testing.T) {
 	h := discoverytest.Switchdev()
 	h.RDMA("0000:05:00.0", "rocex0c42a1fffe4be5f4")

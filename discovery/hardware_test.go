@@ -14,14 +14,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// fakeHardware returns configured values, and prints the queries.
+// fakeHardware returns configured values and records the queries.
 type fakeHardware struct {
 	settings []discovery.VFSettings
 	err      error
 	asked    []string
 
-	// devices are RDMA devices, and links contains the links of their ports. One device is unplugged when its links are
-	// queried.
+	// devices contains RDMA devices, and links contains the links of their ports. One device is unplugged when its
+	// links are queried.
 	devices           []discovery.RDMADevice
 	links             map[int][]int
 	rdmaErr, linksErr error
@@ -85,7 +85,7 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 	for name, test := range map[string]struct {
 		hardware *fakeHardware
 		change   func(h *discoverytest.Host)
-		vlan     int // of the first virtual function; -1 without settings
+		vlan     int // VLAN of the first virtual function; -1 without settings
 		problem  string
 		asked    []string
 	}{
@@ -152,7 +152,7 @@ func TestReadWithoutHardware(t *testing.T) {
 	roundTrip(t, sources)
 }
 
-// The message has the format of the kernel's rtnl_fill_vfinfo.
+// The message has the format written by the kernel's rtnl_fill_vfinfo.
 func TestSettingsInAMessage(t *testing.T) {
 	vf := func(list *nl.RtAttr, mac string, vlan, qos, spoofCheck, trust, state, minimum, maximum uint32) {
 		info := list.AddRtAttr(nl.IFLA_VF_INFO, nil)

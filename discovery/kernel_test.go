@@ -22,8 +22,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// inNewNamespace moves the test's thread into its own network and mount namespaces and returns the path of a sysfs that
-// is mounted there. The thread is never unlocked, so it ends with the test.
+// inNewNamespace moves the test's thread into new network and mount namespaces and returns the path of a sysfs that is
+// mounted there. The thread is never unlocked, so it exits with the test.
 func inNewNamespace(t *testing.T) (sysfs string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -59,7 +59,7 @@ func openSysfs(t testing.TB, path string) fs.ReadLinkFS {
 	return sys
 }
 
-// must skips the test if the kernel does not support the link kind, and fails it on other errors.
+// must skips the test if the kernel does not support a link kind, and fails the test on other errors.
 func must(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, unix.EOPNOTSUPP) {
@@ -93,7 +93,7 @@ func subscribed(t *testing.T) (wait func(name string)) {
 	}
 }
 
-// A uevent without any change of links, as when a function gets another driver.
+// This is a uevent without any change of links, as when a function is bound to another driver.
 func TestKernelUevents(t *testing.T) {
 	sysfs := inNewNamespace(t)
 	wait := subscribed(t)
@@ -146,8 +146,8 @@ func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// The list of links equals the list of the library, except for the fields that are not requested. Links without virtual
-// functions, and missing functions, have no hardware facts, and querying them is not an error.
+// The list of links matches that of the library, except for the fields that are not requested. Links without virtual
+// functions, and functions that do not exist, have no hardware facts, and querying them is not an error.
 func TestKernelHardware(t *testing.T) {
 	inNewNamespace(t)
 	kernel, err := discovery.OpenKernel()
@@ -162,7 +162,7 @@ func TestKernelHardware(t *testing.T) {
 	must(t, err)
 	got, err := kernel.LinkList()
 	must(t, err)
-	// Newer kernels leave out statistics that are not requested.
+	// Newer kernels omit statistics that are not requested.
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(netlink.LinkAttrs{}, "Statistics")); diff != "" ||
 		len(got) != 4 {
 		t.Errorf("%d links (-want +got):\n%s", len(got), diff)
@@ -182,8 +182,8 @@ func TestKernelHardware(t *testing.T) {
 	}
 }
 
-// Netlink lists the same RDMA devices as the sysfs of the same namespace, even if another thread sends the query. A
-// kernel without RDMA has no such socket.
+// Netlink lists the same RDMA devices as the sysfs of the same namespace, even if the query comes from another thread.
+// A kernel without RDMA has no such socket.
 func TestKernelRDMA(t *testing.T) {
 	sources, err := discovery.Host()
 	must(t, err)
@@ -221,7 +221,7 @@ func TestKernelRDMA(t *testing.T) {
 }
 
 // Soft RoCE on a veth is found, and a uevent reports it. If each namespace has its own RDMA devices, the kernel creates
-// the devices in the initial namespace, so this test needs a machine in shared mode.
+// them in the initial namespace, so this test requires a machine in shared mode.
 func TestKernelSoftRoCE(t *testing.T) {
 	if _, err := os.Stat("/sys/module/rdma_rxe"); err != nil {
 		t.Skip("needs the kernel module rdma_rxe")
@@ -278,7 +278,8 @@ func (r onlyRDMA) Read(buffer []byte) (int, error) {
 	}
 }
 
-// Entries that the kernel itself adds to a link that is up are not a use. Addresses, routes of any table and rules are.
+// Entries that the kernel adds on its own to a link that is up are not a use. Addresses, routes in any table and rules
+// are.
 func TestKernelBusy(t *testing.T) {
 	inNewNamespace(t)
 	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // of this thread's namespaces

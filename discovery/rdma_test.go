@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// rdmaOf returns the RDMA facts of the devices with RDMA: names, link layer, and network namespace mode.
+// rdmaOf returns the RDMA facts of the devices that have RDMA: names, link layer, and network namespace mode.
 func rdmaOf(facts discovery.Facts) map[discovery.IfName]string {
 	found := map[discovery.IfName]string{}
 	for _, d := range facts.Devices {
@@ -37,12 +37,12 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-// Devices appear and vanish, and some are in other namespaces: each change of the machine, with the expected
-// difference.
+// Devices appear and vanish, and some are in other namespaces: each test case changes the machine and states the
+// expected difference.
 func TestRDMAOfOtherMachines(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(h *discoverytest.Host)
-		want   map[discovery.IfName]string // empty: no RDMA device left
+		want   map[discovery.IfName]string // empty if no RDMA device is left
 	}{
 		"several on one link": {func(h *discoverytest.Host) {
 			h.RDMAOn("irdma0", "v0", "v1")
@@ -95,7 +95,7 @@ func TestRDMAOfOtherMachines(t *testing.T) {
 	}
 }
 
-// A device in a pod keeps the RDMA facts from the time when it was taken, whatever has moved with it.
+// A device in a pod keeps the RDMA facts from the time when it was taken, regardless of what has moved with it.
 func TestRDMAInsidePods(t *testing.T) {
 	h := discoverytest.RDMA()
 	before := read(t, h)
@@ -105,7 +105,7 @@ func TestRDMAInsidePods(t *testing.T) {
 	h.Netlink.RDMADevices = slices.DeleteFunc(h.Netlink.RDMADevices,
 		func(d discovery.RecordedRDMADevice) bool { return d.Name == "mlx5_2" })
 	h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs, func(dir string) bool { return strings.HasSuffix(dir, "/mlx5_2") })
-	h.RDMAOn("ibdev4", "v1") // the kernel's name for a returned device whose name was taken meanwhile
+	h.RDMAOn("ibdev4", "v1") // the kernel's name for a returned device if its name has been taken meanwhile
 	want := rdmaOf(before)
 	want["v1"] = "ibdev4 ethernet exclusive"
 	if diff := cmp.Diff(want, rdmaOf(read(t, h).With(snapshots...))); diff != "" {
@@ -151,7 +151,7 @@ func TestRDMAThatFails(t *testing.T) {
 	}
 }
 
-// RDMA devices are only listed if sysfs contains any, and the links of virtual functions' devices are not queried.
+// RDMA devices are only listed if sysfs contains any, and the links of virtual functions' RDMA devices are not queried.
 func TestRDMAQuestions(t *testing.T) {
 	hardware := &fakeHardware{devices: []discovery.RDMADevice{{Index: 7, Name: "mlx5_2"}, {Index: 9, Name: "rxe0"}}}
 	h := discoverytest.RDMA()
@@ -171,7 +171,7 @@ func TestRDMAQuestions(t *testing.T) {
 	}
 }
 
-// A device that disappears during the reading, and a dump that the kernel interrupts, cause another reading.
+// A device that disappears during the reading causes another reading, and so does a dump that the kernel interrupts.
 func TestRDMAChangesWhileItIsRead(t *testing.T) {
 	h := discoverytest.RDMA()
 	hardware := &fakeHardware{devices: []discovery.RDMADevice{{Index: 9, Name: "rxe0"}},

@@ -119,12 +119,12 @@ func TestReadTypes(t *testing.T) {
 	h.NIC("eno1", "0000:04:00.0")
 	h.Virtual(discovery.RecordedLink{Name: "bond0", Kind: "bond"})
 	h.Virtual(discovery.RecordedLink{Name: "bond0.100", Kind: "vlan", Parent: h.Link("bond0").Index, VLANID: 100})
-	// the parent index of a veth is the index of its peer
+	// The parent index of a veth is the index of its peer.
 	h.Virtual(discovery.RecordedLink{Name: "veth0", Kind: "veth", Parent: h.Link("eno1").Index})
 	h.Virtual(discovery.RecordedLink{Name: "mv0", Kind: "macvlan", Parent: h.Link("eno1").Index})
 	h.Virtual(discovery.RecordedLink{Name: "mv1", Kind: "macvlan", Parent: h.Link("eno1").Index})
 	sources := h.Sources()
-	rawLink(sources, "mv1").NetNsID = 0 // its parent is the link with that index in another namespace
+	rawLink(sources, "mv1").NetNsID = 0 // its parent is the link with that index in a different namespace
 	facts := readFrom(t, sources)
 	check(t, facts, `
 bond0 bond
@@ -139,8 +139,8 @@ veth0 veth
 	}
 }
 
-// A representor and the second port of a NIC have the same PCI function as the uplink, which the function's address
-// refers to.
+// A representor and the second port of a NIC have the same PCI function as the uplink, but only the uplink's device has
+// the function's address.
 func TestReadSeveralLinksOfOneFunction(t *testing.T) {
 	h := discoverytest.NewHost()
 	h.Function("0000:05:00.0")
@@ -249,8 +249,8 @@ veth9 veth
 `)
 }
 
-// While a physical function is inside a pod, its virtual functions have no name until a snapshot of the physical
-// function provides it.
+// While a physical function is in a pod, its virtual functions have no name until a snapshot of the physical function
+// provides it.
 func TestWithNamesOrphans(t *testing.T) {
 	h := discoverytest.SRIOV()
 	pf := read(t, h).Devices[1]
@@ -281,7 +281,7 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// A physical function that is renamed while one of its virtual functions is in use keeps its name: otherwise the two
+// If a physical function is renamed while one of its virtual functions is in use, it keeps its name. Otherwise the two
 // would be in different pools, and the scheduler would allocate the whole physical function despite the allocated
 // virtual function.
 func TestRenamedFunctionKeepsItsNameWhileInUse(t *testing.T) {

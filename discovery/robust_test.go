@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// spoiled is a sysfs in which reading some files and links fails.
+// spoiled is a sysfs in which some files and links cannot be read.
 type spoiled struct {
 	fs.ReadLinkFS
 	failing map[string]error
@@ -44,7 +44,7 @@ const (
 	vfDir = "devices/pci0000:00/0000:00:01.0/0000:03:00.2"
 )
 
-// An unreadable property is a problem, and the device is listed without the property.
+// An unreadable property is reported as a problem, and the device is listed without the property.
 func TestUnreadableFiles(t *testing.T) {
 	h := discoverytest.SRIOV()
 	sources := h.Sources()
@@ -52,7 +52,7 @@ func TestUnreadableFiles(t *testing.T) {
 		pfDir + "/vendor":                syscall.EIO,
 		pfDir + "/infiniband":            syscall.EACCES,
 		pfDir + "/driver":                syscall.EACCES,
-		pfDir + "/net/enp3s0f0/speed":    syscall.EINVAL, // the link is down: no problem
+		pfDir + "/net/enp3s0f0/speed":    syscall.EINVAL, // the link is down, which is not a problem
 		vfDir + "/class":                 syscall.EACCES, // its link shows that it is a NIC
 		pfDir + "/net/enp3s0f0/dev_port": syscall.EIO,
 	}}
@@ -74,7 +74,7 @@ problem enp3s0f0: cannot read dev_port: input/output error
 	roundTrip(t, sources)
 }
 
-// Impossible values of drivers are ignored, and the device is listed.
+// Impossible values from drivers are ignored, and the device is listed.
 func TestLyingDrivers(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.WriteFiles(pfDir, "numa_node=-7", "vendor=Intel", "sriov_numvfs=99", "device=0xzzzz")
@@ -105,7 +105,7 @@ problem eth7: cannot use speed: it contains "0x10\x1b[31m", which is not a numbe
 	}
 }
 
-// Broken links of sysfs: the device is listed without their targets.
+// If symbolic links in sysfs are broken, the device is listed without their targets.
 func TestDanglingLinks(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Symlink("bus/pci/devices/0000:09:00.0", "devices/pci0000:00/0000:09:00.0")      // unplugged
@@ -126,8 +126,8 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 	roundTrip(t, h.Sources())
 }
 
-// A virtual function that its physical function does not list has no name, and reports this. It must not be listed as a
-// separate NIC: a pod with it would not exclude another pod from the whole physical function.
+// A virtual function that its physical function does not list has no name, and this is reported. It must not be listed
+// as a separate NIC: a pod with it would not prevent another pod from getting the whole physical function.
 func TestVirtualFunctionWithoutIndex(t *testing.T) {
 	h := discoverytest.SRIOV()
 	delete(h.Sys.Links, pfDir+"/virtfn0")
@@ -147,7 +147,7 @@ problem 0000:03:00.2: cannot find the index of the virtual function, which canno
 	roundTrip(t, h.Sources())
 }
 
-// A dump that contains a link twice is inconsistent; names that lead out of sysfs are invalid.
+// A dump that contains a link twice is inconsistent, and names that lead out of sysfs are invalid.
 func TestImpossibleDumps(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Netlink.Links = append(h.Netlink.Links, *h.Link("br-data"))
@@ -165,7 +165,7 @@ func TestImpossibleDumps(t *testing.T) {
 	}
 }
 
-// Recording retries and fails in the same way as reading.
+// Recording retries and fails under the same conditions as reading.
 func TestRecordRetriesInterruptedDumps(t *testing.T) {
 	sources := discoverytest.SRIOV().Sources()
 	want := readFrom(t, sources)
@@ -184,7 +184,7 @@ func TestRecordRetriesInterruptedDumps(t *testing.T) {
 	}
 }
 
-// An invalid recording is an error with the location.
+// An invalid recording causes an error that contains the location.
 func TestWrongRecordings(t *testing.T) {
 	for want, link := range map[string]discovery.RecordedLink{
 		`link 3: mac: "02:0" is not a link address`: {Index: 3, Name: "a", Kind: "dummy", OperState: "up",

@@ -24,7 +24,7 @@ func mapFS(tree discovery.Tree) fstest.MapFS {
 	return sys
 }
 
-// interrupted lists links and interrupts some dumps before one is complete.
+// interrupted lists links, but interrupts some dumps before one is complete.
 type interrupted struct {
 	discovery.LinkLister
 	left int
@@ -39,7 +39,8 @@ func (i *interrupted) LinkList() ([]netlink.Link, error) {
 	return links, err
 }
 
-// rawLink returns a link in the form of netlink, for tests that change properties that a recording does not contain.
+// rawLink returns a link as used by the netlink library, for tests that change properties that a recording does not
+// contain.
 func rawLink(sources discovery.Sources, name string) *netlink.LinkAttrs {
 	links, _ := sources.Links.LinkList()
 	for _, l := range links {

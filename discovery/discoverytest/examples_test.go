@@ -18,7 +18,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The slices that are published for the facts of the machines equal the golden files, which contain the policies.
+// The slices that are published for the machines' facts match the golden files, which also contain the policies.
 func TestExamplesAreThoseOfTheGoldenFiles(t *testing.T) {
 	const golden = "../../slices/testdata"
 	examples := discoverytest.Examples()
@@ -43,7 +43,7 @@ func TestExamplesAreThoseOfTheGoldenFiles(t *testing.T) {
 	}
 }
 
-// readGolden reads the policies of a golden file, and its devices by pool and name.
+// readGolden reads the policies and the devices, by pool and name, from a golden file.
 func readGolden(
 	t *testing.T, file string,
 ) (policies []v1alpha1.DeviceExposurePolicy, devices map[string]resourceapi.Device) {
@@ -85,7 +85,7 @@ func devices(result draslices.Result) map[string]resourceapi.Device {
 	return devices
 }
 
-// recordedFacts returns the facts of the machine's recording after it was written to a directory and opened again, as
+// recordedFacts returns the facts from the machine's recording after it was written to a directory and reopened, as
 // users do.
 func recordedFacts(t *testing.T, h *discoverytest.Host) discovery.Facts {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// message returns a response of the kernel, with the attributes in the order of nldev.c.
+// message returns a response from the kernel, with the attributes in the order used in nldev.c.
 func message(attributes ...*nl.RtAttr) []byte {
 	var data []byte
 	for _, attribute := range attributes {
@@ -43,7 +43,7 @@ func TestParseDevice(t *testing.T) {
 			t.Errorf("%s: the device is %+v", name, device)
 		}
 	}
-	for end := range whole { // no message of the kernel causes a panic
+	for end := range whole { // no message from the kernel may cause a panic
 		_, _ = parseDevice(whole[:end])
 		_, _ = parsePorts([][]byte{whole[:end]})
 	}
