@@ -254,7 +254,7 @@ func TestKernelSoftRoCE(t *testing.T) {
 			select {
 			case <-changes:
 			case <-time.After(time.Minute):
-				t.Fatalf("no uevent of RDMA reports that the device %s", what)
+				t.Fatalf("no RDMA uevent reports that the device %s", what)
 			}
 		}
 	}

@@ -186,7 +186,7 @@ func TestRDMAChangesWhileItIsRead(t *testing.T) {
 	}
 	hardware.rdmaErr, hardware.asked = netlink.ErrDumpInterrupted, nil
 	if _, err := discovery.Read(t.Context(), sources); !errors.Is(err, netlink.ErrDumpInterrupted) {
-		t.Errorf("a list that is never whole: %v", err)
+		t.Errorf("a list that is never complete: %v", err)
 	}
 	if lists := count(hardware.asked, "rdma devices"); lists < 2 {
 		t.Errorf("an interrupted list was tried %d times", lists)

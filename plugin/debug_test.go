@@ -227,6 +227,6 @@ func TestForsakenClaims(t *testing.T) {
 		t.Error("a sandbox has it")
 	}
 	if orphaned() {
-		t.Error("nothing is known of the API server's pods")
+		t.Error("the pods in the API server are unknown")
 	}
 }

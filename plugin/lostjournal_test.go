@@ -71,7 +71,7 @@ func TestLostClaimsArePreparedAgain(t *testing.T) {
 	}
 	f.recover(count)
 	if *count != 1 {
-		t.Errorf("%d claims were prepared again in all", *count)
+		t.Errorf("%d claims were prepared again in total", *count)
 	}
 }
 

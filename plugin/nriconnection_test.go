@@ -59,6 +59,6 @@ func TestSandboxesOfContainers(t *testing.T) {
 		container("busy", running, "c"), container("busy", running), container("busy", created, "c"),
 	})
 	if got := strings.Join(sets.List(decided), " "); got != "busy none" || len(busy) != 1 || !busy["busy"] {
-		t.Errorf("decided are %s, busy %v", got, busy)
+		t.Errorf("decided: %s, busy: %v", got, busy)
 	}
 }

@@ -76,7 +76,7 @@ func TestNodesOfInvalidPolicies(t *testing.T) {
 			}
 			if c.Stored != corpus.ExposesMatches &&
 				(len(decision.Problems) == 0 || decision.Problems[0].Policy != corpus.Name) {
-				t.Errorf("the node reports no problem of the policy:\n%s", text(decision))
+				t.Errorf("the node reports no problem with the policy:\n%s", text(decision))
 			}
 		})
 	}

@@ -24,7 +24,7 @@ func withHeld(t *testing.T, features draslices.Features, result draslices.Result
 		}
 	}
 	if len(features.Held) != len(names) {
-		t.Fatalf("of %v are published %v", names, features.Held)
+		t.Fatalf("want %v to be published, got %v", names, features.Held)
 	}
 	return features
 }
@@ -271,7 +271,7 @@ exposure:
 		after := buildWith(t, held, pf("enp3s0f0", 1), test.policy, many(kind, "w"), many(kind, "x"), many(kind, "y"),
 			many(kind, "z"))
 		if got := published(after); got != test.held || len(after.Problems) == 0 {
-			t.Errorf("%s: published are %s, problems %v", kind, got, after.Problems)
+			t.Errorf("%s: published %s, problems %v", kind, got, after.Problems)
 		}
 	}
 }

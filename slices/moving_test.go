@@ -46,7 +46,7 @@ func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 			}
 		}
 		if strings.Join(names, " ") != test.want {
-			t.Errorf("%s: published are %v, want %s", name, names, test.want)
+			t.Errorf("%s: published %v, want %s", name, names, test.want)
 		}
 		told := false
 		for _, problem := range result.Problems {

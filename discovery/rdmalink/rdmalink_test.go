@@ -55,7 +55,7 @@ func TestParseDevices(t *testing.T) {
 	}
 	devices, err := parseDevices([][]byte{device(4, "rxe1"), device(2, "rxe0"), device(4, "rxe1")})
 	if err != nil || len(devices) != 2 || devices[0].Name != "rxe0" || devices[1].Index != 4 {
-		t.Errorf("the devices are %+v, %v: each once and by name is wanted", devices, err)
+		t.Errorf("the devices are %+v, %v; want each once, sorted by name", devices, err)
 	}
 	if devices, err := parseDevices([][]byte{device(1, "rxe0"),
 		message(nl.NewRtAttr(2, nl.ZeroTerminated("x")))}); err == nil {
@@ -74,7 +74,7 @@ func TestParsePorts(t *testing.T) {
 		t.Errorf("the links are %v, %v", links, err)
 	}
 	if links, err := parsePorts(nil); err == nil {
-		t.Errorf("a device of which no port was read has the links %v", links)
+		t.Errorf("a device has the links %v although none of its ports was read", links)
 	}
 }
 

@@ -84,10 +84,10 @@ func TestPartsOfClaims(t *testing.T) {
 		part := PartOf(&record, &record.Devices[i])
 		parsed, ours := PartOfDevice(Gate{}.DeviceID(part))
 		if part != want || parsed != want || !ours {
-			t.Errorf("device %d is of part %v, and its CDI device of %v, %v; want %v", i, part, parsed, ours, want)
+			t.Errorf("device %d belongs to part %v, and its CDI device to %v, %v; want %v", i, part, parsed, ours, want)
 		}
 		if parsed, ours = PartOfDevice(gateKind + "=" + partName(notAttachedYet, part)); parsed != want || !ours {
-			t.Errorf("by its other name the CDI device is of part %v, %v; want %v", parsed, ours, want)
+			t.Errorf("under its other name, the CDI device belongs to part %v, %v; want %v", parsed, ours, want)
 		}
 	}
 	for _, foreign := range []string{

@@ -140,7 +140,7 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 		return got, fake.asks, err
 	}
 	if _, asks, err := detect(); err == nil || asks != 1 {
-		t.Errorf("error %v after %d questions", err, asks)
+		t.Errorf("error %v after %d queries", err, asks)
 	}
 	fake.fail, fake.off = nil, sets.New("DRADeviceTaints")
 	for _, step := range []struct {
@@ -160,7 +160,7 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	} {
 		step.do()
 		if got, asks, err := detect(); err != nil || got.missing.Taints != step.taint || asks != step.asks {
-			t.Errorf("%s: taints missing %t, %d questions, %v", step.what, got.missing.Taints, asks, err)
+			t.Errorf("%s: taints missing %t, %d queries, %v", step.what, got.missing.Taints, asks, err)
 		}
 	}
 }

@@ -195,12 +195,12 @@ func TestMemoryOfPodsLinks(t *testing.T) {
 		LinkSpeed: 1000}
 	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
 	if wait := m.retryAfter(); wait != settleTime {
-		t.Errorf("looked at again in %s", wait)
+		t.Errorf("the next check is in %s", wait)
 	}
 	f.clock.Step(settleTime)
 	f.must(m.keep(discovery.Facts{Devices: []discovery.Device{nic}}, nil, nil))
 	if wait := m.retryAfter(); wait != 0 {
-		t.Errorf("looked at again in %s", wait)
+		t.Errorf("the next check is in %s", wait)
 	}
 	m.bucket = nil
 	before := m.kept

@@ -36,7 +36,7 @@ func TestOffers(t *testing.T) {
 	expect("")
 	listed := o.list()
 	if len(listed) != 2 || listed[0].Name != "up0" || len(listed[0].Spec.Taints) != 1 || listed[0].Spec.Name != "" {
-		t.Errorf("offered are %+v, want up0 with its taint only, and up1", listed)
+		t.Errorf("the offers are %+v, want up0 with only its taint, and up1", listed)
 	}
 	o.set([]draslices.Entry{{Pool: "n/up1", Name: "up1"}})
 	expect("is no longer offered")

@@ -122,7 +122,7 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 		f.must(p.Refresh(context.Background()))
 	}
 	if len(*published) != 2 {
-		t.Errorf("published %d times, want once again after the failure and then not", len(*published))
+		t.Errorf("published %d times, want one publication after the failure and none after that", len(*published))
 	}
 }
 
@@ -166,7 +166,7 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	}
 	why := "the kernel makes no links of type ipvlan; install the module"
 	if got := p.UnusableCNIs(); len(got) != 1 || !strings.HasPrefix(got["ipvlan"], why) {
-		t.Errorf("unusable are %v", got)
+		t.Errorf("the unusable plugins are %v", got)
 	}
 	problems := p.Problems()
 	if !slices.ContainsFunc(problems, func(problem nodestate.Problem) bool { return strings.Contains(problem.Text, why) }) {

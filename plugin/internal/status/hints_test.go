@@ -41,7 +41,7 @@ func TestHintsOfPrepareFitTheCause(t *testing.T) {
 		"device eth1 is in use by claim ns/other":                         "netdra explain claim/web -n ns",
 	} {
 		if got := PrepareHint(claim, "n", errors.New(text)); !strings.Contains(got, want) {
-			t.Errorf("of %q the hint is %s, want %s", text, got, want)
+			t.Errorf("the hint for %q is %s, want %s", text, got, want)
 		}
 	}
 }

@@ -114,6 +114,6 @@ func TestReleasedClaimsAreForgotten(t *testing.T) {
 	})
 	f.must(s.write(t.Context(), "claim-a"))
 	if len(s.written)+len(s.failures)+len(s.released) > 0 {
-		t.Errorf("remembered are %v, %v, %v", s.written, s.failures, s.released)
+		t.Errorf("the writer still has %v, %v, %v", s.written, s.failures, s.released)
 	}
 }

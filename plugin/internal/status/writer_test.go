@@ -117,7 +117,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 		_, written := s.written[uid]
 		_, entries := s.wanted(uid)
 		if written != (len(entries) > 0) {
-			t.Errorf("of claim %s %d entries are wanted, noted as written: %t", uid, len(entries), written)
+			t.Errorf("claim %s has %d wanted entries, recorded as written: %t", uid, len(entries), written)
 		}
 		return written
 	}
@@ -128,7 +128,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 	f.clock.Step(failureAge / 2)
 	s.ForgetOld()
 	if known("once") || !known("again") {
-		t.Error("a failure is to be forgotten when it has not happened again for long, and no other")
+		t.Error("exactly the failures that have not recurred for a long time must be forgotten")
 	}
 	for i := range maxFailures {
 		f.clock.Step(time.Millisecond)
@@ -234,7 +234,7 @@ func TestStatusIsClearedIfItsClaimIsReleasedMeanwhile(t *testing.T) {
 	}
 	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
 	if n := entries(); n != 1 {
-		t.Errorf("%d entries are written of the next pod", n)
+		t.Errorf("%d entries are written for the next pod", n)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	s.Clear(&record) // the claim was generated for a pod
 	f.must(s.write(context.Background(), "claim-a"))
 	if entries() != 1 {
-		t.Error("the status of a claim was written that goes with its pod")
+		t.Error("the status of a claim that is deleted with its pod was written")
 	}
 	record.Shareable = true
 	s.Clear(&record)
@@ -272,7 +272,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	failing = false
 	f.must(s.write(context.Background(), "claim-a"))
 	if entries() != 0 {
-		t.Error("the status is as it was")
+		t.Error("the status is unchanged")
 	}
 	actions := len(client.Actions())
 	f.must(s.write(context.Background(), "claim-a"))
