@@ -47,7 +47,7 @@ func renew(ctx context.Context, events Events, changed func(), broken <-chan err
 		select {
 		case <-ctx.Done():
 			return
-		case <-broken: //nolint:errcheck // regardless of the reason, the remedy is a new subscription
+		case <-broken: //nolint:errcheck // whatever the reason, the remedy is a new subscription
 		}
 		for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 			select {

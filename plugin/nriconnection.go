@@ -49,7 +49,7 @@ func (n *nriPlugin) run(ctx context.Context) error {
 		case <-n.Clock.After(delay):
 		}
 	}
-	return nil //nolint:nilerr // the driver is stopping, so the session ends
+	return nil //nolint:nilerr // the driver stops, and with it the session
 }
 
 // errHung requires a new process: if the runtime dies between the registration and the configuration of a stub, the

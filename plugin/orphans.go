@@ -153,7 +153,7 @@ func (d *Driver) removeMetadataFile(spec string) error {
 	}
 	var content specs.Spec
 	if err := json.Unmarshal(data, &content); err != nil {
-		return nil //nolint:nilerr // the spec refers to no file
+		return nil //nolint:nilerr // it names no file
 	}
 	root := filepath.Join(d.config.PluginDir, metadataDir)
 	var problems []error

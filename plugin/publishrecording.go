@@ -84,7 +84,7 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	group.Go(func() error { return c.run(ctx) })
 	group.Go(func() error {
 		if err := c.synced(ctx); err != nil {
-			return nil //nolint:nilerr // ctx is done
+			return nil //nolint:nilerr // ctx has ended
 		}
 		// Seed the controller with the first slices. An empty start would delete the slices of the previous process.
 		var controller *resourceslice.Controller

@@ -194,7 +194,7 @@ func (p *Publisher) Settle(
 		return err
 	}
 	if err := discovery.Settled(ctx, changes, settleQuiet, settleLimit); err != nil {
-		return nil //nolint:nilerr // ctx is done
+		return nil //nolint:nilerr // ctx has ended
 	}
 	p.StartPublishing(publish)
 	p.TriggerSoon() // the slices still reflect the previous driver process and its policies
