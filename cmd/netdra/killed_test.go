@@ -93,7 +93,7 @@ func TestRunKilledInTheMiddleIsUndone(t *testing.T) {
 		t.Errorf("a further run: exit status %d\n%s", code, errs)
 	}
 	undo, out := r.start("undo")
-	for out.Scan() && !strings.Contains(out.Text(), "still runs") { //nolint:revive // skips the output up to there
+	for out.Scan() && !strings.Contains(out.Text(), "still running") { //nolint:revive // skips the output up to there
 	}
 	if err := os.WriteFile(proceed, []byte("go on\n"), 0o600); err != nil { // ends the ADD of the killed run
 		t.Fatal(err)

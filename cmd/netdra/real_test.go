@@ -241,7 +241,7 @@ func TestRunKeptAndUndone(t *testing.T) {
 		t.Errorf("shown and kept:\n%s", diff)
 	}
 	if code, _, errs := r.run(r.topology(macvlanThenTuning), "--device", "uplink0"); code != exit.Refused ||
-		!strings.Contains(errs, `say "netdra chain undo" first`) {
+		!strings.Contains(errs, `first run "netdra chain undo"`) {
 		t.Errorf("a further run: exit status %d\n%s", code, errs)
 	}
 	if code, _ := r.undo(); code != exit.OK {

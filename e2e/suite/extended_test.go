@@ -245,7 +245,7 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 			t.Errorf("netdra %s of pod %s lacks one of %q: %v\n%s", command, pod, texts, err, output)
 		}
 	}
-	const unscheduled = `it is not scheduled; "netdra simulate --pod exexplained/`
+	const unscheduled = `the pod is not scheduled; for the reason, run "netdra simulate --pod exexplained/`
 	wants := `main: {example.com/et: 1}`
 	e.create(strings.Replace(extendedPod("gated", wants), "spec:",
 		"spec:\n  schedulingGates: [{name: example.com/wait}]", 1))
@@ -272,7 +272,7 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 	e.event("half", "the extended resources of the pod request et-pair-a")
 	e.event("theirs", "the NetworkTopology et-theirs may not be used in the namespace exexplained")
 	says("simulate", "half", "but is refused:", `has no device for root step "b"`,
-		"the limit deviceclass.resource.kubernetes.io/<deviceClassName> is in the pod")
+		"set the limit deviceclass.resource.kubernetes.io/<deviceClassName> in the pod")
 	says("simulate", "theirs", "but is refused:",
 		"NetworkTopology et-theirs may not be used in namespace exexplained")
 	says("explain", "theirs", unscheduled)
