@@ -17,9 +17,9 @@ import (
 // clusterLimit is the time limit of each request to the API server.
 const clusterLimit = 15 * time.Second
 
-// ReadCluster queries an API server for the features that a node needs. It never fails: an unreachable API server is a
-// finding. The kubeconfig may be the kubelet's own, so it only reads versions and groups, which every authenticated
-// client may read.
+// ReadCluster queries an API server for the features that a node needs. It never fails: an unreachable API server is
+// reported as a finding. The kubeconfig may be the kubelet's own, so ReadCluster only reads versions and API groups,
+// which every authenticated client may read.
 func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
 	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as $KUBECONFIG allows
@@ -33,7 +33,7 @@ func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	return QueryCluster(ctx, config)
 }
 
-// QueryCluster is like [ReadCluster], with the configuration of the caller.
+// QueryCluster is like [ReadCluster], but takes a client configuration from the caller.
 func QueryCluster(ctx context.Context, shared *restclient.Config) *Cluster {
 	found, config := &Cluster{}, restclient.CopyConfig(shared)
 	config.Timeout = clusterLimit
@@ -70,9 +70,10 @@ func readVersion(client *discovery.DiscoveryClient, found *Cluster) error {
 	return nil
 }
 
-// featuresOff returns the features that are off according to the API server's metrics. known is false if the client,
-// such as the kubelet, may not read the metrics. All components of Kubernetes write the metric (component-base,
-// metrics/prometheus/feature); the scheduler's metrics, which matter most, are not reachable from a node.
+// featuresOff returns the feature gates that the API server's metrics report as disabled. known is false if the client,
+// such as the kubelet, is not permitted to read the metrics. All Kubernetes components expose this metric
+// (component-base, metrics/prometheus/feature); the scheduler's metrics, which matter most, are not reachable from a
+// node.
 func featuresOff(ctx context.Context, client restclient.Interface) (off []string, known bool) {
 	metrics, err := client.Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -81,10 +82,11 @@ func featuresOff(ctx context.Context, client restclient.Interface) (off []string
 	return parseFeatures(string(metrics)), strings.Contains(string(metrics), featureMetric)
 }
 
-// featureMetric is the beginning of the lines that report whether a feature is on.
+// featureMetric is the prefix of the metric lines that report whether a feature is enabled.
 const featureMetric = "kubernetes_feature_enabled{"
 
-// parseFeatures finds lines such as kubernetes_feature_enabled{name="DRADeviceTaints",stage="BETA"} 0.
+// parseFeatures returns the disabled features. It matches lines such as
+// kubernetes_feature_enabled{name="DRADeviceTaints",stage="BETA"} 0.
 func parseFeatures(metrics string) []string {
 	var off []string
 	for line := range strings.Lines(metrics) {
@@ -100,8 +102,8 @@ func parseFeatures(metrics string) []string {
 	return off
 }
 
-// serverClock records the offset of the server's clock from the last response. The Date header has a resolution of one
-// second, and the transmission time adds to the offset; both are far below maxClockSkew.
+// serverClock records the offset of the server's clock, taken from the most recent response. The Date header has a
+// resolution of one second, and network latency adds to the offset; both are far below maxClockSkew.
 type serverClock struct {
 	mu     sync.Mutex
 	offset time.Duration

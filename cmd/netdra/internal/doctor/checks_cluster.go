@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// maxClockSkew is the acceptable difference between clocks, which the validation of tokens and certificates depends on.
+// maxClockSkew is the acceptable difference between clocks. Validating tokens and certificates requires synchronized
+// clocks.
 const maxClockSkew = 30 * time.Second
 
-// checkOfClocks is the name of the check that can only run on the node.
+// checkOfClocks is the name of the clock check, which can only run on the node.
 const checkOfClocks = "clock"
 
 func clusterChecks() []check {
@@ -23,7 +24,7 @@ func clusterChecks() []check {
 	}
 }
 
-// neededAPIs returns the API groups that the driver needs, by group/version, with the fix if one is missing.
+// neededAPIs returns the API groups that the driver needs, as group/version, each with the fix if it is missing.
 func neededAPIs() []struct{ name, do string } {
 	return []struct{ name, do string }{
 		{"resource.k8s.io/v1", "upgrade to Kubernetes 1.36.2 or newer, or enable the group with --runtime-config"},
@@ -31,8 +32,8 @@ func neededAPIs() []struct{ name, do string } {
 	}
 }
 
-// features returns the feature gates that the driver needs, with the effect on devices without them. The API server's
-// gates represent all components, since the usual installers set them equally.
+// features returns the feature gates that the driver needs, each with the effect on devices if it is disabled. The API
+// server's gates are taken as representative of all components, since the usual installers configure them alike.
 func features() []struct{ name, effect string } {
 	return []struct{ name, effect string }{
 		{"DynamicResourceAllocation", "no claim can be allocated"},
@@ -101,9 +102,9 @@ func checkClock(input *Input) []Finding {
 	}}
 }
 
-// WithCluster completes the findings of a node without a kubeconfig, such as those of the driver's pod, with data that
-// the caller read from the API server itself. Only the node can compare its clock with the API server's. cluster is nil
-// if the caller has no data.
+// WithCluster completes the findings from a node without a kubeconfig, such as those of the driver's pod, using data
+// that the caller has read from the API server. Only the node can compare its clock with the API server's. cluster is
+// nil if the caller has no data.
 func WithCluster(findings []Finding, cluster *Cluster) []Finding {
 	var all []Finding
 	for _, finding := range findings {

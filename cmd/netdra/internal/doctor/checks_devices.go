@@ -50,7 +50,7 @@ func checkProblems(input *Input) []Finding {
 	return found
 }
 
-// checkGone finds devices that no longer exist, although claims hold them.
+// checkGone finds devices that no longer exist but are still held by claims.
 func checkGone(input *Input) []Finding {
 	var found []Finding
 	for _, device := range nodeclient.Devices(input.Driver) {
@@ -112,8 +112,8 @@ func checkQuarantine(input *Input) []Finding {
 	return found
 }
 
-// owners returns other programs that allocate network devices to pods. A DRA driver is identified by the name under
-// which it registers with the kubelet, a device plugin by the name of its process.
+// owners returns other programs that allocate network devices to pods. A DRA driver is identified by the name that it
+// registers with the kubelet, a device plugin by its process name.
 func owners() []struct{ process, driver, title string } {
 	return []struct{ process, driver, title string }{
 		{process: "sriovdp", title: "the SR-IOV network device plugin"},
@@ -122,7 +122,7 @@ func owners() []struct{ process, driver, title string } {
 	}
 }
 
-// checkOwners finds programs that may allocate the same devices. Its findings are warnings; checkDoubleOwners finds
+// checkOwners finds programs that may allocate the same devices. It only returns warnings; checkDoubleOwners finds
 // actual conflicts.
 func checkOwners(input *Input) []Finding {
 	if len(input.Driver.Published) == 0 {
@@ -159,11 +159,11 @@ func checkOwners(input *Input) []Finding {
 	return append(found, duplicates...)
 }
 
-// multusAnnotation is the annotation that selects the networks that Multus attaches to a pod.
+// multusAnnotation is the pod annotation that lists the networks that Multus attaches.
 const multusAnnotation = "k8s.v1.cni.cncf.io/networks"
 
-// attachedTwice finds plugins of topologies that use the same pod annotation as Multus: both would create the same
-// interface.
+// attachedTwice finds plugins used by topologies that read the same pod annotation as Multus, so both would create the
+// same interface.
 func attachedTwice(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
@@ -187,7 +187,7 @@ func checkDoubleOwners(input *Input) []Finding {
 	var found []Finding
 	seen := map[string]bool{}
 	for _, pooled := range input.Pooled {
-		// The ID of a device plugin may be the PCI address or the interface.
+		// A device plugin may identify a device by its PCI address or by its interface name.
 		named := func(e draslices.Entry) bool {
 			return pooled.ID == string(e.Device.PCIAddress) || pooled.ID == string(e.Device.Interface)
 		}
@@ -212,8 +212,8 @@ func checkDoubleOwners(input *Input) []Finding {
 	return found
 }
 
-// checkManagers finds exclusive devices that a network manager configures. Shared links stay on the host, where a
-// network manager may configure them.
+// checkManagers finds devices for exclusive use that a network manager configures. Shared links stay on the host, where
+// a network manager is free to configure them.
 func checkManagers(input *Input) []Finding {
 	var found []Finding
 	for _, link := range input.Links {
@@ -243,8 +243,8 @@ func exclusively(published []draslices.Entry, name string) bool {
 	})
 }
 
-// checkIOMMU finds nodes without an IOMMU or vfio-pci. Without a topology that uses vfio-pci, or without suitable
-// devices, it reports nothing: most nodes need no IOMMU.
+// checkIOMMU finds nodes without an IOMMU or without vfio-pci. It reports nothing if no topology uses vfio-pci or the
+// node has no suitable devices, because most nodes do not need an IOMMU.
 func checkIOMMU(input *Input) []Finding {
 	var topologies []string
 	for i := range input.Driver.State.Topologies {

@@ -16,8 +16,8 @@ func driverChecks() []check {
 	}
 }
 
-// checkAnswers distinguishes a driver that is starting, one that does not answer, and one that is not running. The
-// readiness probe answers before the socket, while the driver still waits for its caches.
+// checkAnswers distinguishes between a driver that is starting, one that does not answer, and one that is not running.
+// The readiness probe answers earlier than the socket does, while the driver is still waiting for its caches.
 func checkAnswers(input *Input) []Finding {
 	switch {
 	case input.Driver != nil:
@@ -55,8 +55,8 @@ func checkReady(input *Input) []Finding {
 	}}
 }
 
-// checkNodeName compares the driver's node name with --hostname-override of the kubelet. Without this flag it reports
-// nothing, since a cloud provider may have set another name.
+// checkNodeName compares the driver's node name with the kubelet's --hostname-override. Without this flag it cannot
+// detect a mismatch, because a cloud provider may have set another name.
 func checkNodeName(input *Input) []Finding {
 	state := &input.Driver.State
 	if !state.NodeFound {

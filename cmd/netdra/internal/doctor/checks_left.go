@@ -13,7 +13,7 @@ import (
 )
 
 // leftoverChecks returns checks that compare the node with the driver's records. Gather queries the driver before and
-// after it reads the files, so a reported item had no owner in the meantime.
+// after it reads the files, so a reported item had no owner throughout.
 func leftoverChecks() []check {
 	return []check{
 		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec belongs to a prepared claim", needs: needsDriver,
@@ -35,14 +35,14 @@ func isOfAny(file string, claims []nodestate.Claim) bool {
 	return slices.ContainsFunc(claims, func(c nodestate.Claim) bool { return c.Claim.UID == uid })
 }
 
-// pinned reports whether a pin belongs to a sandbox, or replaces its pin during a rollback.
+// pinned reports whether a pin belongs to a sandbox, or temporarily replaces its pin during a rollback.
 func pinned(path string, sandboxes []nodestate.Sandbox) bool {
 	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return host.IsPinOf(path, s.Pin) })
 }
 
-// checkCDIFiles finds specs without a claim. A gate is dangerous, since it lets containers start; other specs are only
-// misleading. After the loss of a journal, the driver does not know all claims and keeps the other specs of running
-// containers, so only gates are reported.
+// checkCDIFiles finds specs without a claim. A leftover gate is dangerous, since it lets containers start; other specs
+// are only misleading. After losing a journal, the driver no longer knows all claims and keeps the other specs for
+// running containers, so only gates are reported.
 func checkCDIFiles(input *Input) []Finding {
 	var found []Finding
 	for _, file := range input.CDIFiles {
@@ -96,8 +96,8 @@ func checkClaims(input *Input) []Finding {
 	return found
 }
 
-// checkTransitLinks finds links with the temporary name that they have while they move from a pod to the host. This is
-// normal during attaching and rollback, so there is no finding then.
+// checkTransitLinks finds links with the temporary name that a link has while it moves from a pod to the host. Such
+// names are normal while a pod is attached or rolled back, so the check reports nothing then.
 func checkTransitLinks(input *Input) []Finding {
 	if len(input.Driver.Leftovers) > 0 {
 		return nil // checkQuarantine reports these

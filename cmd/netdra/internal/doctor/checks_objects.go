@@ -22,7 +22,7 @@ func objectChecks() []check {
 	}
 }
 
-// accepted is the type of the condition of topologies and policies.
+// accepted is the condition type that topologies and policies share.
 const accepted = chainapi.ConditionAccepted
 
 func checkPolicies(input *Input) []Finding {
@@ -37,8 +37,9 @@ func checkPolicies(input *Input) []Finding {
 	return found
 }
 
-// checkNames finds device names in a policy of this node that are probably misspelt names of its links. It only checks
-// policies that offer no device on any node, because a policy for many nodes may name devices that one node lacks.
+// checkNames finds device names in a policy that are probably misspellings of this node's links. It only checks
+// policies that apply to this node and offer no device on any node, because a policy for many nodes may name devices
+// that some nodes lack.
 func checkNames(input *Input, p *policyapi.DeviceExposurePolicy) []Finding {
 	if !meta.IsStatusConditionTrue(p.Status.Conditions, accepted) ||
 		!meta.IsStatusConditionFalse(p.Status.Conditions, policyapi.ConditionDevicesOffered) {
@@ -75,7 +76,7 @@ func checkTopologies(input *Input) []Finding {
 	return found
 }
 
-// checkConditions reports the first condition that is missing or not true, since it causes the following ones.
+// checkConditions reports the first condition that is missing or not true. The later ones usually follow from it.
 func checkConditions(object string, conditions []metav1.Condition, why string, kinds ...string) []Finding {
 	for _, kind := range kinds {
 		condition := meta.FindStatusCondition(conditions, kind)

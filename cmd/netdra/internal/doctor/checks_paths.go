@@ -55,14 +55,14 @@ func checkKubeletDir(input *Input) []Finding {
 	}}
 }
 
-// Thresholds for free space: below these, writes will soon fail.
+// Thresholds for free space. Below these, writes are about to fail.
 const (
 	leastBytes  = 16 << 20
 	leastInodes = 100
 )
 
-// checkDisks checks the directories that the driver writes to. If the journal cannot be written, no pod is attached. A
-// missing log of CNI calls is harmless.
+// checkDisks checks the directories that the driver writes to. If the journal cannot be written, no pod can be
+// attached. A missing log of CNI calls is harmless.
 func checkDisks(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Disks {
@@ -96,8 +96,8 @@ func checkDisks(input *Input) []Finding {
 	return found
 }
 
-// checkPlugins compares the files on the node with the files in the driver's container. If a plugin is only on the
-// node, its directory is not mounted, or it is a symlink with a target that is not.
+// checkPlugins compares the plugin files on the node with those in the driver's container. If a plugin only exists on
+// the node, its directory is not mounted, or the file is a symlink whose target is not mounted.
 func checkPlugins(input *Input) []Finding {
 	var found []Finding
 	dirs := strings.Join(input.Settings.CNIDirs, ", ")
@@ -139,7 +139,7 @@ func checkPlugins(input *Input) []Finding {
 	return found
 }
 
-// needsPod is for checks of the mounts of the driver's container.
+// needsPod is for checks that read the mounts of the driver's container.
 func needsPod(input *Input) string {
 	if missing := needsCaches(input); missing != "" {
 		return missing
@@ -154,8 +154,8 @@ func needsPod(input *Input) string {
 	return ""
 }
 
-// checkPluginFolders compares the host directories in the schemas of plugins with the mounts of the driver's container,
-// in which the plugins run. A mount of a parent directory includes its subdirectories.
+// checkPluginFolders compares the host directories that plugin schemas require with the mounts of the driver's
+// container, where the plugins run. A mount of a parent directory includes its subdirectories.
 func checkPluginFolders(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
@@ -197,7 +197,7 @@ func needsLinkTypes(input *Input) string {
 	return input.LinkTypesUnknown
 }
 
-// checkLinkTypes returns one finding per link type, since each has its own kernel module.
+// checkLinkTypes returns one finding per link type, since each type has its own kernel module.
 func checkLinkTypes(input *Input) []Finding {
 	var found []Finding
 	for _, linkType := range input.MissingLinkTypes {

@@ -25,8 +25,8 @@ type RDMAPart struct {
 const auxiliaryDevices = "/sys/bus/auxiliary/devices"
 
 // rdmaParts finds the parts by their names, which consist of the module, the part, and a number (the kernel's
-// Documentation/driver-api/auxiliary_bus.rst): mlx5_core.rdma.0, bnxt_en.rdma.0, ice.roce.0, i40e.iwarp.0. The
-// directory of the part in sysfs is below the NIC's, so the link contains the function.
+// Documentation/driver-api/auxiliary_bus.rst): mlx5_core.rdma.0, bnxt_en.rdma.0, ice.roce.0, i40e.iwarp.0. In sysfs,
+// the part's directory is below the NIC's directory, so the symlink contains the NIC's PCI address.
 func (s *Sources) rdmaParts() []RDMAPart {
 	var parts []RDMAPart
 	for _, name := range s.names(auxiliaryDevices) {
@@ -46,7 +46,7 @@ func (s *Sources) rdmaParts() []RDMAPart {
 	return parts
 }
 
-// cutLast cuts a text at the last separator.
+// cutLast splits a string at the last separator.
 func cutLast(text, separator string) (before, after string, found bool) {
 	i := strings.LastIndex(text, separator)
 	if i < 0 {
@@ -55,8 +55,8 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// checkRDMA reports the namespace mode of RDMA devices, and finds published devices whose NIC could have some. Without
-// a driver of the RDMA part, the NIC is published with rdma == false, which is correct but surprising.
+// checkRDMA reports the namespace mode of RDMA devices, and finds published devices whose NIC supports RDMA but has no
+// RDMA driver bound. Such a NIC is published with rdma == false, which is correct but surprising.
 func checkRDMA(input *Input) []Finding {
 	names := map[string]string{} // of published functions, by address
 	mode := ""
@@ -98,7 +98,7 @@ func describeRDMAMode(mode string) string {
 	return "RDMA devices are shared by all network namespaces, and cannot be moved to a pod"
 }
 
-// someOf returns the first names, and the number of the others.
+// someOf returns the first few names and the number of remaining ones.
 func someOf(names []string) string {
 	const most = 3
 	slices.Sort(names)

@@ -12,8 +12,8 @@ import (
 const (
 	// nriName is the driver's name as an NRI plugin.
 	nriName = "dra-network"
-	// leastNRITimeout is the shortest request timeout that allows the driver 300 ms for attaching: it uses at most 60 %
-	// of the timeout (docs/adr/0004-attach-budget.md).
+	// leastNRITimeout is the shortest request timeout that leaves the driver 300 ms for attaching, because the driver
+	// uses at most 60 % of the timeout (docs/adr/0004-attach-budget.md).
 	leastNRITimeout = 500 * time.Millisecond
 )
 
@@ -76,8 +76,8 @@ func checkNRISocket(input *Input) []Finding {
 	}}
 }
 
-// checkNRITimeout prefers the timeout that containerd has sent to the driver to the value in the file, which may have
-// changed after containerd started.
+// checkNRITimeout prefers the timeout that containerd has sent to the driver over the value in the file, which may have
+// been changed after containerd started.
 func checkNRITimeout(input *Input) []Finding {
 	given := input.Containerd.NRITimeout
 	if input.Driver != nil && input.Driver.State.NRITimeout > 0 {
@@ -96,9 +96,9 @@ func checkNRITimeout(input *Input) []Finding {
 	}}
 }
 
-// checkRequired finds a deadlock: containerd refuses to create pods without the driver, including the driver's own pod.
+// checkRequired finds a deadlock: containerd refuses to create any pod without the driver, including the driver's own.
 func checkRequired(input *Input) []Finding {
-	// The name may include the index of the plugin.
+	// The name may be prefixed with the index of the plugin.
 	isOurs := func(name string) bool { return name == nriName || strings.HasSuffix(name, "-"+nriName) }
 	if !slices.ContainsFunc(input.Containerd.Required, isOurs) || input.Containerd.Tolerated != "" {
 		return nil
@@ -112,7 +112,7 @@ func checkRequired(input *Input) []Finding {
 	}}
 }
 
-// alwaysHasCDI reports whether the version of containerd is known and always enables CDI, ignoring enable_cdi.
+// alwaysHasCDI reports whether containerd is known to have a version that always enables CDI and ignores enable_cdi.
 func alwaysHasCDI(input *Input) bool {
 	if input.Driver == nil {
 		return false

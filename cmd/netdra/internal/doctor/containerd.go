@@ -14,7 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Containerd contains the relevant settings of containerd's configuration, with containerd's defaults.
+// Containerd contains the relevant settings from containerd's configuration, or containerd's defaults.
 type Containerd struct {
 	// File is the main configuration file. Problem is the error if it cannot be read.
 	File    string
@@ -23,7 +23,8 @@ type Containerd struct {
 	NRIDisabled bool
 	NRISocket   string
 	NRITimeout  time.Duration
-	// Required are the NRI plugins without which no container is created, unless its pod has the annotation Tolerated.
+	// Required are the NRI plugins that containerd requires to create containers, unless the pod has the annotation
+	// Tolerated.
 	Required  []string
 	Tolerated string
 
@@ -32,7 +33,7 @@ type Containerd struct {
 	CNIDirs     []string
 }
 
-// Names of containerd's plugins. The names of CRI changed with version 3 of the configuration.
+// Names of containerd's plugins. The CRI plugin names changed in version 3 of the configuration.
 const (
 	nriPlugin        = "io.containerd.nri.v1.nri"
 	criRuntimePlugin = "io.containerd.cri.v1.runtime"
@@ -43,13 +44,13 @@ const disabledPlugins = "disabled_plugins"
 
 const (
 	containerdFile = "/etc/containerd/config.toml"
-	// dropIns are also read without a main file.
+	// dropIns are read even if the main file is missing.
 	dropIns = "/etc/containerd/conf.d/*.toml"
 )
 
-// readContainerd reads a configuration with all its imports. The defaults apply to containerd 2.2 and newer. It
-// reads files instead of running "containerd config dump", which is not available in the driver's pod. If the
-// configuration was changed after containerd started, the result is the new one.
+// readContainerd reads a configuration with all its imports. The defaults are those of containerd 2.2 and newer. It
+// reads files instead of running "containerd config dump", which is not available in the driver's pod. If the files
+// were changed after containerd started, the result contains the new settings.
 func readContainerd(root fs.FS, file string) *Containerd {
 	c := &Containerd{
 		File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi",
@@ -95,8 +96,8 @@ func merge(root fs.FS, file string, target map[string]any, seen map[string]bool)
 	return mergeImports(root, file, imports, target, seen)
 }
 
-// mergeImports merges the files that match patterns, in the order of their names. A pattern without matches is not an
-// error.
+// mergeImports merges the files that match the patterns, sorted by name within each pattern. A pattern without matches
+// is not an error.
 func mergeImports(root fs.FS, file string, imports []any, target map[string]any, seen map[string]bool) error {
 	for _, entry := range imports {
 		pattern, _ := entry.(string)
@@ -129,7 +130,7 @@ func overlay(target, over map[string]any) {
 	}
 }
 
-// section is a relevant section of the configuration. It has the fields of both the NRI and the CRI section.
+// section is a relevant section of the configuration. It has the fields of both the NRI and CRI sections.
 type section struct {
 	Disable        *bool    `toml:"disable"`
 	SocketPath     string   `toml:"socket_path"`
@@ -147,8 +148,8 @@ type section struct {
 	} `toml:"default_validator"`
 }
 
-// apply adopts the configured values. It only decodes relevant sections, since others may have any content. CRI's new
-// section comes last and takes precedence over the section of an old version of the configuration.
+// apply copies the configured values into c. It only decodes relevant sections, since other sections may have any
+// content. The new CRI section comes last and takes precedence over the section from an old configuration version.
 func (c *Containerd) apply(settings map[string]any) error {
 	plugins, _ := settings["plugins"].(map[string]any)
 	sections := map[string]section{}

@@ -65,7 +65,7 @@ func TestHealthyNode(t *testing.T) {
 	}
 }
 
-// faultCase is a single fault on an otherwise healthy node, and the only finding that doctor must return.
+// faultCase is a single fault on an otherwise healthy node, with the only finding that doctor must return.
 type faultCase struct {
 	plant func(*testNode)
 	level Level
@@ -331,7 +331,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// loseInterface adds an attached device to the pod whose interface is missing.
+// loseInterface attaches a device to the pod and then reports its interface as missing.
 func loseInterface(n *testNode) {
 	n.answers.Claims[0].Devices = []nodestate.HeldDevice{{Pool: "worker-1/eth1", Name: "eth1v0"}}
 	n.answers.Sandboxes[0].Interfaces = []nodestate.Interface{{ClaimUID: heldClaim, Pool: "worker-1/eth1",
@@ -405,7 +405,8 @@ func TestNoFault(t *testing.T) {
 	}
 }
 
-// If the API server is down, a restarted driver knows neither its node nor topologies. Neither is a fault.
+// If the API server is down, a restarted driver knows neither its node nor the topologies. This is not a fault of the
+// driver.
 func TestDriverWithoutCaches(t *testing.T) {
 	n := healthy(t)
 	n.answers.State.Synced, n.answers.State.NodeFound, n.answers.State.Topologies = false, false, nil
@@ -427,7 +428,7 @@ func TestDriverWithoutCaches(t *testing.T) {
 	}
 }
 
-// If the API server is unreachable, this is the only finding about it.
+// An unreachable API server causes only one finding.
 func TestUnreachableAPIServer(t *testing.T) {
 	got := map[string]Level{}
 	for _, f := range Examine(&Input{Cluster: &Cluster{Problem: "connection refused"}}) {
@@ -440,7 +441,7 @@ func TestUnreachableAPIServer(t *testing.T) {
 	}
 }
 
-// After the loss of a journal the driver keeps CDI specs with metadata, so they are not reported.
+// After losing a journal, the driver keeps CDI specs with metadata, so they are not reported.
 func TestMetadataAfterALostJournal(t *testing.T) {
 	n := healthy(t)
 	n.write("var/lib/kubelet/plugins/dra.networking/journal.db.unreadable-20260101T000000", "")
@@ -451,7 +452,7 @@ func TestMetadataAfterALostJournal(t *testing.T) {
 	}
 }
 
-// Without the driver, the reason is reported once, and checks of its data do not run.
+// Without the driver, the reason is reported once, and checks that need its data do not run.
 func TestWithoutTheDriver(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*testNode)
@@ -477,7 +478,7 @@ func TestWithoutTheDriver(t *testing.T) {
 	}
 }
 
-// On a node without containerd, kubelet and cluster, the other checks still run.
+// On a node without containerd, kubelet and API server, the other checks still run.
 func TestMissingComponents(t *testing.T) {
 	n := healthy(t)
 	n.remove("proc/10", "proc/20", "etc/containerd")
@@ -557,7 +558,7 @@ func TestContainerdConfigurations(t *testing.T) {
 	}
 }
 
-// Only RDMA parts of published NICs count. If all of them have a driver, the check reports the namespace mode.
+// Only RDMA parts of published NICs are checked. If all of them have a driver, the check reports the namespace mode.
 func TestRDMA(t *testing.T) {
 	const idle = "no RDMA driver is loaded for "
 	for name, test := range map[string]struct {

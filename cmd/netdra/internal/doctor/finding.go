@@ -4,9 +4,9 @@ package doctor
 type Level string
 
 const (
-	// OK is a check without findings.
+	// OK is the level of a check without findings.
 	OK Level = "ok"
-	// Unknown is a check that could not run.
+	// Unknown is the level of a check that could not run.
 	Unknown Level = "unknown"
 	// Warn is a risk, or a fault that only affects some pods.
 	Warn Level = "warn"
@@ -14,32 +14,33 @@ const (
 	Fail Level = "fail"
 )
 
-// Finding is a result of a check.
+// Finding is the result of a check.
 type Finding struct {
 	Level Level  `json:"level"`
 	Group string `json:"group"`
 	Check string `json:"check"`
-	// What is one line. The following fields are empty for OK; Unknown only has Why.
+	// What is a one-line summary. The fields below are empty for OK; Unknown only sets Why.
 	What  string `json:"what"`
 	Where string `json:"where,omitempty"`
 	Why   string `json:"why,omitempty"`
 	Do    string `json:"do,omitempty"`
-	// Source is a reference for a known bug of another program.
+	// Source is a reference for a known bug in another program.
 	Source string `json:"source,omitempty"`
 }
 
-// check is a single check. inspect is pure. It only runs if needs returns "", so it can use the data that needs has
-// checked for nil.
+// check is a single check. inspect is pure. It only runs if needs returns "", so it can rely on the data that needs has
+// checked.
 type check struct {
 	group, name string
-	// fine is the text without findings.
+	// fine is the text that is shown if there are no findings.
 	fine string
-	// needs returns the missing data that prevents the check; empty if none is missing. Nil: the check can always run.
+	// needs returns a description of the missing data that prevents the check, or "" if nothing is missing. If needs is
+	// nil, the check can always run.
 	needs   func(*Input) string
 	inspect func(*Input) []Finding
 }
 
-// Groups in the order of display.
+// Groups in display order.
 const (
 	groupDriver  = "Driver"
 	groupRuntime = "Container runtime"
@@ -59,8 +60,8 @@ func Examine(input *Input) []Finding {
 	return all
 }
 
-// findings runs the check and sets the group and name of its findings. A check that cannot run is Unknown and never OK,
-// which a user would take for healthy.
+// findings runs the check and sets the group and name of its findings. A check that cannot run returns Unknown, never
+// OK, which a user would interpret as healthy.
 func (c *check) findings(input *Input) []Finding {
 	if c.needs != nil {
 		if missing := c.needs(input); missing != "" {
@@ -98,7 +99,7 @@ func checks() []check {
 	return all
 }
 
-// needsDriver is for checks of data from the driver. It returns the reason why they cannot run, or "".
+// needsDriver is for checks that use data from the driver. It returns the reason why they cannot run, or "".
 func needsDriver(input *Input) string {
 	if input.Driver == nil {
 		return "the driver does not answer"
@@ -106,7 +107,7 @@ func needsDriver(input *Input) string {
 	return ""
 }
 
-// needsCaches is for checks of data that the driver reads from the API server.
+// needsCaches is for checks that use data that the driver reads from the API server.
 func needsCaches(input *Input) string {
 	if missing := needsDriver(input); missing != "" {
 		return missing
@@ -134,7 +135,7 @@ func needsCluster(input *Input) string {
 	return ""
 }
 
-// needsAnswers is for checks of data from the API server.
+// needsAnswers is for checks that use data from the API server.
 func needsAnswers(input *Input) string {
 	if missing := needsCluster(input); missing != "" {
 		return missing

@@ -22,15 +22,16 @@ import (
 
 // Sources provide the data of the checks. Tests replace them.
 type Sources struct {
-	// Root is the node's file system, and Path its directory for system calls: "/" on the node itself.
+	// Root is the node's file system. Path is the directory where it is mounted, for system calls: "/" on the node
+	// itself.
 	Root fs.FS
 	Path string
-	// Query queries the driver's socket, and Ready its readiness probe.
+	// Query queries the driver's socket. Ready queries its readiness probe.
 	Query nodeclient.Query
 	Ready func(ctx context.Context) string
-	// Statfs is the system call.
+	// Statfs is the statfs system call.
 	Statfs func(path string, stat *unix.Statfs_t) error
-	// MissingLinkTypes returns the types of links that the kernel does not support.
+	// MissingLinkTypes returns the given link types that the kernel does not support.
 	MissingLinkTypes func(types []string) ([]string, error)
 	// Cluster reads from the API server; nil if no kubeconfig is given.
 	Cluster func(ctx context.Context) *Cluster
@@ -38,8 +39,8 @@ type Sources struct {
 
 // Gather reads everything. Unreadable data counts as missing, and the checks report it.
 //
-// It queries the driver before and after it lists its files: items that appeared or disappeared in between are left
-// out, so that nothing in use looks like a leftover.
+// It queries the driver both before and after it lists the driver's files. Items that appear or disappear in between
+// are left out, so that nothing in use looks like a leftover.
 func Gather(ctx context.Context, sources Sources) *Input {
 	input := &Input{Settings: defaultSettings()}
 	before, err := sources.readDriver(ctx)
@@ -72,19 +73,20 @@ func Gather(ctx context.Context, sources Sources) *Input {
 	return input
 }
 
-// readDriver reads all lists or none: with partial lists, the items of the others would look like leftovers.
+// readDriver reads either all lists or none. With an incomplete set, items from the missing lists would look like
+// leftovers.
 func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 	return nodeclient.Read(ctx, s.Query, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished,
 		nodeapi.PathClaims,
 		nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
-// dropInUse removes files of claims and sandboxes that the driver did not report before the files were listed, but
-// reports now.
+// dropInUse removes the files of claims and sandboxes that the driver reports now but did not report before the files
+// were listed.
 func (input *Input) dropInUse(later *nodestate.Answers) {
 	input.CDIFiles = slices.DeleteFunc(input.CDIFiles, func(file string) bool { return isOfAny(file, later.Claims) })
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
-	// A claim was in transition if it is now released or has a pod.
+	// A claim was in transition if it has since been released or has a pod now.
 	input.Driver.Claims = slices.DeleteFunc(input.Driver.Claims, func(c nodestate.Claim) bool {
 		return c.Unused && !slices.ContainsFunc(later.Claims,
 			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Unused })
@@ -100,7 +102,7 @@ func (s *Sources) text(file string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// names returns the names in a directory.
+// names returns the names of the entries in a directory.
 func (s *Sources) names(dir string) []string {
 	entries, err := fs.ReadDir(s.Root, relative(plainPath(dir)))
 	if err != nil {
@@ -113,7 +115,7 @@ func (s *Sources) names(dir string) []string {
 	return names
 }
 
-// processes lists the running processes. It skips a process that ends in the meantime.
+// processes lists the running processes. It skips processes that exit while it reads them.
 func (s *Sources) processes() []Process {
 	var all []Process
 	for _, pid := range s.names("/proc") {
@@ -131,8 +133,8 @@ func (s *Sources) processes() []Process {
 	return all
 }
 
-// isContained reports whether a process is in a nested PID namespace. NSpid has its ID in each PID namespace from the
-// reader's to its own (proc_pid_status(5)).
+// isContained reports whether a process is in a nested PID namespace. NSpid lists its ID in each PID namespace, from
+// the reader's to the process's own (proc_pid_status(5)).
 func isContained(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
@@ -142,8 +144,8 @@ func isContained(status string) bool {
 	return false
 }
 
-// containerd reads the configuration that is named in the flags of the containerd process. Without a process, it reads
-// the default file if it exists, since containerd may fail to start.
+// containerd reads the configuration file that the flags of the containerd process name. If no such process is running,
+// it reads the default file if that exists, since containerd may have failed to start.
 func (s *Sources) containerd(input *Input) *Containerd {
 	process := input.process("containerd")
 	if process == nil {
@@ -162,7 +164,8 @@ func (s *Sources) containerd(input *Input) *Containerd {
 	return readContainerd(s.Root, file)
 }
 
-// kubelet only reads flags, since the configuration file contains neither the root directory nor the node name.
+// kubelet only reads flags, since the kubelet's configuration file contains neither the root directory nor the node
+// name.
 func (input *Input) kubelet() *Kubelet {
 	process := input.process("kubelet")
 	if process == nil {
@@ -175,8 +178,8 @@ func (input *Input) kubelet() *Kubelet {
 	return &Kubelet{RootDir: root, NodeName: process.flag("hostname-override")}
 }
 
-// files lists the files of the driver and of other programs in the driver's directories. A missing directory counts as
-// empty; disk reports it.
+// files lists the driver's files, and other programs' files in directories that the driver uses. A missing directory
+// counts as empty; disk reports it.
 func (s *Sources) files(input *Input) {
 	for _, name := range s.names(input.Settings.PluginDir) {
 		if nodeapi.IsUnreadableJournal(name) {
@@ -228,7 +231,7 @@ func (s *Sources) disk(dir string) Disk {
 // unlimited is the number of free inodes of a file system without a limit.
 const unlimited = 1 << 40
 
-// plugins finds the CNI plugins of topologies.
+// plugins looks up the CNI plugins that topologies use.
 func (s *Sources) plugins(input *Input) map[string]PluginFile {
 	found := map[string]PluginFile{}
 	for i := range input.Driver.State.Topologies {
@@ -241,8 +244,8 @@ func (s *Sources) plugins(input *Input) map[string]PluginFile {
 	return found
 }
 
-// mounts returns the mount points of a process, except the root of its container. A process on the host sees all files
-// of the host.
+// mounts returns the mount points of a process, except the root of its container. A process on the host can access all
+// files on the host.
 func (s *Sources) mounts(process *Process) []string {
 	if process == nil {
 		return nil
@@ -260,8 +263,8 @@ func (s *Sources) mounts(process *Process) []string {
 	return paths
 }
 
-// plugin searches for a CNI plugin in the driver's directories, where the first match counts. It also searches other
-// common directories, to explain why the driver does not find an installed plugin.
+// plugin searches for a CNI plugin in the driver's directories, where the first match takes precedence. It also
+// searches other common directories, to explain why the driver does not find an installed plugin.
 func (s *Sources) plugin(input *Input, name string) PluginFile {
 	plugin := PluginFile{HostPaths: hostPaths(&input.Driver.State, name),
 		LinkTypes: linkTypes(&input.Driver.State, name), PodAnnotation: podAnnotation(&input.Driver.State, name)}
@@ -289,8 +292,8 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 	return plugin
 }
 
-// hostPaths returns the host paths that a plugin needs. The driver reports them from the schemas of the cluster, which
-// may replace built-in ones. For older drivers, which do not report them, it uses the built-in schemas.
+// hostPaths returns the host paths that a plugin needs. The driver reports them from the schemas in the cluster, which
+// may replace built-in ones. For older drivers, which do not report them, hostPaths uses the built-in schemas.
 func hostPaths(state *nodestate.State, plugin string) []string {
 	if state.HostPaths != nil {
 		return state.HostPaths[plugin]
@@ -299,7 +302,7 @@ func hostPaths(state *nodestate.State, plugin string) []string {
 	return schema.HostPaths
 }
 
-// linkTypes is like hostPaths, for the types of links that a plugin creates.
+// linkTypes is like hostPaths, but for the link types that a plugin creates.
 func linkTypes(state *nodestate.State, plugin string) []string {
 	if state.LinkTypes != nil {
 		return state.LinkTypes[plugin]
@@ -308,7 +311,7 @@ func linkTypes(state *nodestate.State, plugin string) []string {
 	return schema.LinkTypes
 }
 
-// podAnnotation is like hostPaths, for the annotation that selects the networks of a pod for a plugin.
+// podAnnotation is like hostPaths, but for the annotation that selects a pod's networks for a plugin.
 func podAnnotation(state *nodestate.State, plugin string) string {
 	if state.PodAnnotations != nil {
 		return state.PodAnnotations[plugin]
@@ -319,9 +322,9 @@ func podAnnotation(state *nodestate.State, plugin string) string {
 	return ""
 }
 
-// linkTypes finds the link types of plugins that the kernel does not support. It loads no modules: a type with a module
-// on the node is supported, since the kernel loads the module on demand (depmod(8) lists rtnl-link-TYPE). It queries
-// the kernel only for the other types, which are built in or not supported.
+// linkTypes finds the link types that plugins need but the kernel does not support. It does not load modules: if a type
+// has a module on the node, it is supported, since the kernel loads the module on demand (depmod(8) lists
+// rtnl-link-TYPE). Only for the other types, which are either built in or not supported, does it query the kernel.
 func (s *Sources) linkTypes(input *Input) {
 	aliases := s.text(path.Join("/lib/modules", s.text("/proc/sys/kernel/osrelease"), "modules.alias"))
 	needed := sets.New[string]()
@@ -342,8 +345,8 @@ func (s *Sources) linkTypes(input *Input) {
 // mostLinks limits how many symlinks stat follows.
 const mostLinks = 8
 
-// stat also follows symlinks to absolute paths, which are paths of the node. An os.Root in another directory rejects
-// those.
+// stat also follows symlinks with absolute targets, which it resolves on the node. An os.Root in another directory
+// rejects those.
 func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	for range mostLinks {
 		target, err := fs.ReadLink(s.Root, relative(file))
@@ -355,8 +358,8 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	return fs.Stat(s.Root, relative(file))
 }
 
-// hardware reads links, the IOMMU and RDMA from sysfs. It only finds the host's links if netdra runs in the host's
-// network namespace, like the driver's pod.
+// hardware reads links, IOMMU groups and RDMA devices from sysfs. It only finds the host's links if netdra runs in the
+// host's network namespace, like the driver's pod.
 func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
 		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
@@ -371,8 +374,8 @@ func (s *Sources) hardware(input *Input) {
 	input.RDMAParts = s.rdmaParts()
 }
 
-// manager returns the service that configures the link with an index, according to the state files of NetworkManager
-// and systemd-networkd. D-Bus queries would require access to the host's bus.
+// manager returns the service that configures the link with the given index, according to the state files of
+// NetworkManager and systemd-networkd. Querying D-Bus would require access to the host's bus.
 func (s *Sources) manager(index string) string {
 	if index == "" {
 		return ""

@@ -11,28 +11,29 @@ import (
 )
 
 // Input is the input of all checks. Checks must not modify it. Paths are paths on the node. If data is missing or
-// unreadable, its field is nil or empty, and the check that needs it reports this.
+// unreadable, its field is nil or empty, and the check that needs the data reports this.
 type Input struct {
 	Hostname  string
 	Processes []Process
-	// Containerd is nil if there is neither a process nor a configuration file.
+	// Containerd is nil if there is neither a containerd process nor a configuration file.
 	Containerd *Containerd
-	// Kubelet is nil if no process has that name.
+	// Kubelet is nil if there is no kubelet process.
 	Kubelet *Kubelet
-	// Driver is nil if the driver does not answer. Silence is then the error, and Ready the answer of the readiness
-	// probe.
+	// Driver is nil if the driver does not answer. In that case, Silence contains the error and Ready the response of
+	// the readiness probe.
 	Driver  *nodestate.Answers
 	Silence string
 	Ready   string
-	// Settings are the settings of the driver, or the defaults of the DaemonSet.
+	// Settings are the settings that the driver reports, or the defaults of the DaemonSet.
 	Settings nodestate.Settings
-	// Plugins are the CNI plugins of topologies, by name.
+	// Plugins are the CNI plugins that topologies use, by name.
 	Plugins map[string]PluginFile
 	// MissingLinkTypes are the plugins' LinkTypes that the kernel does not support; LinkTypesUnknown is the reason why
 	// the kernel cannot be queried.
 	MissingLinkTypes []string
 	LinkTypesUnknown string
-	// Mounts are the mount points in the driver's container, except its root; see [Sources]. Nil: they are unreadable.
+	// Mounts are the mount points in the driver's container, except its root; see [Sources]. It is nil if they cannot
+	// be read.
 	Mounts []string
 	Disks  []Disk
 	// SetAside are the paths of unreadable journals.
@@ -46,11 +47,11 @@ type Input struct {
 	RDMAParts   []RDMAPart
 	// Registered are the names of the drivers with a socket in the kubelet's plugin registry.
 	Registered []string
-	// Multus is the path of the CNI configuration that calls Multus; empty without one.
+	// Multus is the path of the CNI configuration that calls Multus; empty if there is none.
 	Multus string
 	// Pooled are the devices that device plugins have registered with the kubelet, or published for Multus.
 	Pooled []PooledDevice
-	// Cluster is nil without a kubeconfig.
+	// Cluster is nil if no kubeconfig is given.
 	Cluster *Cluster
 }
 
@@ -59,7 +60,7 @@ type Process struct {
 	PID  string
 	Name string // the name in the kernel: at most 15 bytes
 	Args []string
-	// Contained reports whether it has its own PID namespace, like in a container.
+	// Contained reports whether the process has its own PID namespace, as in a container.
 	Contained bool
 }
 
@@ -69,13 +70,13 @@ type Kubelet struct {
 	NodeName string // --hostname-override; may be empty
 }
 
-// PooledDevice is a device of a device plugin.
+// PooledDevice is a device that a device plugin manages.
 type PooledDevice struct {
-	// ID is the plugin's ID of the device: for SR-IOV the PCI address.
+	// ID is the plugin's ID for the device. For SR-IOV, it is the PCI address.
 	ID string
 	// Resource is the name of the extended resource, or the file with the information about the device.
 	Resource string
-	// Pod is the UID of the pod that the device is allocated to; empty for none.
+	// Pod is the UID of the pod that the device is allocated to; empty if it is not allocated.
 	Pod string
 }
 
@@ -88,13 +89,13 @@ type PluginFile struct {
 	HostPaths []string
 	// Absent are the HostPaths that do not exist on the node.
 	Absent []string
-	// LinkTypes are the types of links that the plugin creates.
+	// LinkTypes are the link types that the plugin creates.
 	LinkTypes []string
-	// PodAnnotation is the annotation that selects the networks of a pod for the plugin; empty if there is none.
+	// PodAnnotation is the annotation that selects a pod's networks for the plugin; empty if there is none.
 	PodAnnotation string
 }
 
-// Disk is the file system of a directory.
+// Disk is the state of the file system that contains a directory.
 type Disk struct {
 	Path     string
 	Missing  bool
@@ -106,7 +107,7 @@ type Disk struct {
 // Link is a network interface of the node.
 type Link struct {
 	Name string
-	// Manager is the network manager that configures it; empty for none.
+	// Manager is the network manager that configures the link; empty if there is none.
 	Manager string
 }
 
@@ -115,17 +116,18 @@ type Cluster struct {
 	// Problem is the error if the API server is unreachable.
 	Problem string
 	Version string
-	// Serves are the API versions that it serves, as group/version.
+	// Serves are the API versions that the API server serves, as group/version.
 	Serves []string
-	// Off are the disabled feature gates, if KnowsFeatures.
+	// Off are the disabled feature gates. It is only valid if KnowsFeatures is true.
 	Off           []string
 	KnowsFeatures bool
 	// Ahead is the offset of the API server's clock from the node's clock.
 	Ahead time.Duration
 }
 
-// process finds a process by its name. It only returns one in a container if there is no other: pods, too, may run
-// containerd. The kernel keeps the first 15 bytes of a name (TASK_COMM_LEN), so names are compared at that length.
+// process finds a process by its name. It only returns a containerized process if there is no other, because pods may
+// also run containerd. The kernel keeps the first 15 bytes of a name (TASK_COMM_LEN), so names are compared at that
+// length.
 func (input *Input) process(name string) *Process {
 	name = name[:min(len(name), 15)]
 	var contained *Process
@@ -141,8 +143,8 @@ func (input *Input) process(name string) *Process {
 	return contained
 }
 
-// flag returns the value of a flag on a command line, in the forms -name value, --name value and --name=value. The
-// first of several counts, unlike in package pflag; these flags are not repeated in practice.
+// flag returns the value of a command-line flag, in the forms -name value, --name value and --name=value. If a flag is
+// repeated, the first value takes precedence, unlike in package pflag; these flags are not repeated in practice.
 func (p *Process) flag(name string) string {
 	for i, arg := range p.Args {
 		key, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
@@ -157,9 +159,9 @@ func (p *Process) flag(name string) string {
 	return ""
 }
 
-// samePath reports whether two paths are equal if /var/run is /run.
+// samePath reports whether two paths are equal, treating /var/run as /run.
 //
-// os.Root cannot follow a symlink /var/run with an absolute target if the file system is mounted in another directory,
+// os.Root cannot follow a /var/run symlink with an absolute target if the file system is mounted in another directory,
 // so paths are compared and opened in the form /run.
 func samePath(path, other string) bool { return plainPath(path) == plainPath(other) }
 
@@ -175,7 +177,7 @@ func containsPath(paths []string, path string) bool {
 	return slices.ContainsFunc(paths, func(other string) bool { return samePath(other, path) })
 }
 
-// defaultSettings returns the settings of the DaemonSet's defaults.
+// defaultSettings returns the default settings of the DaemonSet.
 func defaultSettings() nodestate.Settings {
 	return nodestate.Settings{
 		PluginDir: nodeapi.DefaultPluginDir, RegistrarDir: "/var/lib/kubelet/plugins_registry",

@@ -25,25 +25,25 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// UIDs of claims of the test node.
+// UIDs of the claims on the test node.
 const (
 	heldClaim = "11111111-1111-1111-1111-111111111111"
 	goneClaim = "22222222-2222-2222-2222-222222222222"
 )
 
-// testNode is a node in a directory, with a fake driver.
+// testNode is a node whose files are in a directory, with a fake driver.
 type testNode struct {
 	*testing.T
 	root    string
 	answers nodestate.Answers
 	silent  bool
-	// later are the answers of the driver to later queries; nil: the same.
+	// later are the driver's answers to later queries; if nil, they are the same as before.
 	later   *nodestate.Answers
 	asked   int
 	ready   string
 	disks   map[string]unix.Statfs_t
 	cluster Cluster
-	// lacksMacvlan means that the kernel does not support macvlans; unprivileged is the error of querying it.
+	// lacksMacvlan means that the kernel does not support macvlan; unprivileged is the error when querying the kernel.
 	lacksMacvlan bool
 	unprivileged error
 }
@@ -111,11 +111,11 @@ func healthy(t *testing.T) *testNode {
 
 func (n *testNode) write(file, content string) { n.put(file, content, 0o600) }
 
-// plugin creates a plugin with a file mode.
+// plugin creates a plugin file with a mode.
 func (n *testNode) plugin(file string, mode os.FileMode) { n.put(file, "", mode) }
 
-// ovn adds the plugin of OVN-Kubernetes to a topology. Like an older driver, the driver does not report what plugins
-// need.
+// ovn adds the OVN-Kubernetes plugin to a topology. The test driver behaves like an older driver and does not report
+// what plugins need.
 func (n *testNode) ovn() {
 	n.Helper()
 	n.plugin("opt/cni/bin/ovn-k8s-cni-overlay", 0o755)
@@ -137,7 +137,7 @@ func (n *testNode) put(file, content string, mode os.FileMode) {
 	}
 }
 
-// auxiliary adds a device of the auxiliary bus below a PCI function, with its driver if it has one.
+// auxiliary adds a device on the auxiliary bus below a PCI function, and binds it to driver unless that is empty.
 func (n *testNode) auxiliary(name, function, driver string) {
 	n.Helper()
 	dir := "devices/pci0000:00/" + function + "/" + name
@@ -166,7 +166,7 @@ func (n *testNode) remove(files ...string) {
 
 func (n *testNode) containerd(section string) { n.write("etc/containerd/conf.d/z.toml", section) }
 
-// query answers like the socket, with JSON.
+// query answers like the socket, in JSON.
 func (n *testNode) query(_ context.Context, path string, target any) error {
 	if n.silent {
 		return errors.New("the driver of this node does not answer")

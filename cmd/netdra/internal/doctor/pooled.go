@@ -10,18 +10,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// pooled reads the devices of other owners: devices that device plugins have registered with the kubelet, which keeps
-// them in a checkpoint (kubernetes, pkg/kubelet/cm/devicemanager/checkpoint), and the device information for Multus.
-// Devices with pods come first. The checkpoint is not an API of the kubelet. A file in another form counts as empty,
-// which limits the check.
+// pooled returns devices with other owners: devices that device plugins have registered with the kubelet, which stores
+// them in a checkpoint (kubernetes, pkg/kubelet/cm/devicemanager/checkpoint), and devices with a device information
+// file for Multus. Devices that are allocated to pods come first. The checkpoint is not an API of the kubelet. A file
+// in another format counts as empty, so the check may miss devices.
 func (s *Sources) pooled(input *Input) []PooledDevice {
 	root := "/var/lib/kubelet"
 	if input.Kubelet != nil {
 		root = input.Kubelet.RootDir
 	}
 	found := s.checkpoint(path.Join(root, "device-plugins", "kubelet_internal_checkpoint"))
-	// The kubelet keeps the devices of an ended pod until it assigns a device of the plugin to another pod, which may
-	// be never.
+	// The kubelet keeps the devices of a terminated pod until it assigns a device from that plugin to another pod,
+	// which may never happen.
 	if pods := s.names(path.Join(root, "pods")); pods != nil {
 		found = slices.DeleteFunc(found, func(d PooledDevice) bool {
 			return d.Pod != "" && !slices.Contains(pods, d.Pod)

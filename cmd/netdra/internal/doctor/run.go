@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Options are the flags of "doctor".
+// Options are the flags of "netdra doctor".
 type Options struct {
 	Root, Socket, Readyz, Kubeconfig, Form string
 	All                                    bool
@@ -59,7 +59,8 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 }
 
 // openNode opens the node's file system. If it is mounted in another directory, symlinks cannot lead out of it. At "/",
-// symlinks must be followed: os.Root rejects absolute targets, which distributions use for /var/run and /lib.
+// openNode does not use os.Root, which rejects the absolute symlink targets that distributions use for /var/run and
+// /lib.
 func openNode(path string) (fs.FS, func(), error) {
 	if filepath.Clean(path) == "/" {
 		return os.DirFS("/"), func() {}, nil
@@ -71,8 +72,8 @@ func openNode(path string) (fs.FS, func(), error) {
 	return root.FS(), func() { _ = root.Close() }, nil
 }
 
-// probe returns the reason why the driver is not ready, as its readiness probe reports it; empty if it is ready or does
-// not answer. A starting driver serves the probe before the socket.
+// probe returns the reason why the driver is not ready, as reported by its readiness probe; empty if the driver is
+// ready or does not answer. A starting driver serves the probe before the socket.
 func probe(ctx context.Context, url string) string {
 	if url == "" {
 		return ""
@@ -129,7 +130,7 @@ func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
 	}
 }
 
-// skippedText returns the number of checks that did not run, by reason.
+// skippedText returns a text with the number of checks that did not run, grouped by reason.
 func skippedText(findings []Finding) string {
 	byReason := map[string]int{}
 	for i := range findings {

@@ -14,11 +14,11 @@ const (
 	compServer     = "API server"
 )
 
-// fault is a known bug or limitation of some versions. Versions are compared without the suffix after a hyphen or plus,
-// which distributions add.
+// fault is a known bug or limitation in some versions. When versions are compared, the suffix after a hyphen or plus,
+// which distributions add, is ignored.
 type fault struct {
 	component string
-	// first is the first affected version, before the first version with a fix.
+	// first is the first affected version, and before is the first version with a fix.
 	first, before string
 	level         Level
 	what, why     string
@@ -26,7 +26,7 @@ type fault struct {
 	source        string
 }
 
-// faults returns the known faults by component. Each needs a source.
+// faults returns the known faults. Each must have a source.
 func faults() []fault {
 	return []fault{
 		{
@@ -63,7 +63,7 @@ func faults() []fault {
 // unknownVersion is the version that the kubelet reports for a runtime that does not respond.
 const unknownVersion = "Unknown"
 
-// checkVersion compares a version with the known faults. It ignores empty and unknown versions.
+// checkVersion returns the known faults in a version. It ignores empty and unknown versions.
 func checkVersion(component, text string) []Finding {
 	if text == "" || text == unknownVersion {
 		return nil
