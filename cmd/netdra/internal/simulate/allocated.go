@@ -14,15 +14,15 @@ import (
 
 // If all claims of a pod have devices, the pod is not waiting for the scheduler.
 
-// isAllocated reports whether a trial is a pod of the cluster whose claims are all allocated.
+// isAllocated reports whether a trial is a pod from the cluster whose claims are all allocated.
 func (t *trial) isAllocated() bool {
 	return t.named && !slices.ContainsFunc(t.claims, func(claim *resourceapi.ResourceClaim) bool {
 		return claim.Status.Allocation == nil
 	})
 }
 
-// setAllocated marks the answer as already allocated and reduces its nodes to the node of the pod. The allocator
-// returns every node that can reach the devices.
+// setAllocated marks the answer as already allocated and reduces its nodes to the pod's node. The allocator returns
+// every node that can access the devices.
 func (t *Answer) setAllocated(trial *trial) {
 	t.Allocated = true
 	if node := trial.pod.Spec.NodeName; t.Fits && node != "" {
@@ -30,8 +30,8 @@ func (t *Answer) setAllocated(trial *trial) {
 	}
 }
 
-// hasStarted reports whether a container of a pod has ever started. The driver delays all containers until the devices
-// are attached. An existing sandbox proves nothing: a chain may still be running in it.
+// hasStarted reports whether any container in a pod has ever started. The driver holds back all containers until the
+// devices are attached. The existence of a sandbox proves nothing: a chain may still be running in it.
 func hasStarted(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(container corev1.ContainerStatus) bool {
@@ -39,8 +39,8 @@ func hasStarted(pod *corev1.Pod) bool {
 		})
 }
 
-// attachProblems returns the problems that the driver on the node reported in the status of claims. Some problems are
-// only visible there, such as a missing plugin binary.
+// attachProblems returns the problems that the node's driver reported in the claims' status. Some problems are only
+// visible there, such as a missing plugin binary.
 func attachProblems(claims []*resourceapi.ResourceClaim) []string {
 	var problems []string
 	for _, claim := range claims {

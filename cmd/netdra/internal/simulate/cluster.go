@@ -22,24 +22,24 @@ import (
 
 // Cluster contains the objects that the scheduler uses to allocate devices.
 //
-// Cluster objects are never modified. Every claim must have an allocation. Features that are disabled in the cluster
-// must be disabled here, too; otherwise the result differs from the scheduler's.
+// The simulator never modifies these objects. Every claim must have an allocation. Features that are disabled in the
+// cluster must also be disabled here; otherwise the result differs from the scheduler's.
 type Cluster struct {
 	Nodes   []*corev1.Node
 	Slices  []*resourceapi.ResourceSlice
 	Classes []*resourceapi.DeviceClass
-	// TaintRules add taints to the devices of Slices.
+	// TaintRules add taints to the devices in Slices.
 	TaintRules []resourceapi.DeviceTaintRule
 	// Claims are the claims with an allocation.
 	Claims []*resourceapi.ResourceClaim
 	// ListAttributes, CompatibilityGroups and DerivedAttributes are feature gates that are alpha in Kubernetes 1.37. If
-	// Live is true, the first two are also enabled if a slice uses the feature.
+	// Live is true, each of the first two is also enabled if any slice uses the feature.
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
-	// Live is true if the objects come from an API server instead of files only.
+	// Live is true if objects come from an API server rather than only from files.
 	Live bool
-	// plugins maps attribute names to the names of CNI plugins, as far as they are known: host_device to host-device.
+	// plugins maps attribute names to CNI plugin names, as far as they are known: host_device to host-device.
 	plugins map[string]string
-	// policies are the policies of the nodes, as far as they are known.
+	// policies are the policies for the nodes, as far as they are known.
 	policies []policyapi.DeviceExposurePolicy
 }
 
@@ -48,14 +48,14 @@ type Cluster struct {
 type Simulator struct {
 	cluster  Cluster
 	compiled *dracel.Cache
-	// taken contains the allocated claims of the cluster that have a UID, and the claims that the simulation allocated,
-	// by UID. The latter are also appended to cluster.Claims.
+	// taken contains, by UID, the allocated claims in the cluster that have a UID, and the claims that the simulation
+	// has allocated. The latter are also appended to cluster.Claims.
 	taken map[types.UID]*resourceapi.ResourceClaim
-	// given marks the claims in taken that the simulation allocated.
+	// given marks the claims in taken that were allocated by the simulation.
 	given map[types.UID]bool
 }
 
-// New returns a simulator of a cluster.
+// New returns a simulator for a cluster.
 func New(cluster Cluster) *Simulator {
 	cluster.Slices = withTaints(cluster.Slices, cluster.TaintRules)
 	if cluster.Live { // an API server drops the fields of disabled features
@@ -95,8 +95,8 @@ func hasGroups(device resourceapi.Device) bool {
 	})
 }
 
-// Reserve adds newly allocated claims to the cluster. results has one element for each claim, or none if the claims
-// were not allocated. A claim that was allocated before keeps its devices: several pods may name it.
+// Reserve adds newly allocated claims to the cluster. results has one element per claim, or none if the claims were not
+// allocated. A claim that was already allocated keeps its devices, because several pods may reference it.
 func (s *Simulator) Reserve(claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
 	for i := range results {
 		if s.taken[claims[i].UID] != nil {
@@ -123,7 +123,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	return nil, fmt.Errorf("DeviceClass %s does not exist", name)
 }
 
-// remedy returns the fix for a missing class. In a live cluster, the class has to be created.
+// remedy returns the fix for a missing class. In a live cluster, the user must create the class.
 func (c classes) remedy(name string, live bool) string {
 	names := make([]string, len(c))
 	for i, class := range c {
@@ -138,8 +138,8 @@ func (c classes) remedy(name string, live bool) string {
 	return "give the NetworkTopology that it is made for, or the class itself, with -f"
 }
 
-// missing returns a message for each missing class that the claims name, without duplicates. The scheduler rejects a
-// pod with such a claim on every node.
+// missing returns a message for each missing class that the claims reference, without duplicates. The scheduler rejects
+// a pod with such a claim on every node.
 func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 	known := classes(s.cluster.Classes)
 	var texts []string
@@ -157,7 +157,7 @@ func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 	return texts
 }
 
-// classNames returns the classes that a claim's requests name, including alternatives.
+// classNames returns the classes that a claim's requests reference, including alternatives.
 func classNames(claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	for _, request := range claim.Spec.Devices.Requests {
@@ -171,10 +171,10 @@ func classNames(claim *resourceapi.ResourceClaim) []string {
 	return names
 }
 
-// allocate runs the allocator for claims that must all fit on one node, given the allocated claims beside. The result
-// is nil if they do not fit.
+// allocate runs the allocator for claims that must all fit on one node alongside the allocated claims in beside. The
+// result is nil if they do not fit.
 //
-// Each call creates a new allocator, as kube-scheduler does for each pod, because an allocator keeps the state of its
+// Each call creates a new allocator, as kube-scheduler does for each pod, because an allocator remembers its
 // allocations. It returns an error only if kube-scheduler would stop scheduling the pod on every node, for example
 // because a selector reads an attribute that a device lacks.
 func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
@@ -197,9 +197,9 @@ func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	return results, nil
 }
 
-// stateOf returns the state that kube-scheduler keeps about allocated claims. Allocations with admin access do not
-// reserve the device (KEP-5018), so they are skipped. Shared devices count with their share and its consumed capacity
-// (KEP-5075).
+// stateOf returns the state that kube-scheduler keeps for allocated claims. Allocations with admin access do not
+// reserve the device (KEP-5018), so they are skipped. For a shared device, the share and its consumed capacity are
+// recorded (KEP-5075).
 func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -223,8 +223,8 @@ func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	return state
 }
 
-// Complete sets the API server's defaults in a claim that was read from a file. The allocator requires them: it would
-// allocate nothing for a count of 0.
+// Complete sets the API server's defaults in a claim that was read from a file. The allocator requires them: with a
+// count of 0, it would allocate nothing.
 func Complete(claim *resourceapi.ResourceClaim) error {
 	if len(claim.Spec.Devices.Requests) == 0 {
 		return errors.New("the claim contains no requests; add spec.devices.requests")
@@ -255,8 +255,8 @@ func complete(mode resourceapi.DeviceAllocationMode, count int64) (resourceapi.D
 	return mode, count
 }
 
-// NodesOf returns a node for every node name in slices, sorted. It is meant for slices from files: the nodes only have
-// the hostname label, so slices that select nodes by another label match none of them.
+// NodesOf returns a node for every node name in slices, sorted by name. It is meant for slices from files. The nodes
+// only have the hostname label, so slices that select nodes by another label match none of them.
 func NodesOf(published []*resourceapi.ResourceSlice) []*corev1.Node {
 	names := map[string]bool{}
 	for _, slice := range published {

@@ -17,11 +17,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The scheduler allocates whatever a claim requests. The driver may still refuse the claim.
+// The scheduler allocates whatever a claim requests, but the driver may still refuse the claim.
 
-// addDriverChecks adds the errors with which the driver would refuse the claims of a trial, given their devices. Claims
-// that do not fit have no devices. For these, it adds the problems that do not depend on devices as remarks, so that
-// users see them before a device becomes free.
+// addDriverChecks adds the errors that the driver would return if it refused the claims in a trial with the given
+// devices. Claims that do not fit have no devices. For these, it adds the problems that do not depend on devices as
+// remarks, so that users see them before a device becomes free.
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
@@ -61,8 +61,8 @@ func (t *Answer) addDriverChecks(
 	t.Fits = t.Fits && len(t.Refused) == 0
 }
 
-// exclusiveProblems returns an error for each claim with exclusive devices that another pod uses, either a pod of the
-// cluster or an earlier trial. Shared devices of a claim are available to all of its pods.
+// exclusiveProblems returns an error for each claim with exclusive devices that another pod uses, either a pod in the
+// cluster or one from an earlier trial. Shared devices in a claim are available to all of its pods.
 func (m *model) exclusiveProblems(trial *trial, results []resourceapi.AllocationResult) []string {
 	var problems []string
 	for i, claim := range trial.claims {
@@ -73,9 +73,9 @@ func (m *model) exclusiveProblems(trial *trial, results []resourceapi.Allocation
 	return problems
 }
 
-// userOf returns the pod that uses a claim: the only pod for which kube-scheduler reserved it, the pod that has started
-// if it is reserved for several, or the pod of an earlier trial. It returns "" if none of several pods has started: the
-// first to start gets the device.
+// userOf returns the pod that uses a claim. This is the only pod that kube-scheduler reserved it for, the pod that has
+// started if it is reserved for several, or a pod from an earlier trial. It returns "" if it is reserved for several
+// pods and none has started: the first to start gets the device.
 func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	if user, several := m.started[claim.UID]; several {
 		return user
@@ -86,8 +86,8 @@ func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	return m.users[claim.UID]
 }
 
-// podsOf returns the pods for which kube-scheduler reserved a claim. It reserves a claim for every pod that names it,
-// even if only one of them can attach the devices.
+// podsOf returns the pods that kube-scheduler reserved a claim for. It reserves a claim for every pod that references
+// it, even if only one of them can attach the devices.
 func podsOf(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
 	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor),
 		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
@@ -101,7 +101,7 @@ func (m *model) isUsed(claim *resourceapi.ResourceClaim, pod *corev1.Pod) bool {
 	return pod != nil && user != "" && user != fullName(pod)
 }
 
-// use records the claims of a pod or claim that fits.
+// use records the claims in a trial that fits.
 func (m *model) use(trial *trial) {
 	for _, claim := range trial.claims {
 		if trial.pod != nil && m.users[claim.UID] == "" {
@@ -113,7 +113,7 @@ func (m *model) use(trial *trial) {
 	}
 }
 
-// outlines returns the plans of a claim that passed its checks, as far as they are known without the node. Topologies
+// outlines returns the plans for a claim that passed its checks, as far as they are known without the node. Topologies
 // that are not in the files are skipped.
 func (m *model) outlines(claim *resourceapi.ResourceClaim, classes []*resourceapi.DeviceClass) []cnichain.Plan {
 	devices, err := claimspec.Devices(claim)
@@ -130,8 +130,8 @@ func (m *model) outlines(claim *resourceapi.ResourceClaim, classes []*resourceap
 	return plans
 }
 
-// checkInterfaces returns an error if the interfaces of a pod would have conflicting names: two claims that are valid
-// separately may request the same name.
+// checkInterfaces returns an error if a pod's interfaces would have conflicting names: two claims that are each valid
+// may request the same name.
 func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	if pod == nil || len(plans) == 0 {
 		return nil
@@ -141,11 +141,11 @@ func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	return executor.AssignNames(attachment, nil)
 }
 
-// refusals returns the errors with which the driver would refuse an allocated claim of a pod, which may be nil. remarks
-// lists the checks that were not possible.
+// refusals returns the errors that the driver would return for an allocated claim. pod is nil if the claim has no pod.
+// remarks lists the checks that were not possible.
 //
-// It calls the same functions as the driver at Prepare. An object that the files lack yields a remark instead of an
-// error because the cluster may have it.
+// It calls the same functions as the driver does at Prepare. An object that is missing from the files yields a remark
+// instead of an error, because the cluster may contain it.
 func (m *model) refusals(
 	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
 ) (refused, remarks []string) {
@@ -192,8 +192,8 @@ func (m *model) refusals(
 	return refused, remarks
 }
 
-// limitsRemark explains how to set a request if the pod has extended resources instead of a claim. It follows a refusal
-// that refers to requests.
+// limitsRemark explains how to make a request if the pod uses extended resources instead of a claim. It follows a
+// refusal that refers to requests.
 func limitsRemark(claim *resourceapi.ResourceClaim) []string {
 	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; !extended {
 		return nil
@@ -204,7 +204,7 @@ func limitsRemark(claim *resourceapi.ResourceClaim) []string {
 }
 
 // networkProblems checks topologies whose plugins only attach networks that pods select. It reports missing
-// NetworkAttachmentDefinitions and, if there is a pod, problems of its annotation.
+// NetworkAttachmentDefinitions and, if there is a pod, problems in its annotation.
 func (m *model) networkProblems(
 	topology *v1alpha1.NetworkTopology, spec *claimspec.Spec, namespace string, pod *corev1.Pod,
 ) (refused, remarks []string) {
@@ -235,8 +235,8 @@ func (m *model) networkProblems(
 	return refused, remarks
 }
 
-// topologyOf returns a topology of the files or of the cluster. If there is none, it derives the root steps from the
-// classes and returns complete = false. It returns nil if it finds no classes either.
+// topologyOf returns a topology from the files or the cluster. If there is none, it derives the root steps from the
+// classes and returns complete = false. It returns nil if it does not find any classes either.
 func (m *model) topologyOf(
 	name string, classes []*resourceapi.DeviceClass,
 ) (topology *v1alpha1.NetworkTopology, complete bool) {
@@ -256,7 +256,7 @@ func (m *model) topologyOf(
 	return topology, false
 }
 
-// rootsWithClass returns the steps of a topology that have a class, in the order of the classes.
+// rootsWithClass returns the steps in a topology that have a class, in the order of the classes.
 func rootsWithClass(classes []*resourceapi.DeviceClass, topology string) []string {
 	var steps []string
 	for _, class := range classes {
@@ -268,8 +268,8 @@ func rootsWithClass(classes []*resourceapi.DeviceClass, topology string) []strin
 	return steps
 }
 
-// namespaceProblems returns an error for each topology of a claim that does not allow the claim's namespace. They are
-// certain if the labels of the namespace are known.
+// namespaceProblems returns an error for each topology of a claim that does not allow the claim's namespace. certain is
+// true if the namespace's labels are known.
 func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
 	known := labels.Set{corev1.LabelMetadataName: claim.Namespace}
 	for _, namespace := range m.namespaces {
@@ -297,8 +297,8 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 	return problems, certain
 }
 
-// topologyRemarks returns remarks about the topologies that a claim names, if they are in the files, and about their
-// address ranges that the cluster lacks.
+// topologyRemarks returns remarks about the topologies that a claim uses: general remarks on topologies in the files,
+// and remarks on address ranges that do not exist in the cluster.
 func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 	var remarks []string
 	for _, topology := range m.topologies {
@@ -320,7 +320,7 @@ func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
 	return remarks
 }
 
-// writtenProblems returns the reasons why no node would prepare a claim, regardless of its devices.
+// writtenProblems returns the reasons why a claim as written would not be prepared on any node, whatever its devices.
 func (m *model) writtenProblems(claim *resourceapi.ResourceClaim) []string {
 	topologies := slices.Clone(m.live)
 	for _, topology := range m.topologies {

@@ -13,12 +13,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// A pod that requests extended resources of DeviceClasses has no claim for them: kube-scheduler creates it (KEP-5004).
-// This file creates the same claim, for nodes without a device plugin for the resource.
+// If a pod requests extended resources that DeviceClasses define, kube-scheduler creates the claim for them (KEP-5004).
+// This file creates the same claim, for nodes where no device plugin provides the resource.
 
-// addExtendedClaims adds the claims for extended resources to the trials of pods, and drops trials without claims. It
-// needs all classes, including the classes of the cluster. It returns an error if a pod that the user named has no claim,
-// because then devices are not the reason why it is pending. Pods with allocated claims stay, since the driver may
+// addExtendedClaims adds the claims for extended resources to the pods' trials, and drops trials without claims. It
+// needs all classes, including those in the cluster. It returns an error if a pod that the user named has no claim,
+// because then devices are not the reason why it is pending. Pods with allocated claims are kept, since the driver may
 // refuse the claims.
 func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {
 	var trials []trial
@@ -41,8 +41,8 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*c
 	return nil
 }
 
-// extendedClaim returns the claim for all extended resources of a pod; nil if it requests none of a class. Requests are
-// sorted by name, as in kube-scheduler, because the allocator serves them in order.
+// extendedClaim returns the claim for all of a pod's extended resources, or nil if none of them belongs to a class.
+// Requests are sorted by name, as in kube-scheduler, because the allocator serves them in order.
 func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourceapi.ResourceClaim {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	byResource := classesByResource(containers, classes)
@@ -63,7 +63,7 @@ func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourc
 	return claim
 }
 
-// classesByResource returns the class of each extended resource that the containers request.
+// classesByResource returns the class for each extended resource that the containers request.
 func classesByResource(
 	containers []corev1.Container, classes []*resourceapi.DeviceClass,
 ) map[corev1.ResourceName]string {
@@ -79,7 +79,7 @@ func classesByResource(
 }
 
 // ofDevicePlugins returns remarks on nodes where the pod would get its resource from a device plugin instead of a
-// class. There kube-scheduler counts the free devices of the plugin, which the simulation does not have.
+// class. On these nodes, kube-scheduler counts the plugin's free devices, which the simulation does not know.
 func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes []*corev1.Node) []string {
 	var remarks []string
 	byResource := classesByResource(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), classes)
@@ -101,10 +101,10 @@ func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes 
 }
 
 // requestsFor returns the requests for one resource. Each long-running container has its own devices. Init containers
-// that terminate reuse the devices of later containers. If these are too few, one additional request covers the largest
+// that terminate reuse the devices of later containers. If those are too few, one additional request covers the largest
 // deficit.
 //
-// It follows createRequestsAndMappings of kube-scheduler (pkg/scheduler/framework/plugins/dynamicresources). It visits
+// It follows createRequestsAndMappings in kube-scheduler (pkg/scheduler/framework/plugins/dynamicresources). It visits
 // containers from last to first so that the devices of later containers are known at each init container.
 func requestsFor(
 	resource corev1.ResourceName, class string, containers []corev1.Container, initContainers int,
@@ -138,7 +138,7 @@ func requestsFor(
 	return requests
 }
 
-// wants returns the resource requests of a container. Like the API server, it falls back to the limits.
+// wants returns a container's resource requests. Like the API server, it falls back to the limits.
 func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
 	counts := map[corev1.ResourceName]int64{}
 	for _, list := range []corev1.ResourceList{container.Resources.Limits, container.Resources.Requests} {
@@ -150,7 +150,8 @@ func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
 }
 
 // classOf returns the DeviceClass for an extended resource. A class is matched by its implicit resource name, even if
-// it does not exist, or by its spec.extendedResourceName; the newest class wins. It returns "" for other resources.
+// the class does not exist, or by its spec.extendedResourceName; the newest class wins. It returns "" for other
+// resources.
 func classOf(resource corev1.ResourceName, classes []*resourceapi.DeviceClass) string {
 	if name, implicit := strings.CutPrefix(string(resource), resourceapi.ResourceDeviceClassPrefix); implicit {
 		return name

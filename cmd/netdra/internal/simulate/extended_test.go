@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The expected requests are from kube-scheduler 1.37. Their names depend on which container requests the resource.
+// The expected requests were taken from kube-scheduler 1.37. Their names depend on which container requests the
+// resource.
 func TestClaimOfExtendedResources(t *testing.T) {
 	class := func(name, resource string, made int64) *resourceapi.DeviceClass {
 		class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name,

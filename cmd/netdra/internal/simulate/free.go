@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Free returns how many additional claims for one device of each class fit on each node, by node name. Nodes without
-// room are omitted, and counting stops at most. It adds claims one by one because they may exclude each other in ways
-// that no division predicts.
+// Free returns, by node name, how many additional claims fit on each node if each claim requests one device of each
+// class. Nodes without room are omitted, and counting stops at most. It adds the claims one by one because they may
+// exclude each other in ways that a division cannot predict.
 func (s *Simulator) Free(ctx context.Context, classNames []string, most int) (map[string]int, error) {
 	free := map[string]int{}
 	for _, node := range s.cluster.Nodes {

@@ -19,7 +19,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// input contains the objects of the files as written, and the objects of a cluster that their pods name.
+// input contains the objects as written in the files, and the objects in a cluster that their pods reference.
 type input struct {
 	namespace         string // of objects without one
 	policies          []policyapi.DeviceExposurePolicy
@@ -33,14 +33,14 @@ type input struct {
 	allocated         []*resourceapi.ResourceClaim
 	claims            []*resourceapi.ResourceClaim
 	templates         []*resourceapi.ResourceClaimTemplate
-	// live are claims that pods of the files name and that come from a cluster.
+	// live are claims from a cluster that pods in the files reference.
 	live []*resourceapi.ResourceClaim
-	// clusterAsked is true if objects that pods name were looked up in a cluster.
+	// clusterAsked is true if objects that pods reference were looked up in a cluster.
 	clusterAsked bool
 	pods         []*corev1.Pod
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
-	order       []metav1.Object // pods, claims and templates in the order of the files
+	order       []metav1.Object // pods, claims and templates in the order in which the files list them
 	workloads   []*workload
 	// makers maps pods that were created from a workload to that workload.
 	makers map[*corev1.Pod]*workload
@@ -67,8 +67,8 @@ func parse(files []string, stdin io.Reader, namespace string) (*input, error) {
 	return w, nil
 }
 
-// add reads one document strictly. Documents of unknown kinds are only searched for pods. The order of documents
-// determines the order of trials and is otherwise irrelevant.
+// add strictly decodes one document. Documents of unknown kinds are only searched for pods. The order of the documents
+// determines the order of the trials and has no other effect.
 func (w *input) add(found *manifest.Document) error {
 	switch found.Kind {
 	case manifest.KindPolicy:
@@ -100,7 +100,7 @@ func (w *input) add(found *manifest.Document) error {
 	return nil
 }
 
-// kubernetesKinds returns the supported kinds of Kubernetes and their versions.
+// kubernetesKinds returns the supported Kubernetes kinds and their versions.
 func kubernetesKinds() map[string]schema.GroupVersion {
 	kinds := map[string]schema.GroupVersion{}
 	for version, names := range map[schema.GroupVersion][]string{
@@ -117,7 +117,7 @@ func kubernetesKinds() map[string]schema.GroupVersion {
 	return kinds
 }
 
-// groupOf returns the API group of a document, which distinguishes a Job of Kubernetes from a Job of another project.
+// groupOf returns the API group of a document, which distinguishes a Kubernetes Job from another project's Job.
 func groupOf(found *manifest.Document) string {
 	var header metav1.TypeMeta
 	if yaml.Unmarshal(found.Data, &header) != nil {
@@ -126,7 +126,7 @@ func groupOf(found *manifest.Document) string {
 	return header.GroupVersionKind().Group
 }
 
-// addDefinition reads only the configuration, since netdra does not link the types of Multus.
+// addDefinition only reads the configuration, since netdra does not link the Multus API types.
 func (w *input) addDefinition(found *manifest.Document) error {
 	var definition struct {
 		metav1.ObjectMeta `json:"metadata"`
@@ -142,7 +142,7 @@ func (w *input) addDefinition(found *manifest.Document) error {
 	return nil
 }
 
-// complete sets the default namespace of a namespaced object that has none.
+// complete sets the default namespace on a namespaced object that has none.
 func (w *input) complete(object metav1.Object) {
 	if object.GetNamespace() == "" {
 		object.SetNamespace(w.namespace)

@@ -10,9 +10,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// lacking names the drivers that do not publish the attribute of a constraint on any device of a node. It only
-// considers drivers whose devices would be allocated without the constraint; their devices can never satisfy it, since
-// matchAttribute and distinctAttribute fail for a device without the attribute (API of ResourceClaim). It returns "" if
+// lacking names the drivers that do not publish a constraint's attribute on any device on a node. It only considers
+// drivers whose devices would be allocated without the constraint. Their devices can never satisfy it, since
+// matchAttribute and distinctAttribute fail for a device without the attribute (ResourceClaim API). It returns "" if
 // there is no such driver.
 func (s *Simulator) lacking(node *corev1.Node, constraint *resourceapi.DeviceConstraint,
 	without []resourceapi.AllocationResult) string {

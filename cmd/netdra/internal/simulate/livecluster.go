@@ -27,11 +27,11 @@ import (
 type liveCluster struct {
 	core     corev1client.CoreV1Interface
 	resource resourcev1client.ResourceV1Interface
-	// namespace applies to objects without one.
+	// namespace applies to objects that do not specify one.
 	namespace string
 }
 
-// connect returns the cluster that the flags name; nil if they name none.
+// connect connects to the cluster that the flags select. It returns nil if they select none.
 func (f *Options) connect() (*liveCluster, error) {
 	if !f.Cluster && len(f.Pods) == 0 {
 		if f.Kubeconfig != "" || f.Context != "" {
@@ -47,8 +47,8 @@ func (f *Options) connect() (*liveCluster, error) {
 	return &liveCluster{core: cluster.Core, resource: cluster.Resource, namespace: cluster.Namespace}, nil
 }
 
-// namespaceFor returns the namespace for manifests and pods without one. With a cluster it is the namespace of the
-// kubeconfig context, as for kubectl.
+// namespaceFor returns the namespace for manifests and pods without one. If there is a cluster, this is the namespace
+// of the kubeconfig context, as in kubectl.
 func (f *Options) namespaceFor(live *liveCluster) string {
 	if live != nil {
 		return live.namespace
@@ -56,7 +56,7 @@ func (f *Options) namespaceFor(live *liveCluster) string {
 	return cmp.Or(f.Namespace, metav1.NamespaceDefault)
 }
 
-// addTo adds the objects of the cluster to the objects of the files. Classes of files come first and override classes
+// addTo adds the cluster's objects to the objects from the files. Classes from files come first and override classes
 // with the same name, because the lister returns the first match. Nodes are sorted to make the output deterministic.
 func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	nodes, err := l.core.Nodes().List(ctx, metav1.ListOptions{})
@@ -93,7 +93,7 @@ func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	return nil
 }
 
-// cannotList names the ClusterRole to request if a permission is missing.
+// cannotList returns an error, which names the ClusterRole to request if a permission is missing.
 func cannotList(what string, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole cluster, "+
@@ -102,9 +102,9 @@ func cannotList(what string, err error) error {
 	return fmt.Errorf("cannot list the %s: %w", what, err)
 }
 
-// addDriverObjects adds the objects that the driver's checks need: topologies of the cluster unless a file overrides
-// them, the namespaces of the claims, and which of several pods uses a claim. The caller may lack permission to read
-// them. remarks lists the checks that were skipped for that reason.
+// addDriverObjects adds the objects that the driver's checks need: the cluster's topologies unless a file overrides
+// them, the namespaces of the claims, and for each claim that is reserved for several pods, the pod that uses it. The
+// caller may lack permission to read them. remarks lists the checks that were skipped for that reason.
 func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks []string) {
 	topologies, err := l.topologies(ctx)
 	if err != nil {
@@ -145,8 +145,8 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 	return append(remarks, l.addStarted(ctx, m)...)
 }
 
-// addStarted records which pod has started if a claim is reserved for several pods. If a pod cannot be read, it assumes
-// the first in the list, which kube-scheduler reserved first.
+// addStarted records which pod has started if a claim is reserved for several pods. If a pod cannot be read, addStarted
+// assumes the first in the list, which kube-scheduler reserved the claim for first.
 func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []string) {
 	for i := range m.trials {
 		for _, claim := range m.trials[i].claims {
@@ -167,7 +167,7 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 }
 
 // startedOf returns the first of several pods that has started, or "" if none has. asked is the pod that the user
-// named, or nil. If it has started, startedOf returns it without reading the others.
+// named, or nil. If asked has started, startedOf returns it without reading the others.
 func (l *liveCluster) startedOf(
 	ctx context.Context, asked *corev1.Pod, namespace string, consumers []resourceapi.ResourceClaimConsumerReference,
 ) (string, error) {
@@ -194,7 +194,7 @@ func (l *liveCluster) get(ctx context.Context, path string) ([]byte, error) {
 	return remote.GetRaw(ctx, l.core.RESTClient(), path)
 }
 
-// topologies returns the topologies of the cluster; none if the kind is not installed.
+// topologies returns the topologies in the cluster; none if the kind is not installed.
 func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
 	data, err := l.get(ctx, "/apis/"+v1alpha1.GroupVersion().String()+
 		"/networktopologies")
@@ -208,7 +208,7 @@ func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopolog
 	return list.Items, err
 }
 
-// ranges returns the names of the cluster's AddressRanges, or nil if the caller may not read them.
+// ranges returns the names of the AddressRanges in the cluster, or nil if the caller is not permitted to read them.
 func (l *liveCluster) ranges(ctx context.Context) []string {
 	data, err := l.get(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/addressranges")
 	var list v1alpha1.AddressRangeList
@@ -222,8 +222,8 @@ func (l *liveCluster) ranges(ctx context.Context) []string {
 	return names
 }
 
-// policies returns the policies of the cluster. It returns none if the caller may not read them, since policies only
-// add hints.
+// policies returns the policies in the cluster. It returns none if the caller is not permitted to read them, since
+// policies only add hints.
 func (l *liveCluster) policies(ctx context.Context) []policyapi.DeviceExposurePolicy {
 	data, err := l.get(ctx, "/apis/"+policyapi.GroupVersion().String()+
 		"/deviceexposurepolicies")
@@ -234,8 +234,8 @@ func (l *liveCluster) policies(ctx context.Context) []policyapi.DeviceExposurePo
 	return list.Items
 }
 
-// podTrials returns a trial for each pod with its claims. Claims with an allocation keep their devices and so determine
-// the node.
+// podTrials returns a trial with the claims for each pod. Allocated claims keep their devices and thus determine the
+// node.
 func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
 	var trials []trial
 	for _, name := range names {
@@ -259,8 +259,8 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 	return trials, nil
 }
 
-// missingTemplates returns a message for each missing ResourceClaimTemplate of claims that do not exist yet. The pod
-// waits for the template indefinitely. Without permission to read templates it returns nothing.
+// missingTemplates returns a message for each missing ResourceClaimTemplate that a claim must be created from. The pod
+// waits indefinitely for such a template. Without permission to read templates, missingTemplates returns nothing.
 func (l *liveCluster) missingTemplates(ctx context.Context, pod *corev1.Pod) ([]string, error) {
 	var missing []string
 	for i := range pod.Spec.ResourceClaims {

@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// API paths and the responses of a cluster with one node, two shares of a macvlan link, and three topologies for it.
+// API paths and responses from a cluster with one node, two shares of a macvlan link, and three topologies for it.
 const (
 	pathTopologies = "/apis/networking.dra.io/v1alpha1/networktopologies"
 	pathRanges     = "/apis/networking.dra.io/v1alpha1/addressranges"
@@ -53,8 +53,8 @@ func answers() map[string]string {
 	}
 }
 
-// TestPodsOfACluster: kube-scheduler creates the claim for extended resources last. The simulation still predicts for a
-// pending pod whether the driver would refuse that claim.
+// TestPodsOfACluster covers pods in a cluster. kube-scheduler creates the claim for extended resources last; for a
+// pending pod, the simulation still predicts whether the driver would refuse that claim.
 func TestPodsOfACluster(t *testing.T) {
 	const held = `items: [{metadata: {name: first-extended-resources-x, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r}]}},
   status: {allocation: {devices: {results: [{request: r, driver: dra.networking, pool: n1, device: eth0}]}}}}]`
@@ -202,7 +202,7 @@ func TestPodsOfACluster(t *testing.T) {
 	}
 }
 
-// taintRules are three rules; only the last one matches the device of the cluster.
+// taintRules are three rules. Only the last one matches the cluster's device.
 const taintRules = `items: [
   {metadata: {name: nothing}, spec: {taint: {key: a, effect: NoSchedule}}},
   {metadata: {name: other}, spec: {deviceSelector: {pool: n2}, taint: {key: b, effect: NoSchedule}}},
@@ -224,13 +224,13 @@ const groupedSlices = `items: [
 // started is the status of a pod with a running container.
 const started = "{phase: Running, containerStatuses: [{state: {running: {}}}]}"
 
-// otherPod returns the pod "other" of namespace apps with a container in the given state.
+// otherPod returns the pod "other" in namespace apps with a container in the given state.
 func otherPod(uid, state string) string {
 	return fmt.Sprintf(`{metadata: {name: other, namespace: apps, uid: %s}, status: {containerStatuses: [`+
 		`{state: {%s}}]}}`, uid, state)
 }
 
-// claimsWithDevices returns claims in namespace apps that hold the device of the cluster.
+// claimsWithDevices returns claims in namespace apps that hold the cluster's device.
 func claimsWithDevices() map[string]string {
 	claim := func(name, config, user, devices string) string {
 		return fmt.Sprintf(`{metadata: {name: %s, namespace: apps, uid: u}, spec: {devices: {requests: [{name: r, `+
@@ -252,7 +252,7 @@ func claimsWithDevices() map[string]string {
 	}
 }
 
-// If no file contains a claim or template that a pod names, it is read from the cluster.
+// If a pod references a claim or template that no file contains, it is read from the cluster.
 func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	const namespace = "/apis/resource.k8s.io/v1/namespaces/apps/"
 	const listed, template, claim = "/apis/resource.k8s.io/v1/resourceclaims", namespace + "resourceclaimtemplates/lan",
@@ -306,7 +306,7 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	}
 }
 
-// AddressRanges in files are not reported as missing in the cluster: the user is about to apply them.
+// AddressRanges in files are not reported as missing from the cluster, because the user is about to apply them.
 func TestRangesOfFilesAreNotMissed(t *testing.T) {
 	served := answers()
 	served[pathRanges] = "items: []"
@@ -362,7 +362,7 @@ spec: {devices: {requests: [{name: r, exactly: {deviceClassName: ipv-a}}]}}
 	}
 }
 
-// Objects without a namespace get the namespace of the flag or of the context, as with kubectl.
+// Objects without a namespace get the namespace from the flag or the context, as with kubectl.
 func TestNamespaceOfACluster(t *testing.T) {
 	const file = "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\n" +
 		"spec: {devices: {requests: [{name: r, exactly: {deviceClassName: free-a}}]}}\n---\n" +

@@ -22,12 +22,12 @@ import (
 type model struct {
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
-	// unread is true if the topologies of the cluster could not be read.
+	// unread is true if the topologies in the cluster could not be read.
 	unread bool
-	// live are the topologies of the cluster that the files do not contain. Their classes come from the cluster.
+	// live are the topologies in the cluster that the files do not contain. Their classes come from the cluster.
 	live []*v1alpha1.NetworkTopology
-	// ranges are the names of AddressRanges in the files and in the cluster. A missing range is only reported if
-	// rangesComplete, which requires that the cluster's ranges could be read.
+	// ranges are the names of the AddressRanges in the files and in the cluster. Missing ranges are only reported if
+	// rangesComplete is true, which requires that the cluster's ranges could be read.
 	ranges         []string
 	rangesComplete bool
 	schemas        cnichain.Schemas
@@ -47,20 +47,21 @@ type model struct {
 // kube-scheduler allocates all of them on one node or none.
 type trial struct {
 	title string
-	// pod is the pod of the claims; nil for claims without a pod.
+	// pod is the pod that uses the claims; nil for claims without a pod.
 	pod *corev1.Pod
-	// maker is the workload of the pod; nil for a pod of a file or of the cluster.
+	// maker is the workload that creates the pod; nil for a pod from a file or the cluster.
 	maker  *workload
 	claims []*resourceapi.ResourceClaim
 	// named is true for a pod that the user named with --pod.
 	named bool
-	// missing lists the objects that the pod names and that do not exist. The pod cannot run on any node without them.
+	// missing lists the objects that the pod references but that do not exist. Without them, the pod cannot run on any
+	// node.
 	missing []string
 	// remarks are shown regardless of the result.
 	remarks []string
 }
 
-// podTitle is the prefix in the titles of pods.
+// podTitle is the prefix in the titles of trials with a pod.
 const podTitle = "pod "
 
 // namespace returns the namespace of the pod and its claims.
@@ -71,8 +72,8 @@ func (t *trial) namespace() string {
 	return namespaceOf(t.claims[0])
 }
 
-// validate rejects topologies that the controller would reject. Trials are added later, since the claims that pods of
-// the files name may be in a cluster.
+// validate rejects topologies that the controller would reject. Trials are added later, since the claims that pods in
+// the files reference may be in a cluster.
 func (w *input) validate() (*model, error) {
 	m := &model{policies: w.policies, ranges: w.ranges, schemas: w.schemas, namespaces: w.namespaces,
 		definitions: w.definitions, users: map[types.UID]string{},
@@ -88,8 +89,8 @@ func (w *input) validate() (*model, error) {
 	return m, nil
 }
 
-// pluginNames maps attribute names to the names of CNI plugins. If several plugins have the same attribute, the name in
-// a topology takes precedence because its author knows which one is installed.
+// pluginNames maps attribute names to CNI plugin names. If several plugins share an attribute, the name in a topology
+// takes precedence because its author knows which one is installed.
 func (m *model) pluginNames() map[string]string {
 	names := map[string]string{}
 	add := func(name string) {
@@ -115,8 +116,8 @@ func (m *model) pluginNames() map[string]string {
 	return names
 }
 
-// arrangeTrials creates a trial for every pod, and for claims and templates that no pod names. It rejects claims that
-// the API server would reject.
+// arrangeTrials creates a trial for every pod, and for claims and templates that no pod references. It rejects claims
+// that the API server would reject.
 func (w *input) arrangeTrials() ([]trial, error) {
 	var trials []trial
 	named := map[metav1.Object]bool{}
@@ -174,7 +175,7 @@ func (w *input) arrangeTrials() ([]trial, error) {
 	return trials, nil
 }
 
-// claimOf returns the claim for an entry of a pod, creating it from a template if necessary. It returns nil if the
+// claimOf returns the claim for an entry in a pod, creating it from a template if necessary. It returns nil if the
 // object does not exist. source is the claim or template itself; templates that are used as a source do not get their
 // own trial.
 func (w *input) claimOf(
@@ -192,7 +193,7 @@ func (w *input) claimOf(
 	return fromTemplate(template, pod.Name+"-"+reference.Name), template
 }
 
-// missingNamed describes a missing claim or template that a pod names, and the fix.
+// missingNamed describes a missing claim or template that a pod references, and the fix.
 func (w *input) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim) string {
 	template, claim := templateAndClaim(reference)
 	kind, name := "ResourceClaimTemplate", template

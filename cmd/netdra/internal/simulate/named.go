@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// addNamed reads the claims and templates that pods of the files name and that no file contains. It gets each by name,
-// because users who may create pods in a namespace are often not allowed to list claims. Objects that do not exist are
+// addNamed reads the claims and templates that pods in the files reference but no file contains. It gets each by name,
+// because users who may create pods in a namespace often lack permission to list claims. Objects that do not exist are
 // reported in the answer for the pod.
 func (l *liveCluster) addNamed(ctx context.Context, w *input) error {
 	w.clusterAsked = true
@@ -61,12 +61,12 @@ func cannotGetNamed(pod *corev1.Pod, kind, name string, err error) error {
 	return err
 }
 
-// templateAndClaim returns the names in a pod's reference; one of them is empty.
+// templateAndClaim returns the template name and the claim name in a pod's reference. At most one of them is set.
 func templateAndClaim(reference *corev1.PodResourceClaim) (template, claim string) {
 	return ptr.Deref(reference.ResourceClaimTemplateName, ""), ptr.Deref(reference.ResourceClaimName, "")
 }
 
-// template returns the template with the name in the pod's namespace; nil if it does not exist.
+// template returns the template with the given name in the pod's namespace; nil if it does not exist.
 func (w *input) template(pod *corev1.Pod, name string) *resourceapi.ResourceClaimTemplate {
 	for _, template := range w.templates {
 		if template.Name == name && namespaceOf(template) == namespaceOf(pod) {
@@ -76,7 +76,7 @@ func (w *input) template(pod *corev1.Pod, name string) *resourceapi.ResourceClai
 	return nil
 }
 
-// claim returns the claim with the name in the pod's namespace; nil if it does not exist.
+// claim returns the claim with the given name in the pod's namespace; nil if it does not exist.
 func (w *input) claim(pod *corev1.Pod, name string) *resourceapi.ResourceClaim {
 	for _, claims := range [][]*resourceapi.ResourceClaim{w.claims, w.allocated, w.live} {
 		for _, claim := range claims {

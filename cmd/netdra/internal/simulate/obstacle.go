@@ -22,11 +22,11 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// tooFew returns the first request for which a node has too few devices even if all of them are free. It returns "" if
-// there is none, and skips requests with alternatives.
+// tooFew returns the reason for the first request for which a node has too few devices even if all of them are free. It
+// returns "" if there is no such request, and skips requests with alternatives.
 //
-// It evaluates only selectors and taints, not the allocator, so it can report numbers. The number of devices is
-// meaningless for shared devices; for these the allocator decides.
+// It only evaluates selectors and taints, without running the allocator, so it can report numbers. For shared devices,
+// the number of devices is meaningless; the allocator decides about them.
 func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, claim := range claims {
@@ -83,7 +83,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 	return "", nil
 }
 
-// whyNone explains why no device of a node matches a class of a topology; "" for other classes.
+// whyNone explains why no device on a node matches a topology's class. It returns "" for other classes.
 func (s *Simulator) whyNone(node *corev1.Node, class *resourceapi.DeviceClass, devices []device) string {
 	plugin := deviceclasses.Plugin(class)
 	if plugin == "" {
@@ -112,8 +112,7 @@ func (s *Simulator) whyNone(node *corev1.Node, class *resourceapi.DeviceClass, d
 		strings.Join(slices.Compact(rest), ", "), s.hintOfPolicies(node, plugin))
 }
 
-// nearNames returns hints for names in the selectors of a class that are similar to the names of devices; empty if
-// there are none.
+// nearNames returns hints if names in a class's selectors resemble device names; empty if there are none.
 func nearNames(class *resourceapi.DeviceClass, devices []device) string {
 	const attribute = "ifName"
 	var known []discovery.Device
@@ -137,8 +136,8 @@ func nearNames(class *resourceapi.DeviceClass, devices []device) string {
 }
 
 // hintOfPolicies names the policies for a node that expose devices for a CNI plugin, and the commands that explain why
-// no device has it. The policy may not match any device, the plugin may be missing, or the kernel may lack a
-// prerequisite. Slices do not show which.
+// no device supports it. The policy may not match any device, the plugin may be missing, or the kernel may lack a
+// prerequisite. Slices do not show which of these is the case.
 func (s *Simulator) hintOfPolicies(node *corev1.Node, plugin string) string {
 	var names []string
 	for i := range s.cluster.policies {
@@ -170,7 +169,7 @@ func (s *Simulator) hintOfPolicies(node *corev1.Node, plugin string) string {
 		node.Name)
 }
 
-// everyOf phrases the complete number of devices.
+// everyOf returns a phrase for the total number of devices.
 func everyOf(devices int) string {
 	if devices == 1 {
 		return "the only device"
@@ -184,7 +183,8 @@ func (s *Simulator) pluginName(attribute string) string {
 	return cmp.Or(s.cluster.plugins[attribute], attribute)
 }
 
-// plugins returns the CNI plugins of a device: the names of boolean attributes, or the elements of the list attribute.
+// plugins returns the CNI plugins that a device supports, from the names of its boolean attributes or the elements of
+// its list attribute.
 func (d device) plugins() []string {
 	if d.driver != v1alpha1.DriverName {
 		return nil
@@ -251,7 +251,8 @@ func (s *Simulator) matching(ctx context.Context, devices []device, selectors []
 	return found, nil
 }
 
-// untainted returns the devices whose taints are tolerated; tainted describes the others with their taint.
+// untainted returns the devices whose taints are all tolerated. tainted describes each of the other devices with its
+// taint.
 func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (usable []device, tainted []string) {
 	for _, d := range devices {
 		reason := ""
@@ -274,7 +275,7 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 	return usable, tainted
 }
 
-// tolerates is ToleratesTaint of package resourceclaim for one taint. An empty operator means Equal.
+// tolerates is ToleratesTaint from package resourceclaim for a single taint. An empty operator means Equal.
 func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.DeviceTaint) bool {
 	if toleration.Effect != "" && toleration.Effect != taint.Effect || toleration.Key != "" &&
 		toleration.Key != taint.Key {
@@ -283,9 +284,9 @@ func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.Devi
 	return toleration.Operator == resourceapi.DeviceTolerationOpExists || toleration.Value == taint.Value
 }
 
-// impossible explains why claims do not fit on an empty node. It drops each of their constraints, amounts, requests and
-// claims in turn, starting with the smallest change, and returns the first without which they fit. One is enough: users
-// correct one thing at a time.
+// impossible explains why claims do not fit on an empty node. It drops each constraint, amount, request and claim in
+// turn, starting with the smallest change, and returns the first demand without which the claims fit. One is enough,
+// because users correct one thing at a time.
 func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, less := range relaxations(claims) {
@@ -312,8 +313,8 @@ type relaxation struct {
 	constraint *resourceapi.DeviceConstraint
 }
 
-// relaxations returns one set of claims for each demand that can be removed. Unchanged claims are shared with the
-// caller and must not be modified.
+// relaxations returns one set of claims for each demand that can be removed. Unmodified claims are shared with the
+// caller and must not be changed.
 func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
 	var all []relaxation
 	without := func(i int, reason string, change func(*resourceapi.DeviceClaim)) {
@@ -360,8 +361,8 @@ func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
 	return all
 }
 
-// qualify adds the domain of this driver to capacity names without a domain, since published capacities have one. It
-// returns nil if all names have a domain.
+// qualify adds this driver's domain to capacity names without a domain, since published capacities have one. It returns
+// nil if all names have a domain.
 func qualify(requests map[resourceapi.QualifiedName]resource.Quantity) map[resourceapi.QualifiedName]resource.Quantity {
 	qualified, changed := map[resourceapi.QualifiedName]resource.Quantity{}, false
 	for name, amount := range requests {
@@ -376,8 +377,8 @@ func qualify(requests map[resourceapi.QualifiedName]resource.Quantity) map[resou
 	return qualified
 }
 
-// dropRequest removes a request and the references to it in constraints. A constraint that only refers to this request
-// is removed completely, since a constraint with an empty list applies to all requests.
+// dropRequest removes a request and the references to it from constraints. A constraint that only refers to this
+// request is removed completely, since a constraint with an empty list applies to all requests.
 func dropRequest(claim *resourceapi.DeviceClaim, request string) {
 	isIt := func(name string) bool { return name == request || strings.HasPrefix(name, request+"/") }
 	claim.Requests = slices.DeleteFunc(claim.Requests,

@@ -26,26 +26,26 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Options are the flags of "simulate".
+// Options are the flags of "netdra simulate".
 type Options struct {
 	Files    []string
 	Machines []string // directories of recordings
 	From     []string // the same, with the flag name of other commands
 	Cluster  bool
-	Pods     []string // of the cluster, as namespace/name
+	Pods     []string // in the cluster, as namespace/name
 	// Kubeconfig and Context select the cluster. If empty, the defaults of kubectl apply.
 	Kubeconfig, Context string
-	// Namespace applies to objects without one. If empty, it is the namespace of the context, or "default" without a
-	// cluster.
+	// Namespace applies to objects without one. If empty, it defaults to the namespace of the context, or to "default"
+	// without a cluster.
 	Namespace string
 	Output    string
 	Features  draslices.Features
-	// DerivedAttributes allows claims to compute attributes of devices. It does not affect published slices.
+	// DerivedAttributes allows claims to compute attributes from devices. It does not affect published slices.
 	DerivedAttributes bool
 }
 
-// Run reads and validates all input, builds the model of the cluster, simulates, and prints the answers. All input is
-// validated before the simulation starts, so an error in the last file is reported immediately.
+// Run reads and validates all input, builds the model of the cluster, runs the simulation, and prints the answers. All
+// input is validated before the simulation starts, so an error in the last file is reported immediately.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Output); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return err
 }
 
-// missingTrials reports where it searched for claims without finding any: files may contain only policies and
+// missingTrials returns a message that lists the files without claims, since files may contain only policies and
 // topologies.
 func missingTrials(files []string) string {
 	const kinds = "ResourceClaim, ResourceClaimTemplate or pod with claims"
@@ -112,7 +112,8 @@ func missingTrials(files []string) string {
 	return fmt.Sprintf("%s has no %s", strings.Join(files, ", "), kinds)
 }
 
-// answer simulates the trials in order. Claims that fit keep their devices, so later trials compete with them.
+// answer simulates the trials in order. Claims that fit keep their devices, so later trials compete with them for
+// devices.
 func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) {
 	cluster.plugins = m.pluginNames()
 	simulator := New(*cluster)
@@ -152,9 +153,9 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 	return answers, nil
 }
 
-// buildCluster returns the allocator's view: the objects of the files, combined with a live cluster or recorded
-// machines. It adds trials for pods of the live cluster. With a live cluster, policies in files have no effect because
-// the slices come from its drivers.
+// buildCluster returns the allocator's view: the objects from the files, combined with a live cluster or recorded
+// machines. It adds trials for pods in the live cluster. With a live cluster, policies in files have no effect because
+// the slices come from the cluster's drivers.
 func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, live *liveCluster,
 	parsed *input, m *model) (*Cluster, error) {
 	cluster := &Cluster{
@@ -168,7 +169,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		if err := errors.Join(live.addTo(ctx, cluster), err); err != nil {
 			return nil, err
 		}
-		// The controller of the cluster has the same feature flags as its nodes.
+		// The cluster's controller has the same feature flags as its nodes.
 		listed := f.Features.ListAttributes || anyDevice(ofDriver(cluster.Slices), hasListAttribute)
 		cluster.Classes = slices.Concat(parsed.classes, m.topologyClasses(listed), cluster.Classes)
 		rules, err := TaintRules(ctx, live.get)
@@ -198,8 +199,8 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 	return cluster, nil
 }
 
-// addMachines adds the slices that the policies yield on each machine. idle explains for each machine without devices
-// why there are none.
+// addMachines adds the slices that the policies yield on each machine. idle contains a message for each machine without
+// devices that explains why it has none.
 func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model,
 	cluster *Cluster) (idle []string, err error) {
 	machines := slices.Concat(f.Machines, f.From)
@@ -235,8 +236,8 @@ func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printe
 	return idle, nil
 }
 
-// resourceSlices returns the slices that a node would publish. Names and generation are arbitrary but must be
-// consistent in a pool; otherwise the allocator treats the pool as incomplete.
+// resourceSlices returns the slices that a node would publish. Their names and generation are arbitrary but must be
+// consistent within a pool; otherwise the allocator treats the pool as incomplete.
 func resourceSlices(node string, published *draslices.Result) []*resourceapi.ResourceSlice {
 	var all []*resourceapi.ResourceSlice
 	pools := published.Resources.Pools
@@ -256,7 +257,7 @@ func resourceSlices(node string, published *draslices.Result) []*resourceapi.Res
 	return all
 }
 
-// ofDriver returns the slices of this driver.
+// ofDriver returns the slices that this driver publishes.
 func ofDriver(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	return slices.DeleteFunc(slices.Clone(published),
 		func(slice *resourceapi.ResourceSlice) bool { return slice.Spec.Driver != v1alpha1.DriverName })
@@ -273,7 +274,7 @@ func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass 
 	return all
 }
 
-// exposesNothing reports that no policy exposes a device of a machine, and names the command that explains it.
+// exposesNothing returns a message that no policy exposes a device on a machine, with the command that explains it.
 func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePolicy) string {
 	var names []string
 	for i := range policies {
@@ -297,22 +298,22 @@ func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePo
 type Answer struct {
 	What string `json:"what"`
 	Fits bool   `json:"fits"`
-	// Allocated is true for a pod of the cluster whose claims are all allocated.
+	// Allocated is true for a pod in the cluster whose claims are all allocated.
 	Allocated bool `json:"allocated,omitempty"`
-	// started is true if an allocated pod has already started; problems then occurred later.
+	// started is true if an allocated pod has already started. In that case, its problems occurred later.
 	started bool
 	// Note replaces the list of nodes in the text output.
 	Note string `json:"note,omitempty"`
-	// As names an earlier pod of the same template that does not fit for the same reason. Its answer has the details.
+	// As names an earlier pod from the same template that does not fit for the same reason. Its answer has the details.
 	As string `json:"as,omitempty"`
-	// Nodes lists the nodes where it fits.
+	// Nodes lists the nodes where the pod or claim fits.
 	Nodes    []string      `json:"nodes,omitempty"`
 	Devices  []givenDevice `json:"devices,omitempty"`
 	Refusals []nodeRefusal `json:"refusals,omitempty"`
 	// Refused lists the reasons why the driver would refuse the claims with these devices.
 	Refused []string `json:"refused,omitempty"`
 	Remarks []string `json:"remarks,omitempty"`
-	// Missing describes the claims, templates and DeviceClasses that are named but do not exist.
+	// Missing describes the claims, templates and DeviceClasses that are referenced but do not exist.
 	Missing []string `json:"missing,omitempty"`
 }
 
@@ -333,15 +334,17 @@ type nodeRefusal struct {
 	// Instead lists claims that could be released instead of the claim in Release; releasing any one of them suffices.
 	Instead []string `json:"instead,omitempty"`
 	Short   []string `json:"short,omitempty"`
-	// Taken lists pods and claims of the simulation that hold the required devices.
+	// Taken lists pods and claims in the simulation that hold the required devices.
 	Taken []string `json:"taken,omitempty"`
-	// TakenEnough is a subset of Taken without which it fits. It is empty if all of Taken or any one of it is needed.
+	// TakenEnough is a subset of Taken that is sufficient to remove. It is empty if all of Taken must be removed, or if
+	// removing any one element suffices.
 	TakenEnough []string `json:"takenEnough,omitempty"`
-	// AnyOne is true if it fits after removing any single element of Taken, Release and Instead.
+	// AnyOne is true if removing any single element of Taken, Release and Instead suffices.
 	AnyOne bool `json:"anyOne,omitempty"`
 }
 
-// answerOf converts a verdict to an Answer. It lists the devices of the first node; they may differ on other nodes.
+// answerOf converts a verdict to an Answer. It lists the devices on the first node; other nodes may have different
+// ones.
 func (m *model) answerOf(trial *trial, verdict *Verdict) Answer {
 	tried := Answer{What: trial.title, Fits: len(verdict.Nodes) > 0, Nodes: verdict.Nodes}
 	for i := range verdict.Results {
@@ -407,7 +410,7 @@ func (t *Answer) print(out *printer.Printer) {
 	}
 }
 
-// addRemarks adds remarks without duplicates: claims of one pod often share a topology.
+// addRemarks adds remarks without duplicates, because claims in one pod often share a topology.
 func (t *Answer) addRemarks(remarks []string) {
 	for _, remark := range remarks {
 		if !slices.Contains(t.Remarks, remark) {
@@ -423,7 +426,7 @@ func (t *Answer) printRemarks(out *printer.Printer) {
 }
 
 // refusalFormat does not name the component that refuses claims without devices: the webhook refuses them at creation,
-// or without a webhook the driver refuses them at Prepare.
+// or, if there is no webhook, the driver refuses them at Prepare.
 func (t *Answer) refusalFormat() string {
 	switch {
 	case t.started:

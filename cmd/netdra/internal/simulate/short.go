@@ -10,7 +10,7 @@ import (
 )
 
 // short returns which of the required devices are held by claims, and which counters are too low given all allocated
-// claims. It only illustrates the allocator's decision: if it finds nothing, the refusal still names the claims in the
+// claims. It only illustrates the allocator's decision: even if it finds nothing, the refusal names the claims in the
 // way.
 func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*resourceapi.ResourceClaim) []string {
 	var texts []string
@@ -20,7 +20,7 @@ func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*re
 			key := keyOf(&result)
 			wanted[key] = true
 			for _, claim := range inTheWay {
-				// capacities covers shared devices
+				// The method capacities covers shared devices.
 				holds := result.ShareID == nil && slices.ContainsFunc(claim.Status.Allocation.Devices.Results,
 					func(r resourceapi.DeviceRequestAllocationResult) bool { return keyOf(&r) == key })
 				if holds {
@@ -42,7 +42,7 @@ func (s *Simulator) short(results []resourceapi.AllocationResult, inTheWay []*re
 	return slices.Compact(texts)
 }
 
-// capacities returns the shared devices whose remaining capacity is too low, and the claims that hold the rest.
+// capacities describes the shared devices whose remaining capacity is too low, and the claims that hold the rest.
 func (s *Simulator) capacities(results []resourceapi.AllocationResult) []string {
 	asked := map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity{}
 	for i := range results {
@@ -80,7 +80,7 @@ func (s *Simulator) capacities(results []resourceapi.AllocationResult) []string 
 	return texts
 }
 
-// addAmounts adds the amounts of one device to its sums.
+// addAmounts adds amounts to the sums for one device.
 func addAmounts(
 	sums map[deviceKey]map[resourceapi.QualifiedName]resource.Quantity, key deviceKey,
 	amounts map[resourceapi.QualifiedName]resource.Quantity,
@@ -112,7 +112,7 @@ func keyOf(result *resourceapi.DeviceRequestAllocationResult) deviceKey {
 type counterKey struct{ driver, pool, set, name string }
 
 // counters describes the counters whose remaining value is too low for the wanted devices. A shared device consumes its
-// counters only once, so a wanted device that is already held adds nothing.
+// counters only once, so a wanted device that is already held adds nothing to the demand.
 func (s *Simulator) counters(wanted, held map[deviceKey]bool) []string {
 	total, used, needed := map[counterKey]resource.Quantity{}, map[counterKey]resource.Quantity{},
 		map[counterKey]resource.Quantity{}

@@ -22,7 +22,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// All mutually exclusive uses of a NIC with virtual functions.
+// policies define all mutually exclusive uses of a NIC with virtual functions.
 const policies = `
 - metadata: {name: vfs}
   spec:
@@ -141,9 +141,9 @@ func randomClaim(t *testing.T, random *rand.Rand, name string) *resourceapi.Reso
 	return claim
 }
 
-// For any set of existing claims, the refusal names exactly the claims in the way: the new claim fits without all of
-// them, and does not fit with any one of them. If the refusal names none, the claim does not fit on an empty node
-// either.
+// For any set of existing claims, the refusal names exactly the claims in the way: the new claim fits if all of them
+// are removed, and does not fit if any one of them remains. If the refusal names no claims, the new claim does not fit
+// on an empty node either.
 func TestObstaclesAreRight(t *testing.T) {
 	cluster := twoCards(t)
 	fitted, refused, named, alternatives := 0, 0, 0, 0
@@ -219,7 +219,7 @@ func TestObstaclesAreRight(t *testing.T) {
 	}
 }
 
-// A refusal explains requests that even an empty node cannot satisfy.
+// A refusal explains which requests even an empty node cannot satisfy.
 func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	cluster := twoCards(t)
 	for requests, want := range map[string]string{
@@ -249,7 +249,7 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 	}
 }
 
-// A tainted device is not allocated to a request without a toleration, and the refusal names the taint.
+// A tainted device is not allocated for a request without a toleration, and the refusal names the taint.
 func TestTaintedDevices(t *testing.T) {
 	cluster := twoCards(t)
 	for _, slice := range cluster.Slices {

@@ -11,10 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TaintRules returns the DeviceTaintRules of a cluster (KEP-5055), sorted by name, without their status. It returns
-// none if the kind is not installed. get reads a path of the API server.
+// TaintRules returns the DeviceTaintRules in a cluster (KEP-5055), sorted by name, without their status. It returns
+// none if the kind is not installed. get reads a path from the API server.
 //
-// Kubernetes 1.36 only has the kind as v1beta2, disabled by default, with the same specification.
+// Kubernetes 1.36 only serves the kind as v1beta2, which is disabled by default and has the same specification.
 func TaintRules(ctx context.Context, get func(ctx context.Context, path string) ([]byte, error),
 ) ([]resourceapi.DeviceTaintRule, error) {
 	for _, version := range []string{"v1", "v1beta2"} {
@@ -40,8 +40,8 @@ func TaintRules(ctx context.Context, get func(ctx context.Context, path string) 
 	return nil, nil
 }
 
-// withTaints returns slices with the taints of rules applied, as kube-scheduler does. The equivalent package
-// resourceslice/tracker of k8s.io/dynamic-resource-allocation needs informers. Slices that get a taint are copied.
+// withTaints applies the taints from rules to slices, as kube-scheduler does. Slices that get a taint are copied. The
+// equivalent package resourceslice/tracker in k8s.io/dynamic-resource-allocation needs informers.
 func withTaints(published []*resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintRule,
 ) []*resourceapi.ResourceSlice {
 	tainted := slices.Clone(published)

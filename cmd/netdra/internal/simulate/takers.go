@@ -9,11 +9,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// Pods of the same files may hold the devices that a refused pod needs. Their claims do not exist, so they cannot be
-// released.
+// Pods from the same files may hold the devices that a refused pod needs. Their claims do not exist in the cluster, so
+// they cannot be released.
 
-// refusalOf converts a refusal to its JSON form. Only existing claims can be released; for simulated claims it names
-// the pod or claim of the simulation.
+// refusalOf converts a refusal to its JSON form. Only existing claims can be released; for simulated claims, it names
+// the pod or claim in the simulation.
 func (m *model) refusalOf(refusal *Refusal) nodeRefusal {
 	told := nodeRefusal{Node: refusal.Node, Reason: refusal.Reason, Short: refusal.Short}
 	var enough []string
@@ -38,14 +38,14 @@ func (m *model) refusalOf(refusal *Refusal) nodeRefusal {
 	if !told.AnyOne && len(enough) < len(told.Taken) {
 		told.TakenEnough = enough
 	}
-	// Sort by the order of the trials, which is numeric: web-2 comes before web-10.
+	// Sort by the order of the trials, so that web-2 comes before web-10.
 	slices.SortStableFunc(told.Taken, func(a, b string) int { return cmp.Compare(m.position(a), m.position(b)) })
 	slices.Sort(told.Release)
 	slices.Sort(told.Instead)
 	return told
 }
 
-// position returns the index of a trial by its title.
+// position returns the index of the trial with a title.
 func (m *model) position(title string) int {
 	return slices.IndexFunc(m.trials, func(t trial) bool { return t.title == title })
 }
@@ -53,7 +53,7 @@ func (m *model) position(title string) int {
 // mostTakers limits the names in a message: a workload may have hundreds of pods.
 const mostTakers = 5
 
-// takenText lists the pods and claims of the simulation that hold the required devices.
+// takenText lists the pods and claims in the simulation that hold the required devices.
 func takenText(titles []string) string {
 	var pods int
 	for _, title := range titles {
@@ -88,7 +88,8 @@ func takerNames(titles []string) string {
 // mostReleasable limits how many alternative claims a message names.
 const mostReleasable = 3
 
-// fitsText describes what to remove so that it fits; "" if that is obvious because everything listed must go.
+// fitsText describes what must be removed so that the claims fit; "" if that is obvious because everything listed must
+// be removed.
 func (r *nodeRefusal) fitsText() string {
 	them := "without them"
 	switch {

@@ -13,11 +13,11 @@ import (
 
 // Verdict is the result for the claims of one pod.
 type Verdict struct {
-	// Nodes are the nodes where the claims fit, sorted. The scheduler also applies other criteria to choose one.
+	// Nodes are the nodes where the claims fit, sorted. The scheduler also applies other criteria to select one.
 	Nodes []string
-	// Results are the allocations on the first of the nodes, in the order of the claims.
+	// Results are the allocations on the first node, in the order of the claims.
 	Results []resourceapi.AllocationResult
-	// Refusals explain, if Nodes is empty, why the claims do not fit on each node. They are sorted by node.
+	// Refusals explain why the claims do not fit on each node, sorted by node. They are only set if Nodes is empty.
 	Refusals []Refusal
 }
 
@@ -26,21 +26,21 @@ type Refusal struct {
 	Node string
 	// Reason is one sentence.
 	Reason string
-	// Release lists claims, as namespace/name, that together prevent the allocation: the claims fit without all of
-	// them, and do not fit with any one of them. Other such sets may exist. It is empty if no allocated claim is in the
-	// way.
+	// Release lists claims, as namespace/name, that together prevent the allocation: the new claims fit if all of them
+	// are removed, and do not fit if any one of them remains. Other such sets may exist. It is empty if no allocated
+	// claim is in the way.
 	Release []string
-	// Short describes the devices and counters that are needed and held by those claims.
+	// Short describes the required devices and counters that those claims hold.
 	Short []string
 	// inTheWay contains the claims of Release.
 	inTheWay []*resourceapi.ResourceClaim
-	// instead contains claims that could be removed instead of one in inTheWay. If several claims are in the way, it
-	// only contains claims that this simulation allocated.
+	// instead contains claims that could be removed instead of a claim in inTheWay. If several claims are in the way,
+	// it only contains claims that this simulation allocated.
 	instead []*resourceapi.ResourceClaim
 }
 
-// Try returns where the claims of one pod fit, without modifying them. A claim that is already allocated keeps its
-// devices, as in kube-scheduler if several pods name it: its devices restrict the nodes, and only the other claims are
+// Try returns where a pod's claims fit, without modifying them. A claim that is already allocated keeps its devices, as
+// in kube-scheduler if several pods reference it: its devices restrict the nodes, and only the other claims are
 // allocated.
 func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClaim) (Verdict, error) {
 	var verdict Verdict
@@ -88,7 +88,7 @@ func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClai
 	return verdict, nil
 }
 
-// takenElsewhere returns a refusal if a claim is already allocated to devices that are not available on the node;
+// takenElsewhere returns a refusal if a claim has already been allocated devices that are not available on the node;
 // otherwise nil.
 func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.ResourceClaim) (*Refusal, error) {
 	for _, claim := range claims {
@@ -108,7 +108,7 @@ func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.Reso
 	return nil, nil
 }
 
-// withTaken returns the allocations of all claims in their order. results contains the new allocations.
+// withTaken returns the allocations for all claims, in order. results contains only the new allocations.
 func (s *Simulator) withTaken(
 	claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult,
 ) []resourceapi.AllocationResult {
@@ -123,8 +123,9 @@ func (s *Simulator) withTaken(
 	return all
 }
 
-// refusal explains why claims do not fit on a node, starting with the cheapest checks: too few devices, claims that do
-// not fit on an empty node, and finally allocated claims in the way. Only the last depends on current allocations.
+// refusal explains why claims do not fit on a node. It starts with the cheapest checks: first, too few devices; then,
+// claims that do not even fit on an empty node; and finally, allocated claims in the way. Only the last check depends
+// on current allocations.
 func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal,
 	error) {
 	refusal := Refusal{Node: node.Name}
@@ -159,10 +160,10 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 // mostTried limits the allocator runs in the search for alternatives.
 const mostTried = 200
 
-// instead finds claims on a node that could be removed instead of a claim in the way. All holders of a share are
+// instead finds claims on a node that could be removed instead of a claim in the way. All claims that hold a share are
 // equivalent, and users should not assume that the named ones are the only choice. If several claims are in the way, it
-// only considers claims of this simulation, and stops after mostTried combinations because each runs the allocator. A
-// claim can only replace an earlier one: inTheWay keeps the earliest claims that can stay.
+// only considers claims in this simulation, and stops after mostTried combinations because each of them runs the
+// allocator. A claim can only replace an earlier one, because inTheWay keeps the earliest claims that can stay.
 func (s *Simulator) instead(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim,
 	inTheWay []*resourceapi.ResourceClaim) (instead []*resourceapi.ResourceClaim, err error) {
 	here := map[deviceKey]bool{}
@@ -202,8 +203,8 @@ func (s *Simulator) instead(ctx context.Context, node *corev1.Node, claims []*re
 
 // inTheWay returns a minimal set of claims that must be removed for the new claims to fit, and the resulting
 // allocation. It adds the allocated claims one by one, oldest first, and keeps each one that leaves enough room. The
-// allocator runs once per allocated claim, so the time grows with the cluster; call it only for nodes without room. The
-// set is minimal, but not necessarily the smallest.
+// allocator runs once per allocated claim, so the running time grows with the cluster; call inTheWay only for nodes
+// without room. The set is minimal, but not necessarily the smallest.
 func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
 	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult,
 	err error) {

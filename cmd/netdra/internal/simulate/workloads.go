@@ -20,14 +20,14 @@ type workload struct {
 	metav1.Object
 	kind     string
 	template *corev1.PodTemplateSpec
-	// count is the number of concurrent pods; first is the number in the name of the first one.
+	// count is the number of concurrent pods; first is the number in the first pod's name.
 	count, first int
 }
 
-// mostPods limits the pods of one workload: the scheduler's allocator runs for each.
+// mostPods limits the number of pods per workload, because the scheduler's allocator runs for each pod.
 const mostPods = 1000
 
-// workloadOf returns nil for other kinds. Missing counts get the API server's defaults.
+// workloadOf returns the workload for an object, or nil for other kinds. Missing counts get the API server's defaults.
 func workloadOf(object metav1.Object, kind string) *workload {
 	w := &workload{Object: object, kind: kind, count: 1, first: 1}
 	set := func(count *int32, template *corev1.PodTemplateSpec) {
@@ -57,8 +57,8 @@ func workloadOf(object metav1.Object, kind string) *workload {
 
 func (w *workload) title() string { return w.kind + " " + fullName(w) }
 
-// pods returns the concurrent pods. Pods of a StatefulSet have their real names. Other names are random in a cluster
-// and numbered here.
+// pods returns the concurrent pods. Pods of a StatefulSet have their real names. In a cluster, the names of other pods
+// end in a random suffix; here they are numbered.
 func (w *workload) pods() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for i := range w.count {
@@ -83,8 +83,8 @@ func (w *input) addWorkload(found *manifest.Document, added *workload) error {
 	return nil
 }
 
-// dropOwned removes objects that a workload of the files owns, as in the output of "kubectl get deploy,rs,pod -o yaml".
-// Otherwise the same pods would be simulated twice.
+// dropOwned removes objects that are owned by a workload in the files, as in the output of "kubectl get deploy,rs,pod
+// -o yaml". Otherwise the same pods would be simulated twice.
 func (w *input) dropOwned() {
 	isOwned := func(object metav1.Object) bool {
 		owner := metav1.GetControllerOfNoCopy(object)
@@ -127,11 +127,11 @@ func (w *input) addUnknown(found *manifest.Document) {
 		workloadKinds, advice))
 }
 
-// workloadKinds lists the simulated kinds for messages.
+// workloadKinds lists the kinds that can be simulated, for messages.
 const workloadKinds = "Deployment, StatefulSet, ReplicaSet, ReplicationController and Job"
 
-// hasPodSpec reports whether a value contains a pod specification at any depth. Kinds of other projects have it in
-// different places, and kinds for virtual machines have claims without containers.
+// hasPodSpec reports whether a value contains a pod specification at any depth. Third-party kinds have it in different
+// places, and kinds for virtual machines have claims without containers.
 func hasPodSpec(value any) bool {
 	switch v := value.(type) {
 	case []any:
@@ -148,7 +148,7 @@ func hasPodSpec(value any) bool {
 }
 
 // follows reports whether two pods have the same template. If the first of two consecutive pods does not fit, neither
-// does the second: a refused pod takes nothing, and nothing is released in between.
+// does the second: a refused pod does not take any devices, and nothing is released in between.
 func (t *trial) follows(other *trial) bool { return t.maker != nil && t.maker == other.maker }
 
 // sameRefusal returns the answer for a pod whose predecessor from the same template was refused. Computing a refusal
