@@ -11,18 +11,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// change replaces networks in the annotation and device plugin resources of a pod by claims. It reports false if there
-// is nothing to change.
+// change replaces networks in a pod's annotation and device plugin resources in its containers with claims. It returns
+// false if there is nothing to change.
 //
-// Each network of the annotation has one of three results: without a topology it stays in the annotation; reserved, it
-// stays and the pod gets a claim for its device; otherwise a claim replaces it. Every claim for a network with a
-// resource uses one device that the containers requested, and devices that remain in asked had no network.
+// There are three cases for each network in the annotation. If it has no topology, it stays in the annotation. If its
+// devices are reserved for Multus, it stays and the pod gets a claim for the device. Otherwise a claim replaces it. For
+// a network with a resource, the claim accounts for one of the devices that the containers requested; devices that
+// remain in asked have no network.
 func (m *importer) change(w *workload) bool {
 	asked := w.takeResources(m.resources())
 	var kept []map[string]any
 	changed := len(asked) > 0
-	// Multus numbers interfaces by their position in the annotation, including named ones. The driver numbers those of
-	// claims in the same way. Both assign the same names until a network has a name, or stays with Multus.
+	// Multus numbers interfaces by their position in the annotation, including those with a name. The driver numbers
+	// the interfaces from claims in the same way. Both assign the same names, up to the first network that has a name
+	// or stays with Multus.
 	sameNumbers := true
 	for i, s := range w.networks {
 		sameNumbers = m.keepName(i, s, len(kept), sameNumbers)
@@ -66,8 +68,8 @@ func (m *importer) change(w *workload) bool {
 	return changed
 }
 
-// isUnclear reports whether the network of a requested device is unclear, because the annotation names a network that
-// is not in the input; this is also reported as a finding. Without the device, Multus could not attach that network.
+// isUnclear reports whether it is unclear which network needs a requested device, because the annotation references a
+// network that is not in the input; it also adds a finding. Without the device, Multus could not attach that network.
 func (m *importer) isUnclear(w *workload) bool {
 	for _, s := range w.networks {
 		if m.network(s.namespace, s.name) != nil {
@@ -83,10 +85,10 @@ func (m *importer) isUnclear(w *workload) bool {
 	return false
 }
 
-// keepName preserves the name that Multus has given to the interface of the i-th network of an annotation: as a
-// parameter of the claim, and in networks that stay in the annotation, which follow another number of networks there.
-// sameNumbers is true if the driver assigns the same numbers as Multus up to this network; it returns whether that
-// holds for the next.
+// keepName preserves the name that Multus assigned to the interface for the i-th network in an annotation. The name
+// becomes a parameter of the claim or, if the network stays in the annotation at a different position, a field there.
+// sameNumbers is true if the driver and Multus assign the same numbers up to this network; keepName returns whether
+// this also holds for the next one.
 func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) bool {
 	if s.requests.interfaceName != "" {
 		return false
@@ -109,8 +111,8 @@ func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) b
 	return sameNumbers
 }
 
-// keepsResource reports that a network which stays with Multus needs a device of a removed resource. takeResources
-// removes the resource from all containers together, since it cannot distinguish networks.
+// keepsResource reports that a network that stays with Multus needs a device from a removed resource. takeResources
+// removes the resource from all containers, since it cannot determine which network a device is for.
 func (w *workload) keepsResource(s *selection, n *network, asked map[string]*need) {
 	if n == nil || asked[n.resource] == nil {
 		return
@@ -120,16 +122,17 @@ func (w *workload) keepsResource(s *selection, n *network, asked map[string]*nee
 		"networks of the pod with this resource have claims now: add it again for this network")
 }
 
-// need is the number of devices of a resource that the containers of a pod request, and these containers.
+// need is the number of devices that a pod's containers request from a resource, and the names of these containers.
 type need struct {
 	count      int64
 	containers []string
-	// passing is the maximum number while an init container runs that ends before the others start.
+	// passing is the maximum number of devices in use while an init container runs that terminates before the others
+	// start.
 	passing int64
 }
 
-// add adds the request of a container. Init containers must be added first, in order. The devices of an init container
-// that ends are reused by later containers, as the kubelet does.
+// add adds a container's request. Init containers must be added first, in order. As in the kubelet, later containers
+// reuse the devices of an init container that terminates.
 func (n *need) add(container map[string]any, isInit bool, count int64) {
 	name, _ := container["name"].(string)
 	n.containers = append(n.containers, name)
@@ -140,8 +143,8 @@ func (n *need) add(container map[string]any, isInit bool, count int64) {
 	n.count += count
 }
 
-// giveRest creates claims for requested devices without a network in the annotation. A device plugin assigns such
-// devices without a network, as only the topology of the pool itself does.
+// giveRest creates claims for requested devices that have no network in the annotation. A device plugin assigns such
+// devices without a network; among the topologies, only the one for the pool itself does the same.
 func (m *importer) giveRest(w *workload, name string, left *need) {
 	if left.count <= 0 {
 		return
@@ -159,9 +162,9 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 	}
 }
 
-// templateFor returns the name of the claim template for a network of a pod: its own template if the pod has
-// parameters, otherwise the template of the network. A parameter that cannot be translated is a finding, and the pod
-// gets the network without it.
+// templateFor returns the name of the claim template for a pod's network: a separate template if the pod sets
+// parameters, otherwise the network's template. A parameter that cannot be translated is reported as a finding, and the
+// pod gets the network without it.
 func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	wanted := s.requests
 	path := s.place()
@@ -200,9 +203,9 @@ func (m *importer) plainTemplate(n *network, namespace string) string {
 	return name
 }
 
-// addClaim adds a claim to the pod and to its containers: to all, so that none starts without the interface; if
-// containers get device files with it, only to containers that requested the resource. The gate of a claim is a CDI device,
-// so it only holds back containers that name the claim (docs/adr/0001-fail-closed-with-cdi.md).
+// addClaim adds a claim to the pod and to all of its containers, so that none starts without the interface. If the
+// claim also provides device files, it is only added to containers that requested the resource. The gate of a claim is
+// a CDI device, so it only holds back containers that reference the claim (docs/adr/0001-fail-closed-with-cdi.md).
 func (w *workload) addClaim(n *network, templateName string, asked *need) {
 	spec := objectAt(w.pod, "spec")
 	claims, _ := spec["resourceClaims"].([]any)
@@ -225,7 +228,7 @@ func (w *workload) addClaim(n *network, templateName string, asked *need) {
 	})
 }
 
-// claimName returns a name that no other claim of the pod has.
+// claimName returns a name that no other claim in the pod has.
 func claimName(base string, claims []any) string {
 	taken := func(name string) bool {
 		return slices.ContainsFunc(claims, func(c any) bool {
@@ -241,7 +244,7 @@ func claimName(base string, claims []any) string {
 }
 
 // eachContainer visits all containers, init containers first, in the order in which the kubelet starts them. path is
-// the path of the container in the manifest.
+// the container's path in the manifest.
 func (w *workload) eachContainer(do func(container map[string]any, path string)) {
 	for _, key := range []string{"initContainers", "containers"} {
 		list, _ := objectAt(w.pod, "spec")[key].([]any)
@@ -253,9 +256,9 @@ func (w *workload) eachContainer(do func(container map[string]any, path string))
 	}
 }
 
-// takeResources removes the resources of device plugins from the containers, and returns the requested devices.
-// Kubernetes requires requests and limits of an extended resource to be equal if both are set, so only one of them
-// counts.
+// takeResources removes device plugin resources from the containers, and returns the requested devices. If both the
+// request and the limit for an extended resource are set, Kubernetes requires them to be equal, so only one of them is
+// counted.
 func (w *workload) takeResources(known []string) map[string]*need {
 	asked := map[string]*need{}
 	w.eachContainer(func(container map[string]any, path string) {
@@ -294,7 +297,7 @@ func (w *workload) takeResources(known []string) map[string]*need {
 	return asked
 }
 
-// isInit reports whether a container, by its path, is an init container.
+// isInit reports whether the container with a path is an init container.
 func (w *workload) isInit(path string) bool {
 	return strings.HasPrefix(path, w.path+"spec.initContainers")
 }
@@ -309,8 +312,8 @@ func devicesOf(value any) (count int64, readable bool) {
 // maxDevices is the maximum number of devices that a container may request, which is also the limit of a claim.
 const maxDevices = 32
 
-// setNetworks keeps networks in the annotation that only Multus can attach. They are written as JSON even if the
-// original used the short form, because elements may have fields that the short form does not support.
+// setNetworks writes the networks that must stay in the annotation. It writes them as JSON even if the original used
+// the short form, because elements may have fields that the short form does not support.
 func (w *workload) setNetworks(kept []map[string]any) {
 	annotations := objectAt(objectAt(w.pod, "metadata"), "annotations")
 	delete(annotations, annotationNetworks)
@@ -325,8 +328,8 @@ func (w *workload) setNetworks(kept []map[string]any) {
 	}
 }
 
-// clean removes the fields that the cluster has set, so that the object can be created again. Only a pod that was read
-// from a cluster has a nodeName, which would bypass the scheduler, and thus the allocation of claims.
+// clean removes the fields that the cluster has set, so that the object can be created again. A nodeName exists only in
+// a pod that was read from a cluster; it would bypass the scheduler, and thus the allocation of claims.
 func (w *workload) clean() {
 	delete(w.document, "status")
 	for _, metadata := range []map[string]any{objectAt(w.document, "metadata"), objectAt(w.pod, "metadata")} {
@@ -351,7 +354,7 @@ func (w *workload) clean() {
 	}
 }
 
-// resources returns the names of all resources with a topology, sorted. Pods continue to request others.
+// resources returns the names of all resources with a topology, sorted. Pods continue to request all other resources.
 func (m *importer) resources() []string {
 	names := map[string]bool{}
 	for _, n := range m.networks {
@@ -363,7 +366,7 @@ func (m *importer) resources() []string {
 	return sortedKeys(names)
 }
 
-// ownNetworkOf returns the network that was created for a pool without networks; nil if there is none.
+// ownNetworkOf returns the network that was created for a pool that no network uses; nil if there is none.
 func (m *importer) ownNetworkOf(resourceName string) *network {
 	for _, n := range m.networks {
 		if n.resource == resourceName && n.ofPool {
@@ -373,8 +376,8 @@ func (m *importer) ownNetworkOf(resourceName string) *network {
 	return nil
 }
 
-// users returns the namespaces whose pods use a network: its own, and those of the pods in the input. Its topology is
-// only allowed in these namespaces.
+// users returns the namespaces whose pods use a network: the network's own namespace, and those of the pods in the
+// input. The network's topology is only allowed in these namespaces.
 func (m *importer) users(n *network) []string {
 	names := map[string]bool{}
 	if n.namespace != "" {

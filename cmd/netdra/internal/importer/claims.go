@@ -12,10 +12,10 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// request is the name of the only request of a template.
+// request is the name of the only request in a template.
 const request = "net"
 
-// template creates the claim template of a network in a namespace. An imported topology has one root step, so a claim
+// template creates the claim template for a network in a namespace. An imported topology has one root step, so a claim
 // requests one class.
 func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemplate {
 	t := &resourceapi.ResourceClaimTemplate{}
@@ -27,8 +27,8 @@ func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemp
 	return t
 }
 
-// choose adds the parameters of a pod for the interface to a template, step by step. It decodes them with the driver's
-// function first, so that a pod never waits for a claim that the driver rejects.
+// choose adds a pod's parameters for the interface to a template, step by step. It first decodes them with the driver's
+// own function, so that no pod is stuck waiting for a claim that the driver rejects.
 func choose(t *resourceapi.ResourceClaimTemplate, all []v1alpha1.ClaimParameters) error {
 	for i := range all {
 		all[i].APIVersion, all[i].Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClaimParametersKind
@@ -48,8 +48,8 @@ func choose(t *resourceapi.ResourceClaimTemplate, all []v1alpha1.ClaimParameters
 	return nil
 }
 
-// pick restricts a template to one device. Devices of the class may lack an address, and reading an absent attribute
-// would end the scheduling of the pod.
+// pick restricts a template to one device. Some devices in the class may have no address, and the scheduler aborts
+// scheduling a pod if a selector reads an absent attribute.
 func pick(t *resourceapi.ResourceClaimTemplate, address string) {
 	t.Spec.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{
 		CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(`device.attributes[%q].?pciAddress.orValue("") == %q`,
@@ -57,7 +57,7 @@ func pick(t *resourceapi.ResourceClaimTemplate, address string) {
 	}}
 }
 
-// stepThatTakes returns the step of a topology whose parameter claims may set; empty if there is none.
+// stepThatTakes returns the topology step that lets claims set a parameter; empty if there is none.
 func stepThatTakes(topology *v1alpha1.NetworkTopology, parameter v1alpha1.ClaimParameter) string {
 	for i := range topology.Spec.Steps {
 		if slices.Contains(topology.Spec.Steps[i].ClaimParameters, parameter) {
@@ -67,13 +67,13 @@ func stepThatTakes(topology *v1alpha1.NetworkTopology, parameter v1alpha1.ClaimP
 	return ""
 }
 
-// podRequests are the parameters of a pod for one interface. Empty fields request nothing.
+// podRequests are a pod's parameters for one interface. Empty fields request nothing.
 type podRequests struct {
 	mac, interfaceName string
 	ips                []string
 }
 
-// parameters assigns requests to the steps that support them. Unsupported requests are returned as text.
+// parameters assigns the requests to the steps that support them. For unsupported requests, refused contains a message.
 func (w podRequests) parameters(topology *v1alpha1.NetworkTopology) (all []v1alpha1.ClaimParameters, refused []string) {
 	set := func(parameter v1alpha1.ClaimParameter, assign func(*v1alpha1.ClaimParameters)) {
 		step := stepThatTakes(topology, parameter)

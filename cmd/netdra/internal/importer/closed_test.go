@@ -15,7 +15,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// importText imports documents, and returns them as the command writes them.
+// importText imports documents, and returns the result together with the documents that the command would write.
 func importText(t *testing.T, text string, options Options) (*Result, []manifest.Document) {
 	t.Helper()
 	documents, err := manifest.ReadDocuments("-", strings.NewReader(text))
@@ -37,8 +37,8 @@ func importText(t *testing.T, text string, options Options) (*Result, []manifest
 	return result, made
 }
 
-// A value of the wrong type may restrict the selection, so a policy with one selects nothing until the user has handled
-// the finding.
+// A value of the wrong type may restrict the selection, so a policy with such a value selects nothing until the user
+// has addressed the finding.
 func TestWhatCannotBeReadSelectsNothing(t *testing.T) {
 	const plugin, operator = `
 apiVersion: v1
@@ -95,8 +95,8 @@ func policiesIn(t *testing.T, documents []manifest.Document) []policyapi.DeviceE
 	return policies
 }
 
-// A pod gets as many claims as it would get devices: an init container that ends leaves its devices to later
-// containers. A value other than a small integer is a finding, and takes no time to parse.
+// A pod gets as many claims as it would get devices: the devices of an init container that terminates are reused by
+// later containers. A value that is not a small integer is a finding, and its size does not affect the parsing time.
 func TestDevicesOfContainers(t *testing.T) {
 	const pool = `
 apiVersion: v1
@@ -153,7 +153,8 @@ spec:
 	}
 }
 
-// A network's claims are of its class, also where a template for one pod has the name that the network's would have.
+// A network's claims request its class, even if a template for a single pod already has the default name of the
+// network's template.
 func TestTemplatesOfOneName(t *testing.T) {
 	_, made := importText(t, networkOf("data", "example.com/data")+networkOf("web-data", "example.com/other")+`---
 apiVersion: v1
@@ -188,7 +189,7 @@ spec: {containers: [{name: main, image: none}]}
 	}
 }
 
-// Objects without metadata or without a pod are findings, and end nothing.
+// Objects without metadata or without a pod are reported as findings, and do not abort the import.
 func TestObjectsWithoutAPod(t *testing.T) {
 	network := networkOf("data", "example.com/data")
 	for _, text := range []string{

@@ -11,8 +11,8 @@ import (
 //go:embed equivalents.yaml
 var equivalentsFile []byte //nolint:gochecknoglobals // that is how files are embedded
 
-// equivalents contains information about particular plugins and NICs; see the file. It is data, since Go code must not
-// depend on a CNI plugin by name.
+// equivalents contains information about particular plugins and NICs; see the file. It is a data file because Go code
+// must not depend on a CNI plugin by name.
 type equivalents struct {
 	FunctionPlugin string `json:"functionPlugin"`
 	Networks       map[string]struct {

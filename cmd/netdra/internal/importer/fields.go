@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// Finding is a field of the input that was not translated unchanged.
+// Finding is a field in the input that could not be translated as it is.
 type Finding struct {
-	// Location is the FILE:LINE of the document.
+	// Location is the location of the document, as FILE:LINE.
 	Location string `json:"location"`
-	// Object is the kind and name of the object.
+	// Object is the object's kind and name.
 	Object string `json:"object"`
-	// Field is the path of the field; a path inside a JSON string follows a colon.
+	// Field is the path of the field. If the field is inside a JSON string, its path there follows a colon.
 	Field string `json:"field,omitempty"`
-	// Value is the value as JSON, shortened.
+	// Value is the value as JSON, truncated.
 	Value string `json:"value,omitempty"`
 	// Action is true if the user has to act, and false if the field is no longer needed.
 	Action bool `json:"action"`
-	// Reason is the reason for the finding, and the required action.
+	// Reason states the reason for the finding and the required action.
 	Reason string `json:"reason"`
 
 	order int // of the object in the input
 }
 
-// source is an object of the input to which findings refer. order keeps findings in the order of the input, although
+// source is the input object that a finding refers to. order allows findings to be sorted in input order, although
 // objects are read in several passes.
 type source struct {
 	location, object string
@@ -40,10 +40,10 @@ func (s *source) add(action bool, field string, value any, format string, argume
 		Value: shorten(value), Action: action, Reason: fmt.Sprintf(format, arguments...)})
 }
 
-// maxValue is the maximum number of characters of a value that are shown.
+// maxValue is the maximum number of characters shown for a value.
 const maxValue = 60
 
-// shorten formats a value as one line of a report. It cuts at a character, not at a byte.
+// shorten formats a value for one line in a report. It truncates at a character boundary, not at a byte.
 func shorten(value any) string {
 	if value == nil {
 		return ""
@@ -58,11 +58,11 @@ func shorten(value any) string {
 	return string(encoded)
 }
 
-// fields contains the fields of one object of the input. Reading a field marks it; close reports unread fields. A child
-// is closed with its parent; an object inside a string is a child, too. It is not safe for concurrent use.
+// fields contains the fields of one input object. Reading a field marks it; close reports unread fields. A child is
+// closed with its parent; an object inside a string is also a child. It is not safe for concurrent use.
 type fields struct {
 	*source
-	path     string // with a separator at its end, or empty
+	path     string // with a separator at the end, or empty
 	values   map[string]any
 	read     map[string]bool
 	children []*fields
@@ -76,8 +76,8 @@ func newFields(s *source, path string, values map[string]any) *fields {
 // whole returns the path of the object itself.
 func (f *fields) whole() string { return strings.TrimRight(f.path, ".: ") }
 
-// pop returns a value and marks it as read; nil if it does not exist. Like encoding/json in the programs that read the
-// input, it ignores the case of keys. An exact match takes precedence, then the first key in sorted order.
+// pop returns a value and marks it as read; nil if it does not exist. Like encoding/json in the programs that read this
+// configuration, it ignores the case of keys. An exact match takes precedence, then the first key in sorted order.
 func (f *fields) pop(key string) any {
 	if _, exact := f.values[key]; exact {
 		f.read[key] = true
@@ -92,7 +92,8 @@ func (f *fields) pop(key string) any {
 	return nil
 }
 
-// typed returns a value of a type; a value of another type is a finding. YAML decodes all numbers as float64.
+// typed returns a value of type T; a value of another type is reported as a finding. YAML decodes all numbers as
+// float64.
 func typed[T any](f *fields, key, want string) T {
 	value := f.pop(key)
 	result, matches := value.(T)
@@ -109,7 +110,7 @@ func (f *fields) flag(key string) bool { return typed[bool](f, key, "true or fal
 
 func (f *fields) number(key string) float64 { return typed[float64](f, key, "a number") }
 
-// texts returns a list of strings. A single string counts as a list of one.
+// texts returns a list of strings. A single string is treated as a list with one element.
 func (f *fields) texts(key string) []string {
 	value := f.pop(key)
 	if single, isText := value.(string); isText {
@@ -134,12 +135,12 @@ func (f *fields) texts(key string) []string {
 	return texts
 }
 
-// child returns the fields of a nested object; it has no fields if the object does not exist.
+// child returns the fields of a nested object. If the object does not exist, the result has no fields.
 func (f *fields) child(key string) *fields {
 	return f.adopt(f.path+key+".", typed[map[string]any](f, key, "an object"))
 }
 
-// list returns the objects of a list; a single object counts as a list of one.
+// list returns the objects in a list. A single object is treated as a list with one element.
 func (f *fields) list(key string) []*fields {
 	value := f.pop(key)
 	if single, isObject := value.(map[string]any); isObject {
@@ -170,12 +171,12 @@ func (f *fields) adopt(path string, values map[string]any) *fields {
 	return child
 }
 
-// note reports a nonempty field that is no longer needed.
+// note reports a nonempty field as no longer needed.
 func (f *fields) note(key, format string, arguments ...any) {
 	f.record(false, key, format, arguments...)
 }
 
-// action reports a nonempty field that requires an action of the user.
+// action reports a nonempty field that requires the user to act.
 func (f *fields) action(key, format string, arguments ...any) {
 	f.record(true, key, format, arguments...)
 }
@@ -186,7 +187,7 @@ func (f *fields) record(action bool, key, format string, arguments ...any) {
 	}
 }
 
-// isEmpty reports whether a value is equivalent to an absent field.
+// isEmpty reports whether a value is equivalent to a missing field.
 func isEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -205,7 +206,7 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// ignore marks fields that the API server sets as read.
+// ignore marks fields as read that are not translated, such as those that the API server sets.
 func (f *fields) ignore(keys ...string) {
 	for _, key := range keys {
 		f.pop(key)
@@ -225,10 +226,11 @@ func (f *fields) close() {
 	}
 }
 
-// restricts returns the terms of a selector, and adds never if the selector contains unknown fields or wrong types.
+// restricts returns the terms for a selector, and adds never if the selector contains unknown fields or values of the
+// wrong type.
 //
-// It must be called after all known fields of the selector are read. A policy that ignored a restriction would offer
-// devices that the original did not.
+// It must be called after all known fields in the selector have been read. A policy that ignored a restriction would
+// offer devices that the original did not.
 func (f *fields) restricts(terms []string) []string {
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !f.read[key] {
@@ -244,15 +246,15 @@ func (f *fields) restricts(terms []string) []string {
 	return terms
 }
 
-// nothing returns the terms of a policy with never, since an unread value may restrict it.
+// nothing adds never to a policy's terms, since an unread value might restrict the selection.
 func (f *fields) nothing(terms []string) []string {
 	f.add(true, f.whole(), nil, "has a value that was not read, so the policy selects nothing: fix it and import it "+
 		"again, or remove %q from its selector", never)
 	return append(terms, never)
 }
 
-// decodeJSON decodes a JSON object in a string. A duplicate key is an error: package json uses the last value, and
-// other parsers the first.
+// decodeJSON decodes a JSON object in a string. A duplicate key is an error, because package json uses the last value
+// and other parsers use the first.
 func decodeJSON(text string) (map[string]any, error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	var object map[string]any

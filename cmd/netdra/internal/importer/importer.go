@@ -16,19 +16,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Options complete the input.
+// Options contains settings that the input does not provide.
 type Options struct {
-	// Namespace is the namespace of objects without one.
+	// Namespace is the namespace for objects that do not specify one.
 	Namespace string
-	// DevicePluginPrefix and OperatorPrefix are the prefixes of the resources of the device plugin, and of the
-	// resources that the operator creates.
+	// DevicePluginPrefix and OperatorPrefix are the prefixes for resources from the device plugin's configuration and
+	// for resources that the operator creates.
 	DevicePluginPrefix, OperatorPrefix string
-	// KeepResourceNames gives the classes of topologies the names of the device plugin's resources, and does not change
-	// pods for which these suffice.
+	// KeepResourceNames makes topology classes use the names of the device plugin's resources, and leaves pods
+	// unchanged if these names are sufficient.
 	KeepResourceNames bool
-	// KeepMultus creates only topologies that reserve the devices of resources, for Multus to attach.
+	// KeepMultus only creates topologies that reserve the devices of resources, which Multus then attaches.
 	KeepMultus bool
-	// Schemas are the contracts of CNI plugins.
+	// Schemas are the schemas of the CNI plugins.
 	Schemas cnichain.Schemas
 }
 
@@ -36,12 +36,12 @@ type Options struct {
 type Result struct {
 	// Objects are policies, topologies, claim templates and changed pods, in the order in which they must be applied.
 	Objects []any `json:"objects"`
-	// Findings are the parts of the input that the objects lack, in the order of the input.
+	// Findings are the parts of the input that are missing from the objects, in input order.
 	Findings []Finding `json:"findings"`
 }
 
-// importer performs one translation: it reads the input, then creates the output. It is not reusable, and not safe for
-// concurrent use.
+// importer performs one translation: it reads the input and then creates the output. It can be used only once, and is
+// not safe for concurrent use.
 type importer struct {
 	options   Options
 	pools     []*pool
@@ -51,8 +51,9 @@ type importer struct {
 	names     map[string]bool // "KIND NAME" of created objects
 }
 
-// Import translates documents. It returns an error if documents cannot be read; every other problem is a finding. The
-// output depends only on the input: all maps are processed in sorted order, so that two runs can be compared.
+// Import translates documents. It returns an error if documents cannot be read; all other problems are reported as
+// findings. The output depends only on the input: all maps are processed in sorted order, so that the results of two
+// runs can be compared.
 func Import(documents []manifest.Document, options Options) (*Result, error) {
 	result := &Result{Objects: []any{}, Findings: []Finding{}}
 	objects, err := expand(documents, &result.Findings)
@@ -65,7 +66,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 			o.namespace = options.Namespace
 		}
 	}
-	// Pools and networks of the operator come first: pods and other networks refer to them.
+	// The operator's pools and networks come first, because pods and other networks refer to them.
 	rest := slices.Clone(objects)
 	for _, read := range []func(*object) bool{m.first, m.second, m.third} {
 		rest = slices.DeleteFunc(rest, read)
@@ -86,7 +87,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	return result, err
 }
 
-// first reads the objects from which pools and networks of operators are created.
+// first reads the objects from which pools and operator networks are created.
 func (m *importer) first(o *object) bool {
 	_, isOperatorNetwork := known().Networks[o.kind]
 	switch {
@@ -117,7 +118,7 @@ func (m *importer) third(o *object) bool {
 	return hasPod
 }
 
-// skip reports an object that is not translated. Kinds that are often in the same file and are unrelated to networks
+// skip reports an object that is not translated. Kinds that are often in the same file but are unrelated to networks
 // require no action.
 func (m *importer) skip(o *object, reason string) {
 	o.forget()
@@ -128,7 +129,7 @@ func (m *importer) skip(o *object, reason string) {
 
 // make creates all objects from the input.
 //
-// The order in the result is the order for kubectl apply: policies and topologies before the templates and pods that
+// The result is in the order required by kubectl apply: policies and topologies come before the templates and pods that
 // need them.
 func (m *importer) make(result *Result) error {
 	for _, n := range m.networks {
@@ -182,8 +183,8 @@ func (m *importer) make(result *Result) error {
 	return nil
 }
 
-// templatesOf creates the claim template of a network in its namespace. The network of a pool has no namespace, and
-// gets a template only if no pod has needed one.
+// templatesOf creates the claim template for a network in its namespace. The network for a pool has no namespace, and
+// only gets a template if no pod has needed one.
 func (m *importer) templatesOf(n *network) {
 	class := template(n, "", "").Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName
 	if n.namespace == "" && slices.ContainsFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool {
@@ -194,8 +195,8 @@ func (m *importer) templatesOf(n *network) {
 	m.plainTemplate(n, orDefault(n.namespace, m.options.Namespace))
 }
 
-// ownNetworks creates topologies for pools without a network, which device plugins support. Their pods get the function
-// and nothing else, as before.
+// ownNetworks creates topologies for pools that no network uses, which device plugins support. As before, pods that use
+// them get only the virtual function.
 func (m *importer) ownNetworks() {
 	for _, p := range m.pools {
 		if slices.ContainsFunc(m.networks, func(n *network) bool { return n.resource == p.resource }) {
@@ -211,7 +212,7 @@ func (m *importer) ownNetworks() {
 	}
 }
 
-// explainNamespaces reports the namespaces whose claims may use the topology of a network.
+// explainNamespaces reports the namespaces whose claims may use a network's topology.
 func (m *importer) explainNamespaces(n *network) {
 	if users := m.users(n); len(users) > 0 {
 		n.add(false, "metadata.namespace", nil, "claims in namespace %s may use topology %s; add other namespaces to "+
@@ -220,8 +221,8 @@ func (m *importer) explainNamespaces(n *network) {
 	}
 }
 
-// problemsOf returns the errors with which the API server, the controller or the webhook would reject a topology. An
-// invalid topology is not written, because its author would learn of the errors only from the API server.
+// problemsOf returns the errors that the API server, the controller or the webhook would return for a topology. An
+// invalid topology is not written, because users would only learn about the errors from the API server.
 func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 	var problems []string
 	for _, problem := range cnichain.Validate(topology, m.options.Schemas) {
@@ -237,8 +238,8 @@ func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 	return problems
 }
 
-// unique returns an unused name for an object of a kind. kind may include a namespace, so that names of templates may
-// repeat in others.
+// unique returns an unused name for an object of a kind. kind may include a namespace, so that template names may be
+// reused in other namespaces.
 func (m *importer) unique(kind string, parts ...string) string {
 	base := objectName(parts...)
 	if base == "" {
@@ -259,7 +260,7 @@ func orDefault(text, fallback string) string {
 	return text
 }
 
-// YAML returns the objects as documents.
+// YAML returns the objects as YAML documents.
 func (r *Result) YAML() ([]byte, error) {
 	var all []byte
 	for i, object := range r.Objects {
@@ -275,8 +276,8 @@ func (r *Result) YAML() ([]byte, error) {
 	return all, nil
 }
 
-// tidy returns an object without unset fields: the Go types of Kubernetes encode an empty status and creationTimestamp:
-// null, which kubectl would send.
+// tidy returns an object without unset fields. The Kubernetes Go types encode an empty status and "creationTimestamp:
+// null", which kubectl would send to the API server.
 func tidy(object any) (map[string]any, error) {
 	data, err := json.Marshal(object)
 	if err != nil {

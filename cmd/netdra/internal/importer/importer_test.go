@@ -29,7 +29,7 @@ func options() Options {
 		Schemas: cnichain.DefaultSchemas()}
 }
 
-// translated imports a file as the command does. Locations have the file's name only.
+// translated imports a file as the command does. Locations only contain the file's base name.
 func translated(t *testing.T, file string) *Result {
 	t.Helper()
 	documents, err := manifest.ReadDocuments(file, nil)
@@ -46,7 +46,7 @@ func translated(t *testing.T, file string) *Result {
 	return result
 }
 
-// Every input of the corpus gives the objects and the report of its golden file, and the objects are valid.
+// For every input in the corpus, the objects and the report match the golden file, and the objects are valid.
 func TestCorpus(t *testing.T) {
 	files, err := filepath.Glob("testdata/corpus/*.yaml")
 	if err != nil || len(files) < 40 {
@@ -86,8 +86,8 @@ func compare(t *testing.T, file string, got []byte) {
 	}
 }
 
-// checkObjects applies the checks of the API server, the webhook and the controller to objects: each is decoded
-// strictly, and claims request classes of existing topologies.
+// checkObjects applies the checks of the API server, the webhook and the controller to objects. It decodes each of them
+// strictly, and checks that claims request classes of existing topologies.
 func checkObjects(t *testing.T, data []byte) {
 	t.Helper()
 	documents, err := manifest.ReadDocuments("-", bytes.NewReader(data))
@@ -165,7 +165,7 @@ func checkUser(t *testing.T, found *manifest.Document, classes, templates map[st
 	}
 }
 
-// No field is lost: an unknown one, at every place of every input, is a finding.
+// No field is lost: an unknown field is reported as a finding, wherever it is in any input.
 func TestUnknownFieldsAreFound(t *testing.T) {
 	files, _ := filepath.Glob("testdata/corpus/*.yaml")
 	planted := 0
@@ -185,7 +185,7 @@ func TestUnknownFieldsAreFound(t *testing.T) {
 	}
 }
 
-// plant adds a field to an object of one document, and imports all.
+// plant adds a field to an object in one document, and imports all documents.
 func plant(t *testing.T, file string, documents []manifest.Document, i int, path string) int {
 	t.Helper()
 	if _, isWorkload := podPaths()[documents[i].Kind]; isWorkload {
@@ -212,7 +212,7 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
 		return f.Field == path+".planted" && f.Action
 	}) {
-		// A network that the operator creates is skipped as a whole, with its own finding.
+		// If the operator creates a network, it is skipped as a whole, with its own finding.
 		if !slices.ContainsFunc(result.Findings, func(f Finding) bool {
 			return strings.Contains(f.Reason, "was already read")
 		}) {
@@ -222,7 +222,7 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	return 1
 }
 
-// Terms use the notation of the device plugin; anything else is rejected.
+// NICs and indexes use the device plugin's notation; anything else is rejected.
 func TestCardsAndIndexes(t *testing.T) {
 	for text, want := range map[string]string{
 		"a":       `P == "a" || O == "a"`,
@@ -243,7 +243,7 @@ func TestCardsAndIndexes(t *testing.T) {
 	}
 }
 
-// Hostile text never ends the program, and never becomes a part of an expression.
+// Hostile text never crashes the program, and never becomes part of an expression.
 func FuzzImport(f *testing.F) {
 	files, _ := filepath.Glob("testdata/corpus/*.yaml")
 	for _, file := range files {
@@ -276,7 +276,7 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
-// problemOf is why a topology is not valid.
+// problemOf returns the reason why a topology is not valid.
 func problemOf(values map[string]any) error {
 	data, err := (&Result{Objects: []any{values}}).YAML()
 	if err != nil {
@@ -292,8 +292,8 @@ func problemOf(values map[string]any) error {
 	return nil
 }
 
-// With the names of resources kept, a pod stays as it is that gets the same networks under the same names of
-// interfaces. One that wants more is given claims.
+// If resource names are kept, a pod that gets the same networks with the same interface names stays unchanged. A pod
+// that sets additional parameters gets claims.
 func TestResourceNamesAreKept(t *testing.T) {
 	networks := networkOf("first", "example.com/first") + networkOf("second", "example.com/second") +
 		networkOf("third", "example.com/shared") + networkOf("fourth", "example.com/shared")
@@ -351,7 +351,8 @@ spec:
 	}
 }
 
-// A network whose addresses the pods choose gets no name of a resource: by it pods would have no claim to choose in.
+// If a network lets pods choose the addresses, it does not get a resource name, because pods that request it by that
+// name have no claim in which to set addresses.
 func TestResourceNamesAreNotKeptWithoutAddresses(t *testing.T) {
 	wanted := options()
 	wanted.KeepResourceNames = true
@@ -406,8 +407,7 @@ func asking(limits string) string {
 	return "  - {name: main, image: none, resources: {limits: " + limits + "}}\n"
 }
 
-// With Multus kept, the devices of a network with a resource are reserved by a claim, and Multus goes on attaching
-// them.
+// If Multus is kept, a claim reserves the devices of a network with a resource, and Multus continues to attach them.
 func TestMultusIsKept(t *testing.T) {
 	text := networkOf("fast", "intel.com/fast") + networkOf("files", "intel.com/files") +
 		networkOf("unknown", "intel.com/unknown") + `---

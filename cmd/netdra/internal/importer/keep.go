@@ -7,8 +7,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// isKept reports whether the class of a network may have the name of its resource: pods then request it in the same way
-// as from the device plugin. A name belongs to one class, so no other network may use the resource.
+// isKept reports whether a network's class can use the name of the network's resource, so that pods can request it in
+// the same way as from the device plugin. A name can belong to only one class, so no other network may use the
+// resource.
 func (m *importer) isKept(n *network) bool {
 	if !m.options.KeepResourceNames || n.resource == "" {
 		return false
@@ -26,8 +27,8 @@ func (m *importer) isKept(n *network) bool {
 	return users <= 1
 }
 
-// keepClaims removes the name of the resource from a topology that requires parameters of claims: pods that request the
-// resource have no claim for them.
+// keepClaims removes the resource name from a topology that requires claim parameters, because pods that request the
+// resource have no claim in which to set them.
 func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 	root := &topology.Spec.Steps[0]
 	needy := slices.ContainsFunc(topology.Spec.Steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
@@ -39,11 +40,11 @@ func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 		"pods with this resource get claims, as without --keep-resource-names")
 }
 
-// staysAsItIs reports whether a pod gets all of its networks by the resources that its containers request, with the
-// same names of interfaces. Such a pod cannot set parameters, since it has no claim of its own.
+// staysAsItIs reports whether a pod gets all of its networks through the resources that its containers request, with
+// the same interface names. Such a pod cannot set parameters, since it has no claim of its own.
 //
-// The order of interfaces is decisive: Multus numbers them by the annotation, and the driver by the requests of the
-// claim that kube-scheduler creates. If both have the same sequence of resources, net1 stays net1.
+// The order of the interfaces matters: Multus numbers them by the annotation, and the driver by the requests in the
+// claim that kube-scheduler creates. If the resources are in the same order in both, net1 stays net1.
 func (m *importer) staysAsItIs(w *workload) bool {
 	if !m.options.KeepResourceNames {
 		return false
@@ -72,7 +73,7 @@ func (m *importer) staysAsItIs(w *workload) bool {
 	return true
 }
 
-// explainStay explains the behavior of an unchanged pod.
+// explainStay reports how an unchanged pod behaves after the import.
 func (w *workload) explainStay() {
 	if len(w.networks) == 0 {
 		w.add(false, "", nil, "was not changed: its containers get devices by the names of the resources, as before")
@@ -89,10 +90,10 @@ func (s *selection) chooses() bool {
 }
 
 // resourcesInOrder returns the resources that containers request, once for each device, in the order in which
-// kube-scheduler writes them into the claim that it creates (KEP-5004): by container, and sorted within each container.
-// Interfaces are numbered in this order. It reports false if a value cannot be parsed, or if an init container requests
-// devices, because the containers after it may reuse them. It also reports false for more than ten containers or
-// resources: requests are sorted by name, and container 10 comes before container 2.
+// kube-scheduler writes them to the claim that it creates (KEP-5004): by container, and sorted within each container.
+// Interfaces are numbered in this order. It returns readable = false if a value cannot be parsed, or if an init
+// container requests devices, because later containers may reuse them. It also returns false for more than ten
+// containers or resources: requests are sorted by name, and container 10 comes before container 2.
 func (w *workload) resourcesInOrder(known []string) (asked []string, readable bool) {
 	const inOrder = 10 // containers, and resources of one
 	readable = true

@@ -7,9 +7,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// reserve creates the root step of a topology that allocates the devices of a network and attaches nothing: Multus
-// keeps running the plugins of the network. It returns nil for a network without a resource, because Multus needs no
-// device for it. The parameters of the plugins are not read, because they are not translated.
+// reserve creates the root step for a topology that only allocates a network's devices and attaches nothing, because
+// Multus continues to run the network's plugins. It returns nil for a network without a resource, because Multus does
+// not need a device for it. The plugins' parameters are not read, because they are not translated.
 func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1alpha1.Step {
 	cniType := n.plugins[0].text("type")
 	for _, plugin := range n.plugins {
@@ -45,7 +45,7 @@ func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1al
 	return step
 }
 
-// ofResource returns the term for devices of the resource of a network.
+// ofResource returns the term that selects the devices of a network's resource.
 func (m *importer) ofResource(n *network) string {
 	if len(n.pools) == 0 {
 		fields := fmt.Sprintf("additionalAttributes: {%s: %s}", attributeResource, attributeValue(n.resource))
@@ -60,13 +60,13 @@ func (m *importer) ofResource(n *network) string {
 		attributeValue(n.resource))
 }
 
-// isReserved reports whether Multus attaches the devices of a network.
+// isReserved reports whether the network's devices are reserved for Multus to attach.
 func (n *network) isReserved() bool {
 	return n.topology != nil && n.topology.Spec.Attachment == v1alpha1.AttachmentExternal
 }
 
 // reservedTemplate returns the name of the claim template for a network that Multus attaches. The template has no
-// parameters, because Multus applies the parameters of the annotation.
+// parameters, because Multus applies the parameters in the annotation.
 func (m *importer) reservedTemplate(w *workload, s *selection, n *network) string {
 	if s.deviceID == "" {
 		return m.plainTemplate(n, w.namespace)

@@ -10,9 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// network is a network that a pod may use in the annotation of Multus. It is filled in two phases: reading sets the
-// configuration, and translate sets topology, selector, link, refused and pools. A network without a topology could not
-// be translated.
+// network is a network that a pod may reference in the Multus annotation. It is filled in two phases: reading sets the
+// configuration, and translate sets topology, selector, link, refused and pools. If a network has no topology, it could
+// not be translated.
 type network struct {
 	*source
 	namespace, name string
@@ -29,7 +29,7 @@ type network struct {
 }
 
 // readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read earlier, since the operator creates
-// the same network from them.
+// NetworkAttachmentDefinitions from them.
 func (m *importer) readNetwork(o *object) {
 	annotations := o.readMetadata()
 	n := &network{source: o.source, namespace: o.namespace, name: o.name,
@@ -50,7 +50,7 @@ func (m *importer) readNetwork(o *object) {
 	}
 }
 
-// readConfig reads the configuration of one plugin, or of a list.
+// readConfig reads a configuration with a single plugin or with a list of plugins.
 func (n *network) readConfig(f *fields) {
 	if n.cniName = f.text("name"); n.cniName == "" {
 		n.cniName = n.name // as Multus does
@@ -72,7 +72,7 @@ func (n *network) readConfig(f *fields) {
 }
 
 // readOperatorNetwork reads a kind from which the SR-IOV operator creates NetworkAttachmentDefinitions. It builds the
-// configuration that the operator would write, and translates it.
+// configuration that the operator would write, to be translated like other networks.
 func (m *importer) readOperatorNetwork(o *object) {
 	o.readMetadata()
 	kind, spec := known().Networks[o.kind], o.child("spec")
@@ -95,7 +95,7 @@ func (m *importer) readOperatorNetwork(o *object) {
 			config[key] = inside.takeAll()
 		}
 	}
-	// Errors in the configuration are reported for the plugin's parameters, which are named after the fields.
+	// Errors in the configuration are reported for the plugin's parameters, which have the same names as the fields.
 	n.plugins = append(n.plugins, spec.adopt("spec: ", config))
 	if meta := strings.TrimSpace(spec.text("metaPlugins")); meta != "" {
 		var plugins []map[string]any
@@ -110,7 +110,7 @@ func (m *importer) readOperatorNetwork(o *object) {
 	m.networks = append(m.networks, n)
 }
 
-// network returns the network with a name, or nil if none was read.
+// network returns the network with a name, or nil if no such network was read.
 func (m *importer) network(namespace, name string) *network {
 	for _, n := range m.networks {
 		if n.namespace == namespace && n.name == name {
@@ -120,8 +120,8 @@ func (m *importer) network(namespace, name string) *network {
 	return nil
 }
 
-// forget marks all fields as read, including nested ones: a finding about the whole explains why. Without it, every
-// field of an object that is not translated would be a separate finding.
+// forget marks all fields as read, including nested ones, if a single finding covers the whole object. Otherwise every
+// field in an object that is not translated would be a separate finding.
 func (f *fields) forget() {
 	f.takeAll()
 	for _, child := range f.children {
@@ -129,7 +129,7 @@ func (f *fields) forget() {
 	}
 }
 
-// takeAll returns all values, and marks them as read.
+// takeAll returns all values and marks them as read.
 func (f *fields) takeAll() map[string]any {
 	for key := range f.values {
 		f.read[key] = true

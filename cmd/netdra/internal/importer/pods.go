@@ -11,14 +11,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Annotations of Multus on pods.
+// Pod annotations that Multus uses.
 const (
 	annotationNetworks = "k8s.v1.cni.cncf.io/networks"
 	annotationDefault  = "v1.multus-cni.io/default-network"
 )
 
-// workload is a pod, or an object that creates pods. Its document is changed in place, so all other fields are kept.
-// pod is a part of document, so a change of pod changes document.
+// workload is a pod, or an object that creates pods. Its document is changed in place, so that all other fields are
+// kept. pod is part of document, so changing pod also changes document.
 type workload struct {
 	*source
 	document        map[string]any
@@ -28,7 +28,7 @@ type workload struct {
 	networks        []*selection
 }
 
-// selection is one network of the annotation.
+// selection is one network in the annotation.
 type selection struct {
 	*fields
 	namespace, name string
@@ -39,7 +39,7 @@ type selection struct {
 // place returns the path of the selection in the document.
 func (s *selection) place() string { return strings.TrimSuffix(s.path, ".") }
 
-// podPaths returns the path of the pod in an object of each kind.
+// podPaths returns, for each kind, the path of the pod in the object.
 func podPaths() map[string][]string {
 	template := []string{"spec", "template"}
 	return map[string][]string{"Pod": nil, "Deployment": template, "StatefulSet": template, "DaemonSet": template,
@@ -47,7 +47,7 @@ func podPaths() map[string][]string {
 		"CronJob": {"spec", "jobTemplate", "spec", "template"}}
 }
 
-// readWorkload reads the annotation of a pod.
+// readWorkload reads a pod's annotation.
 func (m *importer) readWorkload(o *object) {
 	o.forget() // the document is copied
 	w := &workload{source: o.source, document: o.values, namespace: o.namespace, name: o.name, pod: o.values}
@@ -127,7 +127,7 @@ func unmarshal(text string, elements *[]map[string]any) error {
 	return checkDuplicates(text)
 }
 
-// read reads the pod's parameters for the interface.
+// read reads the pod's parameters for one interface.
 func (s *selection) read() {
 	s.requests = podRequests{mac: s.text("mac"), interfaceName: s.text("interface"), ips: s.texts("ips")}
 	if short := s.text("interfaceRequest"); s.requests.interfaceName == "" {
@@ -148,7 +148,7 @@ func (s *selection) read() {
 }
 
 // withPrefixes adds the prefix length of the network's subnet to addresses without one. ClaimParameters require a
-// prefix length, while Multus leaves it to the IPAM plugin.
+// prefix length, whereas Multus leaves it to the IPAM plugin.
 func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, error) {
 	all := slices.Clone(ips)
 	for i, text := range ips {
@@ -170,11 +170,11 @@ func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, e
 	return all, nil
 }
 
-// subnetField matches the subnets in configurations of host-local ("subnet") and whereabouts ("range").
+// subnetField matches subnets in the configurations of host-local ("subnet") and whereabouts ("range").
 var subnetField = regexp.MustCompile(`"(?:subnet|range)":"(?:[0-9A-Fa-f.:]+-)?([0-9A-Fa-f.:]+/[0-9]+)"`)
 
-// subnetOf returns the subnet in the configuration that contains an address. It searches the text for the parameters of
-// known IPAM plugins, so that nesting does not matter.
+// subnetOf returns the subnet in the configuration that contains an address. It searches the configuration text for
+// parameters of known IPAM plugins, so that nesting does not matter.
 func subnetOf(address netip.Addr, topology *v1alpha1.NetworkTopology) netip.Prefix {
 	for i := range topology.Spec.Steps {
 		if topology.Spec.Steps[i].Config == nil {

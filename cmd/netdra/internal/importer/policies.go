@@ -12,7 +12,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// poolPolicies returns policies that offer the devices of pools, each to one pod at a time, like device plugins.
+// poolPolicies returns policies that offer the devices in pools, each device to one pod at a time, as device plugins
+// do.
 func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	for _, p := range m.pools {
@@ -38,8 +39,8 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// appendValid appends a policy that the API server and the webhook would accept. For an invalid policy, it reports
-// their errors as findings of its source.
+// appendValid appends a policy that the API server and the webhook would accept. If a policy is invalid, it instead
+// reports the errors as findings for the policy's source.
 func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceExposurePolicy,
 	s *source) []*policyapi.DeviceExposurePolicy {
 	problems, _ := policy.Check(made)
@@ -52,11 +53,11 @@ func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceEx
 	return append(all, made)
 }
 
-// sharers is the number of pods that may share a link: Multus has no limit, but schedulers need one.
+// sharers is the number of pods that may share a link. Multus has no limit, but the scheduler needs one.
 const sharers = "1024"
 
-// linkPolicies returns policies for the links in configurations, one for each link and plugin. Networks with a resource
-// are skipped: their devices belong to a pool.
+// linkPolicies returns policies for the links that configurations name, one for each combination of link and plugin.
+// Networks with a resource are skipped, because their devices belong to a pool.
 func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	seen := map[[2]string]bool{}
@@ -84,13 +85,13 @@ func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// suffix returns the device name suffix for the entries of a plugin.
+// suffix returns the device name suffix for a plugin's entries.
 func suffix(plugin string) string {
 	return "-" + strings.Trim(stepName(plugin, nil)[:min(len(stepName(plugin, nil)), 31)], "-")
 }
 
-// exclusionGroup returns the group of the plugins of a link that cannot share it; empty if all can. A constant name is
-// sufficient, because a group applies to the entries of one link.
+// exclusionGroup returns the exclusion group for a plugin that cannot share a link with another plugin; empty if it can
+// share the link with all of them. A constant name is sufficient, because a group applies to the entries for one link.
 func (m *importer) exclusionGroup(selector, plugin string) string {
 	schema, _ := m.options.Schemas.Lookup(plugin)
 	for _, n := range m.networks {
@@ -106,8 +107,8 @@ func (m *importer) exclusionGroup(selector, plugin string) string {
 	return ""
 }
 
-// newPolicy returns a policy that offers the selected devices for plugins. Shared devices get a capacity, since
-// otherwise the number of pods that share them is unlimited.
+// newPolicy returns a policy that offers the selected devices for plugins. Shared devices get a capacity, because
+// otherwise an unlimited number of pods could share them.
 func newPolicy(name, selector string, plugins []string, exclusive bool) *policyapi.DeviceExposurePolicy {
 	exposure := &policyapi.Exposure{}
 	plugins = slices.Clone(plugins)

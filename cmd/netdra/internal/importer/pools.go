@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// pool is a resource of a device plugin: a set of devices that pods request by its name. terms are parts of a CEL
-// expression that must all be true; plugins and reserved are set after all networks are translated.
+// pool is a device plugin resource: a set of devices that pods request by the resource's name. terms are parts of a CEL
+// expression that must all be true; plugins and reserved are set after all networks have been translated.
 type pool struct {
 	*source
 	resource string // with prefix, as pods name it
@@ -20,13 +20,13 @@ type pool struct {
 	plugins  []string // of the networks that use it
 }
 
-// maxAttribute is the maximum size of a string attribute of a device, in bytes.
+// maxAttribute is the maximum length of a device's string attribute, in bytes.
 const maxAttribute = 64
 
-// attributeResource is the device attribute by which topologies select the devices of a pool.
+// attributeResource is the device attribute that topologies use to select the devices in a pool.
 const attributeResource = "resourceName"
 
-// attributeValue returns the resource's name as an attribute value, without the prefix if it is too long.
+// attributeValue returns a resource name as an attribute value, without the prefix if it is too long.
 func attributeValue(resource string) string {
 	if _, name, found := strings.Cut(resource, "/"); found && len(resource) > maxAttribute {
 		return name
@@ -34,10 +34,10 @@ func attributeValue(resource string) string {
 	return resource
 }
 
-// defaultPriority is the priority of a policy without one.
+// defaultPriority is the priority of a policy that does not specify one.
 const defaultPriority = 100
 
-// readConfigMap reads the pools of the SR-IOV device plugin. It skips any other ConfigMap.
+// readConfigMap reads the SR-IOV device plugin's pools. It skips other ConfigMaps.
 func (m *importer) readConfigMap(o *object) {
 	data := o.child("data")
 	found := false
@@ -70,7 +70,7 @@ func (m *importer) readConfigMap(o *object) {
 	o.readMetadata()
 }
 
-// readResource reads a resource of the device plugin.
+// readResource reads a resource from the device plugin's configuration.
 func (m *importer) readResource(f *fields) *pool {
 	name := f.text("resourceName")
 	prefix := f.text("resourcePrefix")
@@ -88,7 +88,7 @@ func (m *importer) readResource(f *fields) *pool {
 		"the attributes numaNode and pcieRoot")
 	f.action("additionalInfo", "containers get no PCIDEVICE_… variables: read the PCI address from the claim's "+
 		"metadata file, and add other values to additionalAttributes of the policy")
-	// Several selectors are alternatives.
+	// Multiple selectors are alternatives.
 	var alternatives []string
 	for _, selector := range f.list("selectors") {
 		terms := m.readSelector(selector, p)
@@ -96,7 +96,7 @@ func (m *importer) readResource(f *fields) *pool {
 			alternatives = append(alternatives, allOf(terms))
 		}
 	}
-	// The device plugin offers functions, and NICs without virtual functions.
+	// The device plugin offers virtual functions, and NICs without virtual functions.
 	p.terms = append(p.terms, attribute("pciAddress")+` != ""`, attribute("numVFs")+" == 0")
 	switch {
 	case f.mistyped:
@@ -155,7 +155,8 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 	return f.restricts(terms)
 }
 
-// applications records whether a pool has a driver for applications, and reports mixed drivers.
+// applications records whether a pool uses a driver for direct access by applications, and reports pools that mix
+// drivers.
 func (m *importer) applications(f *fields, p *pool, drivers []string) {
 	forApplications := slices.Contains(drivers, driverVFIO)
 	p.vfio = p.vfio || forApplications
@@ -165,7 +166,8 @@ func (m *importer) applications(f *fields, p *pool, drivers []string) {
 	}
 }
 
-// nics returns the term for the functions of NICs; never, and a finding, if a value cannot be parsed.
+// nics returns the term that selects the functions of NICs. If a value cannot be parsed, it adds a finding and returns
+// never.
 func (f *fields) nics(key string, values []string, parent, device string, functionsOnly bool) string {
 	term, err := ofNICs(values, parent, device, functionsOnly)
 	if err != nil {
@@ -177,7 +179,8 @@ func (f *fields) nics(key string, values []string, parent, device string, functi
 	return term
 }
 
-// linkType returns the term for Ethernet or InfiniBand. An InfiniBand port is an RDMA device with that link layer.
+// linkType returns the term that selects Ethernet or InfiniBand. An InfiniBand port has an RDMA device with that link
+// layer.
 func (f *fields) linkType(key, value string) string {
 	layer := attribute("rdmaLinkLayer")
 	switch strings.ToLower(value) {
@@ -202,8 +205,8 @@ func (m *importer) addPool(s *source, prefix, name string) *pool {
 	return p
 }
 
-// readNodePolicy reads a policy from which the SR-IOV operator creates functions and a pool. It only covers virtual
-// functions, which the operator creates.
+// readNodePolicy reads a policy from which the SR-IOV operator creates virtual functions and a pool. The pool only
+// contains these virtual functions.
 func (m *importer) readNodePolicy(o *object) {
 	o.readMetadata()
 	spec := o.child("spec")
@@ -213,7 +216,7 @@ func (m *importer) readNodePolicy(o *object) {
 		p.nodes = setIn(p.nodes, key, nodes.text(key))
 	}
 	p.terms = nodes.restricts(p.terms)
-	// The operator prefers the policy with the lower number; the default is 0.
+	// For the operator, a lower number means a higher priority; the default is 0.
 	p.priority = defaultPriority + 99 - int32(min(max(spec.number("priority"), 0), 99))
 	p.terms = append(p.terms, attribute("type")+` == "vf"`)
 	m.nicSelector(spec.child("nicSelector"), p)
@@ -235,7 +238,7 @@ func (m *importer) readNodePolicy(o *object) {
 	}
 }
 
-// hostSettings reports settings that the operator applies to the node and the driver does not.
+// hostSettings reports settings that the operator applies to the node but the driver does not.
 func (m *importer) hostSettings(spec *fields) {
 	managed := spec.flag("externallyManaged")
 	if managed {
@@ -257,7 +260,7 @@ func (m *importer) hostSettings(spec *fields) {
 		"select the attributes numaNode and pcieRoot")
 }
 
-// nicSelector reads the selector of the functions' NICs.
+// nicSelector reads the selector for the NICs that have the virtual functions.
 func (m *importer) nicSelector(f *fields, p *pool) {
 	before := len(p.terms)
 	vendor := strings.ToLower(f.text("vendor"))
@@ -286,8 +289,8 @@ func (m *importer) nicSelector(f *fields, p *pool) {
 	}
 }
 
-// functionsOf returns the term for the virtual functions of a NIC with a PCI ID. Functions have different IDs, so a
-// selector with the NIC's ID would match no function.
+// functionsOf returns the term that selects the virtual functions of a NIC with a PCI ID. Virtual functions have a
+// different ID than their NIC, so a selector with the NIC's ID would match none of them.
 func (f *fields) functionsOf(vendor, id string) string {
 	vendors := []string{vendor}
 	if vendor == "" {

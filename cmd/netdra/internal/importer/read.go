@@ -17,14 +17,14 @@ const (
 	kindNodePolicy = "SriovNetworkNodePolicy"
 )
 
-// object is one object of the input.
+// object is one input object.
 type object struct {
 	*fields
 	kind, namespace, name string
 }
 
-// expand returns the objects of documents. The items of a list, as kubectl writes them, are separate objects. Documents
-// are parsed strictly, because it is unclear which of two equal keys is used.
+// expand returns the objects in documents. The items in a list, as kubectl writes them, become separate objects.
+// Documents are parsed strictly, because it is unclear which value is used if a key is duplicated.
 func expand(documents []manifest.Document, findings *[]Finding) ([]*object, error) {
 	var all []*object
 	for i := range documents {
@@ -48,8 +48,8 @@ func expand(documents []manifest.Document, findings *[]Finding) ([]*object, erro
 	return all, nil
 }
 
-// newObject reads the metadata of an object. Fields that are unrelated to networks are marked as read: all others must
-// be read, or become a finding.
+// newObject reads an object's metadata. Fields that are unrelated to networks are marked as read; all other fields must
+// be read, or they become findings.
 func newObject(location string, order int, values map[string]any, findings *[]Finding) *object {
 	s := &source{location: location, order: order, findings: findings}
 	o := &object{fields: newFields(s, "", values)}
@@ -69,10 +69,10 @@ func qualified(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// annotationResource is the annotation with the device plugin resource that pods of a network request.
+// annotationResource is the annotation on a network with the name of the device plugin resource that its pods request.
 const annotationResource = "k8s.v1.cni.cncf.io/resourceName"
 
-// readMetadata marks the fields that the API server sets, and returns the annotations.
+// readMetadata marks the fields that the API server sets as read, and returns the annotations.
 func (o *object) readMetadata() *fields {
 	metadata := o.child("metadata")
 	metadata.ignore("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
@@ -83,8 +83,8 @@ func (o *object) readMetadata() *fields {
 	return annotations
 }
 
-// inside returns the fields of a JSON object in a string. Unreadable JSON is a finding. Findings in the object have the
-// path of the string, a colon, and the path inside.
+// inside returns the fields of a JSON object in a string. JSON that cannot be parsed is reported as a finding. The path
+// of a finding in the object consists of the path of the string, a colon, and the path inside.
 func (f *fields) inside(key string) *fields {
 	text := f.text(key)
 	if strings.TrimSpace(text) == "" {
@@ -98,9 +98,9 @@ func (f *fields) inside(key string) *fields {
 	return f.adopt(f.path+key+": ", values)
 }
 
-// checkDuplicates rejects JSON with a duplicate key: programs differ in the value that they use. YAML is a superset of
-// JSON except for tabs, and its strict parser finds duplicates that package json accepts. Other errors of that parser
-// are irrelevant, since the text was read as JSON before.
+// checkDuplicates rejects JSON with a duplicate key, because programs differ in the value that they use. YAML is a
+// superset of JSON except for tabs, and its strict parser finds duplicates that package json accepts. Other errors from
+// that parser are irrelevant, since the text has already been parsed as JSON.
 func checkDuplicates(text string) error {
 	var content any
 	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "\t", " ")), &content); err != nil &&

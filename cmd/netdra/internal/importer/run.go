@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
 )
 
-// Command contains the flags of "import".
+// Command contains the flags of "netdra import".
 type Command struct {
 	Options
 	Files, Machines []string
@@ -27,7 +27,7 @@ type Command struct {
 	Output          string
 }
 
-// Run translates the files and prints the result. A dry run simulates the claims instead of printing objects.
+// Run translates the files and prints the result. A dry run simulates the claims instead of printing the objects.
 func (c *Command) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(c.Output); err != nil {
 		return err
@@ -75,7 +75,8 @@ func (c *Command) translate(stdin io.Reader) (*Result, error) {
 	return Import(documents, options)
 }
 
-// print writes the objects to stdout and the report to stderr; as text the report to stdout, and as JSON both.
+// print writes the objects to stdout and the report to stderr. In text format, it only writes the report, to stdout; in
+// JSON format, it writes both to stdout.
 func (c *Command) print(streams printer.Streams, result *Result) error {
 	switch {
 	case c.Output == printer.FormJSON:
@@ -92,8 +93,8 @@ func (c *Command) print(streams printer.Streams, result *Result) error {
 	return err
 }
 
-// simulate prints the offers of the policies on machines, and simulates the claims on them, with the commands that a
-// user would run on the written file.
+// simulate prints what the policies offer on machines, and simulates the claims on them, using the commands that a user
+// would run on the written file.
 func (c *Command) simulate(ctx context.Context, deps osdeps.Deps, streams printer.Streams, result *Result) error {
 	if !slices.ContainsFunc(result.Objects, func(o any) bool { return kindOf(o) == manifest.KindPolicy }) {
 		return exit.Refusef("cannot simulate claims: the import created no policy, so no device is offered; see the " +
@@ -121,7 +122,8 @@ func (c *Command) simulate(ctx context.Context, deps osdeps.Deps, streams printe
 	return trial.Run(ctx, deps, streams)
 }
 
-// Report writes the findings, grouped by object. Findings without an action come last, once for all their objects.
+// Report writes the findings, grouped by object. Findings that require no action come last; each is written once for
+// all of its objects.
 func (r *Result) Report(out *printer.Printer) {
 	title := ""
 	for _, f := range r.Findings {
@@ -200,7 +202,7 @@ func (r *Result) reportNotes(out *printer.Printer) {
 	}
 }
 
-// line returns the finding without its object, which is the title of the findings of that object.
+// line returns the finding without its object, because findings are grouped under the object as their heading.
 func (f *Finding) line() string {
 	place := f.Field
 	if f.Value != "" && place != "" {

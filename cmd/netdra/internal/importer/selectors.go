@@ -10,17 +10,18 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// never is the term for a restriction that cannot be translated: a policy that offers nothing until the user replaces
-// the term is better than one that offers more than its original.
+// never is the term for a restriction that cannot be translated. A policy that offers nothing until the user replaces
+// the term is better than a policy that offers more than its original.
 const never = "false"
 
-// attribute returns the CEL expression of an attribute. Policies are evaluated on facts, which contain all attributes
-// for every device, so no presence test is needed. The term of ofResource, which becomes part of a class, has one.
+// attribute returns the CEL expression for an attribute. Policies are evaluated on facts, which contain all attributes
+// for every device, so no presence test is needed. The term from ofResource needs one, because it becomes part of a
+// class.
 func attribute(name string) string {
 	return fmt.Sprintf("device.attributes[%q].%s", policyapi.AttributeDomain, name)
 }
 
-// isOneOf returns the term for a string attribute with one of several values.
+// isOneOf returns the term that is true if a string attribute has one of several values.
 func isOneOf(name string, values []string) string {
 	quoted := make([]string, len(values))
 	for i, value := range values {
@@ -32,14 +33,14 @@ func isOneOf(name string, values []string) string {
 	return attribute(name) + " in [" + strings.Join(quoted, ", ") + "]"
 }
 
-// allOf joins terms by "&&".
+// allOf joins terms with "&&".
 func allOf(terms []string) string { return join(terms, " && ", "||") }
 
-// anyOf joins terms by "||".
+// anyOf joins terms with "||".
 func anyOf(terms []string) string { return join(terms, " || ", "&&") }
 
-// join adds parentheses to terms that contain the other operator. It returns a single term unchanged, because its
-// caller does not combine it with others.
+// join adds parentheses to terms that contain the other operator. It returns a single term unchanged, because the
+// caller does not combine it with other terms.
 func join(terms []string, operator, other string) string {
 	if len(terms) == 1 {
 		return terms[0]
@@ -54,9 +55,10 @@ func join(terms []string, operator, other string) string {
 	return strings.Join(bracketed, operator)
 }
 
-// ofNICs returns the term for the functions of NICs, each "NIC" or "NIC#0-3,5" with the indexes of virtual functions.
-// Without indexes, it includes the NIC itself. parent is the attribute with a function's NIC, and device the attribute
-// with the name of the device itself. Addresses are compared as text, so they are normalized to the form of sysfs.
+// ofNICs returns the term that selects the functions of NICs. Each NIC has the form "NIC" or "NIC#0-3,5" with the
+// indexes of virtual functions. Without indexes, the term includes the NIC itself unless functionsOnly is true. parent
+// is the attribute that contains a function's NIC, and device the attribute that contains the device's own name.
+// Addresses are compared as strings, so they are normalized to the format used in sysfs.
 func ofNICs(nics []string, parent, device string, functionsOnly bool) (string, error) {
 	var terms, whole []string
 	for _, text := range nics {
@@ -83,7 +85,7 @@ func ofNICs(nics []string, parent, device string, functionsOnly bool) (string, e
 	return anyOf(terms), nil
 }
 
-// indexesOf returns the term for virtual functions in the form "0-3,5".
+// indexesOf returns the term that selects virtual functions by indexes in the form "0-3,5".
 func indexesOf(text string) (string, error) {
 	var terms, single []string
 	for _, part := range strings.Split(text, ",") {
@@ -127,7 +129,7 @@ func pciAddresses(texts []string) []string {
 	return all
 }
 
-// lower returns PCI IDs in the form of sysfs.
+// lower converts PCI IDs to the format used in sysfs.
 func lower(texts []string) []string {
 	all := slices.Clone(texts)
 	for i := range all {
@@ -136,11 +138,11 @@ func lower(texts []string) []string {
 	return all
 }
 
-// noNameRunes matches characters that names of objects and steps cannot contain.
+// noNameRunes matches characters that are not permitted in the names of objects and steps.
 var noNameRunes = regexp.MustCompile(`[^a-z0-9]+`)
 
-// objectName converts any text to the name of an object. Names are cut to 40 bytes, so that suffixes, such as the
-// number of a second object or the step of a class, fit into a label.
+// objectName converts any text to an object name. Names are truncated to 40 bytes, so that suffixes, such as the number
+// of a second object or a class's step, fit into a label.
 func objectName(parts ...string) string {
 	name := strings.ToLower(strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "-"))
 	name = noNameRunes.ReplaceAllString(name, "-")

@@ -18,16 +18,16 @@ import (
 
 const driverVFIO = cnichain.DriverVFIO
 
-// Values of schemas.
+// Values that schemas use.
 const (
 	requiresResult = "required"
 	movesDevice    = "moves"
 	byName         = "ifName"
 )
 
-// translate creates the topology of a network. If that is impossible, it adds a finding instead. The first plugin must
-// be translated; a later plugin that cannot be translated is left out with a finding, and the network works without its
-// effect.
+// translate creates the topology for a network. If that is impossible, it adds a finding instead. The first plugin must
+// be translatable. A later plugin that cannot be translated is left out with a finding, and the network works without
+// its effect.
 func (m *importer) translate(n *network) {
 	defer func() {
 		if n.topology == nil {
@@ -89,7 +89,7 @@ func (m *importer) translate(n *network) {
 	}
 }
 
-// namespacesOf returns a selector for namespaces by their names; nil if there are none.
+// namespacesOf returns a selector for namespaces by name; nil if there are none.
 func namespacesOf(names []string) *metav1.LabelSelector {
 	const label = "kubernetes.io/metadata.name"
 	switch len(names) {
@@ -103,8 +103,8 @@ func namespacesOf(names []string) *metav1.LabelSelector {
 	}}}
 }
 
-// step translates a plugin of a network. The first is the root step, and each of the others depends on the previous
-// one.
+// step translates one of a network's plugins. The first becomes the root step, and each of the others depends on the
+// previous one.
 func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1.Step {
 	cniType := f.text("type")
 	if cniType == "" {
@@ -147,8 +147,8 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 	return step
 }
 
-// spell changes keys to the case of the schema: plugins ignore the case, and topologies do not. If a key also exists in
-// the correct case, the other one becomes a finding.
+// spell changes keys to the case that the schema uses, because plugins ignore the case but topologies do not. If a key
+// also exists in the correct case, the other one becomes a finding.
 func spell(config map[string]any, properties map[string]v1alpha1.Parameter) {
 	for _, key := range sortedKeys(config) {
 		for _, property := range sortedKeys(properties) {
@@ -174,9 +174,9 @@ func stepName(cniType string, before []v1alpha1.Step) string {
 	return name
 }
 
-// root sets the selector of the root step: the devices of the resource, or the device in the configuration. It reports
-// false, with a finding, if there is neither. The resource takes precedence over a device in the configuration, which
-// runtimes replace by the allocated device.
+// root sets the root step's selector, which selects the devices of the resource or the device in the configuration. If
+// there is neither, it adds a finding and returns false. The resource takes precedence over a device in the
+// configuration, because runtimes replace the latter with the allocated device.
 func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
 	hasSchema bool) bool {
 	term := m.namedDevice(n, f, schema, hasSchema)
@@ -215,7 +215,7 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	return true
 }
 
-// namedDevice returns the term for the device in a parameter of the configuration; empty if there is none. For plugins
+// namedDevice returns the term for the device that a configuration parameter names; empty if there is none. For plugins
 // with a schema, the parameter is removed, since the driver sets it. For other plugins, it is kept.
 func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPluginSchemaSpec, hasSchema bool) string {
 	parameters := schema.DeviceParameters
@@ -245,7 +245,7 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 	return term
 }
 
-// inPod reports whether a plugin is configured for a lower device in the pod.
+// inPod reports whether the plugin's lower device is in the pod according to its configuration.
 func inPod(f *fields) bool {
 	for _, key := range []string{"linkInContainer", "linksInContainer"} {
 		if enabled, _ := f.values[key].(bool); enabled {
@@ -255,8 +255,8 @@ func inPod(f *fields) bool {
 	return false
 }
 
-// inside connects a plugin with a lower device in the pod to the previous step. The configuration contains the name
-// that Multus would assign; in the new pod, claims set names.
+// inside connects a plugin whose lower device is in the pod to the previous step. The configuration contains the name
+// that Multus would assign, but in the new pod, claims determine the names.
 func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, before []v1alpha1.Step) {
 	if inPod, _ := f.values["linkInContainer"].(bool); !inPod {
 		return
@@ -271,7 +271,7 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 }
 
 // capabilities translates data that a runtime would pass from the pod to the plugin. In CNI, the runtime fills
-// runtimeConfig for enabled capabilities; here, claims set the parameters that the topology allows.
+// runtimeConfig for enabled capabilities. Here, claims set the parameters that the topology allows.
 func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 	capabilities := f.child("capabilities")
 	for _, key := range sortedKeys(capabilities.values) {
@@ -317,7 +317,7 @@ func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.Cl
 	return ""
 }
 
-// configure copies the rest of the configuration, except for parameters that the schema does not have.
+// configure copies the rest of the configuration, except for parameters that are not in the schema.
 func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
 	hasSchema bool) {
 	f.ignore("prevResult")
@@ -357,7 +357,7 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema 
 	step.Config = &runtime.RawExtension{Raw: raw}
 }
 
-// addresses copies the parameters of the IPAM plugin that its schema has. The whole object is written to ipam, because
+// addresses copies the IPAM plugin's parameters that are in its schema. The whole object is written to ipam, because
 // the driver passes it to the delegating plugin.
 func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
 	cniType, _ := ipam["type"].(string)
