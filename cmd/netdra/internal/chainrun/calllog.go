@@ -12,14 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// CallLog prints every CNI call in full, including secrets: its reader is the author of the configuration. W must be
-// set. It is safe for concurrent use, and does not interleave calls.
+// CallLog prints every CNI call in full, including secrets, because its reader is the author of the configuration. W
+// must be set. CallLog is safe for concurrent use, and does not interleave calls.
 type CallLog struct {
 	mu sync.Mutex
 	W  io.Writer
 }
 
-// Record implements executor.Recorder. It removes terminal control sequences from the output of plugins.
+// Record implements executor.Recorder. It removes terminal control sequences from the plugins' output.
 func (l *CallLog) Record(call executor.Call) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "--- %s %s, step %s: exit status %d after %s\n",

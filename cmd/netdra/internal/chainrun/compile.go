@@ -15,21 +15,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Options are common to the commands that compile a topology. CNIPath is a list of directories, separated as in $PATH;
-// Pod is NAMESPACE/NAME; Netns is a path or name, or empty to create a namespace.
+// Options are shared by the commands that compile a topology. CNIPath is a list of directories, separated as in $PATH.
+// Pod is NAMESPACE/NAME. Netns is a path or name, or empty to create a namespace.
 type Options struct {
 	manifest.TopologySource
 	DeviceOptions
 	CNIPath string
 	Pod     string
-	// Annotations are the annotations of the pod, as KEY=VALUE.
+	// Annotations are the pod's annotations, as KEY=VALUE.
 	Annotations []string
 	Netns       string
 	Form        string
 }
 
-// parsePod parses --pod and --annotation. The run's UID is used: plugins that store data by the pod's UID must not
-// find the data of an earlier run.
+// parsePod parses --pod and --annotation. uid is the ID of the run, so that plugins that store data by the pod's UID do
+// not find data from an earlier run.
 func (f *Options) parsePod(uid string) (executor.Pod, error) {
 	namespace, name, found := strings.Cut(f.Pod, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -49,13 +49,13 @@ func (f *Options) parsePod(uid string) (executor.Pod, error) {
 // directories parses --cni-path.
 func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
 
-// searched returns the directories in which plugins are searched, including the directories of the driver's own
+// searched returns the directories that are searched for plugins, including the directories with the driver's own
 // plugins.
 func (f *Options) searched(deps *osdeps.Deps) []string {
 	return append(f.directories(), deps.PluginDirs...)
 }
 
-// dirsHelp describes where plugins are searched.
+// dirsHelp describes the directories that are searched for plugins.
 func dirsHelp(deps *osdeps.Deps) string {
 	help := "name its directory with --cni-path"
 	if len(deps.PluginDirs) > 0 {
@@ -65,9 +65,9 @@ func dirsHelp(deps *osdeps.Deps) string {
 	return help
 }
 
-// compile creates the plan of a run. It changes nothing, and runs plugins only with the CNI command VERSION, which has
-// no effects. The error contains all problems, one per line, so that the author can fix them together. missingLinkTypes
-// queries the kernel for its link types, which may load modules.
+// compile creates the plan for a run. It changes nothing, and only runs plugins with the CNI command VERSION, which has
+// no side effects. The error contains all problems, one per line, so that the author can fix them together.
+// missingLinkTypes queries the kernel for the link types that it supports, which may load kernel modules.
 func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *executor.Executor,
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	pod executor.Pod, devices []cnichain.RootDevice, missingLinkTypes func([]string) ([]string, error),
@@ -104,8 +104,8 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 		strings.Join(lines, "\n  "), f.hint(topology))
 }
 
-// hint returns the missing flags for root steps without a device. It does not repeat a step that has one. If there is a
-// single root step, a --device without a name refers to it.
+// hint returns the flags that are missing for root steps without a device. It omits steps that already have one. If
+// there is a single root step, a --device without a step name refers to it.
 func (f *Options) hint(topology *v1alpha1.NetworkTopology) string {
 	given := map[string]bool{}
 	for i := range f.Devices {

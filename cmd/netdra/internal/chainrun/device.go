@@ -23,18 +23,18 @@ import (
 )
 
 // DeviceOptions select the links that represent allocated devices. Devices are STEP=LINK or LINK, in the order of
-// instances; Shared are names of steps; Force accepts links that carry traffic of the machine.
+// instances. Shared are step names. Force accepts links that carry the machine's own traffic.
 type DeviceOptions struct {
 	Devices []string
 	Shared  []string
 	Force   bool
 }
 
-// deviceChoice is one --device: a link for a root step.
+// deviceChoice is a --device flag: a link for a root step.
 type deviceChoice struct{ step, link string }
 
-// parse parses the flags. The step may be omitted if only one uses a device. It returns all problems. A loaded topology
-// has a root step, so roots is never empty.
+// parse parses the flags. The step may be omitted if only one step uses a device. The error contains all problems. A
+// loaded topology has a root step, so roots is never empty.
 func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoice, error) {
 	roots := manifest.RootSteps(topology)
 	var problems []error
@@ -74,11 +74,11 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 	return all, errors.Join(problems...)
 }
 
-// bindDevices finds the devices on the machine. losses describes devices whose use would disrupt traffic of the
-// machine: a run rejects them, and a plan, which changes nothing, only reports them. With --force, there are none.
+// bindDevices finds the devices on the machine. losses describes devices whose use would disrupt the machine's own
+// traffic: a run rejects them, whereas a plan, which changes nothing, only reports them. With --force, losses is empty.
 //
-// The rules are stricter than the driver's: there, an administrator has exposed the device by a policy, while here a
-// user may have mistyped the link's name and cut off the connection to the machine.
+// The rules are stricter than the driver's. There, an administrator has exposed the device with a policy, while here a
+// user may have mistyped the link's name and thereby cut off the connection to the machine.
 func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	flags *DeviceOptions) (devices []cnichain.RootDevice, losses []error, err error) {
 	wanted, err := flags.parse(topology)
@@ -106,8 +106,8 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 			continue
 		}
 		device := deviceOf(found, node, choice.step, stepType(topology, choice.step))
-		// A bridge is always shared: plugins add ports to it, and no plugin can move it, since the kernel keeps bridges
-		// in their namespace (br_dev_setup).
+		// A bridge is always shared: plugins add ports to it, and no plugin can move it, since the kernel does not
+		// allow bridges to leave their namespace (br_dev_setup).
 		bridge := found.Type == discovery.TypeBridge || found.BridgeType != ""
 		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && !bridge
 		if movesDevices(schemas, device.CNIs[0]) && bridge {
@@ -134,8 +134,8 @@ func movesDevices(schemas cnichain.Schemas, cniType string) bool {
 	return slices.Contains(schemas.Moving(), cniType)
 }
 
-// refuseTwice rejects the use of a link for two instances or steps if one of them owns it: the second would not find
-// it.
+// refuseTwice rejects the use of a link by two instances or steps if one of them owns it, because the second would not
+// find it.
 func refuseTwice(devices []cnichain.RootDevice) []error {
 	var problems []error
 	for i := range devices {
@@ -153,7 +153,7 @@ func refuseTwice(devices []cnichain.RootDevice) []error {
 }
 
 // findFacts finds a device by PCI address, name, or alternative name. PCI addresses take precedence, because no link
-// can have such a name. Orphans are functions with unknown names, which can only be found by their address.
+// can have such a name. Orphans are network functions with unknown names, which can only be found by their address.
 func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 	if address, err := discovery.ParsePCIAddress(link); err == nil {
 		for _, list := range [][]discovery.Device{facts.Devices, facts.Orphans} {
@@ -181,7 +181,7 @@ func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 		cmp.Or(strings.Join(names, ", "), "none but the loopback"))
 }
 
-// deviceOf returns what the driver would pass to the chain for an allocated device.
+// deviceOf returns the data that the driver would pass to the chain for an allocated device.
 func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Device {
 	name := string(facts.Name)
 	if name == "" {
@@ -194,8 +194,8 @@ func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Devi
 	}
 }
 
-// attributesOf returns the attributes for {{ device.<attribute> }}, except the attributes of policies. As in templates
-// of the driver, attributes of the driver's domain have no prefix.
+// attributesOf returns the attributes for {{ device.<attribute> }}, except those that policies add. As in the driver's
+// templates, attributes in the driver's domain have no prefix.
 func attributesOf(facts *discovery.Device) map[string]any {
 	attributes := map[string]any{}
 	for name, attribute := range policy.PublishedWithAbsent(*facts) {
@@ -207,7 +207,7 @@ func attributesOf(facts *discovery.Device) map[string]any {
 	return attributes
 }
 
-// valueOf returns the value of an attribute for templates; nil for a version, which templates do not support.
+// valueOf returns an attribute's value for templates; nil for a version, which templates do not support.
 func valueOf(attribute resourceapi.DeviceAttribute) any {
 	switch {
 	case attribute.StringValue != nil:
@@ -220,9 +220,9 @@ func valueOf(attribute resourceapi.DeviceAttribute) any {
 	return nil
 }
 
-// describeHarm describes the connectivity that this machine would lose, or "" if none is known. A user who is
-// logged in over the network would lose the session. It is a warning, not a guarantee: an application may use a link
-// without a trace in its configuration.
+// describeHarm describes the connectivity that this machine would lose, or returns "" if no loss is known. A user who
+// is logged in over the network would lose the session. The check is not a guarantee: an application may use a link
+// without leaving a trace in its configuration.
 func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView view.View) string {
 	if facts.DefaultRoute {
 		return "it carries this machine's default route, or is a lower device of the link that does, and a chain may " +
@@ -250,7 +250,7 @@ func describeHolders(facts *discovery.Device, device *cnichain.Device, claims []
 	var holders []string
 	for i := range claims {
 		if slices.ContainsFunc(claims[i].Devices, func(held nodestate.HeldDevice) bool {
-			// The driver keeps the name of a device while its interface is renamed.
+			// The driver keeps the device's name while its interface is renamed.
 			same := held.Facts.Name == facts.Name ||
 				held.Facts.Interface != "" && held.Facts.Interface == facts.Interface
 			return same && (device.Exclusive || held.Exclusive)
@@ -280,8 +280,8 @@ func stepType(topology *v1alpha1.NetworkTopology, name string) string {
 	return ""
 }
 
-// takeBaselines records the state that devices must have when they are back on the host. After DEL, the executor
-// compares with it and restores differences (docs/adr/0007-owners-and-baselines.md).
+// takeBaselines records the state that devices must have once they are back on the host. After DEL, the executor
+// compares each device with its baseline and restores differences (docs/adr/0007-owners-and-baselines.md).
 func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	var problems []error
 	for i := range devices {
@@ -295,7 +295,7 @@ func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 	return errors.Join(problems...)
 }
 
-// findNamespace returns the path of a namespace that is given by path or name. It rejects the host's own namespace,
+// findNamespace returns the path of a namespace that is given as a path or name. It rejects the host's own namespace,
 // where a chain would rename the machine's links.
 func findNamespace(m *osdeps.Deps, given string) (string, error) {
 	path := given

@@ -10,18 +10,18 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// narrator is a journal that prints the changes that it records. Only the journal knows when a step starts and how it
-// ends, including the verification by the engine. It is not safe for concurrent use.
+// narrator is a journal that prints the changes that it records. Only the journal observes when a step starts and how
+// it ends, including its verification by the executor. It is not safe for concurrent use.
 //
 // Save or Note is called before and after a step, so the time between two calls is the duration of the step. began is
-// set after a record is written, which excludes the time of writing.
+// set after a record is written, so that the duration does not include the time for writing.
 type narrator struct {
 	executor.Journal
 	out   *printer.Printer
 	clock clock.PassiveClock
 
 	began time.Time
-	// attachment is the attachment that was last watched or written.
+	// attachment is the attachment that was most recently watched or written.
 	attachment *executor.Attachment
 	known      []stepStatus
 	steps      []stepReport
@@ -40,17 +40,17 @@ type stepReport struct {
 	Type      string `json:"type"`
 	Interface string `json:"interface,omitempty"`
 	Device    string `json:"device,omitempty"`
-	// Added and Deleted are true for success; AddTime and DelTime are in milliseconds.
+	// Added and Deleted are true if ADD and DEL succeeded; AddTime and DelTime are in milliseconds.
 	Added   bool  `json:"added"`
 	AddTime int64 `json:"addMilliseconds,omitempty"`
 	Deleted bool  `json:"deleted"`
 	DelTime int64 `json:"delMilliseconds,omitempty"`
-	// Result is the plugin's result of ADD.
+	// Result is the plugin's result for ADD.
 	Result any `json:"result,omitempty"`
 }
 
 // watch records the state of an attachment, so that only later changes are printed. It is called again before an
-// attachment is undone. The report then keeps its steps, so that it contains the times of both ADD and DEL.
+// attachment is undone. In that case the report keeps its steps, so that it contains the durations of both ADD and DEL.
 func (n *narrator) watch(attachment *executor.Attachment) {
 	n.attachment = attachment
 	n.known = make([]stepStatus, len(attachment.Steps))
@@ -92,7 +92,7 @@ func (n *narrator) written(attachment *executor.Attachment, write func(*executor
 	return err
 }
 
-// Delete implements executor.Journal. The deletion of an attachment is the record that its last step is undone.
+// Delete implements executor.Journal. Deleting an attachment records that its last step has been undone.
 func (n *narrator) Delete(sandboxID string) error {
 	if n.attachment != nil && n.attachment.SandboxID == sandboxID {
 		n.reportSteps()
@@ -100,8 +100,8 @@ func (n *narrator) Delete(sandboxID string) error {
 	return n.Journal.Delete(sandboxID)
 }
 
-// reportSteps prints the outcome of steps that have changed. The executor changes the attachment in place, so known
-// keeps the previous state.
+// reportSteps prints the outcome of each step that has changed. The executor changes the attachment in place, so known
+// holds the previous state.
 func (n *narrator) reportSteps() {
 	took := n.clock.Since(n.began)
 	n.out.EndPending()

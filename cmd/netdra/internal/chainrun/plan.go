@@ -19,11 +19,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PlannedChain is the result of plan.
+// PlannedChain is the output of "chain plan".
 type PlannedChain struct {
 	Topology      string   `json:"topology"`
 	DeviceClasses []string `json:"deviceClasses"`
-	// RunRefuses lists the links for which "chain run" needs --force, and plugins that cannot work on the machine.
+	// RunRefuses lists the links for which "chain run" requires --force, and the plugins that cannot work on the
+	// machine.
 	RunRefuses []string      `json:"runRefuses,omitempty"`
 	Steps      []plannedStep `json:"steps"`
 }
@@ -34,13 +35,13 @@ type plannedStep struct {
 	Type     string   `json:"type"`
 	After    []string `json:"after,omitempty"`
 	Plugin   string   `json:"plugin"`
-	// CNIVersion is the version of the configuration that the plugin gets.
+	// CNIVersion is the version of the configuration that the plugin receives.
 	CNIVersion string `json:"cniVersion"`
 	Network    string `json:"network"`
-	// Interface is empty if its name depends on earlier steps; InterfaceFrom describes the source of the name.
+	// Interface is empty if the name depends on earlier steps; InterfaceFrom describes the source of the name.
 	Interface     string `json:"interface,omitempty"`
 	InterfaceFrom string `json:"interfaceFrom"`
-	// Makes is true for a plugin that creates the interface, and false for one that changes it.
+	// Makes is true for a plugin that creates the interface, and false for a plugin that modifies it.
 	Makes      bool            `json:"makes"`
 	PrevResult bool            `json:"prevResult"`
 	Device     string          `json:"device,omitempty"`
@@ -48,7 +49,7 @@ type plannedStep struct {
 	Config     json.RawMessage `json:"config"`
 }
 
-// ShowPlan prints the plan of a run.
+// ShowPlan prints the plan for a run.
 func (f *Options) ShowPlan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -60,7 +61,7 @@ func (f *Options) ShowPlan(ctx context.Context, deps *osdeps.Deps, streams print
 	return printer.Show(streams.Out, f.Form, shown, shown.print)
 }
 
-// plan compiles the topology for the given links, like the driver does for allocated devices.
+// plan compiles the topology for the given links, as the driver does for allocated devices.
 func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) (*PlannedChain, error) {
 	topology, schemas, err := f.Load(streams.In)
 	if err != nil {
@@ -70,7 +71,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	if err != nil {
 		return nil, err
 	}
-	// With a namespace, the names depend on the existing links, as in a run.
+	// If a namespace is given, the names depend on its existing links, as in a run.
 	var taken []cnichain.Link
 	if f.Netns != "" {
 		path, err := findNamespace(deps, f.Netns)
@@ -109,8 +110,8 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	return chain, nil
 }
 
-// kernelLacks returns messages about plugins of a topology that cannot work on the machine. It returns none without
-// root: a plan does not require it, but the query of the kernel does.
+// kernelLacks returns messages about plugins in a topology that cannot work on the machine. Without root privileges it
+// returns none: a plan does not require them, but querying the kernel does.
 func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) ([]string, error) {
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), deps.UnavailableLinkTypes)
 	if err != nil {
@@ -127,8 +128,8 @@ func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas 
 	return texts, nil
 }
 
-// describePlan describes an attachment with named interfaces whose steps have not run. Steps of further instances of
-// the topology follow the steps of the first, in the same order.
+// describePlan describes an attachment whose interfaces have names and whose steps have not run. The steps of further
+// topology instances follow the steps of the first instance, in the same order.
 func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment) (*PlannedChain, error) {
 	chain := &PlannedChain{Topology: topology.Name, DeviceClasses: manifest.ClassNames(topology)}
 	for i := range named.Steps {

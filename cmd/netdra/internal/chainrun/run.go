@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// RunOptions are the options of "chain run". Timeout applies to one call of a plugin. Keep leaves the chain attached
-// after the command; Hold leaves it attached until Enter or a signal.
+// RunOptions are the options of "chain run". Timeout applies to each plugin call. Keep leaves the chain attached after
+// the command; Hold leaves it attached until the user presses Enter or a signal arrives.
 type RunOptions struct {
 	Options
 	State   string
@@ -27,8 +27,9 @@ type RunOptions struct {
 	Log     bool
 }
 
-// Run performs all checks before it changes anything, so that a rejected run leaves nothing to undo. The phases: flags,
-// the topology, the journal with the state of earlier runs, devices and plan; then everything that changes the machine.
+// Run performs all checks before it changes anything, so that a rejected run leaves nothing to undo. It first checks
+// the flags, the topology, the journal with the state of earlier runs, the devices, and the plan; only then does it
+// change the machine.
 func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -62,7 +63,7 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	return s.runAndUndo(ctx)
 }
 
-// newSession connects the engine with the journal and the output. With JSON or YAML, standard output contains only the
+// newSession connects the executor to the journal and the output. For JSON or YAML, standard output contains only the
 // result, and progress is written to standard error.
 func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opened *RunJournal) *session {
 	progress := streams.Out
@@ -107,7 +108,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 	if err := errors.Join(append(losses, err)...); err != nil {
 		return err
 	}
-	// As late as possible, since any later change of the device counts as a change by the run.
+	// Take the baselines as late as possible, since any later change to a device counts as a change made by the run.
 	if err := takeBaselines(s.deps, devices); err != nil {
 		return err
 	}

@@ -23,8 +23,8 @@ import (
 // DefaultState is the directory of the journal.
 const DefaultState = "/var/lib/netdra"
 
-// RunJournal survives the process. Only one process can open it at a time, so that two cannot undo the same run. The
-// lock is on the database file, and the kernel releases it when the process dies.
+// RunJournal persists after the process exits. Only one process can open it at a time, so that two processes cannot
+// undo the same run. The lock is on the database file, and the kernel releases it when the process dies.
 type RunJournal struct {
 	dir    string
 	Opened journal.Opened
@@ -32,12 +32,12 @@ type RunJournal struct {
 	Runs   *journal.Bucket[RunRecord]
 }
 
-// RunRecord is written before a run changes anything, and deleted when the run is completely undone.
+// RunRecord is written before a run changes anything, and deleted once the run has been completely undone.
 type RunRecord struct {
 	Topology string `json:"topology"`
-	// Pin is the path at which the network namespace stays reachable.
+	// Pin is the path where the network namespace remains reachable.
 	Pin string `json:"pin"`
-	// Dirs are the directories of the run's CNI plugins.
+	// Dirs are the directories that contain the run's CNI plugins.
 	Dirs      []string  `json:"dirs"`
 	StartedAt time.Time `json:"startedAt"`
 	// Before is the initial state of the machine's own namespace.
@@ -46,8 +46,8 @@ type RunRecord struct {
 
 func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
 
-// OpenRunJournal opens or creates the journal in a directory. An unreadable file is moved away and reported once,
-// because an error on every call would block the user.
+// OpenRunJournal opens or creates the journal in a directory. It moves an unreadable file out of the way and reports
+// this once, because an error on every call would block the user.
 func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, error) {
 	opened, err := journal.Open(journalPath(dir), clock)
 	if errors.Is(err, bolterrors.ErrTimeout) {
@@ -73,11 +73,12 @@ func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, 
 	return s, nil
 }
 
-// Close lets another process open the journal.
+// Close closes the journal, so that another process can open it.
 func (s *RunJournal) Close() error { return s.Opened.Close() }
 
-// lock returns the file that is locked while a CNI plugin runs, with which undo waits for plugins of a killed run. It
-// is separate from the lock of the database, which ends with netdra, because a plugin may outlive netdra.
+// lock returns the path of a file that is locked while a CNI plugin runs, so that undo can wait for plugins from a
+// killed run. It is separate from the database lock, which is released when netdra exits, because a plugin may outlive
+// netdra.
 func (s *RunJournal) lock() string { return filepath.Join(s.dir, "cni.lock") }
 
 // undoHint returns the command that undoes the runs in this journal.
@@ -88,7 +89,7 @@ func (s *RunJournal) undoHint() string {
 	return "netdra chain undo --state " + s.dir
 }
 
-// earlierRuns contains the remains of earlier runs in the journal.
+// earlierRuns contains what earlier runs left in the journal.
 type earlierRuns struct {
 	attachments map[string]*executor.Attachment
 	leftovers   []executor.Leftover
@@ -96,7 +97,7 @@ type earlierRuns struct {
 	damaged     []journal.Damaged
 }
 
-// load reads the remains of earlier runs, and passes the leftovers to the executor, which retries them by their keys.
+// load reads the remains of earlier runs, and passes the leftovers to the executor, which can retry each by its key.
 func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 	attachments, damaged, err := s.Chains.Load(executor)
 	if err != nil {
@@ -110,8 +111,8 @@ func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 		damaged: append(damaged, damagedRuns...)}, nil
 }
 
-// keys returns the runs that are not undone, oldest first. A run without an attachment was killed before its first step
-// or after its last; an attachment without a run has a damaged record.
+// keys returns the runs that have not been undone, oldest first. A run without an attachment was killed before its
+// first step or after its last; an attachment without a run has a damaged record.
 func (e *earlierRuns) keys() []string {
 	started := map[string]time.Time{}
 	for key, run := range e.runs {
@@ -128,8 +129,8 @@ func (e *earlierRuns) keys() []string {
 	return keys
 }
 
-// dirs returns the plugin directories of the runs: undo needs the plugins that were used for ADD. The directories of a
-// new run may contain other versions, or none.
+// dirs returns the plugin directories of the runs, because undo needs the plugins that were used for ADD. The
+// directories for a new run may contain other versions, or none.
 func (e *earlierRuns) dirs() []string {
 	var dirs []string
 	for _, key := range e.keys() {
@@ -142,7 +143,7 @@ func (e *earlierRuns) dirs() []string {
 	return dirs
 }
 
-// checkUndone returns an error if anything remains: a device may be missing, or a name in use.
+// checkUndone returns an error if anything remains, because a device might be missing or a name already in use.
 func (e *earlierRuns) checkUndone(hint string) error {
 	var lines []string
 	for _, key := range e.keys() {

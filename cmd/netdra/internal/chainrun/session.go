@@ -28,10 +28,10 @@ type session struct {
 	narrator *narrator
 
 	node string
-	// namespace is where the chain is attached; temporary reports whether it was created for the run.
+	// namespace is where the chain is attached; temporary reports whether the run created it.
 	namespace string
 	temporary bool
-	// held is a path to the namespace that stays valid after its name is removed.
+	// held is a path to the namespace that stays valid after the namespace's name is removed.
 	held       string
 	attachment *executor.Attachment
 	record     RunRecord
@@ -39,11 +39,11 @@ type session struct {
 	result     RunResult
 }
 
-// RunResult is the result of a run as JSON or YAML. Its names are an interface for scripts.
+// RunResult is the result of a run as JSON or YAML. Scripts rely on its field names.
 type RunResult struct {
 	Run      string `json:"run"`
 	Topology string `json:"topology"`
-	// Outcome is undone, kept, failed (and undone) or left (something could not be undone).
+	// Outcome is "undone", "kept", "failed" (and undone) or "left" (something could not be undone).
 	Outcome   string       `json:"outcome"`
 	Error     string       `json:"error,omitempty"`
 	Namespace string       `json:"namespace"`
@@ -52,7 +52,7 @@ type RunResult struct {
 	Attached *view.View `json:"attached,omitempty"`
 	// Differences are the differences from the state before the run.
 	Differences []string `json:"differences,omitempty"`
-	// Undo is the command that undoes the remains of the run.
+	// Undo is the command that undoes what remains of the run.
 	Undo string `json:"undo,omitempty"`
 }
 
@@ -82,8 +82,8 @@ func (s *session) runAndUndo(ctx context.Context) error {
 }
 
 // begin records the run before it creates the namespace, so that a killed run can be found. It holds the namespace open
-// independently of its name, so that a plugin that removes the name cannot remove the namespace before the final
-// comparison. After an error, everything is removed, and the run is not in the journal.
+// independently of its name, so that a plugin that removes the name cannot destroy the namespace before the final
+// comparison. After an error, everything has been removed, and the run is not in the journal.
 func (s *session) begin() (release func(), err error) {
 	id := s.attachment.SandboxID
 	if s.record.Before, err = s.deps.Inspect(""); err != nil {
@@ -114,8 +114,8 @@ func (s *session) begin() (release func(), err error) {
 	return release, nil
 }
 
-// attach adds the chain and prints the content of the namespace. After an error, the chain must be detached, even if
-// all steps have succeeded.
+// attach attaches the chain and prints the content of the namespace. After an error, the caller must detach the chain,
+// even if all steps have succeeded.
 func (s *session) attach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	if err := s.executor.Add(ctx, s.attachment, s.namespace, s.node); err != nil {
@@ -137,7 +137,7 @@ func (s *session) attach(ctx context.Context) error {
 	return nil
 }
 
-// checkAttached calls CHECK of the plugins.
+// checkAttached runs the CNI command CHECK for all plugins.
 func (s *session) checkAttached(ctx context.Context) error {
 	if err := s.executor.Check(ctx, s.attachment); err != nil {
 		return err
@@ -146,8 +146,8 @@ func (s *session) checkAttached(ctx context.Context) error {
 	return nil
 }
 
-// cause returns the failure without the error of its undoing, because detach undoes it again. It adds a hint if the
-// kernel lacks a feature.
+// cause returns the failure without the error from its rollback, because detach undoes the chain again. It adds a hint
+// if the kernel lacks a feature.
 func (s *session) cause(ctx context.Context, err error) error {
 	if both := (&executor.UndoError{}); errors.As(err, &both) {
 		err = both.Cause
@@ -161,8 +161,9 @@ func (s *session) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// wait returns on Enter, or when ctx ends. At the end of the input it waits for ctx, because the run may have no
-// terminal. The reading goroutine stays until the process ends, because a read from a terminal cannot be cancelled.
+// wait returns when the user presses Enter, or when ctx is done. At the end of the input it waits for ctx, because the
+// run may have no terminal. The reading goroutine stays until the process exits, because a read from a terminal cannot
+// be cancelled.
 func (s *session) wait(ctx context.Context) {
 	keys := "Enter or Ctrl-C"
 	if s.File == "-" { // the input was the topology
@@ -191,8 +192,8 @@ func (s *session) leaveAttached() error {
 	return s.print()
 }
 
-// detach undoes the chain and verifies the result. It returns an error if something remains. The run then stays in the
-// journal. If there are only differences, the run is deleted: the user must inspect them, and undo could not help.
+// detach undoes the chain and verifies the result. If something remains, it returns an error, and the run stays in the
+// journal. If there are only differences, it deletes the run, because the user must inspect them and undo cannot help.
 func (s *session) detach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	err := undoAttachment(ctx, s.executor, s.out, s.attachment)
@@ -207,15 +208,16 @@ func (s *session) detach(ctx context.Context) error {
 	return s.journal.Runs.Delete(s.attachment.SandboxID)
 }
 
-// UndoAttempts is the number of attempts of DEL. It is large enough for the engine to move a device back to the host
-// itself if its plugin cannot.
+// UndoAttempts is the number of DEL attempts. It is large enough for the executor to move a device back to the host on
+// its own if the plugin cannot.
 const UndoAttempts = 4
 
-// undoAttachment undoes an attachment even after ctx has ended: an interrupted run must not stay attached. After the
+// undoAttachment undoes an attachment even if ctx is done, because an interrupted run must not stay attached. After the
 // first failure, it retries for at most the duration of one call.
 //
-// The limit of an attempt allows every step its full time, and one more. Pauses double, starting at 200 ms: the cause
-// of a failure often disappears quickly, such as a process that still uses the device.
+// The time limit for an attempt is long enough for every step to use its full timeout, plus one more timeout. Pauses
+// start at 200 ms and double, because the cause of a failure often disappears quickly, such as a process that still
+// uses the device.
 func undoAttachment(ctx context.Context, executor *executor.Executor, out *printer.Printer,
 	attachment *executor.Attachment) error {
 	start := executor.Clock.Now()
@@ -233,14 +235,14 @@ func undoAttachment(ctx context.Context, executor *executor.Executor, out *print
 	}
 }
 
-// The kernel completes some removals after it has acknowledged them, so wait for up to a second.
+// The kernel completes some removals after it has acknowledged them, so verification waits for up to a second.
 const (
 	proofAttempts = 20
 	proofPause    = 50 * time.Millisecond
 )
 
-// verifyRestored compares the namespace and the machine with their initial state. It queries the kernel instead of the
-// plugins, whose results are to be verified.
+// verifyRestored compares the namespace and the machine with their initial state. It queries the kernel rather than the
+// plugins, because the plugins' work is what it verifies.
 func (s *session) verifyRestored() ([]string, error) {
 	for attempt := 1; ; attempt++ {
 		inside, err := s.deps.Inspect(s.held)
@@ -261,7 +263,7 @@ func (s *session) verifyRestored() ([]string, error) {
 	}
 }
 
-// machineDifferences returns the differences of this machine from its state before the chain, one line each.
+// machineDifferences returns the differences between this machine and its state before the chain, one per line.
 func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	now, err := deps.Inspect("")
 	if err != nil {
@@ -274,8 +276,8 @@ func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	return differences, nil
 }
 
-// finish prints the end of a run, and returns the exit status. Remains take precedence over a failure: the exit status
-// reports to scripts whether the machine is clean.
+// finish prints the outcome of a run, and returns the error that determines the exit status. Remains take precedence
+// over a failure, because the exit status reports to scripts whether the machine is clean.
 func (s *session) finish(failure, remains error) error {
 	s.result.Outcome = OutcomeUndone
 	err := failure
@@ -304,7 +306,7 @@ func (s *session) finish(failure, remains error) error {
 	return errors.Join(err, s.print())
 }
 
-// print writes the result in a machine-readable form.
+// print writes the result as JSON or YAML. It prints nothing in text format.
 func (s *session) print() error {
 	if s.Form == printer.FormText {
 		return nil

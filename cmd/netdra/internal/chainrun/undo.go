@@ -17,7 +17,7 @@ import (
 )
 
 // earlierLimit is the maximum time to wait for a CNI plugin that an earlier run has started. It exceeds the default
-// timeout of a call, 30 s.
+// timeout for a call, 30 s.
 const earlierLimit = 40 * time.Second
 
 // UndoOptions are the options of "chain undo".
@@ -28,7 +28,7 @@ type UndoOptions struct {
 	Log     bool
 }
 
-// undoer is one execution of undo.
+// undoer is the state of one execution of "chain undo".
 type undoer struct {
 	*UndoOptions
 	deps     *osdeps.Deps
@@ -70,8 +70,8 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	return u.undoAll(ctx)
 }
 
-// awaitEarlier waits for plugins that a killed run has started: an ADD that ends after its DEL would leave an interface
-// without a record.
+// awaitEarlier waits for plugins that a killed run has started, because an ADD that finishes after its DEL would leave
+// an interface without a record.
 func (u *undoer) awaitEarlier(ctx context.Context) error {
 	running := u.deps.Plugins(u.journal.lock())
 	if running.AwaitEarlier(ctx, time.Millisecond) == nil {
@@ -85,8 +85,8 @@ func (u *undoer) awaitEarlier(ctx context.Context) error {
 	return nil
 }
 
-// undoAll continues after an error, so that a run that cannot be undone does not hold the devices of others. Leftovers
-// come after the attachments, since undoing those may create new ones.
+// undoAll continues after an error, so that a run that cannot be undone does not block the devices of other runs.
+// Leftovers come after the attachments, since undoing attachments may create new ones.
 func (u *undoer) undoAll(ctx context.Context) error {
 	for _, key := range u.earlier.keys() {
 		u.out.Printf("%s", u.earlier.describe(key))
@@ -121,9 +121,9 @@ func (u *undoer) undoAll(ctx context.Context) error {
 	return nil
 }
 
-// undoRun undoes one run and prints the differences from the state before it. Other processes may have caused them in
-// the meantime. With --forget, an attachment that cannot be undone loses its namespace's name and its record; its links
-// stay where they are.
+// undoRun undoes one run and prints the differences from the state before it. Other processes may have caused these in
+// the meantime. With --forget, it removes the record and the namespace's name even if the attachment cannot be undone;
+// the attachment's links stay where they are.
 func (u *undoer) undoRun(ctx context.Context, key string) error {
 	record := u.earlier.runs[key]
 	if slices.ContainsFunc(u.earlier.damaged, func(damaged journal.Damaged) bool { return damaged.Key == key }) &&
@@ -159,8 +159,8 @@ func (u *undoer) undoRun(ctx context.Context, key string) error {
 	return u.journal.Runs.Delete(key)
 }
 
-// retryLeftover retries a step that the engine gave up. The signal that ends the command does not interrupt the
-// attempt, because killed plugins are a common cause of leftovers.
+// retryLeftover retries a step that the executor has given up on. The signal that terminates the command does not
+// interrupt the attempt, because killed plugins are a common cause of leftovers.
 func (u *undoer) retryLeftover(ctx context.Context, leftover executor.Leftover) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*u.Timeout)
 	defer cancel()
