@@ -10,9 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// addLastAttempts adds the last logged sandbox of each claim that has no sandbox now. After a failed chain the driver
-// cleans up and the sandbox disappears until the container runtime creates the next one. A page rendered in between
-// would otherwise not show why the pod is pending.
+// addLastAttempts adds the most recently logged sandbox for each claim that has no sandbox now. After a failed chain,
+// the driver cleans up, and the sandbox disappears until the container runtime creates the next one. Without this, a
+// page rendered in between would not show why the pod is pending.
 func addLastAttempts(node *Node) []nodestate.Sandbox {
 	boxes := slices.Clone(node.Sandboxes)
 	for i := range node.Claims {
@@ -40,8 +40,8 @@ func addLastAttempts(node *Node) []nodestate.Sandbox {
 	return boxes
 }
 
-// lastAttempt returns the sandbox of the last call for the claim with the UID. An earlier claim may have had the same
-// name.
+// lastAttempt returns the sandbox of the last call for the claim with the given UID. Calls for an earlier claim with
+// the same name are ignored.
 func lastAttempt(calls []calllog.Call, uid string) (nodestate.Sandbox, bool) {
 	var box nodestate.Sandbox
 	for i := len(calls) - 1; i >= 0; i-- {

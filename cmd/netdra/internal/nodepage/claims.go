@@ -23,12 +23,12 @@ import (
 const (
 	// mostCalls is the number of calls shown per claim and sandbox, newest first.
 	mostCalls = 12
-	// mostOutput is the number of bytes shown of a call's output.
+	// mostOutput is the number of bytes shown from a call's output.
 	mostOutput = 1024
 )
 
-// claimsOf returns all claims, those with problems first. IDs are assigned after sorting, which keeps links within the
-// page stable for the same node.
+// claimsOf returns all claims, those with problems first. IDs are assigned after sorting, so that links within the page
+// stay the same for the same node.
 func claimsOf(node *Node) []ClaimView {
 	views := make([]ClaimView, 0, len(node.Claims))
 	for i := range node.Claims {
@@ -90,7 +90,7 @@ func claimOf(node *Node, claim *nodestate.Claim) ClaimView {
 // stateLost marks a claim that was attached and has lost an interface.
 const stateLost = "interface lost"
 
-// runOf returns the claim's chain in one sandbox. Without a sandbox it returns the planned chain. The steps of several
+// runOf returns the claim's chain in one sandbox, or the planned chain if there is no sandbox. The steps of several
 // topologies are concatenated, so the indexes in After are shifted.
 func runOf(claim *nodestate.Claim, box *nodestate.Sandbox, logged []calllog.Call) Run {
 	run := Run{State: box.State, Failure: box.Failure, Sandbox: box.ID}
@@ -152,7 +152,7 @@ func isLost(step *cnichain.PlanStep, lost []nodestate.Interface) bool {
 	})
 }
 
-// States of steps.
+// Step states.
 const (
 	stepWaiting  = "not run"
 	stepDone     = "done"
@@ -164,7 +164,7 @@ const (
 
 // stepOf returns a step and the duration of its last ADD.
 //
-// The log may contain several attempts: the last call determines the state, and the last ADD the duration. A DEL
+// The log may contain several attempts. The last call determines the state, and the last ADD the duration. A DEL
 // without an error after a failed ADD means that the step failed and was cleaned up.
 func stepOf(planned *cnichain.PlanStep, calls []calllog.Call) (Step, time.Duration) {
 	step := Step{Name: stepName(planned.Name, planned.Instance), Plugin: planned.Type, State: stepWaiting}
@@ -206,7 +206,7 @@ func stepName(name string, instance int) string {
 	return fmt.Sprintf("%s #%d", name, instance+1)
 }
 
-// callOf returns a row for the table of CNI calls. It compacts the output of plugins to one line.
+// callOf returns a row for the table of CNI calls. It puts the plugin's output on one line.
 func callOf(logged *calllog.Call) Call {
 	call := Call{
 		Time: logged.Time.UTC().Format("15:04:05.000"), Command: logged.Command + " " +
@@ -229,7 +229,7 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:mostOutput], "") + "… (truncated; run netdra trace --calls)"
 }
 
-// duration formats a duration with the precision that is useful for comparison: tenths of a second from ten seconds on.
+// duration formats a duration with a precision that is useful for comparison.
 func duration(d time.Duration) string {
 	switch {
 	case d >= 10*time.Second:
@@ -240,7 +240,7 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000)
 }
 
-// graphOf draws the chain. The table of steps has the same content.
+// graphOf draws the chain. The table of steps contains the same information.
 func graphOf(id, claim string, run *Run) template.HTML {
 	graph := picture.Graph{Title: "Chain of claim " + claim}
 	if run.Pod != "" {

@@ -12,8 +12,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// rowsOf returns the rows of the device table. Devices that differ only in their names share a row: a thousand free
-// virtual functions are one row.
+// rowsOf returns the rows of the device table. Devices that differ only in their names share a row, so a thousand free
+// virtual functions become one row.
 func rowsOf(node *Node, used *use) []Row {
 	t := newRowBuilder(node, used)
 	decided := make([]*policy.DeviceDecision, 0, len(node.Decision.Devices))
@@ -114,8 +114,8 @@ func (t *rowBuilder) row(d *policy.DeviceDecision) Row {
 	return row
 }
 
-// otherNames returns the interface name if it differs, and the alternative names. A virtual function is named after its
-// physical function.
+// otherNames returns the interface name if it differs from the device name, and the alternative names. The name of a
+// virtual function is derived from its physical function.
 func otherNames(d *discovery.Device) string {
 	var names []string
 	if d.Interface != "" && d.Interface != d.Name {
@@ -126,7 +126,7 @@ func otherNames(d *discovery.Device) string {
 
 // key returns the key of a row: all of its content except the names of the device and its entries, and the claims that
 // hold them. Physical functions never share a row. Everything that the page shows about a device must be part of the
-// key; otherwise different devices are merged.
+// key; otherwise devices that differ would share a row.
 func (r *Row) key(device *discovery.Device) string {
 	offers := slices.Clone(r.Offers)
 	for i := range offers {
@@ -140,7 +140,7 @@ func (r *Row) key(device *discovery.Device) string {
 		device.Driver, device.PCIeRoot, device.NUMANode)
 }
 
-// finish sets the label of the row, and removes names that would be ambiguous or redundant.
+// finish sets the row's label, and removes names that would be ambiguous or redundant.
 func (r *Row) finish() {
 	names := make([]string, 0, len(r.Members))
 	for _, member := range r.Members {
@@ -167,7 +167,8 @@ func suffixOrSelf(suffix string) string {
 	return "…" + suffix
 }
 
-// stateOf returns the state of a device with these entries. The most important state for an administrator comes first.
+// stateOf returns the state of a device with these entries. If the entries differ, the state that matters most to an
+// administrator takes precedence.
 func stateOf(offers []Offer) State {
 	has := func(state State) bool {
 		return slices.ContainsFunc(offers, func(o Offer) bool { return o.State == state })
@@ -180,7 +181,7 @@ func stateOf(offers []Offer) State {
 	return Hidden
 }
 
-// describeDevice returns the facts about a device that users look for, except its name and address.
+// describeDevice returns the facts that users look for about a device, except its name and address.
 func describeDevice(d *discovery.Device) []string {
 	var facts []string
 	for _, fact := range []struct {
@@ -213,7 +214,7 @@ func speed(mbits int) string {
 	return fmt.Sprintf("%d Mbit/s", mbits)
 }
 
-// describeTaint explains the value of a taint.
+// describeTaint explains a taint's value.
 func describeTaint(value string) string {
 	switch value {
 	case "gone":
@@ -228,7 +229,8 @@ func describeTaint(value string) string {
 	return value
 }
 
-// hiddenBy returns why a device is not exposed. An exclusion takes precedence over policies that would expose it.
+// hiddenBy returns the reason why a device is not exposed. An exclusion takes precedence over policies that would
+// expose the device.
 func hiddenBy(d *policy.DeviceDecision) string {
 	for _, reason := range d.Reasons {
 		if reason.Outcome == policy.Excludes || reason.Outcome == policy.Failed {

@@ -26,7 +26,7 @@ import (
 
 func start() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
-// nodeOf returns a machine with the policies of a published example.
+// nodeOf returns a machine with the policies from a published example.
 func nodeOf(t *testing.T, machine *discoverytest.Host, example string) Node {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "slices", "testdata", example+".yaml"))
@@ -63,8 +63,8 @@ func nodeWith(t *testing.T, machine *discoverytest.Host, policies []v1alpha1.Dev
 	return node
 }
 
-// liveNode returns the node of section 6 of the published design in operation: a shared macvlan, a bond of two VFs, a
-// failed chain, and a quarantined VF.
+// liveNode returns the node from section 6 of the published design while it is in use: a shared macvlan, a bond of two
+// VFs, a failed chain, and a quarantined VF.
 func liveNode(t *testing.T) Node {
 	t.Helper()
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
@@ -150,7 +150,7 @@ func failed(call calllog.Call, err string) calllog.Call {
 	return call
 }
 
-// quarantine taints a virtual function like the driver does.
+// quarantine taints a virtual function as the driver does.
 func quarantine(node *Node, name string) {
 	pod := executor.Pod{Namespace: "shop", Name: "gone-0"}
 	node.Leftovers = append(node.Leftovers, executor.Leftover{

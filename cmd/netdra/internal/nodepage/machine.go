@@ -9,9 +9,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// machineOf draws the machine: NUMA nodes, their PCIe roots, the devices below with their virtual functions, and
-// finally links without hardware. A virtual function whose physical function is not on the node, as in a virtual
-// machine, gets its own box.
+// machineOf draws the machine: NUMA nodes with their PCIe roots, the devices below each root with their virtual
+// functions, and finally links without hardware. A virtual function whose physical function is not on the node, as in a
+// virtual machine, gets its own box.
 func machineOf(node *Node, rows []Row) []Area {
 	devices := map[string]*discovery.Device{}
 	for i := range node.Decision.Devices {
@@ -50,7 +50,7 @@ type place struct {
 	area, root string
 }
 
-// placeOf returns the position of a device. The rank sorts NUMA nodes first, in their order, then hardware without NUMA
+// placeOf returns the position of a device. The rank puts NUMA nodes first, by number, then hardware without NUMA
 // affinity, then links without hardware.
 func placeOf(d *discovery.Device) place {
 	switch {
@@ -94,8 +94,8 @@ func functionsOf(devices map[string]*discovery.Device, rows []Row) map[discovery
 	return functions
 }
 
-// boxOf returns the box of a device. If the row contains several devices, the box only shows their common text; the
-// table has their addresses.
+// boxOf returns the box for a device. If the row contains several devices, the box only shows the text that they share;
+// the table contains their addresses.
 func boxOf(row *Row, functions []Cell) Box {
 	box := Box{ID: row.ID, Label: row.Label, Type: row.Type, State: row.State, Functions: functions}
 	if len(row.Members) == 1 {

@@ -9,7 +9,7 @@ import (
 // mostNames is the maximum number of names in a label.
 const mostNames = 4
 
-// ranges abbreviates names: consecutive names that differ only in a number at the end become "first … last".
+// ranges abbreviates names: consecutive names that differ only in a trailing number become "first … last".
 func ranges(names []string) string {
 	var parts []string
 	for i := 0; i < len(names); {

@@ -15,20 +15,21 @@ import (
 type Node struct {
 	Name string
 	Time time.Time
-	// Source describes the origin of the data for readers.
+	// Source describes the origin of the data to readers.
 	Source string
-	// Versions describes the program versions for readers.
+	// Versions describes the program versions to readers.
 	Versions string
-	// Asked is true if the driver of the node was queried. Otherwise the holders are unknown, and Claims, Sandboxes,
+	// Asked is true if the node's driver was queried. Otherwise the holders are unknown, and Claims, Sandboxes,
 	// Leftovers and Calls are empty.
 	Asked    bool
 	Facts    discovery.Facts
 	Decision policy.Decision
 	// Result contains the published slices; entries have the taints that the driver added.
 	Result draslices.Result
-	// CNIPlugins are the installed plugins. If nil, they are unknown and all plugins are assumed to be installed.
+	// CNIPlugins are the installed plugins. If it is nil, they are unknown, and all plugins are assumed to be
+	// installed.
 	CNIPlugins []string
-	// UnusableCNIs explains for each unusable CNI type why the installed plugin does not work on the node.
+	// UnusableCNIs contains, for each CNI plugin that is installed but cannot work on the node, the reason.
 	UnusableCNIs map[string]string
 	// Claims are the claims that the driver has prepared. The page omits the configuration in their plans because it
 	// may contain secrets.
@@ -39,7 +40,7 @@ type Node struct {
 	Leftovers []executor.Leftover
 	// Calls are the logged calls by claim, as namespace/name, in chronological order.
 	Calls map[string][]calllog.Call
-	// Found are problems of the node that other checks reported. The page omits problems that it detects itself.
+	// Found are problems on the node that other checks reported. The page omits those that it also detects itself.
 	Found []Problem
 	// Unread describes data that could not be read and is therefore missing from the page.
 	Unread []string

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// Page is the content of the report, in display order. All texts are plain text, except for fields of type
+// Page is the content of the report, in display order. All texts are plain text, except in fields of type
 // template.HTML.
 type Page struct {
 	Node, Time, Source string
@@ -30,19 +30,19 @@ type Page struct {
 type Count struct {
 	Number int
 	What   string
-	// Bad numbers are highlighted.
+	// Bad is true if the number must be highlighted.
 	Bad bool
 }
 
 // State is the availability of a device.
 type State string
 
-// States of devices.
+// Device states.
 const (
 	Offered  State = "offered" // holders are unknown
 	Free     State = "free"
 	InUse    State = "in use"
-	Full     State = "full"        // in use without remaining capacity
+	Full     State = "full"        // in use, without remaining capacity
 	Blocked  State = "blocked"     // its counters are consumed by other entries
 	HeldBack State = "unavailable" // it has a taint, or no policy exposes it any longer
 	Unusable State = "unusable"    // no class matches it: none of its CNI plugins works on the node
@@ -54,7 +54,7 @@ func states() []State {
 	return []State{Offered, Free, InUse, Full, Blocked, HeldBack, Unusable, Hidden}
 }
 
-// Mark returns a symbol for the state, so that color is not the only indication.
+// Mark returns a symbol for the state, so that color is not the only indicator.
 func (s State) Mark() string {
 	return map[State]string{Offered: "○", Free: "○", InUse: "●", Full: "●", Blocked: "◐", HeldBack: "!", Unusable: "!",
 		Hidden: "–"}[s]
@@ -68,7 +68,7 @@ func (s State) Class() string {
 
 // Problem is a problem that an administrator can fix.
 type Problem struct {
-	// Urgent problems block a pod, or make a device unavailable.
+	// Urgent is true if the problem blocks a pod or makes a device unavailable.
 	Urgent            bool
 	Where, What, ToDo string
 }
@@ -85,7 +85,7 @@ type Root struct {
 	Boxes []Box
 }
 
-// Box is a box in the drawing of the machine. It shows a device or several equal ones.
+// Box is a box in the drawing of the machine. It shows one device, or several equivalent ones.
 type Box struct {
 	// ID identifies the row in the device table that has the details.
 	ID, Label, Type string
@@ -102,7 +102,7 @@ type Cell struct {
 	State State
 }
 
-// Row is a row of the device table: a device, or several that differ only in their names. Members are sorted, and the
+// Row is a row in the device table: a device, or several that differ only in their names. Members are sorted, and the
 // first one determines the row's position. Held and Why cover all members.
 type Row struct {
 	ID, Label, Type string
@@ -118,32 +118,32 @@ type Row struct {
 // Holding is a claim and the entry that it holds. Entry is empty if the device has only one entry.
 type Holding struct{ Entry, Claim string }
 
-// Member is one device of a row with its individual data. Also lists other names of its interface, and RDMA its RDMA
-// devices.
+// Member is a device in a row, with the data that is specific to it. Also lists other names of its interface, and RDMA
+// lists its RDMA devices.
 type Member struct{ Name, Address, Also, RDMA string }
 
-// Offer is one entry of a device in the node's ResourceSlices.
+// Offer is an entry for a device in the node's ResourceSlices.
 type Offer struct {
-	// Name is the name of the entry. In a row with several devices it is the suffix after the device names.
+	// Name is the name of the entry. In a row with several devices, it is the suffix after each device name.
 	Name   string
 	Use    string
 	Policy string
-	// Plugins are the plugins of the policy that work on the node.
+	// Plugins are the plugins from the policy that work on the node.
 	Plugins  []string
 	State    State
 	Capacity []Amount
 	Consumes string
-	// BlockedBy lists the entries in use that consume the counters which this entry needs.
+	// BlockedBy lists the entries in use that consume counters that this entry needs.
 	BlockedBy []string
 }
 
-// Amount is a capacity that claims share.
+// Amount is a capacity that claims share, with the remaining, total and default amounts.
 type Amount struct{ Name, Left, Total, Default string }
 
 // Outcome is the result of one policy for a device.
 type Outcome struct{ Policy, Outcome, Why string }
 
-// Counter is a shared counter of a pool.
+// Counter is a shared counter in a pool.
 type Counter struct {
 	Pool, Name, Left, Total string
 	// Percent is the remaining percentage.
@@ -158,7 +158,7 @@ type ClaimView struct {
 	Runs            []Run
 }
 
-// ClaimDevice is a device of a claim.
+// ClaimDevice is a device that a claim holds.
 type ClaimDevice struct{ Request, Name, Pool, Consumed string }
 
 // Run is a claim's chain in one pod sandbox, or the planned chain.
@@ -176,17 +176,17 @@ func (Page) ArrowHead() template.HTML {
 	return template.HTML(picture.ArrowHead()) //nolint:gosec // ours
 }
 
-// Step is a step of a chain.
+// Step is a step in a chain.
 type Step struct {
 	Name, Plugin, Device, State, Took, Result string
 	// After contains the indexes of the steps that this step depends on.
 	After []int
 }
 
-// Class returns the CSS class of its state.
+// Class returns the CSS class for the step's state.
 func (s Step) Class() string { return stepClass(s.State) }
 
-// Names returns the names of the steps with the indexes.
+// Names returns the names of the steps with the given indexes.
 func (r Run) Names(steps []int) string {
 	names := make([]string, 0, len(steps))
 	for _, i := range steps {
@@ -202,14 +202,14 @@ type Call struct {
 	Output                            string
 }
 
-// PolicyView summarizes the outcomes of a policy on this node.
+// PolicyView summarizes a policy's outcomes on this node.
 type PolicyView struct {
 	Name     string
 	Outcomes string
 	Problem  bool
 }
 
-// Build returns the page of a node. It is a pure function.
+// Build returns the page for a node. It is a pure function.
 func Build(node Node) Page {
 	node.Sandboxes = addLastAttempts(&node)
 	used := useOf(&node)
@@ -284,7 +284,7 @@ func tally[K ~string](counts map[K]int, order []K) string {
 	return strings.Join(parts, ", ")
 }
 
-// pluralize returns the noun in the form that matches n.
+// pluralize returns the noun in singular or plural form, to match n.
 func pluralize(n int, noun string) string {
 	if n == 1 {
 		return noun

@@ -53,7 +53,7 @@ func TestCountsAndProblems(t *testing.T) {
 	}
 }
 
-// All sources of problems are included. A problem of a device is also shown in the row of the device.
+// All sources of problems are included. A device's problem is also shown in its row.
 func TestOtherProblems(t *testing.T) {
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
 	node.Facts.Problems = []discovery.Problem{{Device: "eno1", Message: "cannot be read"}, {Message: "no devlink"}}
@@ -90,7 +90,7 @@ func TestOtherProblems(t *testing.T) {
 	}
 }
 
-// The rows of a shared device show its use, the entries that it blocks, and the reverse.
+// The row of a shared device shows how it is used, which entries it blocks, and which entries block it.
 func TestRows(t *testing.T) {
 	page := Build(liveNode(t))
 	rows := map[string]Row{}
@@ -135,7 +135,7 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// A device without a working plugin is marked as unusable; it would look free otherwise.
+// A device without a working plugin is marked as unusable, because it would otherwise look free.
 func TestUnusableDevices(t *testing.T) {
 	node := liveNode(t)
 	node.CNIPlugins = []string{"macvlan", "bridge"}
@@ -284,7 +284,7 @@ func claimNamed(t *testing.T, node *Node, name string) *nodestate.Claim {
 	return nil
 }
 
-// Devices share a row even though each has its own interface name from the kernel.
+// Devices share a row even though the kernel gives each a different interface name.
 func TestOtherNamesShareARow(t *testing.T) {
 	node := nodeOf(t, discoverytest.Examples()["example6"], "example6")
 	for i := range node.Decision.Devices {

@@ -88,8 +88,8 @@ func failures(node *Node) []Problem {
 	return problems
 }
 
-// remedyForLost returns the fix for an interface that is missing from its pod. If the device itself is gone, a new pod
-// would not get it either.
+// remedyForLost returns the fix for an interface that is missing from its pod. If the device itself no longer exists, a
+// new pod would not get it either.
 func remedyForLost(node *Node, pool, device string) string {
 	for i := range node.Result.Entries {
 		if entry := &node.Result.Entries[i]; entry.Pool == pool && entry.Name == device && isGone(entry) {
@@ -99,7 +99,7 @@ func remedyForLost(node *Node, pool, device string) string {
 	return "delete the pod; its replacement gets the interface"
 }
 
-// tracing returns the commands that show the CNI calls for the claims of a sandbox; "" if the claims are gone.
+// tracing returns the commands that show the CNI calls for a sandbox's claims; "" if the claims no longer exist.
 func tracing(node *Node, box *nodestate.Sandbox) string {
 	var commands []string
 	for i := range node.Claims {
@@ -113,7 +113,7 @@ func tracing(node *Node, box *nodestate.Sandbox) string {
 	return "see the chain below; for the input and output of the plugins, run: " + strings.Join(commands, "; ")
 }
 
-// taintProblems returns the tainted devices. Entries of the same device share a taint, which is reported once.
+// taintProblems returns the tainted devices. If several entries for a device have the same taint, it is reported once.
 func taintProblems(node *Node) []Problem {
 	var problems []Problem
 	for i := range node.Result.Entries {
@@ -131,7 +131,7 @@ func taintProblems(node *Node) []Problem {
 
 const taintGone = "gone"
 
-// isGone reports whether the device of an entry no longer exists.
+// isGone reports whether an entry's device no longer exists.
 func isGone(entry *draslices.Entry) bool {
 	return slices.ContainsFunc(entry.Spec.Taints,
 		func(taint resourceapi.DeviceTaint) bool { return taint.Value == taintGone })
@@ -150,7 +150,7 @@ func remedyForTaint(value string) string {
 	return ""
 }
 
-// published returns problems of discovery, policies and publication.
+// published returns problems in discovery, policies and publication.
 func published(node *Node) []Problem {
 	problems := orphans(node)
 	for _, p := range slices.Concat(node.Decision.Problems, node.Result.Problems) {

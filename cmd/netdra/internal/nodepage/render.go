@@ -18,9 +18,9 @@ var pageCSS string
 //go:embed page.js
 var pageJS string
 
-// Policy returns the Content-Security-Policy of the page. It blocks all requests and allows only the page's own style
-// and script, by hash. Text that escaped the escaping therefore cannot run. It is included in the page as a meta
-// element, and the server sends it as a header.
+// Policy returns the page's Content-Security-Policy. It blocks all requests and allows only the page's own style sheet
+// and script, by hash. Even if text were not escaped correctly, it could therefore not run. The policy is included in
+// the page as a meta element, and the server sends it as a header.
 func Policy() string {
 	return strings.Join([]string{
 		"default-src 'none'", "img-src data:", "style-src " + digest(pageCSS), "script-src " + digest(pageJS),
@@ -28,7 +28,7 @@ func Policy() string {
 	}, "; ")
 }
 
-// digest returns the CSP source expression that allows an inline text.
+// digest returns the CSP source expression that allows an inline style sheet or script.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

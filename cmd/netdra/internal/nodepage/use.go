@@ -26,7 +26,7 @@ type use struct {
 
 type counterID struct{ pool, set, name string }
 
-// balance is the total and remaining value of a counter, and the names of the entries in use that consume it.
+// balance contains the total and remaining values of a counter, and the names of the entries in use that consume it.
 type balance struct {
 	total, left resource.Quantity
 	takers      []string
@@ -68,7 +68,7 @@ func idOf(entry *draslices.Entry) draslices.EntryID {
 	return draslices.EntryID{Pool: entry.Pool, Name: entry.Name}
 }
 
-// hold records that a claim holds an entry. A claim with several requests for the entry is listed once, and each
+// hold records that a claim holds an entry. A claim with several requests for the entry is listed only once, but each
 // request adds to the consumed capacity.
 func (u *use) hold(id draslices.EntryID, claim string, consumed map[resourceapi.QualifiedName]resource.Quantity) {
 	if !slices.Contains(u.holders[id], claim) {
@@ -111,7 +111,7 @@ func (u *use) blockedBy(entry *draslices.Entry) []string {
 	return slices.Compact(takers)
 }
 
-// offer describes an entry for readers.
+// offer describes an entry to readers.
 func (u *use) offer(entry *draslices.Entry) Offer {
 	offer := Offer{
 		Name: entry.Name, Use: "shared", Policy: entry.Persona.Policy, Plugins: u.workingPlugins(entry),
@@ -149,7 +149,7 @@ func (u *use) offer(entry *draslices.Entry) Offer {
 	return offer
 }
 
-// workingPlugins returns the CNI plugins of an entry that work on the node.
+// workingPlugins returns the entry's CNI plugins that work on the node.
 func (u *use) workingPlugins(entry *draslices.Entry) []string {
 	if u.features.CNIBinaries == nil {
 		return entry.Persona.Plugins
@@ -157,7 +157,7 @@ func (u *use) workingPlugins(entry *draslices.Entry) []string {
 	return u.features.Working(entry.Persona.Plugins)
 }
 
-// amount describes the remainder of one capacity. usedUp reports whether it is less than the default request.
+// amount describes the remaining amount of a capacity. usedUp reports whether it is less than the default request.
 func (u *use) amount(entry *draslices.Entry, name resourceapi.QualifiedName) (amount Amount, usedUp bool) {
 	capacity := entry.Spec.Capacity[name]
 	left, wanted := capacity.Value.DeepCopy(), capacity.Value
@@ -184,7 +184,7 @@ func consumption(device *resourceapi.Device) string {
 	return strings.Join(texts, ", ")
 }
 
-// countersOf returns all counters, least remaining first.
+// countersOf returns all counters, sorted by the remaining percentage, lowest first.
 func (u *use) countersOf() []Counter {
 	counters := make([]Counter, 0, len(u.counters))
 	for id, b := range u.counters {
