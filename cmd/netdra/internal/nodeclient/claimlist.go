@@ -12,8 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// chooseClaims returns the claims with the names; all without names. A name may match several claims: a deleted and
-// recreated claim may be prepared next to the old one, with another UID.
+// chooseClaims returns the claims with the given names, or all claims if no names are given. A name may match several
+// claims: if a claim is deleted and recreated, the new one may be prepared while the old one, which has a different
+// UID, still is.
 func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	if len(names) == 0 {
 		return claims, nil
@@ -35,7 +36,8 @@ func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	return chosen, nil
 }
 
-// refusedClaims returns the claims that the driver refused to prepare. Each appears as failed in its pods.
+// refusedClaims returns the claims that the driver refused to prepare. For each of its pods, such a claim has the state
+// Failed.
 func refusedClaims(refused []nodestate.RefusedClaim) []Claim {
 	var claims []Claim
 	for i := range refused {
@@ -59,15 +61,15 @@ func splitClaim(name string) (namespace, short string) {
 	return namespace, short
 }
 
-// claimRow is a line of the table: a claim in one of its pods.
+// claimRow is a row in the table: a claim in one of its pods.
 type claimRow struct {
 	claim *Claim
 	pod   Pod
 }
 
-// ListClaims prints the claims that the driver has prepared, and rejected claims that pods wait for; all without names.
-// It returns an error for claims that failed or lost an interface, after it has printed the list: the exit status is
-// for scripts, the list for people.
+// ListClaims prints the claims that the driver has prepared, and rejected claims that pods are waiting for. If names
+// are given, it only prints the claims with these names. If any printed claim has failed or lost an interface, it
+// returns an error after printing the list: the exit status is for scripts, the list for people.
 func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
 	if err := printer.CheckListForm(form); err != nil {
 		return err
@@ -131,7 +133,7 @@ func tabulateClaims(streams printer.Streams, form string, claims []Claim) error 
 }
 
 // interfaceTexts describes each interface: its name and addresses, or the device files that the application uses, and
-// its RDMA devices with the preferred GID.
+// the RDMA devices with their preferred GID.
 func interfaceTexts(links []nodestate.Interface) []string {
 	var texts []string
 	for i := range links {

@@ -11,16 +11,16 @@ import (
 
 // States of a claim in a pod.
 const (
-	// Prepared claims wait for their pod, or for its sandbox.
+	// Prepared claims wait for their pod or for its sandbox.
 	Prepared  = "prepared"
 	Attaching = "attaching"
 	// Failed claims could not be attached; the driver or the kubelet retries.
 	Failed   = "failed"
 	Attached = "attached"
-	// Lost claims were attached, and one of their interfaces is no longer in the pod.
+	// Lost claims were attached, but one of their interfaces is no longer in the pod.
 	Lost      = "lost"
 	Detaching = "detaching"
-	// Reserved claims have devices that the network of the pod attaches.
+	// Reserved claims have devices that the pod network attaches.
 	Reserved = "reserved"
 	// Unused claims no longer have a pod on the node.
 	Unused = "unused"
@@ -35,12 +35,12 @@ type Claim struct {
 	Devices    []string `json:"devices"`
 	// PreparedAt is zero if it is unknown.
 	PreparedAt time.Time `json:"preparedAt,omitzero"`
-	// State is the worst state of Pods, or the state of the claim itself without pods.
+	// State is the worst state of all Pods. If there are no pods, it is the state of the claim itself.
 	State string `json:"state"`
 	Pods  []Pod  `json:"pods,omitempty"`
 }
 
-// Pod is a pod sandbox with the claim.
+// Pod is a pod sandbox that uses the claim.
 type Pod struct {
 	Name       string                `json:"name"` // namespace/name
 	Sandbox    string                `json:"sandbox"`
@@ -50,7 +50,7 @@ type Pod struct {
 	Error      string                `json:"error,omitempty"`
 }
 
-// Claims returns the claims by namespace and name. The result is never nil, so that JSON contains a list.
+// Claims returns the claims sorted by namespace and name. The result is never nil, so that JSON contains a list.
 func Claims(answers *nodestate.Answers) []Claim {
 	claims := make([]Claim, 0, len(answers.Claims))
 	for i := range answers.Claims {
@@ -62,8 +62,8 @@ func Claims(answers *nodestate.Answers) []Claim {
 	return claims
 }
 
-// claim converts a claim. Its state is the worst state of its pods: a claim of several pods may be attached in one and
-// fail in another.
+// claim converts a claim. Its state is the worst state of its pods, because a claim that several pods share may be
+// attached to one pod and fail for another.
 func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	c := Claim{
 		Namespace: record.Claim.Namespace, Name: record.Claim.Name, UID: record.Claim.UID,
@@ -93,8 +93,8 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	return c
 }
 
-// podOf returns the state of a claim in a sandbox. Failure remains set while a failed sandbox is rolled back or
-// retried. In a ready sandbox it is outdated.
+// podOf returns the state of a claim in a sandbox. Failure stays set while a failed sandbox is rolled back or retried.
+// In a ready sandbox, it is outdated.
 func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failures()}
 	switch {
@@ -118,7 +118,8 @@ func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	return pod
 }
 
-// severity orders the states of pods. States that a pod does not have, such as Prepared, are below all others (-1).
+// severity returns the rank of a pod's state, from best to worst. States that pods cannot have, such as Prepared, rank
+// below all others (-1).
 func severity(state string) int {
 	return slices.Index([]string{Attached, Detaching, Attaching, Lost, Failed}, state)
 }

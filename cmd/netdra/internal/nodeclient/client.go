@@ -22,23 +22,23 @@ import (
 // ShippedSocket returns the path of the node socket if the kubelet uses its default directory.
 func ShippedSocket() string { return nodeapi.SocketPath(nodeapi.DefaultPluginDir) }
 
-// SocketVariable is the environment variable for nodes whose kubelet uses another directory.
+// SocketVariable is the environment variable for the socket path on nodes whose kubelet uses another directory.
 const SocketVariable = "NETDRA_SOCKET"
 
-// DefaultSocket returns the default of --socket.
+// DefaultSocket returns the default value of --socket.
 func DefaultSocket() string { return cmp.Or(os.Getenv(SocketVariable), ShippedSocket()) }
 
-// Client queries the driver of this node. It is safe for concurrent use and need not be closed, since each request has
-// its own connection.
+// Client queries the driver on this node. It is safe for concurrent use and does not need to be closed, since each
+// request uses its own connection.
 type Client struct {
 	socket string
 	http   *http.Client
 }
 
-// ReleaseLimit is the time limit of a cleanup, which runs plugins.
+// ReleaseLimit is the time limit for a cleanup, which runs plugins.
 const ReleaseLimit = 2 * time.Minute
 
-// New returns a client for the driver at a socket.
+// New returns a client for the driver that listens on a socket.
 func New(socket string) Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -47,8 +47,8 @@ func New(socket string) Client {
 		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
-// send returns the body of a response with status 200. The body of other responses is the error message of the driver.
-// Only root can create the node socket, so the size of the response is not limited, only its duration.
+// send returns the body of a response with status 200. The body of any other response is the driver's error message.
+// Only root can create the node socket, so only the duration of the response is limited, not its size.
 func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://driver"+path, http.NoBody)
 	if err != nil {
@@ -75,18 +75,18 @@ func (d Client) send(ctx context.Context, method, path string) ([]byte, error) {
 	return body, nil
 }
 
-// answerLimit is the time limit of a GET, which the driver answers from memory.
+// answerLimit is the time limit for a GET request, which the driver answers from memory.
 const answerLimit = 10 * time.Second
 
-// Get reads the answer at a path. It does not modify target if the connection fails.
+// Get reads the response at a path. It does not modify target if the connection fails.
 func (d Client) Get(ctx context.Context, path string, target any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	return d.sendAndDecode(ctx, http.MethodGet, path, target)
 }
 
-// sendAndDecode queries the driver and decodes the JSON answer. If that fails, the driver probably has another version,
-// for example during an upgrade of the node.
+// sendAndDecode queries the driver and decodes its JSON response. If decoding fails, the driver probably has a
+// different version, for example during a node upgrade.
 func (d Client) sendAndDecode(ctx context.Context, method, path string, target any) error {
 	body, err := d.send(ctx, method, path)
 	if err != nil {
@@ -99,12 +99,13 @@ func (d Client) sendAndDecode(ctx context.Context, method, path string, target a
 	return nil
 }
 
-// Query reads the answer at a path of the node socket, as [Client.Get] does. Tests and doctor replace it, to read
-// answers without a socket.
+// Query reads the response at a path on the node socket, as [Client.Get] does. Tests and doctor replace it, to read
+// responses without a socket.
 type Query func(ctx context.Context, path string, target any) error
 
-// Read reads the answers at some paths; the others stay empty. The answers are not a consistent snapshot, since they
-// are read one after another. An unknown path is a programming error, which decoding into nil reports.
+// Read reads the responses at the given paths; the other fields stay empty. The responses are not a consistent
+// snapshot, since they are read one after another. An unknown path is a programming error, which is reported as an
+// error when decoding into nil.
 func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers, error) {
 	answers := &nodestate.Answers{}
 	targets := map[string]any{
@@ -121,13 +122,13 @@ func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers
 	return answers, nil
 }
 
-// ReadHolders reads the published devices with their holders, leftovers, and the state of the driver.
+// ReadHolders reads the published devices with their holders, leftovers, and the driver's state.
 func ReadHolders(ctx context.Context, socket string) (*nodestate.Answers, error) {
 	return Read(ctx, New(socket).Get, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes,
 		nodeapi.PathLeftovers, nodeapi.PathState)
 }
 
-// ReadState returns nil if the driver does not answer.
+// ReadState reads the driver's state. It returns nil if the driver does not answer.
 func ReadState(ctx context.Context, socket string) *nodestate.State {
 	state := &nodestate.State{}
 	if err := New(socket).Get(ctx, nodeapi.PathState, state); err != nil {
@@ -136,7 +137,7 @@ func ReadState(ctx context.Context, socket string) *nodestate.State {
 	return state
 }
 
-// DeviceNames returns the names of published devices.
+// DeviceNames returns the names of all published devices.
 func DeviceNames(all *nodestate.Answers) []string {
 	var names []string
 	for _, device := range Devices(all) {
@@ -145,7 +146,7 @@ func DeviceNames(all *nodestate.Answers) []string {
 	return names
 }
 
-// ClaimNames returns the names of prepared claims.
+// ClaimNames returns the names of all prepared claims, as namespace/name.
 func ClaimNames(all *nodestate.Answers) []string {
 	var names []string
 	for _, claim := range Claims(all) {
@@ -154,14 +155,14 @@ func ClaimNames(all *nodestate.Answers) []string {
 	return names
 }
 
-// LeftoverKeys returns the keys of failed cleanups.
+// LeftoverKeys returns the keys of all failed cleanups.
 func LeftoverKeys(all *nodestate.Answers) []string { return leftoverKeys(all.Leftovers) }
 
-// inUseLimit is the time limit of ReadInUse, whose callers also work without the data.
+// inUseLimit is the time limit for ReadInUse, whose callers also work without the data.
 const inUseLimit = 2 * time.Second
 
-// ReadInUse returns what the node uses according to its driver: the addresses of the Node object, and the claims that
-// hold devices. Both are empty if the driver does not answer.
+// ReadInUse returns the addresses and devices that the node uses according to its driver: the addresses from the Node
+// object, and the claims that hold devices. Both are empty if the driver does not answer.
 func ReadInUse(ctx context.Context) (addresses []netip.Addr, claims []nodestate.Claim) {
 	ctx, cancel := context.WithTimeout(ctx, inUseLimit)
 	defer cancel()

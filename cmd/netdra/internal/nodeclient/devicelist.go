@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// chooseDevices returns the devices with the names; all without names. A name may match several devices: each way to
-// use a link is a separate device.
+// chooseDevices returns the devices with the given names, or all devices if no names are given. A name may match
+// several devices, because each way to use a link is a separate device.
 func chooseDevices(devices []Device, names []string) ([]Device, error) {
 	if len(names) == 0 {
 		return devices, nil
@@ -28,7 +28,8 @@ func chooseDevices(devices []Device, names []string) ([]Device, error) {
 	return chosen, nil
 }
 
-// ListDevices prints the devices that the driver publishes; all without names.
+// ListDevices prints the devices that the driver publishes. If names are given, it only prints the devices with these
+// names.
 func ListDevices(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
 	if err := printer.CheckListForm(form); err != nil {
 		return err
@@ -53,7 +54,7 @@ func ListDevices(ctx context.Context, streams printer.Streams, socket, form stri
 	return err
 }
 
-// DeviceColumns returns the columns of a table of devices.
+// DeviceColumns returns the columns for a table of devices.
 func DeviceColumns() []printer.Column[Device] {
 	return []printer.Column[Device]{
 		{Title: "DEVICE", Value: func(d *Device) string { return d.Name }},

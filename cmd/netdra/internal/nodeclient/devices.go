@@ -18,19 +18,19 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// States of a device.
+// Device states.
 const (
 	Free  = "free"
 	InUse = "in use"
 	// Blocked devices are free, but a device that excludes them is in use.
 	Blocked = "blocked"
-	// Quarantined and the following states are values of the taint on the device.
+	// Quarantined and the following states are values of the device's taint.
 	Quarantined = "quarantined"
 	// Gone devices no longer exist, but a claim holds them.
 	Gone = "gone"
 	// Withdrawn devices are no longer exposed by a policy, but a claim holds them.
 	Withdrawn = "withdrawn"
-	// Unusable devices are published without a CNI plugin, because none of the plugins of their policy works on the
+	// Unusable devices are published without a CNI plugin, because none of the plugins in their policy works on the
 	// node. No DeviceClass selects them.
 	Unusable = "unusable"
 )
@@ -44,14 +44,15 @@ type Device struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 	Use        string `json:"use"` // shared or exclusive
 	Policy     string `json:"policy,omitempty"`
-	// Plugins are the CNI plugins of the policy that work on the node. DeviceClasses select the device by these.
+	// Plugins are the CNI plugins from the policy that work on the node. DeviceClasses select the device by its
+	// plugins.
 	Plugins []string `json:"plugins,omitempty"`
-	// State is Free, InUse, Blocked, or the reason why no claim should get it.
+	// State is Free, InUse, Blocked, or the reason why the device must not be allocated.
 	State string `json:"state"`
 	// Why is the reason for the state: the error of a failed cleanup, the blocking device, the missing plugins, the
 	// claim that could not be prepared, or the pod that has lost its interface.
 	Why string `json:"why,omitempty"`
-	// Lost reports whether a pod has lost an interface of the device.
+	// Lost reports whether a pod has lost the device's interface.
 	Lost     bool      `json:"lost,omitempty"`
 	Holders  []Holder  `json:"holders,omitempty"`
 	Counters []Counter `json:"counters,omitempty"`
@@ -75,7 +76,7 @@ type Counter struct {
 }
 
 // Devices returns the devices in the order of publication, followed by quarantined devices that are not published. A
-// quarantined device may be published with a taint or not at all, but the list must always contain it.
+// quarantined device is either published with a taint or not published at all, but the list must always contain it.
 func Devices(answers *nodestate.Answers) []Device {
 	devices := make([]Device, 0, len(answers.Published))
 	for i := range answers.Published {
@@ -101,9 +102,9 @@ func Devices(answers *nodestate.Answers) []Device {
 	return devices
 }
 
-// device returns the device of an entry. For its state, a taint takes precedence over a holder, and a holder over a
-// blocking entry. A lost interface only determines the state of an exclusive device, because other pods of a shared
-// device may still have theirs.
+// device returns the device for an entry. When it determines the state, a taint takes precedence over a holder, and a
+// holder over a blocking entry. A lost interface only determines the state of an exclusive device, because other pods
+// that share a device may still have their interfaces.
 func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	d := Device{
 		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface),
@@ -136,7 +137,7 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	return d
 }
 
-// refusal describes the holders of a device that could not be prepared; empty if there are none.
+// refusal describes the claims that hold a device but could not be prepared; empty if there are none.
 func refusal(holders []Holder) string {
 	var texts []string
 	for i := range holders {
@@ -147,14 +148,14 @@ func refusal(holders []Holder) string {
 	return strings.Join(texts, "; ")
 }
 
-// featuresOf returns the CNI plugins that the driver has found; false if it could not list them.
+// featuresOf returns the CNI plugins that the driver has found. It returns false if the driver could not list them.
 func featuresOf(answers *nodestate.Answers) (draslices.Features, bool) {
 	return draslices.Features{CNIBinaries: sets.New(answers.State.CNIPlugins...),
 		UnusableCNIs: answers.State.UnusableCNIs}, answers.State.CNIPlugins != nil
 }
 
-// lostInterfaces describes the pods that have lost an interface of an entry, one text per interface name, because
-// hundreds of pods may use a shared device.
+// lostInterfaces describes the pods that have lost an entry's interface. It returns one text per interface name,
+// because hundreds of pods may use a shared device.
 func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string {
 	pods := map[string][]string{} // by the name of the interface
 	for i := range answers.Sandboxes {
@@ -175,7 +176,7 @@ func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string
 	return texts
 }
 
-// Use returns the word for the use of a device: exclusive or shared.
+// Use returns the word for how a device is used: exclusive or shared.
 func Use(exclusive bool) string {
 	if exclusive {
 		return "exclusive"
@@ -194,7 +195,7 @@ func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 			Refused: holding.Refused}
 		for i := range answers.Sandboxes {
 			box := &answers.Sandboxes[i]
-			// An ended sandbox has no devices.
+			// A terminated sandbox has no devices.
 			if slices.Contains(box.Claims, holding.Claim.UID) && box.State != nodestate.SandboxEnded {
 				holder.Pods = append(holder.Pods, box.Pod.String())
 			}
@@ -205,7 +206,7 @@ func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	return found
 }
 
-// counters sums the consumed capacity of all claims, like the scheduler (KEP-5075).
+// counters sums the consumed capacity of all claims, as the scheduler does (KEP-5075).
 func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
 	var found []Counter
 	for _, capacity := range entry.Persona.Capacity {
@@ -223,7 +224,7 @@ func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
 	return found
 }
 
-// blockedBy returns a device in use that excludes an entry; empty if there is none.
+// blockedBy returns a device in use that excludes an entry; empty if no such device exists.
 func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	for i := range answers.Published {
 		if other := &answers.Published[i]; excludes(other, entry) && len(holders(answers, other)) > 0 {
@@ -233,11 +234,12 @@ func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	return ""
 }
 
-// excludes reports whether two entries cannot be in use together: entries of one device, unless both are shared and in
-// different exclusion groups, and an exclusive physical function and its virtual functions.
+// excludes reports whether two entries cannot be in use at the same time. This applies to entries for one device,
+// unless both are shared and not in the same exclusion group. It also applies to an exclusive physical function and its
+// virtual functions.
 //
-// It duplicates the rules that package slices expresses as counters for the scheduler, to show names instead of
-// numbers.
+// It duplicates the rules that package slices expresses as counters for the scheduler, because netdra shows names
+// instead of numbers.
 func excludes(entry, other *draslices.Entry) bool {
 	if entry.Pool == other.Pool && entry.Name == other.Name {
 		return false
@@ -254,7 +256,7 @@ func excludes(entry, other *draslices.Entry) bool {
 	return isFunctionOf(entry, other) || isFunctionOf(other, entry)
 }
 
-// HeldBy returns the holders as text.
+// HeldBy returns a text that lists the holders.
 func (d *Device) HeldBy() string {
 	var texts []string
 	for _, holder := range d.Holders {
@@ -267,8 +269,9 @@ func (d *Device) HeldBy() string {
 	return strings.Join(texts, ", ")
 }
 
-// heldByShort is a short form of HeldBy for tables: the number and the first of several claims and pods, because a
-// shared device may have hundreds. It prefers a claim with a pod, whose owner can be contacted.
+// heldByShort is a short form of HeldBy for tables. If there are several claims or pods, it returns their number and
+// the first one, because a shared device may have hundreds. It prefers a claim with a pod, whose owner can be
+// contacted.
 func (d *Device) heldByShort() string {
 	if len(d.Holders) == 0 {
 		return ""
@@ -287,7 +290,7 @@ func (d *Device) heldByShort() string {
 	return text
 }
 
-// Since returns the earliest Since of the holders; zero if it is unknown.
+// Since returns the earliest Since of all holders; zero if it is unknown.
 func (d *Device) Since() time.Time {
 	var first time.Time
 	for _, holder := range d.Holders {

@@ -15,7 +15,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A claim that could not be prepared still holds its devices: the scheduler does not allocate them again.
+// A claim that could not be prepared still holds its devices, because the scheduler does not allocate them again.
 func TestDevicesOfRefusedClaims(t *testing.T) {
 	entry := func(name string, persona policy.Persona) draslices.Entry {
 		return draslices.Entry{Pool: "n/" + name, Name: name, Persona: persona,
@@ -53,7 +53,7 @@ func TestDevicesOfRefusedClaims(t *testing.T) {
 	}
 }
 
-// The text is short however many claims share a device, and names a claim and a pod as "netdra claims" does.
+// The text is short no matter how many claims share a device, and it names claims and pods as "netdra claims" does.
 func TestHeldByShort(t *testing.T) {
 	idle := Holder{Claim: "apps/idle"}
 	single := Holder{Claim: "apps/one", Pods: []string{"apps/web-0"}}

@@ -97,7 +97,8 @@ func TestStatesOfDevices(t *testing.T) {
 	}
 }
 
-// A lost interface is reported for its device. An exclusive device is then lost, a shared one remains in use.
+// A lost interface is reported for its device. An exclusive device then has the state lost; a shared one remains in
+// use.
 func TestLostInterfaces(t *testing.T) {
 	gone := published()
 	gone[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}
@@ -128,7 +129,7 @@ func TestLostInterfaces(t *testing.T) {
 	}
 }
 
-// Shared entries of one device do not exclude each other without a group, or in different groups.
+// Shared entries for one device do not exclude each other if they have no group or different groups.
 func TestGroups(t *testing.T) {
 	entries := published()
 	another := entries[2]
@@ -163,7 +164,7 @@ func TestHoldersAndCounters(t *testing.T) {
 	}
 }
 
-// If many pods have lost a shared device, one sentence reports all of them.
+// If many pods have lost the interface of a shared device, one sentence reports all of them.
 func TestManyPodsThatLostADevice(t *testing.T) {
 	answers := &nodestate.Answers{Published: published(), Claims: []nodestate.Claim{claimOf("a", "eth0-macvlan")}}
 	for _, pod := range []string{"p", "q", "r"} {

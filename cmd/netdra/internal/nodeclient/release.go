@@ -14,19 +14,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// ReleaseOptions are the options of "release".
+// ReleaseOptions are the options of "netdra release".
 type ReleaseOptions struct {
 	Socket, Form string
-	// All selects everything that is listed without it.
+	// All selects everything that the command would list without it.
 	All bool
 	// Orphans selects files without an owner instead of failed cleanups.
 	Orphans bool
-	// Forget abandons cleanups that fail again.
+	// Forget abandons a cleanup if it fails again.
 	Forget bool
 }
 
-// Run lists failed cleanups or orphaned files; with keys or All, the driver retries or removes them. It returns an
-// error if some failed again. The driver does the work, since only it has the locks that protect starting pods.
+// Run lists failed cleanups or orphaned files. If keys or All is set, the driver instead retries the cleanups or
+// removes the files. Run returns an error if any of these failed again. The driver does the work, since only it holds
+// the locks that protect starting pods.
 func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys []string) error {
 	if err := printer.CheckListForm(f.Form); err != nil {
 		return err
@@ -98,7 +99,7 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 	return err
 }
 
-// listDetaching lists pods whose cleanup has failed so far. It becomes a leftover when the driver abandons it.
+// listDetaching lists pods whose cleanup has failed so far. The cleanup becomes a leftover when the driver gives up.
 func listDetaching(ctx context.Context, streams printer.Streams, client Client) error {
 	answers, err := Read(ctx, client.Get, nodeapi.PathSandboxes)
 	if err != nil {
@@ -152,7 +153,8 @@ func (d Client) Leftovers(ctx context.Context) ([]executor.Leftover, error) {
 	return leftovers, err
 }
 
-// releaseOrphans lists orphaned files; with All the driver removes them first. Orphans with an error were not removed.
+// releaseOrphans lists orphaned files. With All, the driver removes them first, and files with an error were not
+// removed.
 func (f *ReleaseOptions) releaseOrphans(ctx context.Context, streams printer.Streams, client Client) error {
 	method := http.MethodGet
 	if f.All {

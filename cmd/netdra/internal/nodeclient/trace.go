@@ -20,22 +20,23 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// DefaultLogDir is the directory of the driver's log of CNI calls.
+// DefaultLogDir is the directory with the driver's log of CNI calls.
 const DefaultLogDir = nodeapi.DefaultLogDir
 
-// TraceOptions are the options of "trace".
+// TraceOptions are the options of "netdra trace".
 type TraceOptions struct {
-	// Dir is the directory of the log, and Socket the socket of the driver.
+	// Dir is the directory that contains the log, and Socket is the driver's socket.
 	Dir, Socket, Form string
-	// Calls adds the input and output of each plugin to the timeline; Full prints only the calls.
+	// Calls adds the input and output of each plugin to the timeline. Full only prints the calls, with all of their
+	// data.
 	Calls, Full bool
 	// Failed omits successful calls.
 	Failed bool
 }
 
-// Run prints the calls for a claim, or the claims in the log. It returns an error for failed calls. It reads the log
-// from files, even while the driver is down or was removed, and only queries the driver for the reason why there are no
-// calls. The exit status counts all calls, including calls that --failed hides.
+// Run prints the calls for a claim, or lists the claims in the log. It returns an error if any of the calls failed. It
+// reads the log from files, even if the driver is down or has been removed, and only queries the driver for the reason
+// why there are no calls.
 func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims []string) error {
 	if err := printer.CheckForm(f.Form); err != nil {
 		return err
@@ -74,7 +75,7 @@ func hasFailed(calls []calllog.Call) bool {
 	return slices.ContainsFunc(calls, func(c calllog.Call) bool { return c.Error != "" })
 }
 
-// listClaims prints the claims in the log; with --failed only those with a failed call.
+// listClaims prints the claims in the log. With --failed, it only prints those with a failed call.
 func (f *TraceOptions) listClaims(streams printer.Streams) error {
 	claims, err := calllog.Claims(f.Dir)
 	if err != nil {
@@ -96,7 +97,7 @@ func (f *TraceOptions) listClaims(streams printer.Streams) error {
 		fmt.Sprintf("the log in %s has no %s", f.Dir, what))
 }
 
-// readClaims returns the claims with their calls; with --failed only those with a failed call.
+// readClaims returns the claims with their calls. With --failed, it only returns those with a failed call.
 func (f *TraceOptions) readClaims(streams printer.Streams, claims []string) []loggedClaim {
 	var logged []loggedClaim
 	for _, claim := range claims {
@@ -112,7 +113,7 @@ func (f *TraceOptions) readClaims(streams printer.Streams, claims []string) []lo
 	return logged
 }
 
-// claimNames returns the names of claims as namespace/name.
+// claimNames returns the names of the claims, as namespace/name.
 func claimNames(claims []loggedClaim) []string {
 	names := make([]string, 0, len(claims))
 	for i := range claims {
@@ -127,7 +128,7 @@ type loggedClaim struct {
 	calls []calllog.Call
 }
 
-// lastCall returns the last call; an empty one if none can be read.
+// lastCall returns the last call, or an empty one if no call can be read.
 func (c *loggedClaim) lastCall() *calllog.Call {
 	if len(c.calls) == 0 {
 		return &calllog.Call{}
@@ -135,7 +136,7 @@ func (c *loggedClaim) lastCall() *calllog.Call {
 	return &c.calls[len(c.calls)-1]
 }
 
-// loggedColumns returns the columns of the list of claims. The first is the argument of "trace".
+// loggedColumns returns the columns for the list of claims. The first column is the argument for "netdra trace".
 func loggedColumns() []printer.Column[loggedClaim] {
 	return []printer.Column[loggedClaim]{
 		{Title: "CLAIM", Value: func(c *loggedClaim) string { return c.name }},
@@ -158,8 +159,8 @@ func loggedColumns() []printer.Column[loggedClaim] {
 	}
 }
 
-// readCalls returns the calls for a claim in chronological order. It warns about unreadable lines, such as a line that
-// was truncated by a crash, and returns the others.
+// readCalls returns the calls for a claim in chronological order. It prints a warning about unreadable lines, such as a
+// line that was truncated by a crash, and returns the other calls.
 func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, name string) (
 	[]calllog.Call, error) {
 	namespace, short := splitClaim(name)
@@ -177,7 +178,7 @@ func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, n
 	return calls, nil
 }
 
-// refusal returns the error of a claim that the driver refused to prepare and which therefore has no calls; otherwise
+// refusal returns the error for a claim that the driver refused to prepare and that therefore has no calls; otherwise
 // nil.
 func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) error {
 	state := ReadState(ctx, f.Socket)
@@ -193,7 +194,7 @@ func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) erro
 	return nil
 }
 
-// printTrace writes a timeline per sandbox. The column AFTER is the time since the first call in the sandbox.
+// printTrace writes a timeline for each sandbox. The column AFTER is the time since the first call in the sandbox.
 func printTrace(out *printer.Printer, calls []calllog.Call, whole bool) {
 	for i, sandbox := range sandboxesOf(calls) {
 		if i > 0 {
@@ -219,7 +220,7 @@ func printTrace(out *printer.Printer, calls []calllog.Call, whole bool) {
 	}
 }
 
-// sandboxesOf returns the sandboxes in the order of their first calls.
+// sandboxesOf returns the sandboxes in the order of their first call.
 func sandboxesOf(calls []calllog.Call) []string {
 	var sandboxes []string
 	for i := range calls {
@@ -230,7 +231,7 @@ func sandboxesOf(calls []calllog.Call) []string {
 	return sandboxes
 }
 
-// outcomeText returns the result of a call for one line of the timeline.
+// outcomeText returns the result of a call as a single line for the timeline.
 func outcomeText(call *calllog.Call) string {
 	text := ResultText(call)
 	switch {
@@ -242,8 +243,8 @@ func outcomeText(call *calllog.Call) string {
 	return "ok: " + text
 }
 
-// ResultText returns the error of a call, or the interfaces and addresses that ADD created in the pod. It also reads
-// results of CNI versions before 1.0, whose interfaces and addresses have the same form.
+// ResultText returns the error from a call, or the interfaces and addresses that ADD created in the pod. It also reads
+// results from CNI versions before 1.0, whose interfaces and addresses have the same format.
 func ResultText(call *calllog.Call) string {
 	if call.Error != "" {
 		return call.Error

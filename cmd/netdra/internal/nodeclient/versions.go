@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Versions are the versions for a bug report.
+// Versions are the versions to include in a bug report.
 type Versions struct {
 	Netdra version.Info `json:"netdra"`
 	// Driver is empty if the driver does not answer or does not report its version.
@@ -28,10 +28,10 @@ func VersionsOf(state *nodestate.State) Versions {
 	return v
 }
 
-// String formats the versions on one line, with the reason if a version is unknown.
+// String formats the versions on one line. If a version is unknown, the line includes the reason.
 func (v Versions) String() string {
 	parts := []string{"netdra " + v.Netdra.String()}
-	// The version of the runtime includes its name, as in the Node object: containerd://2.4.2.
+	// The runtime version includes the runtime's name, as in the Node object: containerd://2.4.2.
 	for _, component := range []struct{ name, version string }{{"driver", v.Driver}, {"kubelet", v.Kubelet},
 		{"", v.Runtime}, {"kernel", v.Kernel}} {
 		if component.version != "" {
