@@ -13,7 +13,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// explainAttributes returns the attributes that the policy of an entry adds.
+// explainAttributes returns the attributes that an entry's policy adds.
 func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	var explained []ExplainedAttribute
 	for _, source := range entry.Persona.AttributeSources {
@@ -26,8 +26,8 @@ func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	return explained
 }
 
-// attributesText lists the attributes that an entry has from its policy. The order is fixed, because changes are found
-// by comparing such texts.
+// attributesText lists the attributes that an entry's policy adds. The order is fixed, because changes are found by
+// comparing such texts.
 func attributesText(entry *draslices.Entry) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(entry.Persona.AdditionalAttributes)) {
@@ -51,8 +51,8 @@ func attributeText(value resourceapi.DeviceAttribute) string {
 	return "a list"
 }
 
-// printAttributes prints the attributes that the policies of the entries add; nothing if there are none. Entries of the
-// same policy have the same attributes.
+// printAttributes prints the attributes that the policies for the entries add; nothing if there are none. Entries from
+// the same policy have the same attributes.
 func (e *Explanation) printAttributes(out *printer.Printer) {
 	rows := [][]string{{"ATTRIBUTE", "VALUE", "POLICY", "FROM"}}
 	seen := map[string]bool{}

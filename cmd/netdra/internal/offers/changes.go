@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Offer describes one published device. All fields are comparable: a change is a difference in any of them.
+// Offer describes one published device. All fields are comparable, and a difference in any of them is a change.
 type Offer struct {
 	Pool     string `json:"pool"`
 	Name     string `json:"name"`
@@ -25,12 +25,12 @@ const (
 	Changed = "changed"
 )
 
-// Change is the difference for one device between two sets of policies.
+// Change is the difference between two sets of policies for one device.
 type Change struct {
 	Kind string `json:"kind"`
 	Pool string `json:"pool"`
 	Name string `json:"name"`
-	// Fields are the differences of a device that is offered before and after.
+	// Fields are the fields that differ if the device is offered both before and after.
 	Fields []Field `json:"fields,omitempty"`
 	// Offer is the added or removed device.
 	Offer *Offer `json:"offer,omitempty"`
@@ -45,8 +45,8 @@ type Field struct {
 	After  string `json:"after"`
 }
 
-// Compare returns the changes, sorted by pool and name. Pool and name identify a device: a renamed device is removed
-// and added.
+// Compare returns the changes, sorted by pool and name. Pool and name identify a device, so a renamed device appears as
+// removed and added.
 func Compare(before, after []Offer) []Change {
 	changes := []Change{}
 	for i := range before {

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// askCluster reads the same data from the Node object as the driver. It sets only the fields of the answers that the
-// Node object contains.
+// askCluster reads the same data from the Node object as the driver does. It only sets the fields of the answers that
+// the Node object contains.
 func (f *Inputs) askCluster(ctx context.Context, deps osdeps.Deps) (*nodestate.Answers, error) {
 	name, err := f.NodeName(deps)
 	if err != nil {

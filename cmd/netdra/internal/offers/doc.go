@@ -1,7 +1,7 @@
-// Package offers computes the devices that a machine offers with a set of policies: its facts, its ResourceSlices, why
-// a device is offered or not, and the changes that other policies would make.
+// Package offers computes the devices that a machine offers under a set of policies: its facts, its ResourceSlices, the
+// reasons why a device is offered or not, and the changes that other policies would cause.
 //
-//	facts + policies ─policy.Resolve─► Decision ─slices.Build─► Result ─► text, JSON or YAML
+// facts + policies ─policy.Resolve─► Decision ─slices.Build─► Result ─► text, JSON or YAML
 //
 // The rule of this package: it computes like the driver, with the same inputs if the driver is running. It changes
 // nothing.

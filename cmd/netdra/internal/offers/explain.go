@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// ExplainOptions are the options of "explain".
+// ExplainOptions are the options of "netdra explain".
 type ExplainOptions struct {
 	Inputs
 	Form string
@@ -52,8 +52,8 @@ func (s *Snapshot) devices() []nodeclient.Device {
 	return nodeclient.Devices(s.Answers)
 }
 
-// heldBy returns the claims that hold a published device, as namespace/name. Nil means that it is free only if the
-// driver was queried.
+// heldBy returns the claims that hold a published device, as namespace/name. If the driver was not queried, the result
+// is nil and does not mean that the device is free.
 func (s *Snapshot) heldBy(pool, name string) []string {
 	var claims []string
 	if s.Answers == nil {
@@ -67,7 +67,7 @@ func (s *Snapshot) heldBy(pool, name string) []string {
 	return claims
 }
 
-// Versions returns the versions of netdra and of the driver.
+// Versions returns the versions of netdra and the driver.
 func (s *Snapshot) Versions() nodeclient.Versions {
 	if s.Answers == nil {
 		return nodeclient.VersionsOf(nil)
@@ -82,14 +82,14 @@ type Explanation struct {
 	PCIAddress string              `json:"pciAddress,omitempty"`
 	RDMA       *ExplainedRDMA      `json:"rdma,omitempty"`
 	Versions   nodeclient.Versions `json:"versions"`
-	// Live reports whether the driver of the node was queried, so that the holders of devices are known.
+	// Live reports whether the node's driver was queried, so that the holders of devices are known.
 	Live     bool               `json:"live"`
 	Entries  []ExplainedEntry   `json:"entries"`
 	Policies []ExplainedOutcome `json:"policies"`
 	Problems []string           `json:"problems,omitempty"`
 }
 
-// ExplainedRDMA is the RDMA information of a device: see discovery.Device.
+// ExplainedRDMA is a device's RDMA information; see discovery.Device.
 type ExplainedRDMA struct {
 	Devices   []string `json:"devices"`
 	LinkLayer string   `json:"linkLayer,omitempty"`
@@ -104,13 +104,13 @@ func explainRDMA(d *discovery.Device) *ExplainedRDMA {
 	return &ExplainedRDMA{Devices: append([]string{}, d.RDMADevices...), LinkLayer: d.RDMALinkLayer, Netns: d.RDMANetns}
 }
 
-// String describes the RDMA devices in one line.
+// String describes the RDMA devices on one line.
 func (r *ExplainedRDMA) String() string {
 	devices := "RDMA " + cmp.Or(strings.Join(r.Devices, ", "), "without a device in this network namespace")
 	return printer.WithDetails(devices, r.LinkLayer, describeNetns(r.Netns))
 }
 
-// describeNetns describes which network namespaces can use RDMA devices.
+// describeNetns describes which network namespaces can use an RDMA device.
 func describeNetns(mode string) string {
 	switch mode {
 	case discovery.RDMAShared:
@@ -121,7 +121,7 @@ func describeNetns(mode string) string {
 	return ""
 }
 
-// ExplainedEntry is one published name of the device.
+// ExplainedEntry is one of the names under which the device is published.
 type ExplainedEntry struct {
 	Name     string   `json:"name"`
 	Pool     string   `json:"pool"`
@@ -134,10 +134,10 @@ type ExplainedEntry struct {
 	Attributes []ExplainedAttribute `json:"attributes,omitempty"`
 	// HeldBy are claims, as namespace/name.
 	HeldBy []string `json:"heldBy,omitempty"`
-	// State is gone, lost or withdrawn, as in netdra devices; empty otherwise.
+	// State is gone, lost or withdrawn, as in "netdra devices"; otherwise empty.
 	State string `json:"state,omitempty"`
-	// OnRelease describes how policies offer the device after HeldBy is released, if it is published differently until
-	// then.
+	// OnRelease describes how policies will offer the device once HeldBy is released, if it is published differently
+	// until then.
 	OnRelease string `json:"onRelease,omitempty"`
 	// NoPlugin is the reason why none of its plugins works on the node; empty if one does.
 	NoPlugin string `json:"noPlugin,omitempty"`
@@ -148,21 +148,21 @@ type ExplainedAttribute struct {
 	Name string `json:"name"`
 	// Value is the value in YAML syntax; empty if the device does not have the attribute.
 	Value string `json:"value,omitempty"`
-	// Source is the field of the policy's exposure.
+	// Source is the field in the policy's exposure that defines the attribute.
 	Source string `json:"source"`
-	// Absent is the reason why the device lacks it.
+	// Absent is the reason why the device does not have the attribute.
 	Absent string `json:"absent,omitempty"`
 }
 
-// ExplainedOutcome is the outcome of one policy.
+// ExplainedOutcome is the outcome of one policy for the device.
 type ExplainedOutcome struct {
 	Policy  string `json:"policy"`
 	Outcome string `json:"outcome"`
 	Why     string `json:"why,omitempty"`
 }
 
-// explain finds a device by any of its names. Problems without a device belong to a policy, and are included if one of
-// the entries comes from that policy.
+// explain finds a device by any of its names. Problems that are not related to a device belong to a policy. They are
+// included if any of the device's entries comes from that policy.
 func (s *Snapshot) explain(name string) (*Explanation, error) {
 	i := slices.IndexFunc(s.Decision.Devices, func(d policy.DeviceDecision) bool { return s.hasName(&d, name) })
 	if i < 0 {
@@ -221,8 +221,8 @@ func (s *Snapshot) noDevice(name string) error {
 		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-// entry describes one name of a device. Use, capacity and consumption are the cells of "netdra slices", so that the two
-// commands always agree.
+// entry describes one of a device's entries. Use, capacity and consumption are taken from the cells of "netdra slices",
+// so that the two commands always agree.
 func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) ExplainedEntry {
 	row := sliceRow(entry, publishedAs(published, entry))
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry),
@@ -252,9 +252,9 @@ func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) Explai
 	return e
 }
 
-// keptPersona returns the persona with which an entry stays published for the claims that hold it, if policies now
-// offer it differently; otherwise nil. A shared entry follows its policy, unless that has become exclusive; see
-// draslices.Holding.
+// keptPersona returns the persona with which an entry remains published for the claims that hold it, if policies now
+// offer the entry differently; otherwise nil. A shared entry follows its policy, unless the policy has become
+// exclusive; see draslices.Holding.
 func (s *Snapshot) keptPersona(entry *draslices.Entry) *policy.Persona {
 	if s.Answers == nil || len(s.heldBy(entry.Pool, entry.Name)) == 0 {
 		return nil
@@ -273,8 +273,8 @@ func (s *Snapshot) keptPersona(entry *draslices.Entry) *policy.Persona {
 	return nil
 }
 
-// withdrawn returns the names of a device that stay published for the claims that hold it, although no policy offers
-// them any longer. known are the other names.
+// withdrawn returns the entries for a device that remain published for the claims that hold them, although no policy
+// offers them any longer. It omits the entries in known.
 func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entries []ExplainedEntry) {
 	devices := s.devices()
 	for i := range devices {
@@ -295,7 +295,7 @@ func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entri
 	return entries
 }
 
-// lostInterfaces returns messages about interfaces of the entries that pods have lost.
+// lostInterfaces returns messages about entries whose interfaces pods have lost.
 func (s *Snapshot) lostInterfaces(e *Explanation) []string {
 	var texts []string
 	devices := s.devices()
@@ -310,12 +310,12 @@ func (s *Snapshot) lostInterfaces(e *Explanation) []string {
 	return texts
 }
 
-// installedPlugins returns the CNI plugins of an entry that are installed on the node: classes only select by these.
+// installedPlugins returns an entry's CNI plugins that are installed on the node. Classes only select by these.
 func (s *Snapshot) installedPlugins(entry *draslices.Entry) []string {
 	return s.Features.Working(entry.Persona.Plugins)
 }
 
-// publishedAs returns an entry in its published form.
+// publishedAs returns the published form of an entry.
 func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Device {
 	for _, slice := range published.Pools[entry.Pool] {
 		for i := range slice.Devices {
@@ -327,7 +327,7 @@ func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Devic
 	return upcoming.Device{}
 }
 
-// usable reports whether a class can select one of the entries.
+// usable reports whether a class can select any of the entries.
 func (e *Explanation) usable() bool {
 	return slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool {
 		return len(entry.Plugins) > 0 &&
@@ -408,11 +408,11 @@ func (e *Explanation) print(out *printer.Printer) {
 	out.Table(rows)
 }
 
-// fewestFolded is the minimum number of policies without effect for the same reason that are folded into one row.
+// fewestFolded is the minimum number of policies to fold into one row if they have no effect for the same reason.
 const fewestFolded = 3
 
-// folded returns the outcomes of policies, and a single row for policies without effect for the same reason. On a node
-// with many policies, most apply to other nodes or devices and would hide the relevant ones.
+// folded returns the outcomes of policies, with a single row for policies that have no effect for the same reason. On a
+// node with many policies, most apply to other nodes or devices and would hide the relevant ones.
 func (e *Explanation) folded() []ExplainedOutcome {
 	idle := func(o ExplainedOutcome) bool {
 		return o.Outcome == string(policy.NoMatch) || o.Outcome == string(policy.OtherNodes)

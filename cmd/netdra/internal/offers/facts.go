@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// FactsOptions are the flags of "facts".
+// FactsOptions are the flags of "netdra facts".
 type FactsOptions struct {
 	Record, Recording string
 	WithAddresses     bool
@@ -45,9 +45,9 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
 }
 
-// openSource returns the recording from which the facts are read. This machine is recorded, too, so that --record
-// prints the written data: the author of a fault report sees what the recording discloses. Without --record, nothing
-// leaves the machine, so policies are evaluated with the real addresses.
+// openSource returns the recording from which the facts are read. It also records this machine, so that --record prints
+// the data that it writes and the author of a bug report can see which information the recording discloses. Without
+// --record, no data leaves the machine, so policies are evaluated with the real addresses.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
 	if f.Recording != "" {
 		return openRecording("--from", f.Recording)
@@ -64,7 +64,7 @@ func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, err
 	return recording.WithoutAddresses(), nil
 }
 
-// madeUp returns a note that the addresses of a recording are not the machine's.
+// madeUp returns a note that the addresses in a recording are not those of the machine.
 func (f *FactsOptions) madeUp() string {
 	if f.WithAddresses {
 		return ""
@@ -101,7 +101,7 @@ func printFacts(out *printer.Printer, facts discovery.Facts) {
 	}
 }
 
-// factsRow returns the table row of a device. Missing values are "-".
+// factsRow returns a device's row in the table. Missing values are "-".
 func factsRow(d *discovery.Device) []string {
 	functions := ""
 	if d.SRIOVCapable {
@@ -134,7 +134,7 @@ func index(n int) string {
 	return strconv.Itoa(n)
 }
 
-// notes returns the facts that only few devices have.
+// notes returns facts that only a few devices have.
 func notes(d *discovery.Device) []string {
 	var notes []string
 	for _, note := range []struct {

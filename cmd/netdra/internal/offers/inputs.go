@@ -28,9 +28,9 @@ import (
 
 // Inputs selects the machine and the policies. All commands about offers share these flags.
 //
-// Nil and empty differ: nil Addresses, Labels and Plugins mean that the flag is not set, so the driver or the cluster
-// is queried, or all plugins are assumed to be installed. An empty Recording means this machine, and an empty Node the
-// name of the machine, the recording or the driver's node.
+// Nil and empty values differ. Nil Addresses, Labels and Plugins mean that the flag is not set: the driver or the
+// cluster is queried, or all plugins are assumed to be installed. An empty Recording means this machine, and an empty
+// Node means the name of the machine, the recording or the driver's node.
 type Inputs struct {
 	Files, Plugins  []string
 	Recording, Node string
@@ -39,11 +39,11 @@ type Inputs struct {
 	Labels        map[string]string
 	Features      draslices.Features
 	Addresses     []netip.Addr
-	// Socket is the socket of this node's driver; Kubeconfig is for nodes where the driver is not running.
+	// Socket is the socket of this node's driver. Kubeconfig is used on nodes where the driver is not running.
 	Socket, Kubeconfig string
 }
 
-// Snapshot is the state of a machine and the result of a set of policies for it.
+// Snapshot is the state of a machine together with the result of applying a set of policies to it.
 type Snapshot struct {
 	Node     policy.Node
 	Facts    discovery.Facts
@@ -55,9 +55,9 @@ type Snapshot struct {
 	Answers *nodestate.Answers
 }
 
-// Read reads the policies from files; without files, it reads all inputs from the driver of this node. more contains
-// additional paths of its API. The two sources are never mixed: with files, the result is hypothetical; without, it is
-// the current state.
+// Read reads the policies from files. Without files, it reads all inputs from this node's driver; more contains
+// additional paths of the driver's API. The two sources are never mixed: with files, the result is hypothetical;
+// without, it is the current state.
 func (f *Inputs) Read(ctx context.Context, deps osdeps.Deps, streams printer.Streams, more ...string) (*Snapshot,
 	error) {
 	switch {
@@ -81,8 +81,8 @@ func (f *Inputs) readFiles(ctx context.Context, deps osdeps.Deps, streams printe
 	return s, err
 }
 
-// Build resolves policies for the machine. Missing information about the node is printed as a warning. Answers stays
-// nil even if the driver was queried about the node, because it publishes devices for other policies.
+// Build resolves policies for the machine. It prints a warning if information about the node is missing. Answers stays
+// nil even if the driver was queried about the node, because the driver publishes devices according to other policies.
 func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policyapi.DeviceExposurePolicy,
 	out *printer.Printer) (*Snapshot, error) {
 	facts, err := f.readFacts(ctx, deps, out)
@@ -92,9 +92,9 @@ func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policya
 	return f.resolve(deps, facts, policies, nil)
 }
 
-// readDriver queries the driver of this node, and discovers the devices of the node. Devices in pods are as they were
-// when their claims were prepared. Facts are discovered instead of read from the driver, so netdra must run in the
-// node's network namespace with the same privileges.
+// readDriver queries this node's driver, and discovers the devices on the node. For devices that are in pods, it uses
+// the state from when their claims were prepared. It discovers the facts instead of reading them from the driver, so
+// netdra must run in the node's network namespace with the same privileges.
 func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...string) (*Snapshot, error) {
 	paths := append(more, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished, nodeapi.PathClaims,
 		nodeapi.PathSandboxes)
@@ -117,8 +117,8 @@ func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...strin
 	return asked.resolve(deps, addPublished(facts, answers.Published), answers.Inputs.Policies, answers)
 }
 
-// addPublished adds published devices that are not on the node. Discovery does not find devices in pods, because they
-// are not in the node's namespace.
+// addPublished adds published devices that are not on the node. Discovery does not find devices that have been moved to
+// pods, because they are not in the node's namespace.
 func addPublished(facts discovery.Facts, published []draslices.Entry) discovery.Facts {
 	known := map[discovery.IfName]bool{}
 	for i := range facts.Devices {
@@ -132,7 +132,7 @@ func addPublished(facts discovery.Facts, published []draslices.Entry) discovery.
 	return facts
 }
 
-// resolve computes the result of the policies for the facts, like the driver.
+// resolve applies the policies to the facts, as the driver does.
 func (f *Inputs) resolve(
 	deps osdeps.Deps, facts discovery.Facts, policies []policyapi.DeviceExposurePolicy, answers *nodestate.Answers,
 ) (*Snapshot, error) {
@@ -155,9 +155,10 @@ func (f *Inputs) resolve(
 	return s, nil
 }
 
-// findUnusable returns the reasons why CNI plugins of policies cannot work on this machine. The driver has checked the
-// plugins of its own policies. For others, the kernel is queried in the same way, but no visible module is loaded. The
-// kernel of a recorded machine is unknown, as is any kernel without root.
+// findUnusable returns, for each CNI plugin that a policy uses but that cannot work on this machine, the reason. The
+// driver has checked the plugins in its own policies. For other plugins, findUnusable queries the kernel in the same
+// way, but does not load modules that are visible on the machine. The kernel of a recorded machine is unknown, as is
+// any kernel without root privileges.
 func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	unusable := maps.Clone(s.Features.UnusableCNIs)
 	if f.Recording != "" {
@@ -181,7 +182,7 @@ func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	return missing
 }
 
-// pluginsOf returns the CNI plugins in policies.
+// pluginsOf returns the CNI plugins that policies use.
 func pluginsOf(policies []policyapi.DeviceExposurePolicy) sets.Set[string] {
 	plugins := sets.New[string]()
 	for i := range policies {
@@ -194,7 +195,7 @@ func pluginsOf(policies []policyapi.DeviceExposurePolicy) sets.Set[string] {
 	return plugins
 }
 
-// readFacts discovers the devices of this machine, or of the recording.
+// readFacts discovers the devices on this machine or in the recording.
 func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.Printer) (discovery.Facts, error) {
 	if f.Recording == "" {
 		if err := f.findNode(ctx, deps, out); err != nil {
@@ -216,11 +217,11 @@ func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.P
 // driverLimit is the timeout for the driver. The command also works without its answer.
 const driverLimit = 2 * time.Second
 
-// findNode determines the information about this node that flags do not set, most importantly its addresses: links that
-// carry them are infrastructure, which policies never offer.
+// findNode determines the information about this node that flags do not set. The most important part is the node's
+// addresses: links that carry them are infrastructure, which policies never offer.
 //
-// Flags take precedence, then the driver, then the Node object if a kubeconfig is set. Without any of them, the command
-// works and prints a warning. It changes f, so that all later steps use the result.
+// Flags take precedence, then the driver, then the Node object if a kubeconfig is set. If none of these is available,
+// the command still works and prints a warning. findNode changes f, so that all later steps use the result.
 func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Printer) error {
 	if f.Addresses != nil {
 		return nil
@@ -252,7 +253,7 @@ func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Pr
 	return nil
 }
 
-// NodeName returns the name of the node. By default, it is the host name in lower case, as for the kubelet.
+// NodeName returns the name of the node. By default, this is the host name in lower case, as in the kubelet.
 func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	switch {
 	case f.Node != "":
@@ -265,8 +266,8 @@ func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	return strings.ToLower(name), err
 }
 
-// features returns the features of the cluster and the CNI plugins of the node. Without --cni-plugin, the node is
-// assumed to have every plugin in the policies.
+// features returns the cluster's features and the node's CNI plugins. Without --cni-plugin, the node is assumed to have
+// every plugin that the policies use.
 func (f *Inputs) features(policies []policyapi.DeviceExposurePolicy) draslices.Features {
 	features := f.Features
 	features.CNIBinaries, features.MovingCNIs = sets.New(f.Plugins...), sets.New(cnichain.DefaultSchemas().Moving()...)

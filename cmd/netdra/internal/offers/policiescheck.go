@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// CheckOptions are the flags of "policies test".
+// CheckOptions are the flags of "netdra policies test".
 type CheckOptions struct {
 	Inputs
 	Old   []string
@@ -26,46 +26,45 @@ type CheckOptions struct {
 	Alone bool
 }
 
-// PoliciesCheck is the result.
+// PoliciesCheck is the result of "netdra policies test".
 type PoliciesCheck struct {
 	Policies []policyCheck `json:"policies"`
 	Changes  []Change      `json:"changes"`
 }
 
-// policyCheck is the result for one policy. It lists devices, not published entries, because a policy decides about
-// devices.
+// policyCheck is the result for one policy. It lists devices rather than published entries, because a policy decides
+// about devices.
 type policyCheck struct {
 	Name string `json:"name"`
 	// Invalid contains the reasons why the policy would not be accepted.
 	Invalid []string `json:"invalid,omitempty"`
 	Remarks []string `json:"remarks,omitempty"`
-	// Problems are the problems of the policy on this machine.
+	// Problems are the problems that the policy causes on this machine.
 	Problems []string `json:"problems,omitempty"`
 	Exposes  []string `json:"exposes,omitempty"`
-	// Unusable are exposed devices that no class can select, with the reason.
+	// Unusable are exposed devices that no class can select, each with the reason.
 	Unusable []string `json:"unusable,omitempty"`
 	Hides    []string `json:"hides,omitempty"`
-	// Fails are devices that make the expression fail; an exclude policy hides them.
+	// Fails are devices for which the expression fails; an exclude policy hides them.
 	Fails []string `json:"fails,omitempty"`
-	// Loses are matching devices that another policy decides about.
+	// Loses are matching devices for which another policy takes precedence.
 	Loses []string `json:"loses,omitempty"`
-	// OtherNodes reports whether the policy does not select this node.
+	// OtherNodes reports whether the policy only applies to other nodes.
 	OtherNodes bool `json:"otherNodes,omitempty"`
 	// NotEvaluated reports whether nodes would not evaluate the policy because of its errors.
 	NotEvaluated bool `json:"notEvaluated,omitempty"`
-	// Meant contains, for a policy that matches no device, the names in its expression that are similar to names of
-	// devices.
+	// Meant contains the names in the expression that resemble device names, if the policy matches no device.
 	Meant []string `json:"meant,omitempty"`
-	// excludes reports whether the policy hides devices that match, or for which its expression fails.
+	// excludes reports whether the policy hides devices that match or for which its expression fails.
 	excludes bool
-	// devices is the number of devices of the machine.
+	// devices is the number of devices on the machine.
 	devices int
 }
 
 // Run prints the devices that the policies in files would expose and hide, and the resulting changes.
 //
-// Both snapshots use the same facts, so that a cable that is unplugged in between does not appear as an effect of a
-// policy. An invalid policy is compared, too: the result shows how nodes would treat it.
+// Both snapshots use the same facts, so that a cable that is unplugged in between does not look like an effect of a
+// policy. Invalid policies are also compared, so that the result shows how nodes would treat them.
 func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, files []string) error {
 	if len(f.Files) > 0 {
 		return exit.Refusef("cannot use -f; pass the files as arguments: netdra policies test FILE")
@@ -118,7 +117,7 @@ func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams pri
 	return f.Build(ctx, deps, policies, printer.New(streams.Err))
 }
 
-// withNodeOf copies the driver's name, labels and plugins of the node, so that only the policies differ.
+// withNodeOf copies the node's name, labels and plugins from the driver's answers, so that only the policies differ.
 func (f *CheckOptions) withNodeOf(before *Snapshot) *Inputs {
 	inputs := f.Inputs
 	if before.Answers != nil {
@@ -130,7 +129,8 @@ func (f *CheckOptions) withNodeOf(before *Snapshot) *Inputs {
 	return &inputs
 }
 
-// mergePolicies returns the resulting policies. As in a cluster, policies are identified by name.
+// mergePolicies returns the policies that result from applying the given ones. As in a cluster, policies are identified
+// by name.
 func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
 	if alone {
 		return given
@@ -141,7 +141,7 @@ func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []po
 	return append(kept, given...)
 }
 
-// offers returns the devices as they are published.
+// offers returns the devices in their published form.
 func (s *Snapshot) offers() []Offer {
 	published := upcoming.FromResult(s.Result)
 	var offers []Offer
@@ -212,7 +212,7 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
 	return tested
 }
 
-// whyUnusable returns the reason why no class can select a device that a policy exposes; empty if one can.
+// whyUnusable returns the reason why no class can select a device that a policy exposes; empty if a class can.
 func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) string {
 	why := "the settings of the policy cannot be published"
 	for i := range s.Result.Entries {
@@ -228,7 +228,7 @@ func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) strin
 	return why
 }
 
-// misspelt returns messages about CNI plugins of a policy that are missing on the node and probably misspelt.
+// misspelt returns messages about CNI plugins in a policy that are missing on the node and probably misspelt.
 func (s *Snapshot) misspelt(p *policyapi.DeviceExposurePolicy) []string {
 	var names []string
 	if p.Spec.Exposure != nil {
@@ -318,7 +318,7 @@ func (t *policyCheck) print(out *printer.Printer) {
 	}
 }
 
-// failsText describes the effect of the policy on devices for which its expression fails.
+// failsText describes the effect of the policy on devices if its expression fails for them.
 func (t *policyCheck) failsText() string {
 	if t.excludes {
 		return "fails for, and therefore hides,"

@@ -13,22 +13,21 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// PolicyEffect is the effect of a policy of the cluster on a node. The lists contain names of devices.
+// PolicyEffect is the effect that a policy in the cluster has on a node. The lists contain device names.
 type PolicyEffect struct {
 	Policy string `json:"policy"`
 	// Action is expose or exclude.
 	Action  string   `json:"action"`
 	State   string   `json:"state"`
 	Exposes []string `json:"exposes"`
-	// Unusable are exposed devices that no class can select, with the reason.
+	// Unusable are exposed devices that no class can select, each with the reason.
 	Unusable []string `json:"unusable"`
 	Hides    []string `json:"hides"`
-	// Loses are matching devices that another policy decides about, with the reason.
+	// Loses are matching devices for which another policy takes precedence, each with the reason.
 	Loses []string `json:"loses"`
-	// Fails are devices that make the expression fail.
+	// Fails are devices for which the expression fails.
 	Fails []string `json:"fails"`
-	// Meant contains, for a policy that selects nothing, the names in its expression that are similar to names of
-	// devices.
+	// Meant contains the names in the expression that resemble device names, if the policy selects nothing.
 	Meant []string `json:"meant,omitempty"`
 }
 
@@ -42,8 +41,8 @@ const (
 	effectInvalid    = "invalid"
 )
 
-// PolicyEffects returns the effects of the named policies on the driver's node, or of all policies without names.
-// Lists are never nil, so that they are lists in JSON, too.
+// PolicyEffects returns the effects of the named policies on the driver's node, or of all policies if no names are
+// given. Lists are never nil, so that they are also lists in JSON.
 func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []string) ([]PolicyEffect, error) {
 	snapshot, err := f.readDriver(ctx, deps)
 	if err != nil {
@@ -86,15 +85,15 @@ func effectOf(tested *policyCheck) PolicyEffect {
 	return e
 }
 
-// selects reports whether the policy matches a device, or fails for one.
+// selects reports whether the policy matches any device or fails for one.
 func (e *PolicyEffect) selects() bool { return e.matches() || len(e.Fails) > 0 }
 
-// matches reports whether the policy's expression is true for a device.
+// matches reports whether the policy's expression is true for any device.
 func (e *PolicyEffect) matches() bool {
 	return len(e.Exposes)+len(e.Unusable)+len(e.Hides)+len(e.Loses) > 0
 }
 
-// EffectColumns returns the columns of a table of policies.
+// EffectColumns returns the columns for a table of policies.
 func EffectColumns() []printer.Column[PolicyEffect] {
 	count := func(title string, devices func(*PolicyEffect) []string) printer.Column[PolicyEffect] {
 		return printer.Column[PolicyEffect]{Title: title,
@@ -121,8 +120,8 @@ func EffectColumns() []printer.Column[PolicyEffect] {
 	}
 }
 
-// WarnOfUnusable prints a warning for exposed devices that no class can select. node is the name of the node; empty for
-// this node.
+// WarnOfUnusable prints a warning for exposed devices that no class can select. node is the name of the node, or empty
+// for this node.
 func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
 	if node != "" {
 		node = "node " + node + ": "
@@ -135,11 +134,12 @@ func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
 	}
 }
 
-// mostMeant is the maximum number of similar names that are printed for a policy, which may apply to many nodes.
+// mostMeant is the maximum number of similar names that are printed for a policy, because a policy may apply to many
+// nodes.
 const mostMeant = 3
 
-// WarnOfIdle prints a warning for expose policies that select no device on any of the nodes, with similar names of
-// devices. An exclude policy without devices is not a problem. nodes describes the nodes, for example "this node".
+// WarnOfIdle prints a warning for expose policies that select no device on any of the nodes, with similar device names.
+// It is not a problem if an exclude policy selects no device. nodes describes the nodes, for example "this node".
 func WarnOfIdle(out *printer.Printer, nodes string, effects []PolicyEffect) {
 	selecting, meant := map[string]bool{}, map[string][]string{}
 	for i := range effects {
@@ -166,8 +166,8 @@ func WarnOfIdle(out *printer.Printer, nodes string, effects []PolicyEffect) {
 	}
 }
 
-// WarnOfNames prints a warning for policies that select nothing on this node and contain names that are similar to
-// names of devices. Other policies may be intended for other nodes.
+// WarnOfNames prints a warning for policies that select nothing on this node and contain names that resemble device
+// names. Other policies without devices may be intended for other nodes.
 func WarnOfNames(out *printer.Printer, effects []PolicyEffect) {
 	WarnOfIdle(out, "this node", slices.DeleteFunc(slices.Clone(effects),
 		func(effect PolicyEffect) bool { return len(effect.Meant) == 0 }))

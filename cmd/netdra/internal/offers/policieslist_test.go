@@ -2,8 +2,8 @@ package offers
 
 import "testing"
 
-// A policy that fails for devices and matches none is told apart from one that is false for all, and from one that does
-// something.
+// The state distinguishes a policy that fails for devices and matches none from a policy that is false for all devices,
+// and from a policy that has an effect.
 func TestStatesOfPolicies(t *testing.T) {
 	for want, tested := range map[string]policyCheck{
 		effectNoMatch:    {},

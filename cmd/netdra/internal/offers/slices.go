@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// Forms of slices.
+// Forms in which slices can be printed.
 const (
 	SlicesCounters = "counters"
 	slicesKEP5941  = "kep5941"
@@ -28,18 +28,18 @@ const (
 	slicesFlat     = "flat"
 )
 
-// SliceForms are the values of --form.
+// SliceForms returns the values of --form.
 func SliceForms() []string { return []string{SlicesCounters, slicesKEP5941, slicesMixins, slicesFlat} }
 
-// SlicesOptions are the flags of "slices".
+// SlicesOptions are the flags of "netdra slices".
 type SlicesOptions struct {
 	Inputs
 	Form, Output string
-	// Template replaces the properties of a particular node by placeholders.
+	// Template replaces the properties of a particular node with placeholders.
 	Template bool
 }
 
-// anyNode is the placeholder for the name of the node in templates. It is not a valid name of a node.
+// anyNode is the placeholder for the node name in templates. It is not a valid node name.
 const anyNode = "NODE"
 
 // Run prints the ResourceSlices that the machine would publish.
@@ -80,7 +80,7 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 }
 
 // build creates the slices in the requested form. mixins and flat are two forms of the same slices: flat is the result
-// of resolving the mixins, and shows that nothing is lost.
+// of resolving the mixins, which shows that the mixins lose no information.
 func (f *SlicesOptions) build(s *Snapshot) (upcoming.Node, error) {
 	if f.Form == slicesKEP5941 {
 		return upcoming.RequestDriven(s.Node.Name, s.Decision, s.Features)
@@ -137,7 +137,7 @@ func sliceObjects(nodeName string, node upcoming.Node) []sliceObject {
 	return objects
 }
 
-// printDocuments writes each slice as a YAML document, after a comment with its pool and number.
+// printDocuments writes each slice as a YAML document, preceded by a comment with its pool and number.
 func printDocuments(w io.Writer, objects []sliceObject) error {
 	number := map[string]int{} // of the slice in its pool
 	for i := range objects {

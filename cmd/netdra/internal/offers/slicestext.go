@@ -51,7 +51,7 @@ func printSlicesText(out *printer.Printer, node upcoming.Node) error {
 	return nil
 }
 
-// sliceRow returns the table row of a device. Missing values are "-".
+// sliceRow returns a device's row in the table. Missing values are "-".
 func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
 	use := "shared"
 	if e.Persona.Exclusive {
@@ -65,7 +65,7 @@ func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
 		cmp.Or(strings.Join(consumes, ", "), "-"), e.Persona.Policy}
 }
 
-// capacityText formats the capacity of a device, without the driver's domain, and the default request of each.
+// capacityText formats a device's capacities, without the driver's domain, each with its default request.
 func capacityText(capacity map[resourceapi.QualifiedName]resourceapi.DeviceCapacity) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(capacity)) {
@@ -80,7 +80,7 @@ func capacityText(capacity map[resourceapi.QualifiedName]resourceapi.DeviceCapac
 	return strings.Join(texts, " ")
 }
 
-// consumption formats what a device consumes of one counter set.
+// consumption formats a device's consumption from one counter set.
 func consumption(c upcoming.Consumption) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Counters)) {
@@ -109,7 +109,7 @@ func printHidden(out *printer.Printer, decision policy.Decision, problems []poli
 	}
 }
 
-// hiddenBy returns the reason why a device is not offered. It refers to the problems, which are already printed,
+// hiddenBy returns the reason why a device is not offered. It refers to problems that have already been printed,
 // instead of repeating their text for each device.
 func hiddenBy(d *policy.DeviceDecision, problems []policy.Problem) string {
 	for _, reason := range d.Reasons {

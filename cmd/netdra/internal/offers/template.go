@@ -25,8 +25,8 @@ func (f *SlicesOptions) checkTemplate() error {
 	return nil
 }
 
-// withoutIdentity returns the result without the attributes that differ between machines of the same kind. Devices are
-// copied before attributes are removed, because the map is shared with the Decision.
+// withoutIdentity returns the result without the attributes that differ between machines of the same kind. It copies
+// devices before it removes attributes, because the map is shared with the Decision.
 func withoutIdentity(result draslices.Result) draslices.Result {
 	strip := func(d *resourceapi.Device) {
 		*d = *d.DeepCopy()
@@ -48,7 +48,7 @@ func withoutIdentity(result draslices.Result) draslices.Result {
 	return result
 }
 
-// forAnyNode names the pools of the node after anyNode.
+// forAnyNode renames the node's pools after anyNode.
 func forAnyNode(node upcoming.Node, name string) upcoming.Node {
 	rename := func(pool string) string { return anyNode + strings.TrimPrefix(pool, name) }
 	pools := map[string][]upcoming.Slice{}
