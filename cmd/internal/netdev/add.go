@@ -14,10 +14,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// add moves the device into the pod, and returns the result in the version of the configuration. It has three phases:
-// it moves the link under the lock; then, without the lock, it calls the IPAM plugin, which may wait for a server; then
-// it sets addresses and routes. A failure after the move moves the link back immediately: according to the CNI
-// specification, the runtime calls DEL after a failed ADD, but a runtime that crashes in between never does.
+// add moves the device into the pod, and returns the result in the CNI version of the configuration. It has three
+// phases: it moves the link while holding the lock; it calls the IPAM plugin without the lock, because the plugin may
+// wait for a server; and it sets addresses and routes. If a step fails after the move, add immediately moves the link
+// back: according to the CNI specification, the runtime calls DEL after a failed ADD, but a runtime that crashes in
+// between never does.
 func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -29,7 +30,7 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	}
 	defer host.close()
 	// The result is built in the newest version that the library supports. [types100.Result.GetAsVersion] converts it
-	// at the end, so no other code depends on the version of the configuration.
+	// at the end, so no other code depends on the CNI version of the configuration.
 	result := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
 		Interfaces: []*types100.Interface{{Name: args.IfName, Sandbox: args.Netns}},
@@ -51,12 +52,12 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	return result.GetAsVersion(conf.CNIVersion)
 }
 
-// addLink moves the device into the pod, and returns the record for moving it back; nil for a function without a link.
-// It first undoes an earlier ADD of the same interface that was killed and never followed by DEL.
+// addLink moves the device into the pod, and returns the record for moving it back, or nil for a PCI function without a
+// link. It first undoes any earlier ADD for the same interface that was killed and never followed by DEL.
 //
 // The lock covers the search for the device, the record and the move: if two containers request the same device, the
 // second must not find the link while the first is still writing its record. addLink sets the hardware address in
-// given; without it, CHECK and DEL expect no link.
+// given; if it is empty, CHECK and DEL expect no link.
 func addLink(
 	ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs, given *types100.Interface,
 ) (*record, error) {
@@ -69,9 +70,9 @@ func addLink(
 	if err != nil {
 		return nil, err
 	}
-	// The specification forbids a second ADD without a DEL in between, but it happens after the caller was killed
-	// before it recorded its ADD. Only the first record contains the link's name on the host, so release it before it
-	// is replaced.
+	// The specification forbids a second ADD without a DEL in between, but it happens if the caller was killed before
+	// it recorded its ADD. Only the first record contains the link's name on the host, so release the link before that
+	// record is replaced.
 	if older != nil {
 		if err := older.release(host, args.Netns); err != nil {
 			return nil, err
@@ -87,7 +88,7 @@ func addLink(
 		return nil, err
 	}
 	defer pod.close()
-	// In a pod with host network, the move would only rename a link of the host, and DEL could not distinguish it from
+	// In a pod with host network, the move would only rename a link on the host, and DEL could not distinguish it from
 	// a link that never left.
 	if pod.id() == host.id() {
 		return nil, types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", "")
@@ -96,19 +97,20 @@ func addLink(
 	if err != nil {
 		return nil, err
 	}
-	// After a failure, the link may be in either namespace: release finds it. Its error comes second, because the first
-	// one is the cause.
+	// After a failure, the link may be in either namespace; release finds it. The error from release comes second,
+	// because the first error is the cause.
 	if err := moveIn(host, pod, r); err != nil {
 		return nil, errors.Join(err, r.release(host, args.Netns))
 	}
 	return r, nil
 }
 
-// newRecord writes the record of a link before it moves.
+// newRecord writes the record for a link before the link moves.
 //
-// It chooses the index in the pod instead of the kernel, so that the record contains it before the link moves: after a
-// crash, the record still identifies the link, even if the application has renamed it. The indexes of other records are
-// reserved even while their links are not in the pod, because their ADD may be about to move them there.
+// It chooses the link's index in the pod instead of leaving this to the kernel, so that the record contains the index
+// before the link moves: after a crash, the record still identifies the link, even if the application has renamed it.
+// The indexes in other records are reserved even while their links are not in the pod, because their ADD may be about
+// to move them there.
 func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, device netlink.Link) (*record, error) {
 	link, before := device.Attrs(), seen(device)
 	r := &record{
@@ -133,7 +135,7 @@ func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, device netlink.
 	return r, r.write()
 }
 
-// moveIn moves the link into the pod and sets it up.
+// moveIn moves the link into the pod and brings it up.
 func moveIn(host, pod *namespace, r *record) error {
 	source := linkLocation{space: host, name: r.Name, index: r.HostIndex}
 	if err := move(source, linkLocation{space: pod, name: r.IfName, index: r.Index, inPod: true}); err != nil {
@@ -155,9 +157,9 @@ func moveIn(host, pod *namespace, r *record) error {
 	return nil
 }
 
-// addAddresses calls the IPAM plugin and sets the addresses on the interface, if there is one. A result without
-// addresses is an error: a configured IPAM plugin is expected to return some. After any error, the addresses are
-// released with the configuration that allocated them, since DEL may never be called.
+// addAddresses calls the IPAM plugin and, if there is an interface, sets the addresses on it. A result without
+// addresses is an error, because a configured IPAM plugin is expected to return some. After any error, the addresses
+// are released with the configuration that allocated them, since DEL may never be called.
 func addAddresses(conf *config, args *skel.CmdArgs, result *types100.Result, hasLink bool) (*types100.Result, error) {
 	answer, err := ipam.ExecAdd(conf.IPAM.Type, args.StdinData)
 	if err != nil {
@@ -171,8 +173,8 @@ func addAddresses(conf *config, args *skel.CmdArgs, result *types100.Result, has
 		if len(addresses.IPs) == 0 {
 			return fmt.Errorf("IPAM plugin %s returned no address", conf.IPAM.Type)
 		}
-		// Index 0 is the pod's interface, the only one in the result. IPAM plugins do not set it, because they do not
-		// handle interfaces.
+		// Index 0 is the pod's interface, which is the only one in the result. IPAM plugins do not set the index,
+		// because they do not handle interfaces.
 		for _, address := range addresses.IPs {
 			address.Interface = types100.Int(0)
 		}

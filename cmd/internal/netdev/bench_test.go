@@ -17,8 +17,8 @@ import (
 )
 
 // BenchmarkAttachments attaches a veth to a pod and detaches it, with this plugin as it is shipped, and with
-// host-device. An operation is both calls, including processes. add-ms and del-ms are medians; start-ms is the median
-// of a process that only prints its versions.
+// host-device. An operation consists of both calls, including their processes. add-ms and del-ms are medians; start-ms
+// is the median for a process that only prints its versions.
 func BenchmarkAttachments(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: makes network namespaces and mounts")
@@ -46,7 +46,7 @@ func BenchmarkAttachments(b *testing.B) {
 	}
 }
 
-// becomeMachine gives the thread namespaces of its own.
+// becomeMachine moves the thread into its own namespaces.
 func becomeMachine() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
 		return err

@@ -43,8 +43,8 @@ func check(args *skel.CmdArgs) error {
 	})
 }
 
-// checkLink compares the link with the result, and with the record if one exists. The hardware address alone does not
-// identify a link, because an application may give its own link the same name and address. The index does, see
+// checkLink compares the link with the result and, if it exists, with the record. The hardware address alone does not
+// identify a link, because an application may give its own link the same name and address. The index does; see
 // [record].
 func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 	pod, err := openNamespace(args.Netns)
@@ -78,7 +78,7 @@ func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 	return err
 }
 
-// status reports whether ADD could succeed, apart from the device, which may be in a pod.
+// status reports whether ADD could succeed. It does not check the device, which may be in a pod.
 func status(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {

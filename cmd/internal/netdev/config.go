@@ -10,16 +10,16 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// config is the configuration of the plugin. Unknown keys are ignored: runtimes and Multus add their own.
+// config is the plugin's configuration. Unknown keys are ignored, because runtimes and Multus add their own.
 type config struct {
 	types.NetConf
 	// Device is the name of the link on the host.
 	Device string `json:"device"`
-	// PCIAddress is the address of a PCI function. If Device is also set, the link must belong to that function.
+	// PCIAddress is the address of a PCI function. If Device is also set, that link must belong to this function.
 	PCIAddress string `json:"pciBusID"`
-	// DeviceID is set by Multus to the device allocated for the network: a PCI function, an auxiliary device, or a
-	// link. It replaces Device and PCIAddress. Multus also sets PCIAddress to the same value, whatever the kind of
-	// device.
+	// DeviceID is the device that is allocated for the network, set by Multus: a PCI function, an auxiliary device, or
+	// a link. It replaces Device and PCIAddress. Multus also sets PCIAddress to the same value, regardless of the kind
+	// of device.
 	DeviceID string `json:"deviceID"`
 	// RuntimeConfig contains the device that a device plugin has passed to the runtime.
 	RuntimeConfig struct {
@@ -29,9 +29,9 @@ type config struct {
 	} `json:"runtimeConfig,omitempty"`
 }
 
-// readConfig parses the configuration that a runtime passes on standard input. Its errors are of type *types.Error with
-// the codes of the CNI specification, which runtimes evaluate. readConfig resolves DeviceID into the other fields; no
-// other code reads it.
+// readConfig parses the configuration that a runtime passes on standard input. Its errors are of type *types.Error and
+// have the codes from the CNI specification, which runtimes evaluate. readConfig converts DeviceID to the other fields;
+// no other code reads it.
 func readConfig(data []byte) (*config, error) {
 	conf := &config{}
 	if err := json.Unmarshal(data, conf); err != nil {
@@ -51,15 +51,15 @@ func readConfig(data []byte) (*config, error) {
 	return conf, nil
 }
 
-// isOnBus reports whether an ID is a device on a bus. A PCI address is one even if its function no longer exists: the
-// kernel does not allow colons in the name of a link.
+// isOnBus reports whether an ID refers to a device on a bus. A PCI address always does, even if its function no longer
+// exists, because the kernel does not allow colons in link names.
 func isOnBus(id string) bool {
 	_, err := deviceFolder("auxiliary", id)
 	return err == nil || strings.Contains(id, ":")
 }
 
-// previous returns the result of ADD that the runtime has passed; nil if it passes none. DEL gets it since version
-// 0.4.0 of the specification, and CHECK always.
+// previous returns the result of ADD that the runtime has passed; nil if it passes none. For DEL, runtimes pass it
+// since version 0.4.0 of the specification; for CHECK, they always pass it.
 func (c *config) previous() (*types100.Result, error) {
 	if c.PrevResult == nil {
 		return nil, nil
@@ -71,7 +71,7 @@ func (c *config) previous() (*types100.Result, error) {
 	return result, nil
 }
 
-// interfaceOf returns the interface of a pod in a result; nil if the result does not contain it. An interface without a
+// interfaceOf returns a pod's interface from a result; nil if the result does not contain it. An interface without a
 // sandbox is on the host, such as the peer of a veth pair.
 func interfaceOf(result *types100.Result, name string) *types100.Interface {
 	if result == nil {

@@ -16,9 +16,9 @@ import (
 )
 
 // del moves the link back and then releases the addresses, which must not be reassigned while the link still has them.
-// It is not an error if a step is already done, or impossible because the namespace no longer exists. According to the
-// specification, DEL should succeed even if resources are missing, and the runtime may repeat it: an error would keep
-// the pod from terminating.
+// It is not an error if a step has already been done, or is impossible because the namespace no longer exists.
+// According to the specification, DEL should succeed even if resources are missing, and the runtime may repeat it. An
+// error would prevent the pod from terminating.
 func del(ctx context.Context, args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -38,9 +38,9 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	return ipam.ExecDel(conf.IPAM.Type, args.StdinData)
 }
 
-// delLink reads the record without the lock: no other process writes the record of this attachment, since runtimes do
-// not call plugins concurrently for one container. removeIncomplete comes last, so that its error does not prevent the
-// return of the link.
+// delLink reads the record without holding the lock. No other process writes the record for this attachment, because
+// runtimes do not call plugins concurrently for the same container. removeIncomplete comes last, so that its error does
+// not prevent the link from being returned.
 func delLink(ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs) error {
 	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
 	if err == nil && r == nil {
@@ -66,9 +66,9 @@ func releaseLocked(ctx context.Context, host *namespace, r *record, netns string
 
 // release moves a link to the host if it is in the pod's namespace, which may have a new path, and removes the record.
 //
-// It is idempotent, and the record is removed last: after a crash, the next DEL, ADD or GC starts over with the record.
-// Two paths are tried, since a runtime may call DEL with an empty CNI_NETNS, and may have mounted the namespace at
-// another path since ADD. A path can be reused, so the namespace must have the ID in the record.
+// It is idempotent, and the record is removed last: after a crash, the next DEL, ADD or GC starts over from the record.
+// It tries two paths, since a runtime may call DEL with an empty CNI_NETNS, and may have mounted the namespace at
+// another path since ADD. A path can be reused, so the namespace must have the ID that is in the record.
 func (r *record) release(host *namespace, netns string) error {
 	for _, path := range slices.Compact([]string{netns, r.Netns}) {
 		if path == "" {
@@ -95,12 +95,12 @@ func (r *record) release(host *namespace, netns string) error {
 	return r.remove()
 }
 
-// moveOut moves the link to the host if it is in the pod. The link is found by its index, because an application may
-// rename it, and give the old name to another link. An application that has deleted or hidden the link may create
-// another one with its index, which stays in the pod. Alternative names that the application has added are removed:
-// they could collide with the name of the link on the host, or with other links there.
+// moveOut moves the link to the host if it is in the pod. It finds the link by its index, because an application may
+// rename the link and give the old name to another one. An application that has deleted or hidden the link may also
+// create another link with the same index; that link stays in the pod. moveOut removes alternative names that the
+// application has added, because they could collide with the link's name on the host or with other links there.
 //
-// The index on the host may be taken, for example by a link that came from another namespace with its index. The link
+// The index on the host may be taken, for example by a link that came from another namespace with this index. The link
 // then gets a new index, and HostIndex is updated for restoreUp.
 func (r *record) moveOut(host, pod *namespace) error {
 	link, err := pod.byIndex(r.Index)
@@ -131,7 +131,8 @@ func (r *record) moveOut(host, pod *namespace) error {
 	return nil
 }
 
-// removeAltNames removes the alternative names that a link did not have on the host, if the record contains them.
+// removeAltNames removes the alternative names that a link did not have on the host, provided that the record lists
+// those.
 func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	if r.Seen == nil {
 		return nil
@@ -147,7 +148,7 @@ func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	return nil
 }
 
-// restoreUp sets the link up again if it was up before ADD, because the kernel closes a device that changes its
+// restoreUp brings the link up again if it was up before ADD, because the kernel closes a device that changes its
 // namespace. Both the name and the index must match the record, so that an unrelated link that has taken the name is
 // not changed.
 func (r *record) restoreUp(host *namespace) error {
@@ -167,10 +168,10 @@ func (r *record) restoreUp(host *namespace) error {
 // recordOfResult reconstructs a lost record from prevResult: the link is the interface that ADD has returned, if it
 // still matches. It returns nil if there is no such link.
 //
-// The directory of records is emptied at boot, but an administrator may also remove it. Then only prevResult describes
-// the result of ADD. In case of doubt, recordOfResult returns nil: a hardware link returns to the host with the end of
-// its namespace, while moving an unrelated link to the host would take it from the application. If the configuration
-// does not contain the name of the link, the name on the host is a guess.
+// The directory of records is emptied at boot, but an administrator may also remove it. In that case, only prevResult
+// describes what ADD has done. If in doubt, recordOfResult returns nil: a hardware link returns to the host when its
+// namespace is destroyed, whereas moving an unrelated link to the host would take it from the application. If the
+// configuration does not contain the link's name, the name on the host is a guess.
 func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, error) {
 	result, err := c.previous()
 	given := interfaceOf(result, args.IfName)
@@ -206,10 +207,10 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 	}, nil
 }
 
-// collect implements the command GC of CNI 1.1: it releases the links of the network that belong to no valid
-// attachment. It ignores attachments of other networks, because the runtime lists those of one network only. An
-// unreadable record does not prevent the release of the others. A valid attachment may have no record, for example a
-// function without a link.
+// collect implements the command GC from CNI 1.1: it releases the links in a network that do not belong to a valid
+// attachment. It ignores attachments to other networks, because the runtime only lists those for one network. An
+// unreadable record does not prevent the release of the other links. A valid attachment may have no record, for example
+// a PCI function without a link.
 func collect(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -242,8 +243,8 @@ func collect(args *skel.CmdArgs) error {
 	return errors.Join(problems...)
 }
 
-// withValid returns a configuration for GC with the given valid attachments. Package libcni also writes them under a
-// second name, from an earlier draft of the specification.
+// withValid returns a GC configuration with the given valid attachments. Package libcni also writes them under a second
+// name, from an earlier draft of the specification.
 func withValid(config []byte, valid []types.GCAttachment) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	list, err := json.Marshal(append([]types.GCAttachment{}, valid...)) // never null

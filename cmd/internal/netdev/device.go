@@ -14,17 +14,17 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// sysfs is the directory of the devices by bus.
+// sysfs is the directory that contains the devices, grouped by bus.
 const sysfs = "/sys/bus"
 
-// userspaceDrivers returns the drivers that pass a function to an application. A function that is bound to one of them
-// has no link until it is bound to a kernel driver again, so ADD has nothing to move. ADD still calls the IPAM plugin,
-// because the application may need an address.
+// userspaceDrivers returns the drivers that make a PCI function accessible to an application. A function that is bound
+// to one of them has no link until it is bound to a kernel driver again, so ADD has nothing to move. ADD still calls
+// the IPAM plugin, because the application may need an address.
 func userspaceDrivers() []string { return []string{"vfio-pci", "uio_pci_generic", "igb_uio"} }
 
-// findDevice returns the link of the configured device; nil if the device is a function with a userspace driver. A
-// device that is configured by its bus address is looked up by index, because another process may rename the link
-// between the reads of sysfs and netlink.
+// findDevice returns the link of the configured device; nil if the device is a function with a userspace driver. If the
+// device is configured by its bus address, its link is looked up by index, because another process may rename the link
+// after sysfs is read and before netlink is queried.
 func findDevice(conf *config, host *namespace) (netlink.Link, error) {
 	dir, err := conf.folder()
 	if err != nil {
@@ -60,9 +60,9 @@ func (c *config) linkName() string {
 	return c.Device
 }
 
-// folder returns the directory of the device in sysfs; "" if the device is looked up by link name.
-// runtimeConfig.deviceID takes precedence: it is the device that a device plugin has allocated, while the rest of the
-// configuration is the same for every pod of the network.
+// folder returns the device's directory in sysfs; "" if the device is looked up by link name. runtimeConfig.deviceID
+// takes precedence: it is the device that a device plugin has allocated, whereas the rest of the configuration is the
+// same for every pod in the network.
 func (c *config) folder() (string, error) {
 	if id := c.RuntimeConfig.DeviceID; id != "" {
 		for _, bus := range []string{"pci", "auxiliary"} {
@@ -89,9 +89,9 @@ func (c *config) folder() (string, error) {
 	return "", nil
 }
 
-// deviceFolder returns the directory of a device in sysfs. Its error matches [fs.ErrNotExist] if the device does not
-// exist. Names with a slash or a leading dot are rejected before they reach the file system, because the configuration
-// may come from a pod annotation.
+// deviceFolder returns a device's directory in sysfs. Its error matches [fs.ErrNotExist] if the device does not exist.
+// Names with a slash or a leading dot are rejected before they reach the file system, because the configuration may
+// come from a pod annotation.
 func deviceFolder(bus, name string) (string, error) {
 	if name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 		return "", types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%q is not the name of a device", name),
@@ -102,11 +102,11 @@ func deviceFolder(bus, name string) (string, error) {
 	return dir, err
 }
 
-// linkIndexBelow returns the index of a device's link. A device with several links, such as a NIC with representors,
-// needs a name.
+// linkIndexBelow returns the index of a device's link. For a device with several links, such as a NIC with
+// representors, a name is required.
 //
-// sysfs shows the links of the network namespace in which it was mounted. A link that was moved into a pod is not
-// listed, which is how a device that is already in use is detected.
+// sysfs shows the links in the network namespace in which it was mounted. A link that was moved to a pod is not listed,
+// which is how a device that is already in use is detected.
 func linkIndexBelow(dir, name string) (int, error) {
 	var links []string
 	// The link of a virtio NIC is below the device on the virtio bus, which is a child of the PCI function.

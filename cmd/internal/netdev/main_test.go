@@ -23,10 +23,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// inProcessVariable has a process be a driver that runs the plugin as a part of itself.
+// inProcessVariable makes the test binary act as a driver that runs the plugin in its own process.
 const inProcessVariable = "NETDEV_IN_PROCESS"
 
-// driver does what its environment says as the driver would, and prints what the plugin answers.
+// driver runs the command from the environment as the driver would, and prints the plugin's output.
 func driver() int {
 	stdin, err := io.ReadAll(os.Stdin)
 	var output executor.CallOutput
@@ -42,7 +42,7 @@ func driver() int {
 	return 0
 }
 
-// TestMain makes this binary the plugin, and a driver, too.
+// TestMain makes this binary act as the plugin or as a driver, too.
 func TestMain(m *testing.M) {
 	if os.Getenv(inProcessVariable) != "" {
 		os.Exit(driver())
@@ -61,7 +61,7 @@ type bench struct {
 	host    *namespace
 	inPod   *namespace
 	program string
-	// inProcess has a driver do what a process of the plugin would.
+	// inProcess makes a driver process run the plugin instead of a plugin process.
 	inProcess bool
 }
 
@@ -84,7 +84,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// veth makes a link of the host with all that must not get lost.
+// veth creates a link on the host with all properties that must be preserved.
 func (b *bench) veth(name string, index int) {
 	b.Helper()
 	mac := net.HardwareAddr{2, 0, 0, byte(index >> 8), byte(index), 1} //nolint:gosec // small
@@ -136,7 +136,7 @@ func (b *bench) expectLinks(space *namespace, want ...string) {
 	}
 }
 
-// clean holds that the pod has nothing and nothing is written down.
+// clean checks that the host has the given links, that the pod has none, and that no record is left.
 func (b *bench) clean(host []string) {
 	b.Helper()
 	b.expectLinks(b.host, host...)
@@ -150,7 +150,7 @@ func (b *bench) clean(host []string) {
 type order struct {
 	command, ifName, netns, version, config string
 	previous                                []byte
-	// plugins is where IPAM plugins are; empty for the reference ones.
+	// plugins is the directory of the IPAM plugins; empty for the reference plugins.
 	plugins string
 }
 
@@ -174,7 +174,7 @@ func (b *bench) command(o order) *exec.Cmd {
 	return cmd
 }
 
-// call runs the plugin, and returns its result.
+// call runs the plugin and returns its result.
 func (b *bench) call(o order) ([]byte, error) {
 	cmd := b.command(o)
 	var stderr bytes.Buffer
@@ -199,13 +199,13 @@ func (b *bench) del(ifName, config string) {
 	b.must(err)
 }
 
-// fails holds that a call fails with all of the texts.
+// fails checks that a call fails with an error that contains all of the texts.
 func (b *bench) fails(o order, texts ...string) {
 	b.Helper()
 	_, err := b.call(o)
 	for _, text := range texts {
 		if err == nil || !strings.Contains(err.Error(), text) {
-			b.Errorf("%s says %v, want %q", o.command, err, text)
+			b.Errorf("%s: error %v, want %q", o.command, err, text)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func resultOf(t testing.TB, data []byte) *types100.Result {
 	return result
 }
 
-// onMachine is cnitest.OnMachine with a pod.
+// onMachine is like cnitest.OnMachine, but also creates a pod.
 func onMachine(t *testing.T) *bench {
 	t.Helper()
 	if !cnitest.OnMachine(t) {

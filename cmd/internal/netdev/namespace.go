@@ -12,7 +12,7 @@ import (
 )
 
 // namespace is an open network namespace. It is not safe for concurrent use. Sockets stay in the namespace in which
-// they were created, so a thread enters it only to create one; package netlink locks the thread in the meantime.
+// they were created, so a thread enters it only to create one; package netlink locks the thread while it does so.
 type namespace struct {
 	handle netns.NsHandle
 	links  *netlink.Handle
@@ -32,14 +32,15 @@ func openNamespace(path string) (*namespace, error) {
 	return &namespace{handle: handle, links: links}, nil
 }
 
-// isGone reports whether an error of openNamespace means that the namespace no longer exists: the path is missing, or
-// no namespace is mounted on the file. In the latter case, the file can be opened, but setns fails with EINVAL.
+// isGone reports whether an error from openNamespace means that the namespace no longer exists. Either the path is
+// missing, or no namespace is mounted on the file. In the latter case, the file can be opened, but setns fails with
+// EINVAL.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EINVAL)
 }
 
-// openHost opens the namespace of the current thread. It does not use /proc/self, which is the main thread: a goroutine
-// may have locked the main thread and left it in another namespace.
+// openHost opens the namespace of the current thread. It does not use /proc/self, which refers to the main thread: a
+// goroutine may have locked the main thread and left it in another namespace.
 func openHost() (*namespace, error) { return openNamespace("/proc/thread-self/ns/net") }
 
 func (n *namespace) close() {
@@ -48,12 +49,12 @@ func (n *namespace) close() {
 }
 
 // id identifies a namespace while it exists. It consists of the device and inode of the namespace's file
-// (namespaces(7)). An inode can be reused after the end of its namespace, so a record is only valid together with the
-// index of its link.
+// (namespaces(7)). The inode can be reused after the namespace is destroyed, so a record is only valid together with
+// the index of its link.
 func (n *namespace) id() string { return n.handle.UniqueId() }
 
-// has reports whether a link with an index exists. For a missing link, the kernel returns ENODEV, which netlink
-// converts to LinkNotFoundError; any other error leaves the question open.
+// has reports whether a link with an index exists. For a missing link, the kernel returns ENODEV, which package netlink
+// converts to LinkNotFoundError. After any other error, it is unknown whether the link exists.
 func (n *namespace) has(index int) (bool, error) {
 	link, err := n.byIndex(index)
 	return link != nil, err
@@ -80,7 +81,7 @@ func (n *namespace) owner(name string) (netlink.Link, error) {
 	return link, err
 }
 
-// freeIndex returns an index that is neither in use nor reserved: the wanted one if possible. If an application creates
+// freeIndex returns an index that is neither in use nor reserved, preferably the wanted one. If an application creates
 // a link with this index before the move, the move fails.
 func (n *namespace) freeIndex(wanted int, reserved ...int) (int, error) {
 	taken, err := n.has(wanted)
@@ -107,7 +108,8 @@ type linkLocation struct {
 	inPod bool
 }
 
-// describe returns the side and the action that frees a name there. Topologies and claims set only the name in the pod.
+// describe returns the name of this side, and the action that frees a link name there. Topologies and claims only set
+// the name in the pod.
 func (l linkLocation) describe() (side, action string) {
 	if l.inPod {
 		return "pod", "choose another ifName"
@@ -115,12 +117,12 @@ func (l linkLocation) describe() (side, action string) {
 	return "host", "rename that link"
 }
 
-// move moves a link from one location to another in a single request. The kernel first moves and then renames it,
-// unless the old name is taken at the target. move checks the known reasons for a failed rename before; if the rename
-// fails nevertheless, it moves the link back.
+// move moves a link from one location to another in a single request. The kernel first moves the link and then renames
+// it, unless its old name is taken at the target. Before the request, move checks the known reasons why a rename can
+// fail; if the rename fails nevertheless, move moves the link back.
 //
-// The alternative, separate requests for move and rename, is not safe: if the process is killed between them, the link
-// is in the pod under its host name, where it may collide with the pod's own links.
+// Separate requests for the move and the rename would not be safe: if the process is killed between them, the link is
+// in the pod under its host name, where it may collide with the pod's own links.
 func move(source, target linkLocation) error {
 	if err := checkName(source, target); err != nil {
 		return err
@@ -130,8 +132,8 @@ func move(source, target linkLocation) error {
 		return nil
 	}
 	err = fmt.Errorf("cannot move link %q: %w", source.name, err)
-	// The kernel does not report how far the request got, so check both sides. Move the link back only if it certainly
-	// is in the target and not in the source; otherwise, this could move an unrelated link.
+	// The kernel does not report how far the request got, so check both sides. Move the link back only if it is certain
+	// to be in the target and not in the source; otherwise, this could move an unrelated link.
 	arrived, lookErr := target.space.has(target.index)
 	stayed, stayErr := source.space.has(source.index)
 	if lookErr != nil || stayErr != nil || !arrived || stayed {
@@ -165,9 +167,9 @@ func checkName(source, target linkLocation) error {
 }
 
 // request moves and renames a link in one netlink message. Kernels before 5.13 ignore the requested index and choose
-// one. The socket is in the source namespace, where the kernel looks up link.Index; the descriptor refers to the target
-// (IFLA_NET_NS_FD). The kernel responds after the link has arrived: do_setlink holds the lock for link changes (RTNL)
-// throughout, so no other request can change a link between the move and the rename.
+// one themselves. The socket is in the source namespace, where the kernel looks up link.Index; the descriptor refers to
+// the target (IFLA_NET_NS_FD). The kernel responds after the link has arrived. do_setlink holds the lock for link
+// changes (RTNL) throughout, so no other request can change a link between the move and the rename.
 func request(source, target linkLocation) error {
 	socket, err := nl.GetNetlinkSocketAt(source.space.handle, netns.None(), unix.NETLINK_ROUTE)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// Name is the type of the plugin in a CNI configuration.
+// Name is the plugin's type in a CNI configuration.
 const Name = "netdev"
 
 // Main runs the plugin as a process: it reads the command from the environment and the configuration from standard
@@ -20,8 +20,8 @@ func Main() {
 	skel.PluginMainFuncs(functions(), versions(), "CNI plugin "+Name+": moves a network device of the host into a pod")
 }
 
-// versions returns the supported CNI versions. They start after 0.2.0, whose results contain no interfaces: DEL without
-// a record could not identify the link from prevResult.
+// versions returns the supported CNI versions. Version 0.2.0 is not supported because its results contain no
+// interfaces, so DEL without a record could not identify the link from prevResult.
 func versions() version.PluginInfo { return version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0") }
 
 func functions() skel.CNIFuncs {
@@ -40,28 +40,28 @@ func functions() skel.CNIFuncs {
 
 // InProcess runs the plugin in the current process, which saves the time to start a separate one. It does the same as
 // [Main], in the same order and with the same files, so DEL can undo it after a crash at any point. It is safe for
-// concurrent use. The reasons and measurements are in docs/adr/0030-netdev-in-process.md.
+// concurrent use. See docs/adr/0030-netdev-in-process.md for the reasons and measurements.
 type InProcess struct {
-	// slot serializes moves, and waiting callers can time out. The file lock excludes them, too, but waiting for it
-	// means polling, while the slot passes on immediately; a move takes 15 ms.
+	// slot serializes moves, and callers that wait for it can time out. The file lock also serializes them, but waiting
+	// for it requires polling, whereas slot is handed over immediately; a move takes 15 ms.
 	slot chan struct{}
 }
 
 // NewInProcess returns an InProcess. It does no I/O.
 func NewInProcess() *InProcess { return &InProcess{slot: make(chan struct{}, 1)} }
 
-// Accepts reports whether Call supports a command with a configuration. Configurations with an IPAM plugin need a
-// process: an IPAM plugin inherits the environment of its caller, and a context must be able to kill it. CHECK, STATUS
-// and GC are rare, so saving a few milliseconds is not worth a second implementation.
+// Accepts reports whether Call supports a command with a configuration. Configurations with an IPAM plugin require a
+// separate process: an IPAM plugin inherits the environment of its caller, and a context must be able to kill it.
+// CHECK, STATUS and GC are rare, so saving a few milliseconds is not worth a second implementation.
 func (*InProcess) Accepts(command string, stdin []byte) bool {
 	conf, err := readConfig(stdin)
 	return err == nil && conf.IPAM.Type == "" && (command == "ADD" || command == "DEL")
 }
 
 // Call executes ADD or DEL. It returns the output that the process would print; its errors are of type *types.Error. If
-// ctx ends before the move of the link begins, Call stops; a move that has begun is completed, since the kernel does
-// not interrupt it. The version is checked as in package skel, so that both ways reject a configuration with the same
-// error.
+// ctx is done before the move of the link begins, Call stops; a move that has begun is completed, since the kernel does
+// not interrupt it. Call checks the version as package skel does, so that both ways reject a configuration with the
+// same error.
 func (p *InProcess) Call(ctx context.Context, command string, args *skel.CmdArgs) ([]byte, error) {
 	stdout, err := p.call(ctx, command, args)
 	if err == nil {

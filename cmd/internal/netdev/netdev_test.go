@@ -21,8 +21,8 @@ import (
 
 const up0 = `"device": "up0"`
 
-// A link goes into the pod and returns to the host as it was, with its index, and nothing is left; in every version of
-// CNI.
+// A link moves into the pod and returns to the host with the same properties, including its index, and no record is
+// left. This holds for every CNI version.
 func TestMovesAndReturns(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -61,7 +61,7 @@ func TestMovesAndReturns(t *testing.T) {
 	b.must(func() error { _, err := b.call(order{command: "STATUS", config: up0}); return err }())
 }
 
-// A link that was down returns to the host down.
+// A link that was down on the host is also down when it returns.
 func TestReturnsDown(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -77,7 +77,7 @@ func TestReturnsDown(t *testing.T) {
 	b.clean(before)
 }
 
-// A link that has a required name is not changed, and neither is the device.
+// If a required name is taken, neither the link with that name nor the device is changed.
 func TestTakenNames(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -98,7 +98,7 @@ func TestTakenNames(t *testing.T) {
 	b.fails(ownOrder, "it is an alternative name of the link")
 	b.clean(before)
 
-	// The device's own name may be taken in the pod, and its index.
+	// The device's own name and index may be taken in the pod.
 	b.must(b.inPod.links.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0", Index: 4001},
 		PeerName: "ownp"}))
 	b.add("net1", up0)
@@ -122,8 +122,8 @@ func TestTakenNames(t *testing.T) {
 	b.clean(before)
 }
 
-// Multus names what was allocated, also a link that is on no bus, as deviceID and as pciBusID, and that replaces what
-// the network names.
+// Multus sets deviceID and pciBusID to the allocated device, even if it is a link that is not on a bus. This device
+// replaces the one in the network's configuration.
 func TestDeviceOfMultus(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -140,7 +140,7 @@ func TestDeviceOfMultus(t *testing.T) {
 	b.clean(before)
 }
 
-// Two links are moved, each of which has on the host the name that the other one gets in the pod.
+// Two links are moved, and each has the name on the host that the other gets in the pod.
 func TestNamesAreSwapped(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -200,8 +200,8 @@ func TestOneGetsTheLink(t *testing.T) {
 	}
 }
 
-// It is the link that was moved which returns to the host, whatever an application has called it, and whatever has its
-// name.
+// The link that was moved is the one that returns to the host, even if an application has renamed it or another link
+// has its name.
 func TestRenamedInThePod(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -258,7 +258,8 @@ func TestImpostors(t *testing.T) {
 	}
 }
 
-// A pod may create namespaces, in which links have any index. The lower link is identified by both.
+// A pod may create namespaces with links that have any index. A lower link is therefore identified by its index and
+// namespace.
 func TestImpostorsOnHiddenLinks(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -287,7 +288,7 @@ func TestImpostorsOnHiddenLinks(t *testing.T) {
 	}
 	b.delete(b.inPod, "net1")
 
-	// The link below may have gone to another pod meanwhile; ours returns.
+	// The lower link may have been moved to another pod in the meantime; our link returns nevertheless.
 	macvlan(b.host, "up0", 4001)
 	b.add("net1", up0)
 	low, err := b.host.links.LinkByName("low0")
@@ -302,8 +303,8 @@ func TestImpostorsOnHiddenLinks(t *testing.T) {
 	b.expectLinks(b.inPod)
 }
 
-// rangesIPAM gives each interface a network of its own, and writes down what it is told at GC. The reference plugins
-// know no GC.
+// rangesIPAM gives each interface its own network, and records the input that it receives for GC. The reference plugins
+// do not implement GC.
 const rangesIPAM = `#!/bin/sh
 case $CNI_COMMAND in
 ADD) echo "{\"cniVersion\": \"1.1.0\", \"ips\": [{\"address\": \"10.${CNI_IFNAME#net}.0.2/24\"}]}" ;;
@@ -311,8 +312,8 @@ GC) cat > "$(dirname "$0")/told" ;;
 esac
 `
 
-// GC keeps the addresses of a link that cannot return, and releases others. With an unreadable record, the addresses of
-// links are unknown.
+// GC keeps the addresses of a link that cannot be returned, and releases others. If a record is unreadable, the
+// addresses of links are unknown.
 func TestGarbageThatCannotReturn(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -357,7 +358,7 @@ func TestGarbageThatCannotReturn(t *testing.T) {
 	b.must(os.Remove(filepath.Join(stateDir, "c9_net1.json")))
 }
 
-// Both ends of a pair may be given to pods, also to one.
+// Both ends of a pair may be moved to pods, even to the same pod.
 func TestBothEndsOfAPair(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -398,7 +399,7 @@ func TestAlternativeNamesOfThePod(t *testing.T) {
 	b.clean(before)
 }
 
-// Without the record the result of ADD says which link it was; another one is left alone.
+// If the record is lost, the result of ADD identifies the link; other links are not changed.
 func TestRecordIsLost(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -473,7 +474,8 @@ const addresses = up0 +
 	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], ` +
 	`"routes": [{"dst": "10.9.0.0/16"}]}`
 
-// Addresses are set in the pod, and released: with the link, without its namespace, and if they cannot be set.
+// Addresses are set in the pod. They are released together with the link, if the namespace no longer exists, and if
+// they cannot be set.
 func TestAddresses(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -502,7 +504,7 @@ func TestAddresses(t *testing.T) {
 	leases(0)
 	b.clean(before)
 
-	// While the link is in the pod, the namespace answers for its address.
+	// While the link is in the pod, the namespace still uses its address.
 	b.add("net1", addresses)
 	b.bridge(b.host, "up0")
 	b.fails(order{command: "DEL", ifName: "net1", netns: b.pod, config: addresses}, "file exists")
@@ -555,7 +557,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	b.clean(nil)
 }
 
-// The link of a device is found below it in sysfs; one of several must be named.
+// A device's link is found below the device in sysfs; if there are several links, one must be named.
 func TestLinkOfADevice(t *testing.T) {
 	dir := t.TempDir()
 	make := func(path, index string) {
@@ -598,15 +600,15 @@ func TestCommands(t *testing.T) {
 // killsVariable is the environment variable for the number of times that TestKilled kills the plugin.
 const killsVariable = "NETDEV_KILLS"
 
-// The plugin is killed at random moments of ADD and DEL. A veth, which ends with the namespace that contains it, is never
-// lost, and DEL returns it to the host as it was.
+// The plugin is killed at random points during ADD and DEL. A veth would be destroyed with the namespace that contains
+// it, but it is never lost, and DEL returns it to the host with the same properties.
 func TestKilled(t *testing.T) {
 	if b := onMachine(t); b != nil {
 		b.killed(t)
 	}
 }
 
-// TestDriverKilled does the same with the plugin inside the process of the driver.
+// TestDriverKilled does the same with the plugin running in the driver's process.
 func TestDriverKilled(t *testing.T) {
 	if b := onMachine(t); b != nil {
 		b.inProcess = true

@@ -20,45 +20,45 @@ import (
 
 // stateDir contains the records. Like namespaces, it does not survive a reboot.
 //
-// It is on a tmpfs, so records survive the process but not a reboot, and need no fsync. The driver's pod mounts
-// /run/cni of the host, so a plugin that runs as a process on the host finds the same records.
+// It is on a tmpfs, so records survive the process but not a reboot, and need no fsync. The driver's pod mounts the
+// host's /run/cni, so a plugin that runs as a process on the host finds the same records.
 const stateDir = "/run/cni/netdev"
 
-// record is the data for moving a link back. It is written before the link moves, and removed when it is back.
+// record is the data for moving a link back. It is written before the link moves, and removed after the link is back.
 //
-// The name of its file identifies the attachment, by the runtime's container ID and the name of the interface, so that
-// DEL finds the record of ADD. Unknown fields of a newer version are ignored, so that a downgraded driver can still
-// undo an attachment.
+// The file name identifies the attachment by the runtime's container ID and the name of the interface, so that DEL
+// finds the record that ADD has written. Unknown fields from a newer version are ignored, so that a downgraded driver
+// can still undo an attachment.
 type record struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"containerID"`
 	IfName      string `json:"ifName"`
-	// Netns is the path of the pod's namespace, and NamespaceID identifies the namespace.
+	// Netns is the path of the pod's namespace. NamespaceID identifies the namespace.
 	Netns       string `json:"netns"`
 	NamespaceID string `json:"namespaceID"`
-	// Index is the index of the link in the pod. The plugin has chosen it, and no other record of the namespace has the
-	// same. It identifies the link even if an application renames it or gives its name to another link.
+	// Index is the index of the link in the pod. The plugin has chosen it, and no other record for the namespace has
+	// the same one. It identifies the link even if an application renames the link or gives its name to another link.
 	Index int `json:"index"`
 	// Name and HostIndex are the name and index of the link on the host.
 	Name      string `json:"name"`
 	HostIndex int    `json:"hostIndex"`
-	// Up reports whether the link was up.
+	// Up reports whether the link was up on the host.
 	Up bool `json:"up"`
-	// Seen contains the last observed properties of the link; nil in records of older versions.
+	// Seen contains the properties of the link when it was last observed; nil in records from older versions.
 	Seen *seenLink `json:"seen,omitempty"`
 	// AltNames are the alternative names that the link had on the host.
 	AltNames []string `json:"altNames,omitempty"`
 }
 
-// seenLink contains the properties that distinguish a link from links that an application creates, which can have any
-// name, address and index.
+// seenLink contains the properties that distinguish a link from links that an application creates. Such links can have
+// any name, address and index.
 type seenLink struct {
 	Kind string `json:"kind"`
 	// ParentDev is the bus address of hardware (IFLA_PARENT_DEV_NAME).
 	ParentDev string `json:"parentDev,omitempty"`
-	// Parent is the index of the lower link, or of the peer of a veth (IFLA_LINK); 0 if there is none. Namespace is the
-	// namespace of the parent, by its ID in the pod's namespace (IFLA_LINK_NETNSID); -1 for the pod's own, and on the
-	// host.
+	// Parent is the index of the lower link, or of a veth's peer (IFLA_LINK); 0 if there is none. Namespace is the
+	// parent's namespace, as an ID in the pod's namespace (IFLA_LINK_NETNSID); -1 for the pod's own namespace, and on
+	// the host.
 	Parent    int `json:"parent,omitempty"`
 	Namespace int `json:"namespace"`
 }
@@ -75,13 +75,14 @@ func seen(link netlink.Link) seenLink {
 	return found
 }
 
-// isLink reports whether a link in the pod with the index of the record is the link that was moved there.
+// isLink reports whether the link in the pod that has the record's index is the link that was moved there.
 //
-// The location of the lower link may have changed since the link was last observed. On the host, it is usually in the
-// same namespace; this counts if the link was never observed in the pod because ADD was killed. Another pod may also
-// have got the lower link since. An application cannot change either, so in these cases the link is ours if the host no
-// longer has a link with the index of the lower link. Pairs are different, because an application can delete a link of
-// a pair together with its peer. For a pair, a record must therefore confirm that the peer has moved.
+// The lower link may have moved since the link was last observed. On the host, it is usually in the same namespace as
+// the link; this is the last observation if the link was never observed in the pod because ADD was killed. The lower
+// link may also have been moved to another pod since. An application cannot cause either, so in these cases the link is
+// ours if the host no longer has a link with the index of the lower link. Pairs are different, because an application
+// can delete a link in a pair together with its peer. For a pair, a record must therefore confirm that the peer has
+// moved.
 func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 	if r.Seen == nil {
 		return true, nil
@@ -103,7 +104,7 @@ func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 	return !stays && err == nil, err
 }
 
-// peerMoved reports whether the peer of a pair was moved to a pod, too, where it has an index.
+// peerMoved reports whether the peer in a pair was also moved to a pod and has the given index there.
 func (r *record) peerMoved(index int) (bool, error) {
 	records, err := readRecords()
 	moved := slices.ContainsFunc(records, func(other *record) bool {
@@ -115,16 +116,16 @@ func (r *record) peerMoved(index int) (bool, error) {
 func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
 
 // incomplete returns the path of the record that is being written. There is only one, because writing requires the
-// lock. A killed process may leave it.
+// lock. A killed process may leave it behind.
 func incomplete() string { return filepath.Join(stateDir, "incomplete") }
 
-// recordPath returns the path of a record. It stays inside the directory for any input.
+// recordPath returns the path of a record. The path stays inside the directory for any input.
 func recordPath(containerID, ifName string) string {
 	return filepath.Join(stateDir, filepath.Base(containerID)+"_"+filepath.Base(ifName)+".json")
 }
 
 // write writes the record atomically. The caller must hold the lock, because all writers use the same incomplete file.
-// A reader without the lock sees either the old or the new record (rename(2)).
+// A reader without the lock reads either the old or the new record (rename(2)).
 func (r *record) write() error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -149,7 +150,8 @@ func (r *record) remove() error {
 	return nil
 }
 
-// removeIncomplete removes the file of an ADD that was killed while it wrote its record, before it moved anything.
+// removeIncomplete removes the file that was left by an ADD that was killed while writing its record, before it moved
+// anything.
 func removeIncomplete(ctx context.Context) error {
 	if _, err := os.Lstat(incomplete()); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -181,13 +183,13 @@ func readRecord(path string) (*record, error) {
 	return r, nil
 }
 
-// lockInterval is the retry interval for a lock that another process holds.
+// lockInterval is the retry interval while another process holds the lock.
 const lockInterval = time.Millisecond
 
-// lock prevents other processes from moving links. It waits until ctx ends. The lock is released by unlock, or when
-// this process ends. It is flock(2) on a file that is never removed: otherwise, two processes could lock two files of
-// the same name. It belongs to the open file, so it also excludes goroutines of the same process. unlock closes the
-// file.
+// lock prevents other processes from moving links. It waits for the lock until ctx is done. The lock is released by
+// unlock, or when this process exits. It uses flock(2) on a file that is never removed; otherwise, two processes could
+// lock two files with the same name. The lock belongs to the open file, so it also excludes goroutines in the same
+// process. unlock closes the file.
 func lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return nil, err
@@ -218,8 +220,8 @@ func lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// readRecords returns all readable records, and an error for the others. newRecord stops if there is an error: the
-// index that it would choose may be reserved by an unreadable record.
+// readRecords returns all readable records, and an error for the others. newRecord stops if there is an error, because
+// an unreadable record may reserve the index that newRecord would choose.
 func readRecords() ([]*record, error) {
 	entries, err := os.ReadDir(stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
