@@ -19,43 +19,45 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// place is a topology on a node. Claims do not reference ranges: a range is found through the topology, whose steps may
-// change during the life of a claim.
+// place is a topology on a node. Claims do not reference ranges. A range is found through the topology, whose steps may
+// change during the lifetime of a claim.
 type place struct{ node, topology string }
 
-// use is the demand of a claim: the instances of each topology in a pod, the number of pods, and their addresses.
+// use is a claim's demand: the instances of each topology in a pod, the number of pods, and their addresses.
 type use struct {
 	created time.Time // only used for sorting; not comparable between API servers
-	// seen is the time at which this process first saw the demand of the claim.
+	// seen is the time when this process first saw the claim's demand.
 	seen      time.Duration
 	instances map[place]int
 	pods      int
-	// group is the PodGroup of the pods, if any. It counts as one pod until its size is known.
+	// group is the PodGroup that the pods belong to, if any. It counts as one pod until its size is known.
 	group     Group
 	addresses []string
 }
 
-// Group is a PodGroup for which claims are reserved (KEP-5729). The UID is part of the key, because a PodGroup that is
-// recreated under the same name may have another size.
+// Group is a PodGroup that claims are reserved for (KEP-5729). The UID is part of the key, because a PodGroup that is
+// recreated with the same name may have a different size.
 type Group struct {
 	Namespace, Name string
 	UID             types.UID
 }
 
-// demand tracks the addresses that claims use on the nodes. It receives every change of a claim, so that a plan does
+// demand tracks the addresses that claims use on the nodes. It receives every change to a claim, so that a plan does
 // not need to inspect all claims. It is safe for concurrent use.
 //
 // Invariant: instances is the sum over byClaim of instances × pods, where pods is podsOf at the time of the last
-// change. A change of a claim or of the size of a group subtracts the old amount before, and adds the new one after.
+// change. Before a claim or the size of a group changes, the old amount is subtracted, and the new one is added
+// afterwards.
 type demand struct {
 	mu        sync.Mutex
 	byClaim   map[types.UID]use
 	instances map[place]int // of all claims, for each of their pods
-	// shared contains the claims for several pods or for a PodGroup. They are few, and each step uses a single block.
+	// shared contains the claims for several pods or for a PodGroup. There are few of them, and each of their steps
+	// uses a single block.
 	shared map[types.UID]bool
-	// sizes are the numbers of pods of PodGroups.
+	// sizes contains the number of pods in each PodGroup.
 	sizes map[Group]int
-	// elapsed returns the monotonic time of the process.
+	// elapsed returns the monotonic time since the process started.
 	elapsed func() time.Duration
 }
 
@@ -64,9 +66,9 @@ func newDemand(elapsed func() time.Duration) *demand {
 		sizes: map[Group]int{}, elapsed: elapsed}
 }
 
-// useOf returns the demand of a claim. A claim that the driver rejects has no demand. A step that is instantiated
-// several times uses an address for each instance. The steps of one topology are instantiated together, so the most
-// frequent one determines the number.
+// useOf returns a claim's demand. A claim that the driver rejects has no demand. A step that is instantiated several
+// times uses one address for each instance. The steps in a topology are instantiated together, so the most frequent
+// step determines the number.
 func useOf(claim *resourceapi.ResourceClaim) use {
 	found := use{created: claim.CreationTimestamp.Time, instances: map[place]int{}}
 	devices, err := claimspec.Devices(claim)
@@ -78,7 +80,7 @@ func useOf(claim *resourceapi.ResourceClaim) use {
 		step string
 	}
 	perStep := map[root]int{}
-	// A claim that is allocated but not reserved yet is about to get its first pod.
+	// A claim that is allocated but not yet reserved is about to get its first pod.
 	found.pods = max(1, len(claim.Status.ReservedFor))
 	for _, reference := range claim.Status.ReservedFor {
 		if reference.APIGroup == schedulingapi.GroupName && reference.Resource == "podgroups" {
@@ -99,15 +101,15 @@ func useOf(claim *resourceapi.ResourceClaim) use {
 	return found
 }
 
-// nodeOf returns the node of a pool. The driver names pools <node>/<device>, and node names contain no slash (RFC
-// 1123).
+// nodeOf returns the node that a pool belongs to. The driver names pools <node>/<device>, and node names cannot contain
+// a slash (RFC 1123).
 func nodeOf(pool string) string {
 	node, _, _ := strings.Cut(pool, "/")
 	return node
 }
 
-// set records the current demand of a claim. It returns the current and previous topologies if their ranges must be
-// reconciled.
+// set records a claim's current demand. If ranges must be reconciled, it returns the claim's current and previous
+// topologies.
 func (d *demand) set(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, useOf(claim))
 }
@@ -117,12 +119,12 @@ func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, use{})
 }
 
-// replace replaces the demand of a claim; an empty use removes it. It returns the topologies whose ranges must be
-// reconciled: none if only a condition or an address has changed, as in most updates of claims.
+// replace replaces a claim's demand; an empty use removes it. It returns the topologies whose ranges must be
+// reconciled. These are none if only a condition or an address has changed, as in most updates to claims.
 func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// The order matters: subtract the old amount with the size of its group before that size is forgotten, since the
+	// The order matters: subtract the old amount, using the size of its group, before that size is forgotten, since the
 	// new demand may belong to the same group.
 	before := d.byClaim[uid]
 	d.add(before, -1)
@@ -152,7 +154,7 @@ func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	return slices.Compact(topologies)
 }
 
-// forgetSize removes the size of a group if no claim refers to it.
+// forgetSize removes the size of a group if no claim is reserved for it.
 func (d *demand) forgetSize(group Group) {
 	for uid := range d.shared {
 		if d.byClaim[uid].group == group {
@@ -162,11 +164,11 @@ func (d *demand) forgetSize(group Group) {
 	delete(d.sizes, group)
 }
 
-// podsOf returns the number of pods of a claim. The empty group has size 0, because it is never measured.
+// podsOf returns the number of pods that a claim is used by. The empty group has size 0, because it is never measured.
 func (d *demand) podsOf(u *use) int { return max(u.pods, d.sizes[u.group]) }
 
-// add adds the demand of a claim, multiplied by sign. Entries that become 0 are deleted; otherwise, places of deleted
-// topologies and nodes would stay for the life of the process.
+// add adds a claim's demand, multiplied by sign. It deletes entries that become 0; otherwise, places with deleted
+// topologies and nodes would stay for the lifetime of the process.
 func (d *demand) add(u use, sign int) {
 	for spot, count := range u.instances {
 		if d.instances[spot] += sign * count * d.podsOf(&u); d.instances[spot] == 0 {
@@ -175,7 +177,7 @@ func (d *demand) add(u use, sign int) {
 	}
 }
 
-// unknown returns the groups of unknown size whose claims use addresses of a range.
+// unknown returns the groups whose size is unknown and whose claims use addresses from a range.
 func (d *demand) unknown(perPod map[string]int) []Group {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,7 +191,7 @@ func (d *demand) unknown(perPod map[string]int) []Group {
 	return groups
 }
 
-// takes reports whether a claim uses addresses of a range.
+// takes reports whether a claim uses addresses from the range that perPod belongs to.
 func (u *use) takes(perPod map[string]int) bool {
 	for spot := range u.instances {
 		if perPod[spot.topology] > 0 {
@@ -199,8 +201,8 @@ func (u *use) takes(perPod map[string]int) bool {
 	return false
 }
 
-// resize records the size of a group, which the caller has read without the lock. Claims of the group that appeared in
-// the meantime are counted, too.
+// resize records the size of a group, which the caller has read without holding the lock. Claims for the group that
+// appeared in the meantime are also counted.
 func (d *demand) resize(group Group, pods int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -220,7 +222,7 @@ func (d *demand) resize(group Group, pods int) {
 	}
 }
 
-// perPod returns the number of addresses of a range that a pod uses with each topology.
+// perPod returns, for each topology, the number of addresses from a range that a pod uses.
 func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
 	counts := map[string]int{}
 	for i := range topologies {
@@ -231,10 +233,9 @@ func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
 	return counts
 }
 
-// ofRange returns the number of addresses of a range that claims use, by node. perPod belongs to the range. A claim
-// uses one block for each of its steps, so it uses at most the addresses of a block, regardless of the size of its
-// PodGroup, which may be arbitrary. The second loop subtracts the excess over a block, which add has counted for every
-// pod.
+// ofRange returns the number of addresses from a range that claims use, by node. perPod belongs to the range. Each step
+// of a claim uses a single block, and therefore at most the addresses in a block, regardless of the size of the claim's
+// PodGroup, which may be arbitrary. add has counted every pod; the second loop subtracts the excess over one block.
 func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -256,8 +257,9 @@ func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	return taken
 }
 
-// sharedOn returns the claims that use addresses of a range, by node, for the nodes with at least one claim for several
-// pods. Claims are sorted by creation time and UID, so that every reconciliation packs them in the same way.
+// sharedOn returns the claims that use addresses from a range, by node. It only includes nodes with at least one claim
+// for several pods. Claims are sorted by creation time and UID, so that every reconciliation packs them in the same
+// way.
 func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -289,21 +291,21 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	return found
 }
 
-// watchLag is the maximum delay of the watch of claims compared to the watch of blocks: a claim that appears within
+// watchLag is the maximum delay of the watch for claims relative to the watch for blocks: a claim that appears within
 // this time after a release may be older than the release.
 const watchLag = time.Minute
 
-// inUse reports whether pods may still use addresses of a block. released is the time at which this process saw the
-// release. A block is in use if a claim on its node that was seen until then uses the range, or if any claim on the
-// node has an address of the block in its status. The first condition does not depend on the status, which a driver may
-// write late; the second one holds even if the topologies have changed.
+// inUse reports whether pods may still use addresses from a block. released is the time when this process saw the
+// release. A block is in use if a claim on its node that was seen before or shortly after that time uses the range, or
+// if any claim on the node has an address from the block in its status. The first condition does not depend on the
+// status, which a driver may write late; the second one holds even if the topologies have changed.
 //
 // Times are measured by this process, because the clocks of the API server and of other controllers are not comparable.
 // A process that has just started treats every claim as older than the release.
 //
-// It compares the name of the node instead of its UID, since claims contain only the name. A block of a recreated Node
-// object therefore stays while claims of the new one are as old as the release: it may be returned late, but never
-// early.
+// inUse compares the node's name rather than its UID, since claims only contain the name. If a Node object is
+// recreated, a block of the old node therefore stays while claims of the new one are as old as the release: it may be
+// returned late, but never early.
 func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, released time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -325,7 +327,7 @@ func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, rele
 	return false
 }
 
-// overlapping returns the names of other ranges whose networks overlap with a range, sorted.
+// overlapping returns the names of the other ranges whose networks overlap with a range, sorted.
 func overlapping(r *v1alpha1.AddressRange, all []v1alpha1.AddressRange) []string {
 	var names []string
 	for i := range all {

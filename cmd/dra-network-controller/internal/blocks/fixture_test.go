@@ -104,7 +104,7 @@ func (c *cluster) node(name string, labels ...string) *corev1.Node {
 	return node
 }
 
-// claim is one that was allocated on a node, for pods of the topology t, and that has addresses.
+// claim returns a claim that is allocated on a node, for pods that use topology t, with the given addresses.
 func (c *cluster) claim(name, node string, pods int, addresses ...string) *resourceapi.ResourceClaim {
 	c.Helper()
 	parameters, err := json.Marshal(map[string]any{"networkTopologyRef": map[string]string{"name": "t"}, "step": "a"})
@@ -170,7 +170,7 @@ func (c *cluster) addressRange() *v1alpha1.AddressRange {
 	return r
 }
 
-// condition is "status reason: message" of a condition of the range.
+// condition returns a condition of the range in the form "status reason: message".
 func (c *cluster) condition(kind string) string {
 	c.Helper()
 	for _, condition := range c.addressRange().Status.Conditions {
@@ -181,7 +181,7 @@ func (c *cluster) condition(kind string) string {
 	return ""
 }
 
-// told are the events since the last look.
+// told returns the events since the previous call.
 func (c *cluster) told() []string {
 	var told []string
 	for {

@@ -28,7 +28,7 @@ const (
 	modelDelay = 10 * time.Minute
 )
 
-// lagging reads the API server as it was at some moment, and writes to it as it is.
+// lagging reads an earlier state of the API server, and writes to the current one.
 type lagging struct {
 	client.Client
 	blocks     v1alpha1.AddressBlockList
@@ -37,7 +37,7 @@ type lagging struct {
 	nodes      metav1.PartialObjectMetadataList
 }
 
-// catchUp has the cache hear of everything of some kinds; each kind has a watch of its own.
+// catchUp updates the cache for some kinds. Each kind has its own watch.
 func (l *lagging) catchUp(ctx context.Context, kinds ...client.ObjectList) error {
 	for _, kind := range kinds {
 		if err := l.Client.List(ctx, kind); err != nil {
@@ -72,9 +72,9 @@ func (l *lagging) List(_ context.Context, list client.ObjectList, _ ...client.Li
 type machine struct {
 	node   *corev1.Node // the last version that its driver received
 	blocks []v1alpha1.AddressBlock
-	// leases are the addresses of pods that run, by the name of the claim.
+	// leases are the addresses of running pods, by the name of their claim.
 	leases map[string]lease
-	// gone is when the Node object was deleted; the machine is off before the range's delay is over.
+	// gone is when the Node object was deleted. The machine is powered off before the range's delay has passed.
 	gone time.Time
 }
 
@@ -83,7 +83,7 @@ type lease struct {
 	address netip.Addr
 }
 
-// world is a cluster with two controllers, of which both may be at work at a time.
+// world is a cluster with two controllers that may be active at the same time.
 type world struct {
 	*cluster
 	random      *rand.Rand
@@ -106,7 +106,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// restart restarts a controller with the current state of the API server and without memory.
+// restart restarts a controller, which has no memory and reads the current state of the API server.
 func (w *world) restart(i int) {
 	w.caches[i] = &lagging{Client: w.api}
 	w.must(w.caches[i].catchUp(w.Context(), w.caches[i].kinds()...))
@@ -127,7 +127,7 @@ func (w *world) work() {
 	}
 }
 
-// hear has one cache of a controller catch up, in one kind of object, or one machine.
+// hear updates either one kind of object in one controller's cache, or the blocks or the node that one machine knows.
 func (w *world) hear() {
 	if cache := w.caches[w.random.IntN(len(w.caches))]; w.random.IntN(2) == 0 {
 		w.must(cache.catchUp(w.Context(), cache.kinds()[w.random.IntN(4)]))
@@ -150,7 +150,7 @@ func (w *world) machine() *machine {
 	return w.machines[w.random.IntN(len(w.machines))]
 }
 
-// notify delivers a claim to a random part of the controllers. The others receive it when they restart.
+// notify delivers a claim to a random subset of the controllers. The others receive it when they restart.
 func (w *world) notify(claim *resourceapi.ResourceClaim, gone bool) {
 	for _, r := range w.controllers {
 		switch {
@@ -162,7 +162,7 @@ func (w *world) notify(claim *resourceapi.ResourceClaim, gone bool) {
 	}
 }
 
-// register has a machine make its Node object, a new machine or one whose object was deleted.
+// register creates the Node object for a machine, either a new one or one whose object was deleted.
 func (w *world) register() {
 	name := fmt.Sprintf("n%d", w.random.IntN(12))
 	if w.api.Get(w.Context(), types.NamespacedName{Name: name}, &corev1.Node{}) == nil {
@@ -181,7 +181,7 @@ func (w *world) register() {
 	w.machines = append(w.machines, &machine{node: node, leases: map[string]lease{}, blocks: w.list()})
 }
 
-// unregister deletes a Node object. The machine may run on, with its pods, as long as the delay allows.
+// unregister deletes a Node object. The machine may keep running, with its pods, for as long as the delay allows.
 func (w *world) unregister() {
 	m := w.machine()
 	if m == nil || !m.gone.IsZero() {
@@ -208,8 +208,8 @@ func (w *world) deleteClaim(name string) {
 	}
 }
 
-// start starts a pod on a machine: the scheduler allocates its claim for the Node object that there is, and the
-// machine's driver gives it an address of a block that it knows.
+// start starts a pod on a machine: the scheduler allocates a claim for the machine's node, and the machine's driver
+// assigns an address from a block that it knows.
 func (w *world) start() {
 	m := w.machine()
 	if m == nil || !m.gone.IsZero() {
@@ -232,7 +232,8 @@ func (w *world) start() {
 	w.notify(claim, false)
 }
 
-// assign is what driver and IPAM plugin do: they take an address of a block of the Node object that they know.
+// assign acts like the driver and the IPAM plugin, which take an address from a block of the Node object that they
+// know.
 func (m *machine) assign() (lease, bool) {
 	for i := range m.blocks {
 		object := &m.blocks[i]
@@ -255,8 +256,9 @@ func (m *machine) assign() (lease, bool) {
 	return lease{}, false
 }
 
-// stop ends a pod: on a machine that the API server has, its claim ends after it; on another one the garbage collector
-// has removed the claim before, and the pod runs until the machine hears of it or is off.
+// stop stops a pod. If the machine has a Node object, the pod terminates together with its claim. Otherwise only the
+// claim is deleted, as by the garbage collector, and the pod keeps running until the machine learns of it or is powered
+// off.
 func (w *world) stop() {
 	m := w.machine()
 	if m == nil || len(m.leases) == 0 {
@@ -269,8 +271,8 @@ func (w *world) stop() {
 	}
 }
 
-// wait lets time go by. Machines whose Node object was deleted are off before the delay is over, as the documentation
-// asks for.
+// wait advances the time. Machines whose Node object was deleted are powered off before the delay has passed, as the
+// documentation requires.
 func (w *world) wait() {
 	step := time.Duration(w.random.IntN(int(modelDelay / 3)))
 	w.clock.Step(step)
@@ -281,7 +283,7 @@ func (w *world) wait() {
 	}
 }
 
-// check looks at the machines that are on: no two pods have one address, whatever the API server says.
+// check checks the machines that are running: no two pods share an address, whatever the state of the API server.
 func (w *world) check(step int) {
 	holders := map[netip.Addr]string{}
 	for _, m := range w.machines {

@@ -10,29 +10,29 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Claim is the demand of a claim for a range: each of its steps uses an address for each pod, all from one block.
+// Claim is a claim's demand for a range: each of its steps uses one address per pod, all from one block.
 type Claim struct {
 	UID         types.UID
 	Created     time.Time
 	Pods, Steps int
-	// Addresses are the addresses in the status of the claim, which determine its blocks.
+	// Addresses are the addresses in the claim's status, which determine its blocks.
 	Addresses []string
 }
 
-// room is a block with its remaining addresses.
+// room is a block with the number of its remaining addresses.
 type room struct {
 	spec *v1alpha1.AddressBlockSpec
 	left int
 }
 
-// shortage returns the size of the block that a node lacks, in pods: the pods of the largest claim that fits into no
-// block; 0 if all claims fit. Claims with known addresses stay in their blocks. Other claims get the block that the
-// node's driver would choose: the first one with room, by number. Claims are processed in the order of their creation,
-// which is close to the order in which the kubelet prepares them. A claim for more pods than a block has addresses is
-// ignored, because the driver rejects it.
+// shortage returns the size of the block that a node lacks, as a number of pods: the pods of the largest claim that
+// does not fit into any block; 0 if all claims fit. Claims with known addresses stay in their blocks. Other claims get
+// the block that the node's driver would choose: the first one with room, by number. Claims are processed in the order
+// of their creation, which is close to the order in which the kubelet prepares them. A claim for more pods than a block
+// has addresses is ignored, because the driver rejects it.
 //
-// This simulates the driver's Prepare, and may be wrong if claims are prepared in another order. The kubelet then calls
-// Prepare again, and the next reconciliation uses the addresses that claims have by then.
+// This simulates the driver's Prepare, and may be wrong if claims are prepared in another order. In that case, the
+// kubelet calls Prepare again, and the next reconciliation uses the addresses that claims have by then.
 func (c *Changes) shortage(s *State, node string) int {
 	rooms := c.rooms(s, node)
 	var waiting []Claim
@@ -46,7 +46,7 @@ func (c *Changes) shortage(s *State, node string) int {
 			waiting = append(waiting, claim)
 		}
 	}
-	// The largest claim without a block: a block with room for it has room for any of the others.
+	// Find the largest claim without a block, because a block with room for it also has room for any of the others.
 	least := 0
 	for _, claim := range waiting {
 		for range claim.Steps {
@@ -61,10 +61,10 @@ func (c *Changes) shortage(s *State, node string) int {
 	return least
 }
 
-// known returns the indexes of the blocks of those steps of a claim whose addresses are in its status: one step for
-// each block, or several if the block contains the addresses of several steps. A pod has one address of each family, so
-// a step has families × pods addresses. A claim whose pods have not all started has fewer, which still count as one
-// step.
+// known returns, for the steps whose addresses are in the claim's status, the indexes of their blocks: one step for
+// each block, or several if the block contains the addresses of several steps. A pod has one address from each family,
+// so a step has families × pods addresses. If not all pods have started, a step has fewer addresses, but still counts
+// as one.
 func known(claim *Claim, rooms []room) []int {
 	var steps []int
 	for i := range rooms {
@@ -84,8 +84,8 @@ func known(claim *Claim, rooms []room) []int {
 	return steps[:min(len(steps), claim.Steps)]
 }
 
-// rooms returns the blocks of a node, including those that it is about to get, by number, which is the order in which
-// the driver tries them.
+// rooms returns a node's blocks, including those that it is about to get. They are sorted by number, which is the order
+// in which the driver tries them.
 func (c *Changes) rooms(s *State, node string) []room {
 	var found []room
 	add := func(block *v1alpha1.AddressBlock) {

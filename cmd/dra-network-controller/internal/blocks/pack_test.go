@@ -19,7 +19,7 @@ func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
 	c.r.claims().set(c.claim("few", "a", 1))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28")
-	// 14 in the first block: 8 and 1 leave 5 there, and 16 in the next, of which 10 leave 6.
+	// The first block has 14 addresses: 8 and 1 leave 5. The next one has 16: 10 leave 6.
 	c.r.claims().set(c.claim("eight", "a", 8))
 	c.r.claims().set(c.claim("ten", "a", 10))
 	c.reconcile()
@@ -27,14 +27,15 @@ func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
 	c.r.claims().set(c.claim("seven", "a", 7)) // 11 are left, and no 7 in one block
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
-	// No block is for 17, and the driver says so.
+	// No block has room for 17 pods; the driver reports this.
 	c.r.claims().set(c.claim("many", "a", 17))
 	c.r.claims().forget(c.claim("ten", "a", 10))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
 }
 
-// TestAddressesTellWhereRoomIs: claims that came and went have left room elsewhere than in the order of the blocks.
+// TestAddressesTellWhereRoomIs checks that known addresses are taken into account: if claims have come and gone, the
+// free addresses are not where the order of the blocks suggests.
 func TestAddressesTellWhereRoomIs(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")
@@ -53,13 +54,13 @@ func TestAddressesTellWhereRoomIs(t *testing.T) {
 	for _, claim := range early[:4] {
 		c.r.claims().forget(claim)
 	}
-	// 8 are free in the first block and 11 in the second. Without the addresses it would be 3 and 16.
+	// 8 addresses are free in the first block and 11 in the second. Without the known addresses, it would be 3 and 16.
 	c.r.claims().set(c.claim("twelve", "a", 12))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
 }
 
-// TestMembersOfPodGroupsAreCounted: a gang's pods take addresses of one block, all at a time.
+// TestMembersOfPodGroupsAreCounted: the pods of a gang take addresses from one block, all at the same time.
 func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/26], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")
@@ -82,7 +83,7 @@ func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	if len(c.r.claims().sizes) > 0 {
 		t.Errorf("sizes of groups without claims: %v", c.r.claims().sizes)
 	}
-	// A later PodGroup of the same name does not determine the size, and the size of a deleted group is unknown.
+	// A later PodGroup with the same name does not determine the size, and the size of a deleted group is unknown.
 	claim.Status.ReservedFor[0].UID = "gang#0"
 	c.r.claims().set(claim)
 	c.reconcile()
@@ -94,7 +95,7 @@ func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	}
 }
 
-// TestHugePodGroupTakesOneBlock: a user may declare a group of a billion members; other nodes still get blocks.
+// TestHugePodGroupTakesOneBlock: if a user declares a group with a billion members, other nodes still get blocks.
 func TestHugePodGroupTakesOneBlock(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")

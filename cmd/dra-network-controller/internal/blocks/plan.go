@@ -13,51 +13,52 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// defaultReturnDelay equals the default in the CRD. It is used for ranges that no longer exist.
+// defaultReturnDelay matches the default in the CRD. It is used for ranges that no longer exist.
 const defaultReturnDelay = time.Hour
 
 // recheck is the delay until a block that may be in use is checked again, and the minimum of Changes.Next.
 const recheck = 30 * time.Second
 
-// Node is the part of a node that a plan depends on.
+// Node contains the properties of a node that a plan depends on.
 type Node struct {
 	UID types.UID
 	// Selected reports whether the range's nodeSelector matches the node.
 	Selected bool
 }
 
-// State is the complete input of a plan. It is read from caches and may be outdated. Plan can ignore this: where an
-// outdated input would do harm, the API server rejects the change, or the reconciler verifies it with the API server.
+// State is the complete input for a plan. It is read from caches and may be outdated. Plan can ignore this: where
+// outdated input could do harm, the API server rejects the change, or the reconciler verifies it with the API server.
 type State struct {
 	// Range is the range. If it no longer exists, only its name and a deletion timestamp are set.
 	Range *v1alpha1.AddressRange
 	// Addresses is the parsed range; nil if the range is invalid and assigns no block.
 	Addresses *addresses.Range
-	// Nodes are the nodes of the cluster, by name.
+	// Nodes are the nodes in the cluster, by name.
 	Nodes map[string]Node
-	// Blocks are the blocks of the range.
+	// Blocks are the blocks from the range.
 	Blocks []v1alpha1.AddressBlock
 	// Demand is the number of addresses that the claims on a node use, by node name.
 	Demand map[string]int
-	// Shared contains the claims, oldest first, of each node with a claim for several pods, which uses a single block.
+	// Shared contains, for each node that has a claim for several pods, the node's claims, oldest first. A claim for
+	// several pods uses a single block.
 	Shared map[string][]Claim
-	// Unused is how long this process has seen each released block unused, by block name. Blocks that pods may still
-	// use are missing.
+	// Unused contains, by block name, how long this process has seen each released block unused. It omits blocks that
+	// pods may still use.
 	Unused map[string]time.Duration
 	// Now is the time that is written to objects for users. No decision depends on it.
 	Now time.Time
 }
 
-// Changes are the actions of a plan. Objects are complete, in the form to be written or deleted. Reconciler.carryOut
-// defines their order. A block is in at most one of the lists.
+// Changes are the actions in a plan. Objects are complete, in the form to be written or deleted. Reconciler.carryOut
+// defines the order of the actions. A block is in at most one of the lists.
 type Changes struct {
 	Create, Update []v1alpha1.AddressBlock
-	// Release contains blocks whose node or range no longer exists, with the time of the release in their status.
+	// Release contains blocks whose node or range no longer exists, with the release time in their status.
 	Release []v1alpha1.AddressBlock
 	// Return contains blocks that may be assigned to other nodes.
 	Return []v1alpha1.AddressBlock
-	// Without contains the nodes that have no block because none is free; Short contains the nodes that need another
-	// one. Both are sorted.
+	// Without contains the nodes that have no block because none is free. Short contains the nodes that need another
+	// block. Both are sorted.
 	Without, Short []string
 	// Next is the time until a block may be returned; 0 for never.
 	Next time.Duration
@@ -66,16 +67,16 @@ type Changes struct {
 // Plan decides which blocks to create, release and return. It assigns the lowest free number, so that a controller with
 // an outdated cache gets a conflict and retries, instead of assigning a second block to a node.
 //
-// Its phases: the fate of each existing block; a first block for every selected node, in the order of names, before any
-// node gets a second one; further blocks by demand; and blocks for claims of several pods, each of which needs one
-// block with room for all of its pods.
+// It has these phases: it decides about each existing block; it assigns a first block to every selected node, in the
+// order of their names, before any node gets a second one; it assigns further blocks by demand; and it assigns blocks
+// for claims that several pods share, each of which needs one block with room for all of its pods.
 func Plan(s State) Changes {
 	var c Changes
 	for i := range s.Blocks {
 		c.keep(&s, &s.Blocks[i])
 	}
-	// Blocks of an invalid range stay with their nodes, since pods use them. An invalid range assigns no blocks, and
-	// neither does a deleted one.
+	// Blocks from an invalid range stay with their nodes, since pods use them. An invalid range does not assign blocks,
+	// and neither does a deleted one.
 	if s.Addresses == nil || s.Range.DeletionTimestamp != nil {
 		return c
 	}
@@ -110,8 +111,8 @@ func Plan(s State) Changes {
 			has += size(&c.Create[len(c.Create)-1])
 		}
 	}
-	// Do this last: a claim needs its addresses in one block, so the sum of free addresses is not enough. Each round
-	// assigns a block, so the loop ends when all claims fit, or when the range has no blocks left.
+	// Do this last: a claim needs its addresses in one block, so the sum of free addresses is not sufficient. Each
+	// round assigns a block, so the loop ends when all claims fit or when the range has no blocks left.
 	for _, name := range slices.Sorted(maps.Keys(s.Shared)) {
 		if _, owns := capacity[name]; !owns || slices.Contains(c.Short, name) {
 			continue
@@ -130,7 +131,7 @@ func Plan(s State) Changes {
 // keep decides about an existing block.
 //
 // A node that the range's nodeSelector no longer selects keeps its blocks, and gets further ones while its claims need
-// them, because its pods have addresses of the range.
+// them, because its pods have addresses from the range.
 func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	switch {
 	case block.DeletionTimestamp != nil:
@@ -159,9 +160,9 @@ func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	}
 }
 
-// current returns a block with the current exclusions of the range; nil if nothing has changed, or if the block does
-// not belong to the current range. The networks of a block never change, because the driver of its node has assigned
-// their addresses.
+// current returns a block with the range's current exclusions; nil if nothing has changed, or if the block does not
+// belong to the current range. The networks of a block never change, because its node's driver has assigned addresses
+// from them.
 func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
 	if int(block.Spec.Index) >= s.Addresses.Count() {
 		return nil
@@ -176,8 +177,8 @@ func current(s *State, block *v1alpha1.AddressBlock) *v1alpha1.AddressBlock {
 	return updated
 }
 
-// capacities returns the number of addresses in the blocks of each node. It ignores released blocks and blocks of an
-// earlier node of the same name.
+// capacities returns the number of addresses in each node's blocks. It ignores released blocks and blocks of an earlier
+// node with the same name.
 func capacities(s *State) map[string]int {
 	capacity := map[string]int{}
 	for i := range s.Blocks {
@@ -190,7 +191,7 @@ func capacities(s *State) map[string]int {
 	return capacity
 }
 
-// size returns the number of pods that can have addresses of a block; 0 if the block is invalid.
+// size returns the number of pods that can get addresses from a block; 0 if the block is invalid.
 func size(block *v1alpha1.AddressBlock) int {
 	parsed, err := addresses.ParseBlock(block)
 	if err != nil {
@@ -199,8 +200,8 @@ func size(block *v1alpha1.AddressBlock) int {
 	return parsed.Size
 }
 
-// spare returns the number of free addresses that a node should have in reserve. It covers the time from the allocation
-// of claims until a new block is created and received by the driver.
+// spare returns the number of free addresses that a node should have in reserve. The reserve bridges the time between
+// the allocation of claims and the arrival of a new block at the driver.
 func spare(r *v1alpha1.AddressRange) int { return max(1, int(r.Spec.BlockSize)/4) }
 
 func returnDelay(r *v1alpha1.AddressRange) time.Duration {
@@ -214,14 +215,14 @@ func returnDelay(r *v1alpha1.AddressRange) time.Duration {
 type freeBlocks struct {
 	state *State
 	taken map[int]bool
-	// odd are blocks that do not belong to the current range: the range was force-deleted and recreated with other
-	// blocks.
+	// odd are blocks that do not belong to the current range, because the range was force-deleted and recreated with
+	// other blocks.
 	odd []*v1alpha1.AddressBlockSpec
-	// index is a lower bound of the free numbers.
+	// index is a lower bound for the free numbers.
 	index int
 }
 
-// newFreeBlocks also finds odd blocks, which the current range would not contain in this form, because its cidrs or its
+// newFreeBlocks also finds odd blocks, which the current range would not contain in this form, because its cidrs or
 // blockSize have changed. They stay assigned, so new blocks must not contain any of their addresses.
 func newFreeBlocks(s *State) *freeBlocks {
 	f := &freeBlocks{state: s, taken: map[int]bool{}}
@@ -237,7 +238,7 @@ func newFreeBlocks(s *State) *freeBlocks {
 }
 
 // next returns the free block with the lowest number that has at least least addresses. It marks the block as taken, so
-// the next call returns another one.
+// that the next call returns another one.
 func (f *freeBlocks) next(least int) (v1alpha1.AddressBlockSpec, bool) {
 	for f.taken[f.index] {
 		f.index++

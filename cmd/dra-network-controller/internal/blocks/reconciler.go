@@ -42,23 +42,23 @@ import (
 const (
 	// soon is the retry delay after a conflict. By then, the cache has caught up.
 	soon = 200 * time.Millisecond
-	// gather is how long changes of claims and nodes are collected: a range is reconciled once for all of them.
+	// gather is how long changes to claims and nodes are collected, so that a range is reconciled once for all of them.
 	gather = 100 * time.Millisecond
 )
 
-// Reconciler assigns blocks of every AddressRange to nodes. All fields are required. Two processes may briefly run one
-// each when the lease changes hands, and no write depends on being alone.
+// Reconciler assigns blocks from every AddressRange to nodes. All fields are required. When the lease changes hands,
+// two processes may briefly each run a Reconciler; no write relies on being the only writer.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server. For nodes, the cache contains only metadata.
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Events records events of ranges.
+	// Events records events for ranges.
 	Events events.EventRecorder
 	// Clock provides times that are written to objects for users. No decision depends on it, so it may be wrong or
 	// jump.
 	Clock clock.PassiveClock
-	// Elapsed returns the monotonic time since the start of the process.
+	// Elapsed returns the monotonic time since the process started.
 	Elapsed func() time.Duration
 
 	once     sync.Once
@@ -73,8 +73,8 @@ func (r *Reconciler) claims() *demand {
 }
 
 // SetupWithManager registers the reconciler for every range that changes, or whose blocks, nodes, topologies or claims
-// change. It watches only the metadata of nodes: just names, UIDs and labels matter, while the status is the largest
-// part of a node and the kubelet updates it constantly.
+// change. It watches only the metadata of nodes, because only names, UIDs and labels matter, while the status is the
+// largest part of a node and the kubelet updates it constantly.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	ofBlock := func(_ context.Context, block client.Object) []reconcile.Request {
@@ -98,8 +98,8 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 }
 
 // later returns a handler that delays reconciliations by gather. It records the change or deletion of an object
-// immediately. Package controller-runtime starts no worker before each handler has received the objects of the first
-// list (source.Kind, HasSynced), so the demand is complete before the first block can be returned.
+// immediately. Package controller-runtime does not start any worker before each handler has received the objects from
+// the first list (source.Kind, HasSynced), so the demand is complete before the first block can be returned.
 func (r *Reconciler) later(
 	ranges func(ctx context.Context, object client.Object, gone bool) []string,
 ) handler.EventHandler {
@@ -117,7 +117,7 @@ func (r *Reconciler) later(
 	}
 }
 
-// all returns the names of all ranges. A handler cannot return an error, and reading from a synced cache does not fail.
+// all returns the names of all ranges. A handler cannot return an error, but reading from a synced cache does not fail.
 func (r *Reconciler) all(ctx context.Context, _ client.Object, _ bool) []string {
 	var ranges v1alpha1.AddressRangeList
 	if err := r.Client.List(ctx, &ranges, client.UnsafeDisableDeepCopy); err != nil { // read-only
@@ -131,7 +131,7 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object, _ bool) []string 
 	return names
 }
 
-// ofClaim records the demand of a claim, and returns the ranges of its current and previous topologies.
+// ofClaim records a claim's demand, and returns the ranges that its current and previous topologies use.
 func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone bool) []string {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {
@@ -162,8 +162,8 @@ func requests(names []string) []reconcile.Request {
 
 // Reconcile implements reconcile.Reconciler.
 //
-// It reads the sizes of PodGroups, then everything else, makes a plan and carries it out, and writes the status. A plan
-// that failed halfway is not resumed: the next reconciliation makes a new one from the current state.
+// It reads the sizes of PodGroups, then everything else, makes a plan and carries it out, and writes the status. If a
+// plan fails halfway, it is not resumed: the next reconciliation makes a new one from the current state.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	unmeasured := r.measure(ctx, request.Name) // does not stop the reconciliation
 	state, problems, remarks, err := r.read(ctx, request.Name)
@@ -185,8 +185,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: changes.Next}, nil
 }
 
-// read reads the inputs of a plan. If the range no longer exists, read substitutes a range with a deletion timestamp,
-// so that the blocks of a range whose finalizer was removed are returned, too. The lists are shared with the cache and
+// read reads the inputs for a plan. If the range no longer exists, read substitutes a range with a deletion timestamp,
+// so that the blocks are also returned if the range's finalizer was removed. The lists are shared with the cache and
 // must not be changed; the range, which carryOut changes, is a copy.
 func (r *Reconciler) read(
 	ctx context.Context, name string,
@@ -217,7 +217,7 @@ func (r *Reconciler) read(
 		}
 	}
 	selector, problems := r.validate(state)
-	// The block size of an invalid range is unknown. It assigns nothing, so its demand need not be bounded.
+	// The block size of an invalid range is unknown. Such a range assigns nothing, so its demand need not be bounded.
 	counts, blockSize := perPod(name, topologies.Items), math.MaxInt32
 	if state.Addresses != nil {
 		blockSize = state.Addresses.BlockSize()
@@ -238,10 +238,10 @@ func (r *Reconciler) read(
 	return state, problems, remarks, nil
 }
 
-// measure reads the sizes of PodGroups whose claims use a range: the number of pods that are scheduled together. The
-// size is read once; pods that are added later use the remaining addresses. A PodGroup without a gang size, one that no
-// longer exists, or one whose API the cluster does not serve counts as one pod, so that it does not keep nodes from
-// getting blocks.
+// measure reads the sizes of the PodGroups whose claims use a range. The size is the number of pods that are scheduled
+// together. It is read once; pods that are added later use the remaining addresses. A PodGroup counts as one pod if it
+// has no gang size, no longer exists, or belongs to an API that the cluster does not serve, so that it does not keep
+// nodes from getting blocks.
 func (r *Reconciler) measure(ctx context.Context, name string) error {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only
@@ -262,7 +262,7 @@ func (r *Reconciler) measure(ctx context.Context, name string) error {
 	return nil
 }
 
-// validate returns the node selector and the problems of a range. It sets state.Addresses if the range is valid.
+// validate returns the node selector and the problems in a range. It sets state.Addresses if the range is valid.
 func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 	selector := labels.Everything()
 	parsed, problems := addresses.Parse(&state.Range.Spec)
@@ -282,8 +282,8 @@ func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 // carryOut makes the changes. Before it releases a block, it reads the node from the API server, because the cache may
 // lack a node that has just registered.
 //
-// The finalizer comes first: without it, the range could vanish before its first block is created. The first failure
-// stops the reconciliation, since the rest of the plan assumes success.
+// The finalizer comes first: without it, the range could disappear before its first block is created. The first failure
+// stops the reconciliation, because the rest of the plan assumes success.
 func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Changes) error {
 	if err := r.keepFinalizer(ctx, state); err != nil {
 		return err
@@ -343,9 +343,9 @@ func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 	return nil
 }
 
-// release marks a block as released after its node has disappeared. The time in the status is informational: each
-// process measures for itself how long the block has been released and unused, see releases. The update carries the
-// inspected version, so a block that another process has released keeps its earlier time.
+// release marks a block as released after its node has disappeared. The time in the status is only informational: each
+// process measures on its own how long the block has been released and unused; see releases. The update carries the
+// inspected version, so a block that another process has already released keeps its earlier time.
 func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.AddressBlock) error {
 	if entitled, err := r.entitled(ctx, state, block); err != nil || entitled {
 		return err
@@ -357,7 +357,7 @@ func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.
 }
 
 // giveBack deletes a released block in the version that was inspected. This is safe even if the node still exists,
-// because its driver no longer assigns addresses of a released block.
+// because its driver no longer assigns addresses from a released block.
 func (r *Reconciler) giveBack(ctx context.Context, block *v1alpha1.AddressBlock) error {
 	exactly := client.Preconditions{UID: ptr.To(block.UID), ResourceVersion: ptr.To(block.ResourceVersion)}
 	if err := r.Client.Delete(ctx, block, exactly); client.IgnoreNotFound(err) != nil {
@@ -366,9 +366,9 @@ func (r *Reconciler) giveBack(ctx context.Context, block *v1alpha1.AddressBlock)
 	return nil
 }
 
-// entitled reports whether, according to the API server, the node of a block exists and the range is not deleted, so
-// that the block must not be released. The result false is final, because a UID is never reused. The result true may
-// become outdated.
+// entitled reports whether, according to the API server, a block's node exists and the range is not deleted, so that
+// the block must not be released. The result false is final, because a UID is never reused. The result true may become
+// outdated.
 func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1.AddressBlock) (bool, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
@@ -390,8 +390,8 @@ func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1
 	return err == nil && live.DeletionTimestamp == nil, nil
 }
 
-// writeStatus skips an unchanged status, and a deleted range whose finalizer was removed: the API server deletes the
-// range with that write, and an update would fail with a conflict or NotFound.
+// writeStatus skips an unchanged status, and a deleted range whose finalizer was removed. The API server deletes such a
+// range when the finalizer is removed, so an update would fail with a conflict or NotFound.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, old *v1alpha1.AddressRange, status v1alpha1.AddressRangeStatus,
 ) error {
@@ -410,9 +410,9 @@ func (r *Reconciler) writeStatus(
 }
 
 // Transform reduces a claim to the fields that the controller reads, before the cache stores it. Users control the size
-// of a claim: its configurations alone may have 320 KiB, for any driver. A claim without valid devices of this driver
-// is reduced to its identity. Of other claims, only the parts written by DeviceClasses, the scheduler and the driver
-// remain.
+// of a claim: its configurations alone may take up 320 KiB, for any driver. A claim without valid devices from this
+// driver is reduced to its identity. Other claims only keep the parts that DeviceClasses, the scheduler and the driver
+// write.
 func Transform(object any) (any, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {

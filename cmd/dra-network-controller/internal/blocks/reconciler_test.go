@@ -50,7 +50,7 @@ func TestBlocksAreReturnedAfterTheDelay(t *testing.T) {
 	c.expect("r-1 a#2 10.0.0.16/28")
 }
 
-// A controller that takes over knows nothing but the objects, and counts for itself.
+// A controller that takes over only knows the objects, and measures the delay on its own.
 func TestAnotherControllerCountsForItself(t *testing.T) {
 	c := newCluster(t, small)
 	a := c.node("a")
@@ -70,7 +70,8 @@ func TestAnotherControllerCountsForItself(t *testing.T) {
 	c.expect()
 }
 
-// TestBlocksOfPodsThatRunAreKept: kubelet registered its node again before the pods of the machine were collected.
+// TestBlocksOfPodsThatRunAreKept: the kubelet has registered its node again before the machine's pods were garbage
+// collected.
 func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	for name, test := range map[string]struct {
 		status []string
@@ -111,8 +112,8 @@ func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	}
 }
 
-// No decision depends on a wall clock: neither on those of controllers, which may be wrong and may jump, nor on that of
-// the API server, which sets the creation time of claims.
+// No decision depends on a wall clock: neither on the clocks of controllers, which may be wrong and may jump, nor on
+// the clock of the API server, which sets the creation time of claims.
 func TestWallClocksDecideNothing(t *testing.T) {
 	const hours = 5 * time.Hour
 	for name, test := range map[string]struct {
@@ -243,7 +244,7 @@ func TestRangesEndAfterTheirBlocks(t *testing.T) {
 	}
 }
 
-// TestForcedDeletion: a user removes the finalizer and creates another range of the same name.
+// TestForcedDeletion: a user removes the finalizer and creates another range with the same name.
 func TestForcedDeletion(t *testing.T) {
 	c := newCluster(t, small)
 	a := c.node("a")
@@ -266,8 +267,8 @@ func TestForcedDeletion(t *testing.T) {
 	c.expect("r-0 a#1 10.0.0.0/28 released", "r-2 b#2 10.0.0.16/29 released")
 }
 
-// TestReleaseIsFinal: a user removes the finalizer of a range that is being deleted, and recreates the range. Released
-// blocks are returned nevertheless, instead of being reserved as long as their nodes exist.
+// TestReleaseIsFinal: a user removes the finalizer from a range that is being deleted, and recreates the range.
+// Released blocks are returned nevertheless, instead of being reserved for as long as their nodes exist.
 func TestReleaseIsFinal(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")
@@ -313,7 +314,7 @@ func TestChangesOfARangeReachItsBlocks(t *testing.T) {
 	}
 }
 
-// TestNodesThatTheCacheLacksKeepTheirBlocks: watches of different kinds are not in step.
+// TestNodesThatTheCacheLacksKeepTheirBlocks: the watches for different kinds are not synchronized.
 func TestNodesThatTheCacheLacksKeepTheirBlocks(t *testing.T) {
 	c := newCluster(t, small)
 	cache := &lagging{Client: c.api}
@@ -326,7 +327,7 @@ func TestNodesThatTheCacheLacksKeepTheirBlocks(t *testing.T) {
 	c.expect("r-0 a#1 10.0.0.0/28")
 }
 
-// TestCachesThatLackBlocksGiveNoOthers: the object of a block that the cache does not know is there all the same.
+// TestCachesThatLackBlocksGiveNoOthers: a block's object exists even if the cache does not contain it.
 func TestCachesThatLackBlocksGiveNoOthers(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")

@@ -12,11 +12,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Reasons of the condition BlocksAssigned.
+// Reasons for the condition BlocksAssigned.
 const (
 	// ReasonAssigned is the reason if every node has enough blocks.
 	ReasonAssigned = "Assigned"
-	// ReasonExhausted is the reason if nodes need blocks and all are assigned.
+	// ReasonExhausted is the reason if nodes need blocks but all blocks are assigned.
 	ReasonExhausted = "Exhausted"
 	// ReasonNotAccepted is the reason if the range is not accepted and therefore assigns no blocks.
 	ReasonNotAccepted = "NotAccepted"
@@ -27,7 +27,7 @@ const (
 // manyNodes is the maximum number of nodes that a condition names.
 const manyNodes = 10
 
-// Status returns the status of a range after the changes were made. It equals the current status if nothing has
+// Status returns a range's status after the changes have been made. It equals the current status if nothing has
 // changed. Counts are computed from the plan, because the cache does not contain the written changes yet.
 func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1alpha1.AddressRangeStatus {
 	status := *s.Range.Status.DeepCopy()
@@ -49,9 +49,9 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 	return status
 }
 
-// assigned returns the condition that reports whether nodes have the addresses that they need. Problems are in the
-// order in which they must be fixed: a range that is being deleted, or is not accepted, assigns nothing, however many
-// blocks are free.
+// assigned returns the condition that reports whether nodes have the addresses that they need. Problems are checked in
+// the order in which they must be fixed: a range that is being deleted or is not accepted assigns nothing, no matter
+// how many blocks are free.
 func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionBlocksAssigned, Status: metav1.ConditionFalse,
 		ObservedGeneration: s.Range.Generation}
@@ -73,7 +73,7 @@ func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.
 	return condition
 }
 
-// exhausted returns a message with the nodes that lack addresses and the remedy.
+// exhausted returns a message that lists the nodes that lack addresses, with the remedy.
 func exhausted(c *Changes, status *v1alpha1.AddressRangeStatus) string {
 	var missing []string
 	if len(c.Without) > 0 {

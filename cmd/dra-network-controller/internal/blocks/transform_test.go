@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The cache stores little of a claim, and everything that counts: each claim takes the same addresses as before.
+// The cache stores only a small part of a claim, but everything that matters: each claim has the same demand as before.
 func TestTransformKeepsWhatAClaimTakes(t *testing.T) {
 	valid := 0
 	for _, c := range claimspectest.Cases(t) {
