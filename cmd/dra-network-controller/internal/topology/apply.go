@@ -6,16 +6,16 @@ import (
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
-// applyConfiguration returns exactly the fields of a class that the controller owns. If the class has a resource
-// version, the API server rejects a change of any other version. Owner references must have Controller and
-// BlockOwnerDeletion set, as deviceclasses.Of does; otherwise, this panics on a nil pointer.
+// applyConfiguration returns exactly those fields of a class that the controller owns. If the class has a resource
+// version, the API server rejects the request if the class has changed since. Owner references must have Controller and
+// BlockOwnerDeletion set, as deviceclasses.Of does; otherwise, applyConfiguration panics on a nil pointer.
 func applyConfiguration(class *resourceapi.DeviceClass) *resourceapply.DeviceClassApplyConfiguration {
 	configuration := resourceapply.DeviceClass(class.Name).
 		WithLabels(class.Labels).
 		WithAnnotations(class.Annotations).
 		WithSpec(applySpec(class.Spec))
 	// With the UID, apply cannot recreate a class that was deleted in the meantime: the API server returns a conflict.
-	// The next reconciliation then calls create, which detects a class of another owner.
+	// The next reconciliation then calls create, which detects a class with another owner.
 	if class.ResourceVersion != "" {
 		configuration.WithUID(class.UID).WithResourceVersion(class.ResourceVersion)
 	}

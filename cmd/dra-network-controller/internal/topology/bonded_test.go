@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// parse reads a topology, which the API server has given a UID and a generation.
+// parse reads a topology and sets a UID and a generation, as the API server would.
 func parse(t *testing.T, text string) *v1alpha1.NetworkTopology {
 	t.Helper()
 	topology := &v1alpha1.NetworkTopology{}

@@ -18,20 +18,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Changes are the actions that give a topology its wanted classes, and the obstacles. Lists are sorted by name.
+// Changes are the actions that give a topology the wanted classes, and the obstacles. Lists are sorted by name.
 type Changes struct {
 	// Create contains wanted classes that do not exist.
 	Create []resourceapi.DeviceClass
-	// Repair contains wanted classes that exist and differ, with the UID and resource version of the existing class.
+	// Repair contains wanted classes that exist but differ, with the UID and resource version of the existing class.
 	Repair []resourceapi.DeviceClass
 	// Strip contains existing classes with an unwanted extended resource or description.
 	Strip []Strip
-	// Delete contains existing classes of the topology that are not wanted.
+	// Delete contains existing classes that belong to the topology but are not wanted.
 	Delete []resourceapi.DeviceClass
-	// Taken contains existing classes of other owners that have the name of a wanted class.
+	// Taken contains existing classes that have the name of a wanted class but belong to another owner.
 	Taken []resourceapi.DeviceClass
 	// Named contains existing classes that have the extendedResourceName of a wanted class. The wanted class is created
-	// without it: Kubernetes would assign the resource to the newest class, and pods would get other devices.
+	// without this name; otherwise, Kubernetes would assign the resource to the newest class, and pods would get other
+	// devices.
 	Named []resourceapi.DeviceClass
 	// Ready contains the names of wanted classes that exist as wanted.
 	Ready []string
@@ -43,12 +44,12 @@ type Strip struct {
 	Found, Without resourceapi.DeviceClass
 }
 
-// Compare returns the changes that give the topology the wanted classes. existing contains all classes of the cluster.
+// Compare returns the changes that give the topology the wanted classes. existing contains all classes in the cluster.
 //
-// The cases of the switch, in order: an unwanted class that belongs to the topology by its owner reference is deleted;
-// any other unwanted class is ignored; a class of another owner with a wanted name is reported and not changed; a
-// correct class is ready; a class with an unwanted field is stripped; a class that differs otherwise is repaired.
-// Wanted classes that do not exist are created.
+// The cases of the switch are, in order: an unwanted class that belongs to the topology by its owner reference is
+// deleted; any other unwanted class is ignored; a class with a wanted name that belongs to another owner is reported
+// and not changed; a correct class is ready; a class with an unwanted field is stripped; a class that differs in any
+// other way is repaired. Wanted classes that do not exist are created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	wanted, changes.Named = withoutTakenNames(topology, wanted, existing)
@@ -89,9 +90,9 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 	return changes
 }
 
-// withoutTakenNames returns the wanted classes without extended resources that other classes already have, and these
-// other classes. kube-scheduler maps a resource to a single class, the newest one (KEP-5004). Without this check, a new
-// topology would take over the pods that request the resource of another one.
+// withoutTakenNames returns the wanted classes without the extended resources that other classes already have, and
+// these other classes. kube-scheduler maps a resource to a single class, the newest one (KEP-5004). Without this check,
+// a new topology would take over the pods that request another topology's resource.
 func withoutTakenNames(
 	topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass,
 ) (free, holders []resourceapi.DeviceClass) {
@@ -112,8 +113,8 @@ func withoutTakenNames(
 }
 
 // holderOfName returns the class that already has the extended resource of a wanted class; nil if the name is free. A
-// class that was not created for a topology always takes precedence. Among classes of topologies, the one that has the
-// name wins, and the older one if both have it, so that concurrent reconciliations reach the same result.
+// class that was not created for a topology always takes precedence. Among classes created for topologies, the one that
+// has the name wins, and the older one if both have it, so that concurrent reconciliations reach the same result.
 func holderOfName(
 	want *resourceapi.DeviceClass, existing []resourceapi.DeviceClass, isOurs func(*resourceapi.DeviceClass) bool,
 ) *resourceapi.DeviceClass {
@@ -148,9 +149,9 @@ func isOlder(a, b *resourceapi.DeviceClass) bool {
 	return a.CreationTimestamp.Before(&b.CreationTimestamp)
 }
 
-// belongsTo reports whether a class was created for this topology, not for a deleted one of the same name. Either the
-// owner reference or the label suffices, so that a class that lost the other is repaired. Deletion requires the owner
-// reference, because users who copy a class also copy its label.
+// belongsTo reports whether a class was created for this topology, rather than for a deleted one with the same name.
+// Either the owner reference or the label suffices, so that a class that has lost the other one is repaired. Deletion
+// requires the owner reference, because users who copy a class also copy its label.
 func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopology) bool {
 	if owner := metav1.GetControllerOf(class); owner != nil {
 		return owner.UID == topology.UID
@@ -158,7 +159,7 @@ func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopolog
 	return topology.UID != "" && class.Labels[v1alpha1.LabelTopologyUID] == string(topology.UID)
 }
 
-// isAsWanted reports whether a class has all wanted values. Labels and annotations of other managers are ignored. The
+// isAsWanted reports whether a class has all wanted values. Labels and annotations from other managers are ignored. The
 // lists of selectors and configurations must be equal: an additional selector would hide devices, and an additional
 // configuration would change the attached interfaces.
 func isAsWanted(found, want *resourceapi.DeviceClass) bool {
@@ -205,11 +206,12 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 	return a.Opaque.Driver == b.Opaque.Driver && reflect.DeepEqual(left, right)
 }
 
-// Orphans returns the classes that were created for topologies with a name, except for the current one, which has the
-// UID; uid is empty if none exists. Classes that are being deleted and wait for a finalizer are left out.
+// Orphans returns the classes that were created for topologies with the given name, except those of the current
+// topology. uid is the UID of the current topology, or empty if it does not exist. Classes that are being deleted and
+// wait for a finalizer are left out.
 //
-// The UID decides: a topology that was deleted and recreated under its name does not own the classes of the first one,
-// although labels and names are the same.
+// The UID is decisive: a topology that was deleted and recreated with the same name does not own the classes of the
+// first one, although their labels and names are the same.
 func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 	var orphans []resourceapi.DeviceClass
 	for i := range existing {
@@ -223,7 +225,7 @@ func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []r
 }
 
 // topologyOf returns the reference to the topology that a class was created for; nil if there is none. It accepts all
-// served versions, so that controllers of different releases recognize each other's classes.
+// served versions, so that controllers from different releases recognize each other's classes.
 func topologyOf(class metav1.Object) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(class)
 	if owner == nil || owner.Kind != deviceclasses.OwnerKind || !v1alpha1.IsServed(owner.APIVersion) {
@@ -233,8 +235,9 @@ func topologyOf(class metav1.Object) *metav1.OwnerReference {
 }
 
 // concerned returns the names of the topologies to reconcile when a class changes: the topologies that own, owned or
-// want it, and those that want its name or its extended resource. The prefix finds classes without an owner that have
-// the name of a wanted class. It may return unaffected topologies; a reconciliation without changes sends no request.
+// want the class, and those that want its name or its extended resource. The prefix finds classes without an owner that
+// have the name of a wanted class. concerned may return unaffected topologies; a reconciliation without changes does
+// not send any request.
 func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []string {
 	var names []string
 	owner := metav1.GetControllerOf(class)

@@ -112,7 +112,7 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// verb returns the change to the class of a name.
+// verb returns the change to the class with a name.
 func verb(changes Changes, name string) string {
 	for verb, classes := range map[string][]resourceapi.DeviceClass{
 		"create": changes.Create, "repair": changes.Repair, "delete": changes.Delete, "taken": changes.Taken,
@@ -181,8 +181,9 @@ func TestConcerned(t *testing.T) {
 	}
 }
 
-// Of classes with the name of one extended resource Kubernetes takes the one that was made last. One has it, so that
-// none is taken from pods that use it already, whichever of two topologies is looked at first.
+// If several classes have the same extended resource name, Kubernetes uses the newest one. Only one class gets the
+// name, so that it is not taken from pods that already use it, regardless of which of two topologies is reconciled
+// first.
 func TestOneClassHasAnExtendedResource(t *testing.T) {
 	const name = "example.com/vf"
 	topology := parse(t, netSteps)

@@ -31,7 +31,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// FieldOwner is the field manager under which the controller applies DeviceClasses.
+// FieldOwner is the field manager that the controller uses to apply DeviceClasses.
 const FieldOwner = "dra-network-controller"
 
 // workers is the number of topologies that are reconciled concurrently. Most of the time is spent waiting for the API
@@ -41,7 +41,7 @@ const workers = 4
 // soon is the retry delay after a conflict. By then, the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// Reconciler maintains the DeviceClasses and the status of every NetworkTopology. All fields but ListAttributes are
+// Reconciler maintains the DeviceClasses and the status of every NetworkTopology. All fields except ListAttributes are
 // required.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
@@ -50,14 +50,14 @@ type Reconciler struct {
 	Live client.Reader
 	// CheckSelector returns an error if the CEL expression of a root step is invalid.
 	CheckSelector func(expression string) error
-	// Events records events of topologies.
+	// Events records events for topologies.
 	Events events.EventRecorder
 	// ListAttributes is passed to deviceclasses.Of.
 	ListAttributes bool
 }
 
 // SetupWithManager registers the reconciler for every topology whose spec or classes change, and for all topologies
-// when a CNIPluginSchema or an AddressRange changes. Changes of classes are not filtered: a class that a user edits or
+// when a CNIPluginSchema or an AddressRange changes. Changes to classes are not filtered: a class that a user edits or
 // deletes must be repaired, and the reconciliation after our own write changes nothing.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
@@ -73,8 +73,9 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 
 // Reconcile implements reconcile.Reconciler.
 //
-// It removes orphans first, because a class of an earlier topology of the same name would make create fail. A deleted
-// topology is left to the garbage collector. The status is written last and describes the result of the changes.
+// It removes orphans first, because a class from an earlier topology with the same name would make create fail. A
+// deleted topology is left to the garbage collector. The status is written last and describes the result of the
+// changes.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	topology := &v1alpha1.NetworkTopology{}
 	err := r.Client.Get(ctx, request.NamespacedName, topology)
@@ -112,10 +113,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, err
 }
 
-// removeOrphans deletes classes of topologies that no longer exist. The garbage collector does the same, but after the
-// CRD of NetworkTopologies is installed, it does not know the kind for up to 30 seconds, and permanently misses
-// deletions in that time. removeOrphans reads the topology from the API server, because the caches of topologies and
-// classes are filled by separate watches, and the former may lag behind.
+// removeOrphans deletes the classes of topologies that no longer exist. The garbage collector does the same, but after
+// the CRD for NetworkTopologies is installed, it does not know the kind for up to 30 seconds, and permanently misses
+// deletions during that time. removeOrphans reads the topology from the API server, because the caches for topologies
+// and classes are filled by separate watches, and the former may lag behind.
 func (r *Reconciler) removeOrphans(
 	ctx context.Context, name types.NamespacedName, orphans []resourceapi.DeviceClass,
 ) error {
@@ -130,9 +131,9 @@ func (r *Reconciler) removeOrphans(
 	return errors.Join(failures...)
 }
 
-// evaluate returns the problems of a topology. If the topology was accepted with the same spec, a violated plugin
-// contract is only a remark: contracts change with versions of the driver and with objects of the cluster, which must
-// not remove the classes of a working topology.
+// evaluate returns the problems in a topology. If the topology was accepted with the same spec, a violated plugin
+// contract is only a remark: contracts change with driver versions and with objects in the cluster, which must not
+// remove the classes of a working topology.
 func (r *Reconciler) evaluate(
 	ctx context.Context, topology *v1alpha1.NetworkTopology,
 ) (problems field.ErrorList, remarks []string, err error) {
@@ -151,17 +152,17 @@ func (r *Reconciler) evaluate(
 	return problems, append(remarks, judged...), nil
 }
 
-// wasAccepted reports whether the current generation of the topology was accepted. A new generation is checked by all
-// rules, because the author who changes a topology can also fix it.
+// wasAccepted reports whether the topology's current generation was accepted. All rules apply to a new generation,
+// because an author who changes a topology can also fix it.
 func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 	accepted := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionAccepted)
 	return accepted != nil && accepted.Status == metav1.ConditionTrue &&
 		accepted.ObservedGeneration == topology.Generation
 }
 
-// Schemas returns the built-in schemas and the schemas of the cluster, which take precedence. If a schema is invalid,
+// Schemas returns the built-in schemas and the schemas in the cluster, which take precedence. If a schema is invalid,
 // its parameters are dropped. Its other properties are kept, such as the parameter that contains the device name:
-// without them, a typo would remove the classes of every topology with the plugin.
+// without them, a typo would remove the classes of every topology that uses the plugin.
 func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error) {
 	var schemas v1alpha1.CNIPluginSchemaList
 	if err := reader.List(ctx, &schemas); err != nil {
@@ -230,8 +231,8 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 }
 
 // create creates a class that must not exist. The API server guarantees that a class of another owner, or one created
-// by a concurrent reconciliation, is not overwritten. An existing class is one that the cache does not contain yet, so
-// it is reported as a conflict.
+// by a concurrent reconciliation, is not overwritten. If the class exists, the cache does not contain it yet, so create
+// reports a conflict.
 func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass) error {
 	err := r.Client.Create(ctx, class, client.FieldOwner(FieldOwner))
 	if apierrors.IsAlreadyExists(err) {
@@ -240,7 +241,7 @@ func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass)
 	return r.explain("create", class.Name, err)
 }
 
-// repair sets the fields of a class that the controller owns (server-side apply with force). Fields of other managers
+// repair sets those fields of a class that the controller owns (server-side apply with force). Fields of other managers
 // are kept. The patch contains the resource version of the compared class, so a class that has changed since is
 // compared again.
 func (r *Reconciler) repair(ctx context.Context, class *resourceapi.DeviceClass) error {
@@ -257,8 +258,8 @@ func (r *Reconciler) strip(ctx context.Context, class *Strip) error {
 		r.Client.Patch(ctx, &class.Without, patch, client.FieldOwner(FieldOwner)))
 }
 
-// explain wraps an error of the API server. An API server without list attributes rejects a class by naming the
-// violated rule, which does not reveal that a flag of the controller is the cause.
+// explain wraps an error from the API server. An API server without list attributes rejects a class by naming the
+// violated rule, which does not reveal that a controller flag is the cause.
 func (r *Reconciler) explain(verb, class string, err error) error {
 	switch {
 	case err == nil:
@@ -270,7 +271,7 @@ func (r *Reconciler) explain(verb, class string, err error) error {
 	return fmt.Errorf("cannot %s DeviceClass %s: %w", verb, class, err)
 }
 
-// delete deletes exactly the class that was inspected, not a new one of the same name.
+// delete deletes exactly the class that was inspected, not a new one with the same name.
 func (r *Reconciler) delete(ctx context.Context, class *resourceapi.DeviceClass) error {
 	preconditions := client.Preconditions{UID: ptr.To(class.UID), ResourceVersion: ptr.To(class.ResourceVersion)}
 	if err := r.Client.Delete(ctx, class, preconditions); client.IgnoreNotFound(err) != nil {
@@ -279,8 +280,8 @@ func (r *Reconciler) delete(ctx context.Context, class *resourceapi.DeviceClass)
 	return nil
 }
 
-// writeStatus writes the status only if it differs, because each write wakes every watcher of topologies, including all
-// nodes. Events are emitted after the write, so that a conflict does not cause duplicates.
+// writeStatus writes the status only if it differs, because each write wakes up every watcher of topologies, including
+// all nodes. Events are emitted after the write, so that a conflict does not cause duplicates.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, status v1alpha1.NetworkTopologyStatus,
 ) error {
@@ -313,8 +314,8 @@ func (r *Reconciler) concerned(ctx context.Context, class client.Object) []recon
 		func(topologies []v1alpha1.NetworkTopology) []string { return concerned(class, topologies) }))
 }
 
-// names returns the names that pick chooses from all topologies. The handler of a watch cannot return an error, and
-// reading from a synced cache does not fail.
+// names returns the names that pick selects from all topologies. A watch handler cannot return an error, but reading
+// from a synced cache does not fail.
 func (r *Reconciler) names(ctx context.Context, pick func([]v1alpha1.NetworkTopology) []string) []string {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only

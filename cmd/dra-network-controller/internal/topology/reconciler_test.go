@@ -98,7 +98,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// edit changes the steps of the topology, as its author does.
+// edit changes the topology's steps, as its author would.
 func (c *cluster) edit(change func(steps []v1alpha1.Step) []v1alpha1.Step) {
 	c.t.Helper()
 	topology := c.topology()
@@ -121,7 +121,7 @@ func (c *cluster) class(name string) *resourceapi.DeviceClass {
 	return class
 }
 
-// state reconciles and prints what was written, the conditions and the classes of the cluster.
+// state reconciles, and returns the writes, the conditions and the classes in the cluster.
 func (c *cluster) state() string {
 	c.t.Helper()
 	c.writes = nil
@@ -185,7 +185,7 @@ status: net-a net-b; cluster: net-a net-b`
 	c.expect("invalid again", "writes: delete net-a, delete net-b, status net\n"+fmt.Sprintf(invalid, 4))
 }
 
-// A range that is not there is told until it is: its pods wait.
+// A missing range is reported until it exists, because pods wait for it.
 func TestReconcileTellsMissingRanges(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps), &v1alpha1.AddressRange{ObjectMeta: metav1.ObjectMeta{Name: "r2"}})
 	edit := func(name string) {
@@ -206,7 +206,7 @@ func TestReconcileTellsMissingRanges(t *testing.T) {
 	}
 }
 
-// Only a topology with classes lists the parameters and plugins that kubectl get shows to authors of claims.
+// Only a topology with classes lists the parameters and plugins that kubectl get shows to claim authors.
 func TestStatusSaysWhatClaimsMaySet(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step {
@@ -275,8 +275,8 @@ ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
 }
 
-// An extended resource that another class has: the topology says so, its class is of use to claims, and it gets the
-// name when that is free.
+// If another class has an extended resource, the topology reports this and its class remains usable by claims. The
+// class gets the name once it is free.
 func TestReconcileExtendedResources(t *testing.T) {
 	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
 		Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/vf")}}
@@ -310,7 +310,7 @@ status: net-a net-b; cluster: net-a net-b`)
 	}
 }
 
-// A description that the topology has no more goes from its classes, whoever has written it there.
+// If a topology no longer has a description, it is removed from the classes, regardless of who has set it there.
 func TestReconcileDescriptions(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	describe := func(text string) {
@@ -404,7 +404,8 @@ ClassesReady=False Failed @1: cannot create DeviceClass net-a: forbidden by an a
 status: net-b; cluster: net-b`)
 }
 
-// TestReconcileHeedsSchemas: a schema of the cluster replaces the built-in one, by which tuning can't be a root step.
+// TestReconcileHeedsSchemas: a schema in the cluster replaces the built-in one, which does not allow tuning as a root
+// step.
 func TestReconcileHeedsSchemas(t *testing.T) {
 	topology := parse(t, `
 metadata: {name: net}
@@ -426,7 +427,7 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 	}
 }
 
-// TestRemarkComesLater: a warning in the schema of a plugin appears in the status of all topologies that use it,
+// TestRemarkComesLater: a warning in a plugin's schema appears in the status of all topologies that use the plugin,
 // including older ones, and disappears when it is removed from the schema.
 func TestRemarkComesLater(t *testing.T) {
 	c := newCluster(t, parse(t, `
@@ -451,8 +452,8 @@ ClassesReady=True Ready @1: a claim needs one request for each of: net-a
 status: net-a; cluster: net-a`)
 }
 
-// TestContractsComeLater: a schema that is stricter than the one by which a topology was accepted removes no classes
-// until the topology is changed.
+// TestContractsComeLater: if a schema becomes stricter after a topology was accepted, no classes are removed until the
+// topology is changed.
 func TestContractsComeLater(t *testing.T) {
 	c := newCluster(t, parse(t, `
 metadata: {name: net, generation: 1}
@@ -528,7 +529,8 @@ func TestEventsOnlyOfChanges(t *testing.T) {
 	expect("free, in another generation")
 }
 
-// TestListAttributesOfAnAPIServerWithout: classes that the API server can't compile say which feature is missing.
+// TestListAttributesOfAnAPIServerWithout: if the API server cannot compile classes, the error names the missing
+// feature.
 func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	c.r.ListAttributes = true
@@ -548,7 +550,7 @@ func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 	}
 }
 
-// TestListAttributesAreTakenBack: classes follow the option.
+// TestListAttributesAreTakenBack: classes follow changes of the option.
 func TestListAttributesAreTakenBack(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	for _, lists := range []bool{true, false, true} {
@@ -568,8 +570,8 @@ func TestReconcileOfATopologyThatGoes(t *testing.T) {
 	c.expect("deleted, held by a finalizer", "writes: \nstatus: ; cluster: ")
 }
 
-// TestClassesOfTopologiesThatAreGone: no other component may delete them, and a new topology of the same name must not
-// wait forever.
+// TestClassesOfTopologiesThatAreGone: orphaned classes are deleted even if no other component does so, and a new
+// topology with the same name does not wait forever.
 func TestClassesOfTopologiesThatAreGone(t *testing.T) {
 	topology := parse(t, netSteps)
 	topology.UID = "first"

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Reasons of the condition ClassesReady.
+// Reasons for the condition ClassesReady.
 const (
 	// ReasonReady is the reason if a class exists for every root step.
 	ReasonReady = "Ready"
@@ -22,14 +22,14 @@ const (
 	ReasonNotAccepted = "NotAccepted"
 	// ReasonNameTaken is the reason if another owner has a class with the name of a wanted class.
 	ReasonNameTaken = "NameTaken"
-	// ReasonExtendedResourceTaken is the reason if another class has the name of an extended resource of the topology.
-	// The classes exist without that name.
+	// ReasonExtendedResourceTaken is the reason if another class has the name of one of the topology's extended
+	// resources. The topology's classes exist without that name.
 	ReasonExtendedResourceTaken = "ExtendedResourceTaken"
 	// ReasonFailed is the reason if the API server rejected a change. The change is retried.
 	ReasonFailed = "Failed"
 )
 
-// Outcome is the result of the changes to the classes of a topology.
+// Outcome is the result of the changes to a topology's classes.
 type Outcome struct {
 	// Ready are the names of the classes that exist as wanted, sorted.
 	Ready []string
@@ -37,14 +37,15 @@ type Outcome struct {
 	Taken []resourceapi.DeviceClass
 	// Named are the classes of other owners that have the name of a wanted extended resource, sorted.
 	Named []resourceapi.DeviceClass
-	// Err contains the failed changes.
+	// Err contains the errors of the changes that failed.
 	Err error
 }
 
 // Status returns the status of a topology. It equals the current status if nothing has changed.
 //
 // It starts from the current status, so that SetStatusCondition keeps the times of unchanged conditions. At most one of
-// the two hints is added: if a topology is not accepted, it needs no second command that explains its missing classes.
+// the two hints is added: if a topology is not accepted, a second command that explains its missing classes is not
+// needed.
 func Status(
 	topology *v1alpha1.NetworkTopology, problems field.ErrorList, remarks []string, outcome Outcome,
 ) v1alpha1.NetworkTopologyStatus {
@@ -68,7 +69,7 @@ func Status(
 	return status
 }
 
-// validateCommand returns the command that prints the problems of a topology with their lines.
+// validateCommand returns the command that prints a topology's problems with their line numbers.
 func validateCommand(topology *v1alpha1.NetworkTopology) string {
 	return fmt.Sprintf("kubectl get ntopo %s -o yaml | kubectl netdra chain validate -", topology.Name)
 }
@@ -85,7 +86,7 @@ func rootSteps(topology *v1alpha1.NetworkTopology) int {
 }
 
 // classesReady returns the condition ClassesReady. The cases are ordered by severity: a failure may be the reason for a
-// missing class, and a taken resource name leaves classes that work.
+// missing class, whereas a taken resource name still leaves working classes.
 func classesReady(topology *v1alpha1.NetworkTopology, accepted bool, outcome Outcome) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               v1alpha1.ConditionClassesReady,

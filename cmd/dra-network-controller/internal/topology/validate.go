@@ -14,14 +14,14 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Validate returns the problems of a topology: of its structure, and of the expressions of its root steps, which
-// checkSelector compiles. It returns breaches separately, since they may have been accepted earlier: violations of
-// plugin contracts, and comparisons of attributes with literals of the wrong type. The API server accepts the classes
-// of a topology without problems, and the scheduler can evaluate them on any device.
+// Validate returns the problems in a topology: in its structure, and in the expressions of its root steps, which
+// checkSelector compiles. It returns breaches separately, because the topology may have been accepted despite them
+// earlier: violations of plugin contracts, and comparisons of attributes with literals of the wrong type. If a topology
+// has no problems, the API server accepts its classes, and the scheduler can evaluate them on any device.
 func Validate(
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error,
 ) (problems, breaches field.ErrorList) {
-	// The name becomes a label value of each class. Label values are limited to fewer characters than object names.
+	// The name becomes a label value on each class. Label values are limited to fewer characters than object names.
 	if size := len(topology.Name); size > validation.LabelValueMaxLength {
 		problems = append(problems,
 			field.TooLong(field.NewPath("metadata", "name"), topology.Name, validation.LabelValueMaxLength))
@@ -55,9 +55,9 @@ func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
 	return problems
 }
 
-// judgeRoot checks the fields of a root step from which its class is built. The plugin's name becomes the name of a
+// judgeRoot checks the fields of a root step that its class is built from. The plugin's name becomes the name of a
 // device attribute, which must be a C identifier of at most 32 characters. With any other name, no device could match,
-// and a pod with the class would never be scheduled.
+// and a pod that uses the class would never be scheduled.
 func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {
 	if !isRoot(step) {
 		return nil

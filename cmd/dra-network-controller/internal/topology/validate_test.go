@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// checkSelector refuses expressions that contain "broken".
+// checkSelector rejects expressions that contain "broken".
 func checkSelector(expression string) error {
 	if strings.Contains(expression, "broken") {
 		return errors.New("does not compile; write it like device.attributes[\"dra.networking\"].type == \"vf\"")
@@ -92,7 +92,7 @@ spec:
 	}
 }
 
-// A topology that was accepted before types were compared must keep working: a mismatch is a breach, not a problem.
+// A topology that was accepted before types were compared must keep working, so a mismatch is a breach, not a problem.
 func TestMismatchesAreBreaches(t *testing.T) {
 	const quoted = `
 metadata: {name: a}
