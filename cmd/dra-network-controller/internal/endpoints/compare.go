@@ -14,11 +14,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// ManagedBy is the value of the label endpointslice.kubernetes.io/managed-by of the controller's slices (KEP-752).
+// ManagedBy is the value of the label endpointslice.kubernetes.io/managed-by on the controller's slices (KEP-752).
 const ManagedBy = "dra-network-controller.networking.dra.io"
 
-// maxEndpoints is the maximum number of endpoints in a slice, equal to the default of Kubernetes. kube-proxy and others
-// read up to 1,000; smaller slices make a change of one endpoint cheaper for all watchers.
+// maxEndpoints is the maximum number of endpoints in a slice, which is the default in Kubernetes. kube-proxy and other
+// clients read up to 1,000; smaller slices make a change to one endpoint cheaper for all watchers.
 const maxEndpoints = 100
 
 // Changes are the required writes. Objects are complete.
@@ -26,12 +26,12 @@ type Changes struct {
 	Create, Update, Delete []discoveryapi.EndpointSlice
 }
 
-// Compare returns the changes from the existing slices to the wanted ones. An endpoint stays in its slice, so that an
-// added or removed pod changes one slice.
+// Compare returns the changes that turn the existing slices into the wanted ones. An endpoint stays in its slice, so
+// that adding or removing a pod changes only one slice.
 //
-// It is deterministic: slices and endpoints are processed in the order of their names and addresses, and new names are
-// numbers, so two replicas with the same input write the same. Slices that lost most of their endpoints are not merged:
-// moving endpoints changes two objects without a benefit for clients.
+// Compare is deterministic: slices and endpoints are processed in the order of their names and addresses, and new names
+// are numbered, so two replicas with the same input write the same slices. Slices that have lost most of their
+// endpoints are not merged, because moving endpoints changes two objects without a benefit for clients.
 func Compare(
 	service *corev1.Service, wanted map[Group]Endpoints, existing []discoveryapi.EndpointSlice,
 ) (c Changes, err error) {
@@ -92,8 +92,8 @@ func groupOf(slice *discoveryapi.EndpointSlice) (Group, error) {
 	return Group{Family: slice.AddressType, Ports: string(text)}, nil
 }
 
-// keep moves the endpoints of a slice from rest to the result. An address in two slices, as after a conflict, therefore
-// stays in the first.
+// keep moves those endpoints that are in a slice from rest to the result. An address that is in two slices, as after a
+// conflict, therefore stays in the first one.
 func keep(slice *discoveryapi.EndpointSlice, rest Endpoints) []discoveryapi.Endpoint {
 	var kept []discoveryapi.Endpoint
 	for i := range slice.Endpoints {
@@ -109,7 +109,7 @@ func keep(slice *discoveryapi.EndpointSlice, rest Endpoints) []discoveryapi.Endp
 	return kept
 }
 
-// fill moves as many endpoints from rest to a slice as it has room for.
+// fill moves endpoints from rest to a slice until the slice is full.
 func fill(endpoints []discoveryapi.Endpoint, rest Endpoints) []discoveryapi.Endpoint {
 	for _, address := range slices.Sorted(maps.Keys(rest)) {
 		if len(endpoints) >= maxEndpoints {
@@ -122,8 +122,8 @@ func fill(endpoints []discoveryapi.Endpoint, rest Endpoints) []discoveryapi.Endp
 }
 
 // with returns a slice with the given endpoints; nil if the slice is already equal. Labels and owners are replaced as a
-// whole: the slice belongs to the controller (KEP-752, managed-by), and the garbage collector removes it with its
-// Service. Because of the headless label, kube-proxy ignores slices of Services without a cluster IP.
+// whole, because the slice belongs to the controller (KEP-752, managed-by), and the garbage collector removes it
+// together with its Service. Because of the headless label, kube-proxy ignores slices of Services without a cluster IP.
 func with(
 	service *corev1.Service, old *discoveryapi.EndpointSlice, endpoints []discoveryapi.Endpoint,
 ) *discoveryapi.EndpointSlice {
@@ -142,8 +142,8 @@ func with(
 	return slice
 }
 
-// freeName returns the name of an additional slice. It is numbered instead of random, so that creating a slice that the
-// cache does not contain yet causes a conflict.
+// freeName returns the name for an additional slice. It is numbered rather than random, so that creating a slice that
+// exists but is not in the cache yet causes a conflict.
 func freeName(service *corev1.Service, names map[string]bool) string {
 	for i := 0; ; i++ {
 		if name := fmt.Sprintf("%s-dra-network-%d", service.Name, i); !names[name] {

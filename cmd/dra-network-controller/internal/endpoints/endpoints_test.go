@@ -97,7 +97,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// pod makes a pod that is ready, with a claim that has addresses of the topology storage.
+// pod creates a ready pod with a claim that has addresses from the topology storage.
 func (c *cluster) pod(name string, change func(*corev1.Pod, *resourceapi.ResourceClaim), addresses ...string) {
 	c.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name),
@@ -142,7 +142,7 @@ func (c *cluster) slices() []discoveryapi.EndpointSlice {
 	return list.Items
 }
 
-// expect compares slices as "name family ports: address pod conditions, ...".
+// expect compares the slices, formatted as "name family ports: address pod conditions, ...".
 func (c *cluster) expect(want ...string) {
 	c.Helper()
 	var got []string
@@ -230,7 +230,7 @@ func TestEndpointsOfClaims(t *testing.T) {
 		"+terminating host", want[1])
 }
 
-// TestManyEndpoints: a pod that goes, and one that comes, change one slice.
+// TestManyEndpoints: removing or adding a pod changes one slice.
 func TestManyEndpoints(t *testing.T) {
 	c := newCluster(t)
 	address := func(i int) string { return fmt.Sprintf("10.60.%d.%d/16", i/200, i%200+1) }
@@ -287,8 +287,8 @@ func TestServicesThatGetNone(t *testing.T) {
 	}
 }
 
-// TestPortsOfSidecars: a port has the number that Kubernetes gives it, also of a pod as the cache keeps it. Containers
-// count before sidecars, and init containers that end do not count.
+// TestPortsOfSidecars: a port has the same number as in Kubernetes, even if the pod comes from the cache. Containers
+// take precedence over sidecars, and init containers that terminate are ignored.
 func TestPortsOfSidecars(t *testing.T) {
 	container := func(port int32, policy *corev1.ContainerRestartPolicy) corev1.Container {
 		return corev1.Container{RestartPolicy: policy, Ports: []corev1.ContainerPort{{Name: "metrics",
@@ -320,8 +320,8 @@ func TestPortsOfSidecars(t *testing.T) {
 	}
 }
 
-// TestNameThatIsTaken: a foreign slice causes one event for the author until it is deleted; our own slice that the
-// cache does not contain yet causes none.
+// TestNameThatIsTaken: a foreign slice causes one event for the author until it is deleted; our own slice that is not
+// in the cache yet causes none.
 func TestNameThatIsTaken(t *testing.T) {
 	c := newCluster(t)
 	c.pod("a", nil, "10.60.0.2/16")
@@ -357,7 +357,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestTakenNameKeepsNoOther: the slices whose names are free are created, whatever the order.
+// TestTakenNameKeepsNoOther: slices with free names are created regardless of the order.
 func TestTakenNameKeepsNoOther(t *testing.T) {
 	for taken, want := range map[string]string{
 		"db-dra-network-0": "db-dra-network-1 IPv6 metrics=9090 sql=5432: fd00::2 a +ready +serving",
@@ -377,7 +377,7 @@ func TestTakenNameKeepsNoOther(t *testing.T) {
 	}
 }
 
-// staleSlices is a cache that has no slice yet.
+// staleSlices is a cache that does not contain any slices yet.
 type staleSlices struct{ client.Client }
 
 func (s staleSlices) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
@@ -422,8 +422,8 @@ func TestAnnotationRemoved(t *testing.T) {
 	c.expect()
 }
 
-// TestObjectsConcernFewServices: with many Services in a namespace, a change of a pod or claim has those looked at
-// whose endpoints it may change, and no others.
+// TestObjectsConcernFewServices: in a namespace with many Services, a change to a pod or claim only causes
+// reconciliations of Services whose endpoints it may affect.
 func TestObjectsConcernFewServices(t *testing.T) {
 	c := newCluster(t)
 	for name, changes := range map[string][]string{

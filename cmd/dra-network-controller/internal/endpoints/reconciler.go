@@ -27,12 +27,12 @@ import (
 // soon is the retry delay after a conflict. By then, the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// later is the retry delay if the name of a slice is taken by a foreign slice. The cache contains only the controller's
-// slices, so the deletion of the foreign slice causes no event.
+// later is the retry delay if a foreign slice has the name of a wanted slice. The cache contains only the controller's
+// slices, so deleting the foreign slice does not cause an event.
 const later = time.Minute
 
-// maxEvent limits the size of a problem in an event, in bytes: the API server rejects longer notes, and a problem may
-// quote a long annotation.
+// maxEvent limits the size of a problem in an event, in bytes, because the API server rejects longer notes and a
+// problem may quote a long annotation.
 const maxEvent = 1000
 
 // Reconciler maintains the EndpointSlices of every annotated Service. All fields are required. A process must use a
@@ -40,9 +40,9 @@ const maxEvent = 1000
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
-	// Live reads from the API server: the cache does not contain foreign slices.
+	// Live reads from the API server, because the cache does not contain foreign slices.
 	Live client.Reader
-	// Events records events of Services.
+	// Events records events for Services.
 	Events events.EventRecorder
 
 	mu sync.Mutex
@@ -63,9 +63,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// ofObject returns requests for the annotated Services in an object's namespace whose endpoints the object may change:
-// for a pod, the Services that select it; for a claim, the Services with a topology of its devices. An update also
-// calls it with the old object. A handler cannot return an error, and reading from a synced cache does not fail.
+// ofObject returns requests for the annotated Services in an object's namespace whose endpoints the object may affect:
+// for a pod, the Services that select it; for a claim, the Services with the topology of one of its devices. For an
+// update, it is also called with the old object. A handler cannot return an error, but reading from a synced cache does
+// not fail.
 func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []reconcile.Request {
 	concerns := concerns(object)
 	if concerns == nil {
@@ -88,7 +89,7 @@ func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []recon
 	return requests
 }
 
-// concerns returns a filter for the queries whose result an object may change; nil if it cannot change any.
+// concerns returns a filter for the queries whose result an object may affect; nil if it cannot affect any.
 func concerns(object client.Object) func(*Query) bool {
 	switch object := object.(type) {
 	case *corev1.Pod:
@@ -106,8 +107,8 @@ func concerns(object client.Object) func(*Query) bool {
 	return nil
 }
 
-// Reconcile implements reconcile.Reconciler. It is called for every Service of the cluster. A Service without the
-// annotation has no slices and no query, and costs two reads of the cache.
+// Reconcile implements reconcile.Reconciler. It is called for every Service in the cluster. A Service without the
+// annotation has no slices and no query, and only costs two reads from the cache.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	service := &corev1.Service{}
 	if err := r.Client.Get(ctx, request.NamespacedName, service); apierrors.IsNotFound(err) {
@@ -127,7 +128,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.emitEvent(request.NamespacedName, service, problem)
 	}
 	var wanted map[Group]Endpoints
-	// Without a query, no slice is wanted, so slices are removed with the annotation, or when it becomes invalid.
+	// Without a query, no slice is wanted, so slices are removed when the annotation is removed or becomes invalid.
 	// Keeping them would send traffic to pods that are no longer selected.
 	if query != nil {
 		if wanted, err = r.wanted(ctx, service, query); err != nil {
@@ -172,7 +173,7 @@ func (r *Reconciler) wanted(
 }
 
 // carryOut makes the changes. Updates and deletions come first, so that terminated pods leave the endpoints
-// immediately. A name that a foreign slice has does not prevent the creation of other slices. A returned
+// immediately. If a foreign slice has the name of a wanted slice, the other slices are created nevertheless. A returned
 // foreignSliceError has one line for each such name and contains no other errors.
 func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	for i := range changes.Update {
@@ -199,8 +200,8 @@ func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	return taken
 }
 
-// foreignSliceError reports that the name of a wanted slice is taken by a slice of another owner. It is shown to the
-// author of the Service.
+// foreignSliceError reports that a slice of another owner has the name of a wanted slice. It is shown to the author of
+// the Service.
 type foreignSliceError struct{ name string }
 
 func (e *foreignSliceError) Error() string {
@@ -208,9 +209,9 @@ func (e *foreignSliceError) Error() string {
 		"manage; delete it, or rename the Service", e.name)
 }
 
-// create creates a slice. If a slice of its name exists, there are two cases: the slice belongs to this Service, but
-// the cache does not contain it yet, which returns AlreadyExists; or its labels differ, so the cache will never contain
-// it, which returns a foreignSliceError.
+// create creates a slice. If a slice with this name exists, there are two cases. If the slice belongs to this Service
+// but is not in the cache yet, create returns AlreadyExists. If its labels differ, so that the cache will never contain
+// it, create returns a foreignSliceError.
 func (r *Reconciler) create(ctx context.Context, slice *discoveryapi.EndpointSlice) error {
 	err := r.Client.Create(ctx, slice)
 	if !apierrors.IsAlreadyExists(err) {

@@ -7,21 +7,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Limits on the cached size of a pod or Service. Users control the number and size of these objects.
+// Limits for the cached size of a pod or Service. Users control the number and size of these objects.
 const (
-	// maxText is the maximum size of all labels of a pod, and of an annotation of a Service, in bytes.
+	// maxText is the maximum size of all labels on a pod, and of an annotation on a Service, in bytes.
 	maxText = 4096
-	// maxPorts is the maximum number of ports of a Service and of a pod: an EndpointSlice has at most 100
+	// maxPorts is the maximum number of ports in a Service and in a pod, because an EndpointSlice has at most 100
 	// (discovery/v1, EndpointSlice.ports).
 	maxPorts = 100
 	// maxClaims is the maximum number of claims of a pod.
 	maxClaims = 256
 )
 
-// tooLong replaces an annotation of more than maxText bytes. It is not a valid selector, so the Service gets an event.
+// tooLong replaces an annotation with more than maxText bytes. It is not a valid selector, so the Service gets an
+// event.
 const tooLong = "(longer than 4096 bytes)"
 
-// TransformService reduces a Service to the fields that endpoints depend on, before the cache stores it. A Service
+// TransformService reduces a Service to the fields that its endpoints depend on, before the cache stores it. A Service
 // without the annotation is reduced to its identity.
 func TransformService(object any) (any, error) {
 	service, ok := object.(*corev1.Service)
@@ -50,9 +51,9 @@ func TransformService(object any) (any, error) {
 	return kept, nil
 }
 
-// TransformPod reduces a pod to the fields that endpoints depend on, before the cache stores it. A pod without claims,
-// or beyond one of the limits, is reduced to its identity and gets no endpoints. Containers are reduced to their ports,
-// in order, since the first port of a name counts. Only sidecars remain of the init containers.
+// TransformPod reduces a pod to the fields that endpoints depend on, before the cache stores it. A pod that has no
+// claims or exceeds one of the limits is reduced to its identity and gets no endpoints. Containers are reduced to their
+// ports, in order, since the first port with a name takes precedence. Of the init containers, only sidecars are kept.
 func TransformPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -102,7 +103,7 @@ func isTooLarge(pod *corev1.Pod) bool {
 	return text > maxText || ports > maxPorts || len(pod.Spec.ResourceClaims) > maxClaims
 }
 
-// identity returns the metadata that the cache and the workqueue need of every object.
+// identity returns the metadata that the cache and the workqueue need for every object.
 func identity(meta *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name, UID: meta.UID,
 		ResourceVersion: meta.ResourceVersion, DeletionTimestamp: meta.DeletionTimestamp}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hostile returns the metadata of an object with as much in it as the API server accepts, roughly.
+// hostile returns object metadata with roughly as much data as the API server accepts.
 func hostile(name string) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "uid", Labels: map[string]string{},
 		Annotations:   map[string]string{"example.com/large": strings.Repeat("x", 250<<10)},
@@ -20,7 +20,7 @@ func hostile(name string) metav1.ObjectMeta {
 	return meta
 }
 
-// The cache stores a bounded part of an object, whatever its user has written into it.
+// The cache only stores a bounded part of an object, no matter what its user has written.
 func TestHostileObjectsStaySmall(t *testing.T) {
 	const limit = 32 << 10 // bytes of one object, as protobuf
 	plain := &corev1.Service{ObjectMeta: hostile("plain")}
@@ -61,7 +61,7 @@ func TestHostileObjectsStaySmall(t *testing.T) {
 	}
 }
 
-// The author of a Service that is too large gets the reason.
+// If a Service has too many ports, its author gets the reason.
 func TestServiceWithTooManyPorts(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		AnnotationTopology: "t", AnnotationSelector: "app=db"}}}

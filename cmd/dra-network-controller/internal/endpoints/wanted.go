@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Annotations of a Service.
+// Annotations on a Service.
 const (
 	// AnnotationTopology names a NetworkTopology, or one of its root steps as topology/step. The Service's endpoints
 	// are the addresses of interfaces that are created from its devices.
@@ -29,14 +29,14 @@ const (
 	AnnotationSelector = "networking.dra.io/endpoints-selector"
 )
 
-// Query is the parsed annotations of a Service. An empty Step means all root steps.
+// Query contains a Service's parsed annotations. An empty Step means all root steps.
 type Query struct {
 	Topology, Step string
 	Pods           labels.Selector
 }
 
-// ParseQuery parses the annotations of a Service. It returns nil if the Service has no such annotation. An error is
-// shown to the Service's author.
+// ParseQuery parses a Service's annotations. It returns nil if the Service has no such annotation. An error is shown to
+// the Service's author.
 func ParseQuery(service *corev1.Service) (*Query, error) {
 	topology, asked := service.Annotations[AnnotationTopology]
 	switch {
@@ -68,20 +68,20 @@ func ParseQuery(service *corev1.Service) (*Query, error) {
 	return query, nil
 }
 
-// Group contains the properties that all endpoints of a slice share. A slice has one address type and one list of ports
-// for all of its endpoints (KEP-752), so pods whose named ports have other numbers need separate slices.
+// Group contains the properties that all endpoints in a slice share. A slice has one address type and one list of ports
+// for all of its endpoints (KEP-752), so pods whose named ports have different numbers need separate slices.
 type Group struct {
 	Family discoveryapi.AddressType
 	// Ports are the sorted ports of the slice as JSON.
 	Ports string
 }
 
-// Endpoints are the endpoints of a group, by address.
+// Endpoints are the endpoints in a group, by address.
 type Endpoints map[string]discoveryapi.Endpoint
 
 // add adds an endpoint. Two pods can have the same address, for example a terminated pod that still exists and a pod
-// that has got its address since. The ready pod wins, otherwise the first by name, so that the result does not depend
-// on the order of the pods.
+// that the address has since been assigned to. The ready pod takes precedence, otherwise the first one by name, so that
+// the result does not depend on the order of the pods.
 func (e Endpoints) add(endpoint discoveryapi.Endpoint) {
 	address := endpoint.Addresses[0]
 	if other, taken := e[address]; taken {
@@ -93,9 +93,9 @@ func (e Endpoints) add(endpoint discoveryapi.Endpoint) {
 	e[address] = endpoint
 }
 
-// Wanted returns the endpoints that a Service should have. pods and claims are the objects of its namespace, claims by
-// name. Terminated pods are omitted immediately, since their addresses may be reassigned while the pod object still
-// exists.
+// Wanted returns the endpoints that a Service should have. pods are the pods in its namespace, and claims are the
+// claims in its namespace, by name. Terminated pods are omitted immediately, since their addresses may be reassigned
+// while the pod object still exists.
 func Wanted(
 	service *corev1.Service, query *Query, pods []corev1.Pod, claims map[string]*resourceapi.ResourceClaim,
 ) (map[Group]Endpoints, error) {
@@ -126,10 +126,10 @@ func Wanted(
 	return wanted, nil
 }
 
-// addressesOf returns the addresses of a claim's devices in a pod, according to the status of the claim. It returns
-// none for a claim of several pods, because the status does not contain the pod of an address. The UID is compared
-// because a pod that was recreated under its name, as in a StatefulSet, may find a claim that is still reserved for the
-// old one.
+// addressesOf returns the addresses of a claim's devices in a pod, according to the claim's status. It returns none for
+// a claim that several pods share, because the status does not contain the pod that an address belongs to. The UID is
+// compared because a pod that was recreated with the same name, as in a StatefulSet, may find a claim that is still
+// reserved for the old one.
 func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) []netip.Addr {
 	if claim == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != pod {
 		return nil
@@ -153,7 +153,7 @@ func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) 
 	return found
 }
 
-// ofQuery returns the devices of the topology and step of a query.
+// ofQuery returns the devices that belong to a query's topology and step.
 func ofQuery(devices []claimspec.Device, query *Query) (found []*claimspec.Device) {
 	for i := range devices {
 		class := &devices[i].Class
@@ -164,8 +164,8 @@ func ofQuery(devices []claimspec.Device, query *Query) (found []*claimspec.Devic
 	return found
 }
 
-// reachable returns the addresses that the API server accepts in endpoints, which excludes addresses with a scope of
-// one node. The status contains addresses with their prefix length (KEP-4817).
+// reachable returns the addresses that the API server accepts in endpoints, which excludes addresses that are only
+// valid on one node. The status contains addresses with their prefix length (KEP-4817).
 func reachable(texts []string) []netip.Addr {
 	var found []netip.Addr
 	for _, text := range texts {
@@ -182,8 +182,8 @@ func reachable(texts []string) []netip.Addr {
 	return found
 }
 
-// endpoint returns the endpoint of a pod, with the same conditions that Kubernetes sets: a pod that is being deleted is
-// not ready, and keeps serving while its readiness probe succeeds.
+// endpoint returns a pod's endpoint, with the same conditions that Kubernetes sets: a pod that is being deleted is not
+// ready, but keeps serving while its readiness probe succeeds.
 func endpoint(service *corev1.Service, pod *corev1.Pod, address netip.Addr) discoveryapi.Endpoint {
 	serving := isReady(pod) || service.Spec.PublishNotReadyAddresses
 	terminating := pod.DeletionTimestamp != nil
@@ -206,7 +206,7 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// portsOf returns the sorted ports of a Service on a pod. Like Kubernetes, it omits a named target port that the pod
+// portsOf returns the sorted ports of a Service for a pod. Like Kubernetes, it omits a named target port that the pod
 // does not have.
 func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryapi.EndpointPort {
 	ports := []discoveryapi.EndpointPort{}
@@ -254,7 +254,7 @@ func namedPort(pod *corev1.Pod, name string, protocol corev1.Protocol) int32 {
 	return 0
 }
 
-// isSidecar reports whether an init container runs for the whole life of the pod.
+// isSidecar reports whether an init container runs for the entire lifetime of the pod.
 func isSidecar(container *corev1.Container) bool {
 	return ptr.Deref(container.RestartPolicy, "") == corev1.ContainerRestartPolicyAlways
 }
