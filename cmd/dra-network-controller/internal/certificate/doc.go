@@ -1,10 +1,10 @@
-// Package certificate creates the certificate of the webhook, makes the API server trust it, and replaces it before it
-// expires. The served certificate is trusted at every moment.
+// Package certificate creates the certificate for the webhook, makes the API server trust it, and replaces it before it
+// expires. The certificate that is served is trusted at all times.
 //
 // The rule of this package: [Rotation.Wanted] is pure and decides the content of the Secret. [Keeper], in one replica,
 // writes it; [Source], in all of them, serves the current certificate. Both check every few seconds, need permissions
-// only on the two objects by name, and log errors instead of returning them: the controllers neither wait for them nor
-// stop with them.
+// only for the two objects by name, and log errors instead of returning them: the controllers neither wait for them nor
+// stop when they fail.
 //
 // A certificate passes through the Secret in stages, each of which may last until a problem is fixed:
 //

@@ -21,11 +21,11 @@ import (
 // FieldOwner is the field manager that owns caBundle in the webhook's configuration.
 const FieldOwner = "dra-network-controller-webhook"
 
-// Keeper keeps a valid certificate in the Secret, and its authority in the webhook's configuration. It is a manager's
-// runnable in the leading replica. Two concurrent keepers are harmless: each write is rejected if the object has
-// changed since it was read.
+// Keeper maintains a valid certificate in the Secret, and its authority in the webhook's configuration. The manager
+// runs it in the leading replica. Two concurrent keepers are harmless: each write is rejected if the object has changed
+// since it was read.
 type Keeper struct {
-	// Reader reads from the API server; a cache is not worth its memory here.
+	// Reader reads from the API server, because a cache is not worth its memory here.
 	Reader client.Reader
 	// Client writes to the API server.
 	Client client.Client
@@ -36,9 +36,10 @@ type Keeper struct {
 	Configuration string
 	// Rotation decides when certificates are replaced.
 	Rotation Rotation
-	// Now returns the time for the validity of certificates.
+	// Now returns the time that the validity of certificates is based on.
 	Now func() time.Time
-	// Elapsed returns the monotonic time of this process for waiting: wall clocks of replicas differ and are adjusted.
+	// Elapsed returns the monotonic time of this process. Waiting is based on it because the wall clocks of replicas
+	// differ and are adjusted.
 	Elapsed func() time.Duration
 
 	// trusted is the authority that the configuration has contained since the time seen, as far as this process knows.
@@ -49,8 +50,8 @@ type Keeper struct {
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (*Keeper) NeedLeaderElection() bool { return true }
 
-// Start maintains the certificate until the context ends. It never fails: an error would stop the manager and its
-// controllers, which do not need the webhook.
+// Start maintains the certificate until the context is done. It never fails, because an error would stop the manager
+// and its controllers, which do not need the webhook.
 func (k *Keeper) Start(ctx context.Context) error {
 	log := newSparing(ctrl.Log.WithName("webhook-certificate"),
 		"cannot maintain the webhook's certificate; until this is fixed, errors are reported only in conditions")
@@ -72,8 +73,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 }
 
 // pause returns the time until the next check after a number of consecutive failures. The first failures are often
-// short-lived: an installation may start the controller before it creates the objects of the webhook. The pause grows
-// by one second with each failure, up to the period.
+// short-lived, because an installation may start the controller before it creates the webhook's objects. The pause
+// grows by one second with each failure, up to the period.
 func (k *Keeper) pause(failures int) time.Duration {
 	if failures == 0 {
 		return k.Rotation.Period()
@@ -81,12 +82,12 @@ func (k *Keeper) pause(failures int) time.Duration {
 	return min(k.Rotation.Period(), time.Duration(failures)*impatience)
 }
 
-// keep checks once and makes the necessary changes. It writes the Secret first, since no API server may trust a
+// keep checks once and makes the necessary changes. It writes the Secret first, because no API server may trust a
 // certificate that a crash could lose.
 //
-// Each check compares and writes caBundle, even if no certificate changes: this repairs a configuration whose caBundle
-// was removed. trust gets the bundle of the current content of the Secret, so it never writes an authority that exists
-// only in this process.
+// Each check compares and writes caBundle, even if no certificate changes. This repairs a configuration whose caBundle
+// was removed. trust receives the bundle for the current content of the Secret, so it never writes an authority that
+// exists only in this process.
 func (k *Keeper) keep(ctx context.Context) error {
 	var configuration admissionregistration.ValidatingWebhookConfiguration
 	if err := k.Reader.Get(ctx, types.NamespacedName{Name: k.Configuration}, &configuration); err != nil {
@@ -116,9 +117,9 @@ func (k *Keeper) keep(ctx context.Context) error {
 	return k.trust(ctx, &configuration, wanted.Bundle())
 }
 
-// names returns the sorted host names by which API servers call the webhooks of a configuration: NAME.NAMESPACE.svc for
-// a Service, the host for a URL (kubernetes, apiserver/pkg/util/webhook). The controller must not derive them from its
-// own settings, because an installation may rename the Service.
+// names returns the sorted host names that API servers use to call the webhooks in a configuration: NAME.NAMESPACE.svc
+// for a Service, the host for a URL (kubernetes, apiserver/pkg/util/webhook). The controller must not derive them from
+// its own settings, because an installation may rename the Service.
 func names(configuration *admissionregistration.ValidatingWebhookConfiguration) ([]string, error) {
 	var names []string
 	for i := range configuration.Webhooks {
@@ -142,7 +143,7 @@ func names(configuration *admissionregistration.ValidatingWebhookConfiguration) 
 	return names, nil
 }
 
-// trustedFor returns how long all webhooks of a configuration have trusted an authority, as observed by this process.
+// trustedFor returns how long all webhooks in a configuration have trusted an authority, as observed by this process.
 // It is negative if they do not trust it.
 func (k *Keeper) trustedFor(
 	configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte,
@@ -157,7 +158,7 @@ func (k *Keeper) trustedFor(
 	return k.Elapsed() - k.seen
 }
 
-// trusts reports whether all webhooks of a configuration contain an authority in their bundle. It returns false for the
+// trusts reports whether the bundles of all webhooks in a configuration contain an authority. It returns false for the
 // empty authority of a missing next certificate, because every bundle contains the empty text.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {
@@ -168,7 +169,8 @@ func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration,
 	return true
 }
 
-// trust writes the bundle into all webhooks of a configuration that have a different one, and changes no other field.
+// trust writes the bundle to all webhooks in a configuration that have a different one, and does not change any other
+// field.
 func (k *Keeper) trust(
 	ctx context.Context, configuration *admissionregistration.ValidatingWebhookConfiguration, bundle []byte,
 ) error {

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// cluster has the objects of deploy/webhook.yaml, and a keeper and a source, whose time is now.
+// cluster has the objects from deploy/webhook.yaml, and a keeper and a source that share a clock.
 type cluster struct {
 	t      *testing.T
 	api    client.Client
@@ -113,7 +113,7 @@ func (c *cluster) configuration() *admissionregistration.ValidatingWebhookConfig
 	return &found
 }
 
-// served checks that what the source hands out is taken through each webhook, and returns it.
+// served checks that a client accepts the source's certificate for each webhook, and returns the certificate.
 func (c *cluster) served() *x509.Certificate {
 	c.t.Helper()
 	certificate, err := c.source.GetCertificate(nil)
@@ -131,7 +131,7 @@ func (c *cluster) served() *x509.Certificate {
 	return certificate.Leaf
 }
 
-// looks goes through some looks and returns what was written.
+// looks runs n checks and returns the kinds of the objects that were written.
 func (c *cluster) looks(n int) []string {
 	c.t.Helper()
 	c.writes = nil
@@ -150,7 +150,7 @@ func TestKeeper(t *testing.T) {
 	}
 	first := c.served()
 	c.now = epoch.Add(61 * 24 * time.Hour)
-	// The next one is made and trusted; two looks later it is current, and the bundle has it at another place.
+	// The next certificate is created and trusted. Two checks later it is current, and it has moved within the bundle.
 	if diff := cmp.Diff([]string{"Secret", "Configuration", "Secret", "Configuration"}, c.looks(5)); diff != "" {
 		t.Errorf("wrong writes when a certificate is replaced (-want +got):\n%s", diff)
 	}
@@ -167,8 +167,8 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// The next certificate waits until API servers have read its authority, by the time that passes: a clock that is set
-// meanwhile makes that neither shorter nor longer.
+// The next certificate waits until API servers have read its authority. The elapsed time is decisive: adjusting the
+// clock in the meantime makes the wait neither shorter nor longer.
 func TestClockIsSetWhileACertificateIsReplaced(t *testing.T) {
 	for _, jump := range []time.Duration{-5 * time.Hour, 5 * time.Hour} {
 		c := newCluster(t, secret(), configuration())
@@ -188,7 +188,7 @@ func TestClockIsSetWhileACertificateIsReplaced(t *testing.T) {
 	}
 }
 
-// TestKeeperMends what people and other programs do to its objects.
+// TestKeeperMends checks that the keeper repairs changes that users and other programs make to its objects.
 func TestKeeperMends(t *testing.T) {
 	for name, spoil := range map[string]func(*cluster) client.Object{
 		"trust is taken away": func(c *cluster) client.Object {
@@ -222,7 +222,8 @@ func TestKeeperMends(t *testing.T) {
 	}
 }
 
-// TestKeeperGoesOn where it has failed: after each of its writes may come the end.
+// TestKeeperGoesOn checks that the keeper continues after a failure, wherever it was interrupted: it may stop after
+// each of its writes.
 func TestKeeperGoesOn(t *testing.T) {
 	for _, kind := range []string{"Secret", "Configuration"} {
 		c := newCluster(t, secret(), configuration())
@@ -261,7 +262,8 @@ func (c *cluster) secret() *corev1.Secret {
 	return &found
 }
 
-// TestTwoKeepers may be at work while one loses its lease: the slower one is refused and harms nothing.
+// TestTwoKeepers checks two keepers that run concurrently while one loses its lease: the writes of the slower one are
+// rejected and do no harm.
 func TestTwoKeepers(t *testing.T) {
 	c := newCluster(t, secret(), configuration())
 	slow := *c.keeper
@@ -286,7 +288,7 @@ func staleConfiguration() *admissionregistration.ValidatingWebhookConfiguration 
 	return old
 }
 
-// stale reads objects as they were once.
+// stale reads objects in an earlier state.
 type stale struct {
 	client.Reader
 	secret        *corev1.Secret

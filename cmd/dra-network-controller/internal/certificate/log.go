@@ -2,9 +2,9 @@ package certificate
 
 import "github.com/go-logr/logr"
 
-// sparing logs the errors of an operation that is retried continually: each error once when it appears, and once when
-// it is resolved. Errors are compared by text, so an error with a changing part, such as a time, is logged each time.
-// It is not safe for concurrent use.
+// sparing logs the errors of an operation that is retried continually. It logs each error once when it appears, and
+// once when it is resolved. Errors are compared by their text, so an error with a changing part, such as a time, is
+// logged each time. It is not safe for concurrent use.
 type sparing struct {
 	log  logr.Logger
 	what string

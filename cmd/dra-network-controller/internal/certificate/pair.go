@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// backdate is how far before its creation a certificate becomes valid. API servers and other replicas accept it even if
-// their clocks are slow by that much. A certificate is replaced when a third of its validity is left, which tolerates
-// clocks that are fast by the same amount.
+// backdate is how long before its creation a certificate becomes valid, so that API servers and other replicas accept
+// it even if their clocks are slow by that much. A certificate is replaced when a third of its validity is left, which
+// tolerates clocks that are fast by the same amount.
 const backdate = DefaultValidity / 3
 
 // serialBits is the length of serial numbers. RFC 5280 allows up to 20 octets.
@@ -35,7 +35,7 @@ type Pair struct {
 }
 
 // newPair creates a pair for names, which are DNS names and IP addresses. The authority cannot sign further authorities
-// (MaxPathLenZero). Both certificates expire together, since one is useless without the other.
+// (MaxPathLenZero). Both certificates expire at the same time, since each is useless without the other.
 func newPair(names []string, now time.Time, validity time.Duration) (Pair, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,7 +45,7 @@ func newPair(names []string, now time.Time, validity time.Duration) (Pair, error
 	if err != nil {
 		return Pair{}, fmt.Errorf("cannot generate a key: %w", err)
 	}
-	// Each authority has its own name, so that they can be told apart.
+	// Each authority has its own name, so that they can be distinguished.
 	ca, err := template("dra-network-controller webhook CA "+now.UTC().Format(time.RFC3339), now, validity)
 	if err != nil {
 		return Pair{}, err
@@ -76,8 +76,8 @@ func newPair(names []string, now time.Time, validity time.Duration) (Pair, error
 	}, nil
 }
 
-// template returns the fields that both certificates have in common. The serial number is random and positive, as
-// required by RFC 5280, section 4.1.2.2.
+// template returns the fields that both certificates share. The serial number is random and positive, as required by
+// RFC 5280, section 4.1.2.2.
 func template(commonName string, now time.Time, validity time.Duration) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
 	if err != nil {
@@ -119,13 +119,13 @@ type Held struct {
 	FormerCA []byte
 }
 
-// Bundle returns all authorities that API servers should trust, as concatenated PEM blocks. Empty authorities add
-// nothing.
+// Bundle returns all authorities that API servers should trust, as concatenated PEM blocks. Empty authorities are
+// omitted.
 func (h Held) Bundle() []byte {
 	return slices.Concat(h.Current.CA, h.Next.CA, h.FormerCA)
 }
 
-// Keys of the Secret. The first three are the conventional keys of TLS Secrets.
+// Keys in the Secret. The first three are the conventional keys in TLS Secrets.
 const (
 	keyCA, keyCertificate, keyKey             = "ca.crt", "tls.crt", "tls.key"
 	keyNextCA, keyNextCertificate, keyNextKey = "next-ca.crt", "next-tls.crt", "next-tls.key"

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Limits of the validity of certificates.
+// Limits for the validity of certificates.
 const (
-	// MinValidity allows one second between checks.
+	// MinValidity results in one second between checks.
 	MinValidity = looks * time.Second
-	// DefaultValidity replaces a certificate every two months.
+	// DefaultValidity results in a new certificate every two months.
 	DefaultValidity = 90 * 24 * time.Hour
 )
 
-// maxPeriod is the maximum time between two checks. It limits how long a removed caBundle stays unrepaired.
+// maxPeriod is the maximum time between two checks. It limits how long a removed caBundle remains unrepaired.
 const maxPeriod = 10 * time.Second
 
 // Rotation decides when certificates are replaced.
@@ -22,7 +22,7 @@ type Rotation struct {
 	Validity time.Duration
 }
 
-// looks is the minimum number of checks while a certificate is valid. Ten of them fall into the last third, and
+// looks is the minimum number of checks during the validity of a certificate. Ten of them fall into the last third, and
 // replacing the certificate takes at most four.
 const looks = 30
 
@@ -30,16 +30,16 @@ const looks = 30
 func (r Rotation) Period() time.Duration { return min(maxPeriod, r.Validity/looks) }
 
 // settled returns how long the next certificate must be trusted before it is served, so that every API server has read
-// its authority. API servers watch webhook configurations and usually see changes within milliseconds.
+// its authority. API servers watch webhook configurations and usually receive changes within milliseconds.
 func (r Rotation) settled() time.Duration { return 2 * r.Period() }
 
 // Wanted returns the content that the Secret should have and the reason for the change. An empty reason means that no
-// change is needed. names are the host names that API servers use. trusted is how long this process has seen the
-// authority of the next certificate in their configuration; negative if it is missing there.
+// change is needed. names are the host names that API servers use. trusted is how long this process has observed the
+// authority of the next certificate in their configuration; it is negative if the authority is missing there.
 //
 // Each call makes one step of the rotation, and every step also repairs a fault, such as changed names or an emptied
-// Secret. An unusable current certificate is replaced without waiting for trust: no client accepts it, so the
-// replacement cannot be worse.
+// Secret. If the current certificate is unusable, it is replaced without waiting for trust: no client accepts it, so
+// the replacement cannot be worse.
 func (r Rotation) Wanted(
 	held Held, names []string, trusted time.Duration, now time.Time,
 ) (wanted Held, why string, err error) {

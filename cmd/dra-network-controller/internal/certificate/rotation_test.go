@@ -40,7 +40,7 @@ func parse(t *testing.T, text []byte) *x509.Certificate {
 	return certificate
 }
 
-// taken returns why a client that trusts a bundle does not take a certificate under a name.
+// taken returns the reason why a client that trusts a bundle does not accept a certificate for a name; nil if it does.
 func taken(t *testing.T, bundle, certificate []byte, name string, now time.Time) error {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -161,7 +161,7 @@ func TestWanted(t *testing.T) {
 }
 
 // TestEveryReplicaIsTrustedAtEveryMoment simulates a year of checks by the keeper, each at a time when something may
-// happen. API servers and replicas read the objects with an independent delay of up to one check. The clocks of the API
+// happen. API servers and replicas read the objects with independent delays of up to one check. The clocks of the API
 // servers and of the replicas, which lead in turns, are wrong by hours.
 func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 	var held Held

@@ -18,8 +18,8 @@ import (
 // impatience is the time between two reads while no certificate can be served.
 const impatience = time.Second
 
-// Source serves the current certificate of the Secret. It is a manager's runnable in all replicas. GetCertificate and
-// Ready may be called concurrently, while Start runs in one goroutine.
+// Source serves the current certificate from the Secret. The manager runs it in all replicas. GetCertificate and Ready
+// may be called concurrently, while Start runs in one goroutine.
 type Source struct {
 	// Reader reads from the API server.
 	Reader client.Reader
@@ -32,10 +32,11 @@ type Source struct {
 	looked  atomic.Bool
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false because API servers call any replica.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. It returns false because API servers may call any
+// replica.
 func (*Source) NeedLeaderElection() bool { return false }
 
-// Start reads the Secret periodically until the context ends. It never fails.
+// Start reads the Secret periodically until the context is done. It never fails.
 func (s *Source) Start(ctx context.Context) error {
 	log := newSparing(ctrl.Log.WithName("webhook-certificate"),
 		"cannot read the webhook's certificate; the previous certificate, if any, is still served")
@@ -53,8 +54,8 @@ func (s *Source) Start(ctx context.Context) error {
 	}
 }
 
-// reload reads the Secret once. If that fails, the previous certificate stays in use. An expired certificate is served,
-// too: the client rejects it with a clear error, which is better than no answer.
+// reload reads the Secret once. If that fails, the previous certificate remains in use. Even an expired certificate is
+// served, because the client then rejects it with a clear error, which is better than no response.
 func (s *Source) reload(ctx context.Context) error {
 	defer s.looked.Store(true)
 	var secret corev1.Secret
@@ -82,7 +83,7 @@ func (s *Source) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 }
 
 // Ready is a readiness check. It waits for the first read of the Secret, not for a certificate: a ready replica serves
-// a certificate if one exists, and a missing one blocks nothing.
+// a certificate if one exists, and a missing certificate does not block anything.
 func (s *Source) Ready(*http.Request) error {
 	if !s.looked.Load() {
 		return errors.New("the Secret of the webhook's certificate has not been read yet")
