@@ -15,8 +15,8 @@ import (
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// checkClaim checks the parameters of a claim with the functions that nodes call when they prepare it. An error found
-// at that point is too late: the claim is already allocated and blocks its devices until the pod is deleted.
+// checkClaim checks a claim's parameters with the functions that nodes call when they prepare the claim. An error at
+// that point comes too late: the claim is already allocated and blocks its devices until the pod is deleted.
 func (h *Handler) checkClaim(ctx context.Context, raw []byte) assessment {
 	var claim resourceapi.ResourceClaim
 	if err := json.Unmarshal(raw, &claim); err != nil {
@@ -36,7 +36,7 @@ func (h *Handler) checkTemplate(ctx context.Context, raw []byte) assessment {
 }
 
 // checkClaimSpec checks against the cached topologies, and confirms a problem with the API server before it rejects the
-// claim: the cache may lag behind a client that applies a topology and a claim together.
+// claim, because the cache may lag behind a client that applies a topology and a claim together.
 func (h *Handler) checkClaimSpec(ctx context.Context, claim *resourceapi.ResourceClaim, path *field.Path) assessment {
 	var list topologyapi.NetworkTopologyList
 	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // read-only

@@ -19,7 +19,7 @@ import (
 	topologyapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// topologyReader reads one topology, whose step allows what is said. While it is broken, it can't be read.
+// topologyReader reads one topology, whose step allows the given parameters. If broken is true, reading fails.
 func topologyReader(t *testing.T, allows string, broken bool) client.Reader {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -50,7 +50,7 @@ func topologyReader(t *testing.T, allows string, broken bool) client.Reader {
 	}).Build()
 }
 
-// written asks about a claim, or a template of it, with a MAC address.
+// written returns a request for a claim with a MAC address, or for a template of such a claim.
 func written(t *testing.T, kind, mac string) admission.Request {
 	t.Helper()
 	spec := `{devices: {requests: [{name: r, exactly: {deviceClassName: net-a}}], config: [{opaque: ` +

@@ -20,9 +20,9 @@ import (
 // maxNamed is the maximum number of claims that a warning names.
 const maxNamed = 5
 
-// deletionWarnings describes the effect of a deletion on claims that use the object. The deletion is never rejected:
-// running pods keep their interfaces. Read errors produce no warning, since a deletion must not depend on it. Claims
-// are read from the cache, so this sends no request to the API server.
+// deletionWarnings describes the effect of a deletion on claims that use the object. The deletion is never rejected,
+// because running pods keep their interfaces. Read errors produce no warning, since a deletion must not depend on
+// reads. Claims are read from the cache, so no request is sent to the API server.
 func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersionKind, raw []byte) []string {
 	var deleted metav1.PartialObjectMetadata
 	known := kind.Kind == kindTopology && kind.Group == topologyapi.GroupVersion().Group ||
@@ -81,8 +81,8 @@ func (h *Handler) deletionWarnings(ctx context.Context, kind metav1.GroupVersion
 // publishedDevice identifies a device in allocations.
 type publishedDevice struct{ pool, name string }
 
-// exposingPolicies returns the policy of each published device that names its policy. Drivers that predate the
-// attribute publish no policy name.
+// exposingPolicies returns the policy of each published device, if the device names it. Drivers that predate the
+// attribute do not publish a policy name.
 func (h *Handler) exposingPolicies(ctx context.Context) (map[publishedDevice]string, error) {
 	var list resourceapi.ResourceSliceList
 	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // read-only
@@ -107,7 +107,7 @@ func counted(claims []string) string {
 	return fmt.Sprintf("%d claims", len(claims))
 }
 
-// naming returns the number of claims and the names of the first maxNamed.
+// naming returns a text with the number of claims and the names of the first maxNamed ones.
 func naming(claims []string) string {
 	count, more := counted(claims), ""
 	slices.Sort(claims)

@@ -27,14 +27,14 @@ import (
 // Handler answers admission requests. It implements admission.Handler.
 type Handler struct {
 	// cluster reads the CNIPluginSchemas, NetworkTopologies, AddressRanges, ResourceClaims and the driver's
-	// ResourceSlices of the cluster from a cache.
+	// ResourceSlices from a cache.
 	cluster client.Reader
 	// live reads NetworkTopologies from the API server.
 	live client.Reader
 }
 
-// NewHandler returns a handler. It reads objects from the cache of the cluster, and NetworkTopologies from the API
-// server (live) before it rejects a claim.
+// NewHandler returns a handler. It reads objects from the cache (cluster), and NetworkTopologies from the API server
+// (live) before it rejects a claim.
 func NewHandler(cluster, live client.Reader) *Handler {
 	return &Handler{cluster: cluster, live: live}
 }
@@ -48,8 +48,9 @@ const (
 	kindTemplate = "ResourceClaimTemplate"
 )
 
-// assessment is the result of a check. Problems reject the object; remarks become warnings for its author. err is set
-// if the object could not be checked; the object is then allowed, since the condition Accepted reports its problems.
+// assessment is the result of a check. Problems lead to the rejection of the object; remarks become warnings for its
+// author. err is set if the object could not be checked. Such an object is allowed, since the condition Accepted
+// reports its problems.
 type assessment struct {
 	problems field.ErrorList
 	remarks  []string
@@ -57,12 +58,12 @@ type assessment struct {
 }
 
 // Handle answers one request. An update that does not change the spec is allowed even if the object is invalid, so that
-// labels and finalizers of objects that predate a rule can still be written.
+// labels and finalizers can still be written to objects that predate a rule.
 //
 // The order matters: deletions first, since they have no new object; then unrelated operations, which are allowed
 // without a warning; then unknown kinds from a newer or foreign webhook configuration, which are allowed with a
-// warning; then the check itself. Responses are deterministic and have no side effects, so the API server may call
-// twice.
+// warning; then the check itself. Responses are deterministic and have no side effects, so the API server may send a
+// request twice.
 func (h *Handler) Handle(ctx context.Context, request admission.Request) admission.Response {
 	if request.Operation == admissionv1.Delete && request.SubResource == "" {
 		return admission.Allowed("").WithWarnings(h.deletionWarnings(ctx, request.Kind, request.OldObject.Raw)...)
@@ -112,7 +113,7 @@ func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []
 	return nil
 }
 
-// checkPolicy checks a policy with the function that nodes use, so that both always agree.
+// checkPolicy checks a policy with the same function as nodes, so that both always agree.
 func (h *Handler) checkPolicy(ctx context.Context, raw []byte) assessment {
 	var p policyapi.DeviceExposurePolicy
 	if err := json.Unmarshal(raw, &p); err != nil {
@@ -126,7 +127,8 @@ func (h *Handler) checkPolicy(ctx context.Context, raw []byte) assessment {
 }
 
 // checkTopology also rejects violated plugin contracts. The controller tolerates them in a topology that was accepted
-// earlier (see Reconciler.evaluate in package topology), but here an author is changing the spec and can fix it.
+// earlier (see Reconciler.evaluate in package topology), but in this case an author is changing the spec and can fix
+// it.
 func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
 	var t topologyapi.NetworkTopology
 	if err := json.Unmarshal(raw, &t); err != nil {
@@ -149,14 +151,14 @@ func checkSchema(_ context.Context, raw []byte) assessment {
 }
 
 // unreadable is the assessment of an object that the driver cannot decode either. The API server has validated the
-// object against the CRD, so the CRD is newer or older than this binary.
+// object against the CRD, so the CRD must be newer or older than this binary.
 func unreadable(err error) assessment {
 	return assessment{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
 		fmt.Sprintf("cannot be decoded: %v; install the CRDs of the controller's version", err))}}
 }
 
-// sameSpec reports whether two objects have the same spec. It returns false for objects without a spec, since there is
-// nothing to compare. JSON is compared by value, because the API server may change the order of keys.
+// sameSpec reports whether two objects have the same spec. It returns false for objects without a spec, because there
+// is nothing to compare. JSON is compared by value, because the API server may change the order of keys.
 func sameSpec(before, after []byte) bool {
 	var old, updated struct {
 		Spec any `json:"spec"`

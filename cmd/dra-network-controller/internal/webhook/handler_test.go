@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// newReader is a cluster with one schema. While it is broken, it can't be read.
+// newReader returns a reader for a cluster with one schema. If broken is true, reading fails.
 func newReader(t *testing.T, broken bool) client.Reader {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -57,7 +57,7 @@ func newReader(t *testing.T, broken bool) client.Reader {
 	}).Build()
 }
 
-// allocatedClaim has a device of the topology "used".
+// allocatedClaim returns a claim with a device that uses the topology "used".
 func allocatedClaim(name string) *resourceapi.ResourceClaim {
 	const parameters = `{"networkTopologyRef": {"name": "used"}, "step": "a"}`
 	return &resourceapi.ResourceClaim{
@@ -75,7 +75,7 @@ func allocatedClaim(name string) *resourceapi.ResourceClaim {
 	}
 }
 
-// request asks about an object as JSON.
+// request returns an admission request for an object as JSON.
 func request(kind string, operation admissionv1.Operation, object, old []byte) admission.Request {
 	return admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
 		UID:       "7",
@@ -84,7 +84,7 @@ func request(kind string, operation admissionv1.Operation, object, old []byte) a
 	}}
 }
 
-// answer formats a response: allowed or refused, and its messages.
+// answer formats a response: whether the object is allowed or refused, and the messages.
 func answer(r admission.Response) string {
 	if r.Allowed {
 		return strings.Join(append([]string{"allowed"}, r.Warnings...), ": ")
@@ -119,7 +119,7 @@ func TestValidPoliciesPassWithWarnings(t *testing.T) {
 	}
 }
 
-// expectAllowed wants an object to be taken with warnings, of which remarks are parts.
+// expectAllowed checks that an object is accepted with warnings that contain the remarks.
 func expectAllowed(t *testing.T, response admission.Response, name string, remarks []string) {
 	t.Helper()
 	if !response.Allowed || len(response.Warnings) != len(remarks) {
@@ -273,7 +273,7 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// kubectl prints the object, and each problem on a line of its own, of the details of a refusal.
+// kubectl prints the details of a refusal: the object, and each problem on its own line.
 func TestRefusalsNameTheObjectAndEachField(t *testing.T) {
 	asked := request("DeviceExposurePolicy", admissionv1.Create,
 		[]byte(`{"spec": {"priority": -1, "action": "exclude", "selector": {"cel": "device.x = 1"}}}`), nil)

@@ -15,26 +15,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Limits of all requests together. Any client that can reach the port may send requests, because an API server does not
-// authenticate itself to webhooks with a client certificate.
+// Limits for all requests together. Any client that can reach the port may send requests, because an API server does
+// not authenticate itself to webhooks with a client certificate.
 const (
-	// maxBody is the maximum size of a request in bytes. It contains the new and the old object, with managed fields.
+	// maxBody is the maximum size of a request in bytes. A request contains the new and the old object, including
+	// managed fields.
 	maxBody = 1 << 20
 	// maxDiscarded is the number of bytes beyond maxBody that are read and discarded.
 	maxDiscarded = 8 << 20
-	// maxRequests is the number of requests in progress. Together with maxBody, it bounds the memory.
+	// maxRequests is the maximum number of requests in progress. Together with maxBody, it bounds the memory.
 	maxRequests = 16
-	// requestLimit is the maximum duration of a request, including waiting. It equals the timeout of the API server.
+	// requestLimit is the maximum duration of a request, including waiting. It matches the API server's timeout.
 	requestLimit = 2 * time.Second
 )
 
 // limited passes on one request at a time, and rejects requests that are too large or wait too long. A check compiles
 // CEL expressions and competes with the controllers for CPU time, so only one check runs at a time. Waiting requests
-// hold their bodies in memory, so their number is bounded, too.
+// keep their bodies in memory, so their number is also bounded.
 type limited struct {
 	next http.Handler
-	// requests holds a token for each request that is being read, waits, or is checked; slots for the one being
-	// checked.
+	// requests holds a token for each request that is being read, is waiting, or is being checked; slots holds one for
+	// the request that is being checked.
 	requests, slots chan struct{}
 }
 
@@ -57,7 +58,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		// Only connections in tests do not support deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(deadline)
 	}
-	// Read the body here instead of in the handler: a client that sends slowly must not hold the slot below.
+	// Read the body here rather than in the handler, because a client that sends slowly must not hold the slot below.
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {
 	case len(body) > maxBody:
@@ -83,7 +84,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.next.ServeHTTP(w, r)
 }
 
-// acquire takes a place, and returns false if none becomes free before ctx ends.
+// acquire takes a place. It returns false if no place becomes free before ctx is done.
 func acquire(ctx context.Context, places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -95,7 +96,7 @@ func acquire(ctx context.Context, places chan struct{}) bool {
 
 func release(places chan struct{}) { <-places }
 
-// refuse responds without a check. The API server treats this as a webhook failure. With the failurePolicy Ignore of
+// refuse responds without a check. The API server treats this as a webhook failure. With the failurePolicy Ignore in
 // the shipped configuration, the object is stored unchecked, and the condition Accepted reports its problems.
 func refuse(w http.ResponseWriter, code int, err error) {
 	response := admission.Errored(int32(code), err) //nolint:gosec // it is one of the codes of HTTP

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// post sends a request to a handler and returns the answer's code and body.
+// post sends a request to a handler and returns the status code and body of the response.
 func post(t *testing.T, handler http.Handler, body io.Reader) (int, string) {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -20,7 +20,7 @@ func post(t *testing.T, handler http.Handler, body io.Reader) (int, string) {
 	return recorder.Code, recorder.Body.String()
 }
 
-// Objects are checked one at a time, and no request waits longer than the timeout of the API server.
+// Objects are checked one at a time, and no request waits longer than the API server's timeout.
 func TestRequestsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		judging, judged := 0, 0

@@ -12,21 +12,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Path is the URL path of admission requests.
+// Path is the URL path for admission requests.
 const Path = "/validate"
 
 // Options configures the address of a server and its certificate, which comes from CertDir or GetCertificate.
 type Options struct {
 	// Address is the listen address, for example 127.0.0.1:9684 or :9684.
 	Address string
-	// CertDir contains the certificate and its key in tls.crt and tls.key. Replaced files are reloaded.
+	// CertDir is the directory with the certificate and its key, in tls.crt and tls.key. Replaced files are reloaded.
 	CertDir string
 	// GetCertificate is used for tls.Config if CertDir is empty.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
 // NewServer returns a server that reads through cluster and live (see [NewHandler]). It starts to listen when the
-// manager starts it. The files of CertDir are checked here, because a server that fails later terminates the whole
+// manager starts it. The files in CertDir are checked here, because a server that fails later terminates the whole
 // manager.
 func NewServer(o Options, cluster, live client.Reader) (webhook.Server, error) {
 	host, portText, err := net.SplitHostPort(o.Address)

@@ -26,7 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// writeCertificate makes a certificate for 127.0.0.1, writes it and its key into the folder and returns who trusts it.
+// writeCertificate creates a certificate for 127.0.0.1, writes it and its key to the directory, and returns a pool that
+// trusts it.
 func writeCertificate(t *testing.T, dir string, serial int64) *x509.CertPool {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -59,7 +60,7 @@ func writeCertificate(t *testing.T, dir string, serial int64) *x509.CertPool {
 	return pool
 }
 
-// serve runs a server until the end of the test and returns its address.
+// serve runs a server until the end of the test, and returns its address.
 func serve(t *testing.T, dir string) string {
 	t.Helper()
 	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -96,7 +97,7 @@ func eventually(t *testing.T, condition func() bool) {
 	}
 }
 
-// connection asks a server; every question is a connection of its own.
+// connection returns a client that opens a new connection for every request.
 func connection(trusted *x509.CertPool) *http.Client {
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		TLSClientConfig: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}}}
@@ -133,7 +134,7 @@ func TestServer(t *testing.T) {
 		"garbage":      {"application/json", []byte("\x00\xff{{{"), " 400 refused: "},
 		"nothing":      {"application/json", nil, " 400 refused: request body is empty"},
 		"another type": {"text/html", review(`{}`), " 400 refused: contentType=text/html"},
-		// The API server takes no answer without the UID of its question, so it doesn't matter what these are.
+		// The API server rejects a response without the UID of its request, so these responses do not matter.
 		"no review": {"application/json", []byte(`{"apiVersion": "v1", "kind": "Pod"}`), " 200 allowed"},
 		"no request": {"application/json",
 			[]byte(`{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}`), " 200 allowed"},
@@ -185,7 +186,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestServerTakesANewCertificate: whoever renews it need not restart the controller.
+// TestServerTakesANewCertificate checks that a renewed certificate is used without a restart of the controller.
 func TestServerTakesANewCertificate(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
