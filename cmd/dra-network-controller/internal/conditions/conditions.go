@@ -9,31 +9,31 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Reasons of the condition Accepted.
+// Reasons for the condition Accepted.
 const (
-	// ReasonValid is the reason of an object without problems.
+	// ReasonValid is the reason for an object without problems.
 	ReasonValid = "Valid"
-	// ReasonValidWithRemarks is the reason of an object without problems but with remarks for its author.
+	// ReasonValidWithRemarks is the reason for an object without problems but with remarks for its author.
 	ReasonValidWithRemarks = "ValidWithRemarks"
-	// ReasonInvalid is the reason of an object with problems.
+	// ReasonInvalid is the reason for an object with problems.
 	ReasonInvalid = "Invalid"
 )
 
-// Accepted is the condition type. The API packages of all kinds use it.
+// Accepted is the condition type. The API packages for all kinds use it.
 const Accepted = "Accepted"
 
 const (
-	// maxMessage is the API server's limit for the message of a condition. It counts bytes, which is stricter.
+	// maxMessage is the API server's limit for a condition's message. It is applied to bytes, which is stricter.
 	maxMessage = 32 * 1024
 	// maxProblem limits the text of one problem, so that a huge value does not hide the other problems.
 	maxProblem = 2 * 1024
-	// maxValue limits the part of a rejected value that is repeated in a message.
+	// maxValue limits how much of a rejected value is repeated in a message.
 	maxValue = 160
 )
 
 // Of returns the condition Accepted: False with all problems if there are any, otherwise True with the summary and the
-// remarks. LastTransitionTime is not set: meta.SetStatusCondition keeps the old time while the status stays the same,
-// so an unchanged condition causes no write.
+// remarks. LastTransitionTime is not set, because meta.SetStatusCondition keeps the old time while the status stays the
+// same, so that an unchanged condition does not cause a write.
 func Of(generation int64, summary string, problems field.ErrorList, remarks ...string) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               Accepted,
@@ -61,8 +61,8 @@ func Describe(problems field.ErrorList) string {
 	return enumerate("problem", texts)
 }
 
-// enumerate joins numbered texts on one line, as many as fit into a condition. A single text is returned unchanged: not
-// numbered and not shortened.
+// enumerate joins numbered texts on one line, as many as fit into a condition. A single text is returned unchanged,
+// without a number and without being shortened.
 func enumerate(what string, texts []string) string {
 	if len(texts) == 1 {
 		return texts[0]
@@ -98,7 +98,7 @@ func shortened(problem *field.Error) *field.Error {
 	return &short
 }
 
-// Causes returns problems in the form that the API server uses for rejected objects: each with its field. The total
+// Causes returns problems in the form that the API server uses for rejected objects, each with its field. Their total
 // size is limited to roughly the size of a condition. kubectl prints each cause on its own line.
 func Causes(problems field.ErrorList) []metav1.StatusCause {
 	var causes []metav1.StatusCause
@@ -115,8 +115,8 @@ func Causes(problems field.ErrorList) []metav1.StatusCause {
 	return causes
 }
 
-// oneLine joins the lines of text, as tables need it. It drops the lines in which CEL repeats the expression and marks
-// the position with a caret, because CEL also reports the line and column.
+// oneLine joins the lines of a text, because tables need a single line. It drops the lines in which CEL repeats the
+// expression and marks the position with a caret, because CEL also reports the line and column.
 func oneLine(text string) string {
 	var kept []string
 	for line := range strings.Lines(text) {
@@ -128,11 +128,11 @@ func oneLine(text string) string {
 	return strings.ReplaceAll(strings.Join(kept, " "), " ; ", "; ")
 }
 
-// hintMark is the beginning of a hint in a message.
+// hintMark is the prefix of a hint in a message.
 const hintMark = `; "kubectl `
 
-// WithHint appends a kubectl command and its purpose to the message of a condition. The hint always fits, because the
-// message before it is shortened. cutBeforeHint finds the hint by hintMark.
+// WithHint appends a kubectl command and its purpose to a condition's message. The hint always fits, because the
+// message before it is shortened if necessary. cutBeforeHint finds the hint by hintMark.
 func WithHint(condition metav1.Condition, command, shows string) metav1.Condition {
 	hint := fmt.Sprintf("; %q %s", command, shows)
 	condition.Message = Cut(condition.Message, maxMessage-len(hint)) + hint
@@ -147,11 +147,11 @@ func cutBeforeHint(message string, size int) string {
 	return Cut(message, size)
 }
 
-// Bound cuts a message to the maximum length of a condition.
+// Bound shortens a message to the maximum length for a condition.
 func Bound(message string) string { return Cut(message, maxMessage) }
 
-// Cut shortens text to at most size bytes at a character boundary, and marks a shortened text with "...". size must be
-// at least the length of that mark.
+// Cut shortens text to at most size bytes at a character boundary, and marks a shortened text with "...". size must not
+// be smaller than the length of that mark.
 func Cut(text string, size int) string {
 	const mark = "..."
 	if len(text) <= size {

@@ -11,10 +11,10 @@ import (
 // maxEvent limits the part of a condition's message that is copied to an event, in bytes.
 const maxEvent = 900
 
-// EmitEvents emits an event about an object for each written condition that starts or stops reporting a problem, or
-// reports another one. A new object without problems gets no event. before contains the previous conditions of the
-// object, written the current ones. The events API rejects notes of more than 1,024 bytes, which package events only
-// logs, so messages are shortened to maxEvent.
+// EmitEvents emits an event for each written condition of an object that starts or stops reporting a problem, or
+// reports a different one. A new object without problems gets no event. before contains the object's previous
+// conditions, and written contains the current ones. The events API rejects notes with more than 1,024 bytes, which
+// package events only logs, so messages are shortened to maxEvent.
 func EmitEvents(recorder events.EventRecorder, object runtime.Object, before, written []metav1.Condition) {
 	for i := range written {
 		now := &written[i]

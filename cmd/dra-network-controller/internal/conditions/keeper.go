@@ -20,19 +20,19 @@ import (
 // soon is the retry delay after a conflict. By then, the cache has caught up.
 const soon = 200 * time.Millisecond
 
-// Keeper maintains the condition Accepted of every object of a kind. All fields are required. It only supports kinds
+// Keeper maintains the condition Accepted on every object of a kind. All fields are required. It only supports kinds
 // whose condition depends on nothing but the object itself. If other objects matter, write a reconciler that watches
 // them.
 type Keeper[T client.Object] struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
-	// Kind is the kind of the objects.
+	// Kind is the name of the kind.
 	Kind string
 	// New returns an empty object.
 	New func() T
 	// Conditions returns a pointer to the conditions in an object's status.
 	Conditions func(T) *[]metav1.Condition
-	// Accepted returns the wanted condition of an object. It must be pure.
+	// Accepted returns the wanted condition for an object. It must be pure.
 	Accepted func(T) metav1.Condition
 }
 
@@ -46,7 +46,7 @@ func (k *Keeper[T]) SetupWithManager(manager ctrl.Manager) error {
 }
 
 // Reconcile implements reconcile.Reconciler. An update carries the resource version that was read, so the result for an
-// older spec never overwrites that for a newer one.
+// older spec never overwrites the result for a newer one.
 func (k *Keeper[T]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	object := k.New()
 	if err := k.Client.Get(ctx, request.NamespacedName, object); err != nil {

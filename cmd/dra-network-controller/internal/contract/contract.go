@@ -1,7 +1,7 @@
 // Package contract validates CNIPluginSchemas and reports errors to their authors.
 //
-// The rule of this package: [Accepted] is pure and returns the condition; [Reconciler] only writes it into the status.
-// Users of a schema validate it again, and ignore the parameters in an invalid one.
+// The rule of this package: [Accepted] is pure and returns the condition; [Reconciler] only writes it to the status.
+// Components that use a schema validate it again, and ignore the parameters in an invalid one.
 package contract
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Accepted returns the condition of a schema, with its errors or a summary.
+// Accepted returns the condition for a schema, with its errors or a summary.
 func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
 	summary := fmt.Sprintf("topologies are checked against this contract of %s", schema.Spec.CNIType)
-	// A schema in the cluster overrides the built-in one of the same plugin, and does not change when the driver is
-	// upgraded. Authors who copy a built-in schema to change one line do not expect that.
+	// A schema in the cluster overrides the built-in schema for the same plugin, and does not change when the driver is
+	// upgraded. Authors who copy a built-in schema to change one line do not expect this.
 	var remarks []string
 	if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {
 		remarks = append(remarks, "it overrides the built-in schema of "+schema.Spec.CNIType+
@@ -28,7 +28,7 @@ func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
 	return conditions.Of(schema.Generation, summary, cnichain.ValidateSchema(&schema.Spec), remarks...)
 }
 
-// Reconciler returns a keeper of the condition Accepted of every CNIPluginSchema. The client reads through a cache.
+// Reconciler returns a keeper for the condition Accepted on every CNIPluginSchema. The client reads through a cache.
 func Reconciler(api client.Client) *conditions.Keeper[*v1alpha1.CNIPluginSchema] {
 	return &conditions.Keeper[*v1alpha1.CNIPluginSchema]{
 		Client: api, Kind: "CNIPluginSchema", Accepted: Accepted,

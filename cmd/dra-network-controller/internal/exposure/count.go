@@ -12,10 +12,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// ifName is the attribute that all entries of one device share.
+// ifName is the attribute that all entries for a device share.
 const ifName resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/ifName"
 
-// Offers counts the devices that are published because of a policy.
+// Offers contains the number of devices that are published because of a policy.
 type Offers struct {
 	// Devices is the number of devices. A device with several entries counts once.
 	Devices int32
@@ -52,11 +52,11 @@ func Transform(object any) (any, error) {
 	return slice, nil
 }
 
-// Count returns the offers of each policy, by name, and the number of devices that do not name their policy: the driver
-// predates the attribute, the device already has the maximum number of attributes, or the name of the policy is too
-// long for an attribute. Count ignores devices with a taint and no policy, which a claim still holds although no policy
-// exposes them anymore. It also ignores devices without a CNI plugin, which no DeviceClass selects: their node has none
-// of the plugins of the policy.
+// Count returns the offers for each policy, by name, and the number of devices that do not name their policy. A device
+// does not name it if the driver predates the attribute, the device already has the maximum number of attributes, or
+// the policy's name is too long for an attribute. Count ignores devices with a taint and no policy, which a claim still
+// holds although no policy exposes them any longer. It also ignores devices without a CNI plugin, which no DeviceClass
+// selects, because their node has none of the policy's plugins.
 func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, unnamed int) {
 	published = slices.SortedFunc(slices.Values(published), func(a, b *resourceapi.ResourceSlice) int {
 		return cmp.Or(cmp.Compare(nodeOf(a), nodeOf(b)), cmp.Compare(a.Spec.Pool.Name, b.Spec.Pool.Name),
@@ -102,7 +102,7 @@ func samePool(a, b *resourceapi.ResourceSlice) bool {
 
 func nodeOf(slice *resourceapi.ResourceSlice) string { return ptr.Deref(slice.Spec.NodeName, "") }
 
-// hasPlugin reports whether a device is published with a CNI plugin, as a list or as one attribute for each plugin.
+// hasPlugin reports whether a device is published with a CNI plugin, either in a list or as one attribute per plugin.
 func hasPlugin(d *resourceapi.Device) bool {
 	_, listed := d.Attributes[policy.SupportedCNIs]
 	for name := range d.Attributes {
@@ -111,7 +111,7 @@ func hasPlugin(d *resourceapi.Device) bool {
 	return listed
 }
 
-// nameOf returns the name of the policy of a device, or "" if the device does not name it.
+// nameOf returns the name of the policy that exposes a device, or "" if the device does not name it.
 func nameOf(d *resourceapi.Device) string {
 	return ptr.Deref(d.Attributes[policy.ExposurePolicy].StringValue, "")
 }

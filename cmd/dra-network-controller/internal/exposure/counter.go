@@ -32,37 +32,37 @@ import (
 )
 
 const (
-	// gather is the delay in which changes of slices are collected, and thus the minimum time between two counts. While
-	// many nodes start, the status of a policy changes once in this time instead of once for each node.
+	// gather is how long changes to slices are collected, and thus the minimum time between two counts. While many
+	// nodes start, a policy's status changes once during this time instead of once per node.
 	gather = 5 * time.Second
-	// again is the interval of counts without a change. It restores counts that a CRD older than the controller has
-	// dropped: the replacement of the CRD causes no event.
+	// again is the interval between counts without a change. Such a count restores counts that were dropped by a CRD
+	// that is older than the controller, because replacing the CRD does not cause an event.
 	again = 10 * time.Minute
 	// soon is the retry delay after a conflict. By then, the cache has caught up.
 	soon = 200 * time.Millisecond
 )
 
-// Reasons of the condition DevicesOffered.
+// Reasons for the condition DevicesOffered.
 const (
-	// ReasonOffered is the reason of a policy that devices are published for.
+	// ReasonOffered is the reason if devices are published for the policy.
 	ReasonOffered = "Offered"
-	// ReasonNoDevices is the reason of a policy that no device is published for.
+	// ReasonNoDevices is the reason if no device is published for the policy.
 	ReasonNoDevices = "NoDevices"
-	// ReasonNotAccepted is the reason of a policy that offers nothing because it is not accepted.
+	// ReasonNotAccepted is the reason if the policy offers nothing because it is not accepted.
 	ReasonNotAccepted = "NotAccepted"
 	// ReasonNotNamed is the reason if no device names the policy, but some devices do not name any policy.
 	ReasonNotNamed = "PoliciesNotNamed"
 )
 
 // Counter maintains the number of offered devices in the status of every DeviceExposurePolicy. Each reconciliation
-// counts for all policies. All fields are required.
+// updates the counts for all policies. All fields are required.
 type Counter struct {
-	// Client reads through a cache, which contains the slices of the driver reduced by Transform, and writes to the API
+	// Client reads through a cache, which contains the driver's slices reduced by Transform, and writes to the API
 	// server.
 	Client client.Client
 }
 
-// SetupWithManager registers the counter for changes of slices and of the spec of policies and schemas.
+// SetupWithManager registers the counter for changes to slices and to the specs of policies and schemas.
 func (c *Counter) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	devicesChanged := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
@@ -78,7 +78,7 @@ func (c *Counter) SetupWithManager(manager ctrl.Manager) error {
 		Complete(c)
 }
 
-// gathered returns a handler that combines all changes within the time gather into one request.
+// gathered returns a handler that combines all changes within the duration gather into one request.
 func gathered() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(q queue) {
@@ -151,10 +151,10 @@ func (c *Counter) write(
 	return fmt.Errorf("cannot write the status of DeviceExposurePolicy %s: %w", p.Name, err)
 }
 
-// Status returns the status of a policy with the given offers, while unnamed devices do not name their policy. It
-// equals the current status if nothing has changed. A policy that hides devices has no counts, because hidden devices
-// are not published. misspelt contains a message for each plugin whose name is probably misspelt: devices are published
-// for such a plugin, but no topology uses them.
+// Status returns a policy's status for the given offers. unnamed is the number of published devices that do not name
+// their policy. The result equals the current status if nothing has changed. A policy that hides devices has no counts,
+// because hidden devices are not published. misspelt contains a message for each plugin whose name is probably
+// misspelt: devices are published for such a plugin, but no topology uses them.
 func Status(
 	p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int, misspelt []string,
 ) v1alpha1.DeviceExposurePolicyStatus {
@@ -174,7 +174,7 @@ func Status(
 	return status
 }
 
-// devicesOffered returns the condition of a policy. unnamed is the number of published devices that do not name a
+// devicesOffered returns the condition for a policy. unnamed is the number of published devices that do not name a
 // policy. If there are any, the absence of devices that name this policy proves nothing.
 func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionDevicesOffered, ObservedGeneration: p.Generation,

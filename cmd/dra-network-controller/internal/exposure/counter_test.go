@@ -24,8 +24,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// publishedSlice returns a slice of a pool NODE/POOL. The devices are NAME=POLICY, or only NAME. A suffix after a dot
-// distinguishes entries of one device, and a trailing ! adds a taint.
+// publishedSlice returns a slice from the pool NODE/POOL. Devices have the form NAME=POLICY or NAME. A suffix after a
+// dot distinguishes the entries for one device, and a trailing ! adds a taint.
 func publishedSlice(pool string, generation int64, devices ...string) *resourceapi.ResourceSlice {
 	node, _, _ := strings.Cut(pool, "/")
 	slice := &resourceapi.ResourceSlice{
@@ -98,7 +98,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// What Transform is given is not always an object: of one that is gone, only its name may be known.
+// Transform does not always receive an object: if an object was deleted, only its name may be known.
 func TestTransformOfSomethingElse(t *testing.T) {
 	if got, err := exposure.Transform("name"); got != "name" || err != nil {
 		t.Errorf("got %v, %v", got, err)
@@ -222,7 +222,7 @@ func TestDevicesOffered(t *testing.T) {
 	c.expect("hidden devices are not published", "1 writes, - devices, - nodes")
 }
 
-// A policy that has changed since it was read is counted again soon, and the others are written all the same.
+// If a policy has changed since it was read, it is soon counted again, and the other policies are written nevertheless.
 func TestCountAgainAfterAConflict(t *testing.T) {
 	const exposes = `{action: expose, selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov}]}}`
 	first, second := newPolicy(t, 1, exposes), newPolicy(t, 1, exposes)
@@ -257,8 +257,8 @@ func TestCountAgainAfterAConflict(t *testing.T) {
 	}
 }
 
-// A plugin whose name resembles that of a known one is reported as long as the policy names it, even if devices are
-// published for it. A custom plugin with another name is not reported, nor is one that gets a schema.
+// A plugin whose name resembles a known one is reported for as long as the policy names it, even if devices are
+// published for it. A custom plugin with a different name is not reported, nor is a plugin that gets a schema.
 func TestMisspeltPlugins(t *testing.T) {
 	p := &v1alpha1.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	p.Spec.Exposure = &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "sriovv", Exclusive: true},

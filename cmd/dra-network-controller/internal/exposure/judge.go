@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Accepted returns the condition of a policy, with its problems or with its effect and remarks.
+// Accepted returns the condition for a policy, with its problems or with its effect and remarks.
 func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 	summary := "the policy exposes the devices that it selects"
 	if p.Spec.Action == v1alpha1.ActionExclude {
@@ -26,7 +26,7 @@ func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 		fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), "shows its effect on each node")
 }
 
-// Plugins returns the CNI plugins of a policy, in the order of the spec.
+// Plugins returns the CNI plugins in a policy, in the order of the spec.
 func Plugins(p *v1alpha1.DeviceExposurePolicy) []string {
 	if p.Spec.Exposure == nil {
 		return nil
@@ -38,7 +38,7 @@ func Plugins(p *v1alpha1.DeviceExposurePolicy) []string {
 	return names
 }
 
-// Reconciler returns a keeper of the condition Accepted of every DeviceExposurePolicy. The client reads through a
+// Reconciler returns a keeper for the condition Accepted on every DeviceExposurePolicy. The client reads through a
 // cache.
 func Reconciler(api client.Client) *conditions.Keeper[*v1alpha1.DeviceExposurePolicy] {
 	return &conditions.Keeper[*v1alpha1.DeviceExposurePolicy]{
