@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// problem is an error in a value of a document. path is the path of the value; if it is empty, line is used. If both
+// problem is an error in a value in a document. path is the path of the value; if it is empty, line is used. If both
 // are missing, the position is unknown.
 type problem struct {
 	path, text string
@@ -28,7 +28,7 @@ type problem struct {
 // Error implements error.
 func (p problem) Error() string { return p.text }
 
-// At returns the FILE:LINE of an error, or of the document if [DecodeStrict] has not set a position.
+// At returns the position of an error as FILE:LINE, or that of the document if [DecodeStrict] has not set a position.
 func (d *Document) At(err error) string {
 	var found problem
 	switch {
@@ -49,16 +49,16 @@ func (d *Document) Located(problems []error) []error {
 	return placed
 }
 
-// Patterns of errors in packages yaml and json, and of the indexes of a path.
+// Patterns for errors from packages yaml and json, and for indexes in a path.
 var (
 	duplicateKey = regexp.MustCompile(`line (\d+): key "([^"]+)" already set in map`)
 	unknownField = regexp.MustCompile(`^unknown field "([^"]+)"$`)
 	pathIndex    = regexp.MustCompile(`\[[^]]*\]`)
 )
 
-// explainDecodeError explains in terms of YAML why a document cannot be decoded into a Go type, which may be nil if it
-// is unknown. Unknown errors are returned unchanged. It parses errors of packages json and yaml, so a change of their
-// texts makes the explanation worse, but never wrong.
+// explainDecodeError explains in terms of YAML why a document cannot be decoded into a Go type, which is nil if it is
+// unknown. Unknown errors are returned unchanged. It parses errors from packages json and yaml, so if their texts
+// change, the explanation becomes less helpful but never wrong.
 func explainDecodeError(err error, document []byte, goType reflect.Type) []error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
@@ -89,11 +89,11 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 	return []error{unknown}
 }
 
-// mostMistyped is the maximum number of values with a wrong type that are reported for a document.
+// mostMistyped is the maximum number of values of the wrong type that are reported for a document.
 const mostMistyped = 50
 
-// decodeAll decodes a document. While a value has a wrong type, it repeats the decoding without the value, because
-// package json stops at the first error. It returns these errors, and the error of the last attempt.
+// decodeAll decodes a document. If a value has the wrong type, it repeats the decoding without the value, because
+// package json stops at the first error. It returns these errors, and the error from the last attempt.
 func decodeAll(document []byte, decode func(document []byte) error) (mistypedValues []error, last error) {
 	for {
 		err := decode(document)
@@ -110,8 +110,8 @@ func decodeAll(document []byte, decode func(document []byte) error) (mistypedVal
 	}
 }
 
-// without returns a document in which a value of a wrong type is replaced by null, which every type accepts; nil if the
-// value is not found.
+// without returns a document in which a value of the wrong type is replaced with null, which every type accepts; nil if
+// the value is not found.
 func without(mistyped *json.UnmarshalTypeError, document []byte) []byte {
 	var content any
 	if yaml.Unmarshal(document, &content) != nil {
@@ -156,7 +156,7 @@ func fieldNames(t reflect.Type, path []string) []string {
 	return names
 }
 
-// badQuantities finds the invalid quantities in capacities, because the decoding error does not contain their path.
+// badQuantities finds invalid quantities in capacities, because the decoding error does not contain their path.
 func badQuantities(document []byte) (problems []error) {
 	var content any
 	if yaml.Unmarshal(document, &content) != nil {
@@ -184,7 +184,7 @@ func badQuantities(document []byte) (problems []error) {
 	return problems
 }
 
-// describeMistyped describes the position of a value with a wrong type, its type, and the expected type.
+// describeMistyped describes where a value has the wrong type, its actual type, and the expected type.
 func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error {
 	actual, _, _ := strings.Cut(mistyped.Value, " ") // without the number
 	names := map[string]string{"string": "a string", "number": "a number", "bool": "true or false", "array": "a list",
@@ -201,8 +201,8 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error 
 		expectedType(mistyped.Type, field, isElement))}
 }
 
-// locate returns the path of the first value of a type at the given fields, with indexes of lists, and replaces the
-// value by nil. replace sets the value in its container.
+// locate returns the path, including list indexes, of the first value at the given fields that has the type actual, and
+// replaces the value with nil. replace sets the value in its container.
 func locate(value any, fields []string, actual string, replace func(any)) (string, bool) {
 	if list, isList := value.([]any); isList && (len(fields) > 0 || actual != "array") {
 		for i, item := range list {
@@ -242,7 +242,8 @@ func typeOf(value any) string {
 	return ""
 }
 
-// expectedType describes the type of a field, or of an element of its list, with an example for small objects.
+// expectedType describes the type of a field, or of an element if the field is a list, with an example for small
+// objects.
 func expectedType(t reflect.Type, field string, isElement bool) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -267,8 +268,8 @@ func expectedType(t reflect.Type, field string, isElement bool) string {
 	return "an object"
 }
 
-// exampleFields returns the fields of a type in the order of an example: required fields first, then in the order of
-// declaration.
+// exampleFields returns the fields of a type in the order used for examples: required fields first, each group in the
+// order of declaration.
 func exampleFields(t reflect.Type) []string {
 	names := fieldNames(t, nil)
 	optional := map[string]bool{}

@@ -1,8 +1,8 @@
-// Package manifest reads the YAML files that users write: topologies, policies, schemas and objects of Kubernetes.
+// Package manifest reads the YAML files that users write: topologies, policies, schemas and Kubernetes objects.
 //
-// The rule of this package: reading is strict, and every problem includes file, line and field. Absent fields get the
-// defaults of the API server.
+// The rule of this package: reading is strict, and every problem includes file, line and field. Missing fields get the
+// API server's defaults.
 //
-// [Read] splits a file into documents and evaluates only their kinds. A separate function decodes each kind, and
-// validates it with the functions of the controller and the webhook.
+// [Read] splits a file into documents and evaluates only their kinds. For each kind, a separate function decodes a
+// document and validates it with the functions that the controller and the webhook use.
 package manifest

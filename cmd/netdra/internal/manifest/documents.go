@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Document is one YAML document of a file.
+// Document is one YAML document from a file.
 type Document struct {
 	file string
 	line int // of its first line, from 1
@@ -36,8 +36,8 @@ func (d *Document) Location() string { return fmt.Sprintf("%s:%d", d.file, d.lin
 // maxFile is the maximum size of a file in bytes. A Kubernetes object is smaller than 1.5 MiB.
 const maxFile = 16 << 20
 
-// Read reads the objects of a file, or of stdin for "-": its documents, and the items of lists, as "kubectl get -o
-// yaml" writes them. It is otherwise like [ReadDocuments].
+// Read reads the objects from a file, or from stdin if path is "-": the documents, and the items in lists as written by
+// "kubectl get -o yaml". It is otherwise like [ReadDocuments].
 func Read(path string, stdin io.Reader) ([]Document, error) {
 	documents, err := ReadDocuments(path, stdin)
 	if err != nil {
@@ -57,9 +57,9 @@ func Read(path string, stdin io.Reader) ([]Document, error) {
 	return objects, nil
 }
 
-// ReadDocuments reads the documents of a file, or of stdin for "-". It skips documents that contain only comments. The
-// size of the input is limited before it is parsed. Standard input can be read only once: of two files named "-", the
-// second is empty.
+// ReadDocuments reads the documents from a file, or from stdin if path is "-". It skips documents that contain only
+// comments. The size of the input is limited before it is parsed. Standard input can be read only once: if "-" is given
+// twice, the second input is empty.
 func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
 	name, reader := path, stdin
 	if path == "-" {
@@ -98,8 +98,8 @@ type part struct {
 }
 
 // split splits a YAML stream at its "---" lines. Every part starts with an empty line for each line before it, so that
-// parsers report the line numbers of the file. A "---" inside a block of text is indented in valid YAML, so it does not
-// count.
+// parsers report the line numbers of the file. A "---" inside a block of text is indented in valid YAML, so it is not a
+// separator.
 func split(stream string) []part {
 	var parts []part
 	var text strings.Builder
@@ -165,7 +165,7 @@ func identifyError(found *Document, err error) error {
 	return fmt.Errorf("%s: not a Kubernetes object, which begins with apiVersion and kind", found.Location())
 }
 
-// checkKind rejects unknown kinds of the driver's group. Kinds of other groups are ignored. Without this check, a
+// checkKind rejects unknown kinds in the driver's group. Kinds in other groups are ignored. Without this check, a
 // misspelt kind would be silently skipped.
 func checkKind(found *Document, apiVersion string) error {
 	group, _, _ := strings.Cut(apiVersion, "/")
@@ -180,7 +180,7 @@ func checkKind(found *Document, apiVersion string) error {
 		strings.Join(kinds, ", "))
 }
 
-// blankLines counts the lines of a document before its first key: empty lines, comments, the separator.
+// blankLines counts the lines in a document before its first key: empty lines, comments and the separator.
 func blankLines(part part) int {
 	blank := 0
 	for i, line := range slices.Collect(strings.Lines(part.text)) {
@@ -196,7 +196,7 @@ func blankLines(part part) int {
 	return blank
 }
 
-// Kinds of the driver's API group.
+// Kinds in the driver's API group.
 const (
 	KindTopology = "NetworkTopology"
 	KindSchema   = "CNIPluginSchema"
@@ -205,9 +205,9 @@ const (
 	KindBlock = "AddressBlock"
 )
 
-// DecodeStrict decodes a document into an object, or into a new object of its kind if that is nil. A field that is
-// unknown or duplicate, or has a value of the wrong type, is an error: silently dropping a field would change the
-// meaning of the object. The result contains all such errors; [Document.At] returns their positions.
+// DecodeStrict decodes a document into object, or into a new object of its kind if object is nil. A field that is
+// unknown or duplicate, or has a value of the wrong type, is an error, because silently dropping a field would change
+// the meaning of the object. The result contains all such errors; [Document.At] returns their positions.
 func DecodeStrict(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
 ) (decoded runtime.Object, problems []error) {
@@ -235,7 +235,7 @@ func DecodeStrict(
 	return decoded, problems
 }
 
-// decodeServed decodes a document of the driver's group in any served version; all versions have the same schema. It
+// decodeServed decodes a document in the driver's group in any served version; all versions have the same schema. It
 // sets the stored version, so that printed objects have the same version as objects that netdra creates.
 func decodeServed(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
@@ -256,8 +256,8 @@ func decodeServed(
 	return decoded, nil
 }
 
-// decode decodes a document of a kind of the driver's group. If there are problems, it returns the object as far as it
-// could be decoded.
+// decode decodes a document whose kind is in the driver's group. If there are problems, it returns the object as far as
+// it could be decoded.
 func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
 	decoded, problems := decodeServed(found, nil, v1alpha1.AddToScheme, v1beta1.AddToScheme)
 	object, matches := decoded.(T)
@@ -270,7 +270,7 @@ func decode[T runtime.Object](found *Document, kind string) (object T, problems 
 	return object, nil
 }
 
-// ChooseTopology returns the topology with a name. Without a name, there must be only one.
+// ChooseTopology returns the topology with a name. If the name is empty, there must be exactly one topology.
 func ChooseTopology(file string, documents []Document, name string) (*Document, error) {
 	var topologies, rest []string
 	var found *Document

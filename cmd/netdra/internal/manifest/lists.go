@@ -10,7 +10,7 @@ import (
 // listSuffix is the suffix of list kinds: List, as kubectl writes it, and the list kinds of the API server.
 const listSuffix = "List"
 
-// items returns the objects of a list. isList is false for any other document.
+// items returns the objects in a list. isList is false for any other document.
 func (d *Document) items() (items []Document, isList bool, err error) {
 	if !strings.HasSuffix(d.Kind, listSuffix) {
 		return nil, false, nil
@@ -46,8 +46,8 @@ func (d *Document) items() (items []Document, isList bool, err error) {
 }
 
 // itemText returns an item as a separate document with the line numbers of the file. An item in block style is cut out
-// of its lines: without its indentation, these are valid YAML. Any other item, such as JSON, is encoded again, starting
-// on its original line.
+// of its lines, which are valid YAML without their indentation. Any other item, such as JSON, is encoded again,
+// starting on its original line.
 func itemText(item *yaml.Node, style yaml.Style, lines []string, end int) (string, error) {
 	before := strings.Repeat("\n", item.Line-1)
 	if style&yaml.FlowStyle != 0 || item.Style&yaml.FlowStyle != 0 {

@@ -17,7 +17,7 @@ const KindPolicy = "DeviceExposurePolicy"
 // defaultPriority is the priority that the API server sets by default.
 const defaultPriority = 100
 
-// ReadPolicies reads the policies of files, with the defaults of the API server. It returns an error if there are none,
+// ReadPolicies reads the policies from files, with the API server's defaults. It returns an error if there are none,
 // because an empty list would look like a cluster that hides every device.
 func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePolicy, error) {
 	var policies []policyapi.DeviceExposurePolicy
@@ -54,8 +54,8 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 	return policies, nil
 }
 
-// DecodePolicy decodes a policy strictly: an unknown or duplicate field is an error. Absent fields get the defaults of
-// the API server. They are set before decoding, so that a field that is explicitly empty stays empty.
+// DecodePolicy decodes a policy strictly: an unknown or duplicate field is an error. Missing fields get the API
+// server's defaults. These are set before decoding, so that a field that is explicitly empty stays empty.
 func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{
 		Priority: defaultPriority, Action: policyapi.ActionExpose,
@@ -70,8 +70,8 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	return p, nil
 }
 
-// TypeMismatches returns the comparisons in policies with a literal of the wrong type. Nodes do not report those in
-// comparisons that never select a device.
+// TypeMismatches returns the comparisons in policies with a literal of the wrong type. Nodes do not report a mismatch
+// in a comparison that never selects a device.
 func TypeMismatches(policies []policyapi.DeviceExposurePolicy) []policy.Problem {
 	var problems []policy.Problem
 	for i := range policies {

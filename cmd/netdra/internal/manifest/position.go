@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Position returns the FILE:LINE of a field, or of its last existing parent. Lines need no offset, since every document
-// starts with an empty line for each line before it.
+// Position returns the position of a field, or of its last existing parent, as FILE:LINE. Lines need no offset, since
+// every document starts with an empty line for each line before it.
 func (d *Document) Position(field string) string {
 	var root yaml.Node
 	if err := yaml.Unmarshal(d.Data, &root); err != nil || len(root.Content) == 0 {

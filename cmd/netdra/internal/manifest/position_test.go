@@ -2,7 +2,7 @@ package manifest
 
 import "testing"
 
-// A problem is said where it stands; that something is missing, where it is missing from.
+// A problem is reported at its own position. If a field is missing, this is reported at the position of its parent.
 func TestPlaceOfAField(t *testing.T) {
 	found := &Document{file: "f", line: 3, Data: []byte(`
 

@@ -17,14 +17,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// TopologySource selects a topology and the schemas of plugins.
+// TopologySource selects a topology and the plugin schemas.
 type TopologySource struct {
 	File    string
 	Name    string
 	Schemas string
 }
 
-// Load reads the topology and the schemas. Every problem is a line of the error, with file and path.
+// Load reads the topology and the schemas. Every problem is a line in the error, with file and path.
 func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnichain.Schemas, error) {
 	schemas, err := LoadSchemas(s.Schemas, stdin)
 	if err != nil {
@@ -42,7 +42,7 @@ func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnich
 	return topology, schemas, invalidError(topology, problems)
 }
 
-// LoadAll reads the topology with the configured name, or all topologies of the file if no name is set.
+// LoadAll reads the topology with the configured name, or all topologies in the file if no name is set.
 func (s *TopologySource) LoadAll(stdin io.Reader) ([]*v1alpha1.NetworkTopology, error) {
 	schemas, err := LoadSchemas(s.Schemas, stdin)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *TopologySource) LoadAll(stdin io.Reader) ([]*v1alpha1.NetworkTopology, 
 	return topologies, err
 }
 
-// invalidError joins the problems of a topology to an error; nil if there are none.
+// invalidError combines a topology's problems into an error; nil if there are none.
 func invalidError(topology *v1alpha1.NetworkTopology, problems []string) error {
 	if len(problems) == 0 {
 		return nil
@@ -99,8 +99,8 @@ func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 	return topology, lines
 }
 
-// mayFollow reports whether a problem of a field may only be a consequence of an unread field: in the same step; in an
-// earlier step whose interface this step refers to; or, outside of steps, in the same object.
+// mayFollow reports whether a problem in a field may only be a consequence of an unread field. The unread field must be
+// in the same step, in an earlier step whose interface this step refers to, or, outside of steps, in the same object.
 func mayFollow(path string, unread []error) bool {
 	return slices.ContainsFunc(unread, func(err error) bool {
 		var found problem
@@ -123,9 +123,9 @@ func mayFollow(path string, unread []error) bool {
 // parentPath returns the path of the parent, such as spec.steps[1] for spec.steps[1].name.
 func parentPath(path string) string { return path[:max(strings.LastIndex(path, "."), 0)] }
 
-// validateTopology returns the same problems as the controller: of the name and namespaces, the steps, and the
-// expressions of the root steps. It does not check whether a plugin's name is valid as an attribute name. It checks the
-// name of the object, since no API server is involved.
+// validateTopology returns the same problems as the controller: in the name and namespaces, the steps, and the
+// expressions of the root steps. It does not check whether a plugin's name is valid as an attribute name. It also
+// checks the object name, since no API server is involved.
 func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) field.ErrorList {
 	var problems field.ErrorList
 	name := field.NewPath("metadata", "name")
@@ -193,8 +193,8 @@ func ReadRange(found *Document) (*v1alpha1.AddressRange, []string) {
 	return addressRange, lines
 }
 
-// LoadSchemas returns the built-in schemas, replaced by schemas of the file for the same plugins. It continues after an
-// error, so that all schemas of a file are checked.
+// LoadSchemas returns the built-in schemas, replaced by schemas from the file for the same plugins. It continues after
+// an error, so that all schemas in the file are checked.
 func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 	schemas := cnichain.DefaultSchemas()
 	if path == "" {

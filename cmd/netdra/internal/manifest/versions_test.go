@@ -55,7 +55,8 @@ func readAll(t *testing.T, text string) (objects []any) {
 	return []any{policy, topology, schema, addressRange}
 }
 
-// TestEveryServedVersionIsRead: whatever version a manifest is of, netdra has the same object, of the stored version.
+// TestEveryServedVersionIsRead: regardless of a manifest's version, netdra decodes the same object, in the stored
+// version.
 func TestEveryServedVersionIsRead(t *testing.T) {
 	stored := v1alpha1.GroupVersion().String()
 	want := readAll(t, oneOfEach)
