@@ -18,7 +18,7 @@ type File struct {
 	Data []byte
 }
 
-// Write writes an archive. Only the owner can read the extracted files, because they contain names of pods and claims.
+// Write writes an archive. Only the owner can read the extracted files, because they contain pod and claim names.
 func Write(w io.Writer, files []File, now time.Time) error {
 	zipped := gzip.NewWriter(w)
 	archive := tar.NewWriter(zipped)
@@ -38,7 +38,8 @@ func Write(w io.Writer, files []File, now time.Time) error {
 // mostBytes limits the unpacked size of a node's archive.
 const mostBytes = 512 << 20
 
-// Read returns the regular files of a node's archive, with names below a directory. Names cannot leave that directory.
+// Read returns the regular files from a node's archive, with names below a directory. Names cannot leave that
+// directory.
 //
 // The node may be compromised: its archive may be a decompression bomb, or contain ../../.ssh/authorized_keys. Files
 // are only kept in memory, with a limited total size.
@@ -63,7 +64,7 @@ func read(data []byte, dir string, most int64) ([]File, error) {
 		if header.Typeflag != tar.TypeReg {
 			continue
 		}
-		// The size of a sparse file is the size in its header, however few bytes the archive contains.
+		// The size of a sparse file is the size in its header, no matter how few bytes the archive contains.
 		if most -= header.Size; most < 0 {
 			return nil, fmt.Errorf("cannot read the bundle of %s: its files are too large; inspect the node", dir)
 		}

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A node that lies about the size of its files does not get all memory: the blocks of a sparse file are not in the
-// archive.
+// A node that lies about the size of its files cannot exhaust the memory: the archive does not contain the blocks of a
+// sparse file.
 func TestFilesAreBounded(t *testing.T) {
 	const most = 8192
 	var plain bytes.Buffer
@@ -32,8 +32,8 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 }
 
-// sparse is an archive with a file of nothing but a hole (GNU sparse format 0.1 in PAX records), which package tar
-// reads and does not write.
+// sparse returns an archive with a file that consists of a single hole (GNU sparse format 0.1 in PAX records), which
+// package tar can read but not write.
 func sparse(t *testing.T, size int) []byte {
 	t.Helper()
 	records := ""

@@ -22,7 +22,7 @@ import (
 // Command runs a netdra command line, and returns its exit status.
 type Command func(ctx context.Context, streams printer.Streams, arguments ...string) int
 
-// nodeCommands returns the commands whose output is in the bundle of a node, after the names of their files.
+// nodeCommands returns the commands whose output is in a node's bundle, each preceded by the name of its file.
 func nodeCommands() [][]string {
 	return [][]string{
 		{"versions.json", "version", "-o", "json"}, {"doctor.txt", "doctor", "--all"},
@@ -34,9 +34,9 @@ func nodeCommands() [][]string {
 	}
 }
 
-// Node collects the files of this node. Errors of commands are in the file "commands.txt". Commands run sequentially in
-// this process, with their usual arguments, so that the bundle contains what users see. A JSON file that cannot be
-// redacted is omitted.
+// Node collects the files from this node. Errors from commands are in the file "commands.txt". Commands run
+// sequentially in this process, with their usual arguments, so that the bundle contains the same output that users see.
+// A JSON file that cannot be redacted is omitted.
 func Node(ctx context.Context, run Command) []File {
 	var files []File
 	var commands strings.Builder
@@ -47,7 +47,7 @@ func Node(ctx context.Context, run Command) []File {
 			stderr.String()) // never fails
 		data := stdout.Bytes()
 		if strings.HasSuffix(name, ".json") && len(data) > 0 {
-			// Redact all files, not only the log: leftovers also contain configurations of their steps.
+			// Redact all files, not only the log, because leftovers also contain their steps' configurations.
 			var err error
 			if data, err = calllog.Redact(data); err != nil {
 				_, _ = fmt.Fprintf(&commands, "%s is omitted: %v\n", name, err) // never fails
@@ -75,7 +75,8 @@ func Node(ctx context.Context, run Command) []File {
 	return append(files, File{Name: "commands.txt", Data: []byte(commands.String())})
 }
 
-// clusterPaths returns the lists of the API server that are in the bundle of a cluster, after the names of their files.
+// clusterPaths returns the lists from the API server that are in a cluster's bundle, each preceded by the name of its
+// file.
 func clusterPaths() [][2]string {
 	const ours, resource = "/apis/networking.dra.io/v1alpha1/", "/apis/resource.k8s.io/v1/"
 	return [][2]string{
@@ -86,7 +87,8 @@ func clusterPaths() [][2]string {
 	}
 }
 
-// Cluster collects the objects of the cluster that the caller may read. Errors are in the file "errors.txt".
+// Cluster collects the objects in the cluster that the caller is permitted to read. Errors are in the file
+// "errors.txt".
 func Cluster(ctx context.Context, cluster *remote.Cluster) []File {
 	var files []File
 	var problems strings.Builder
@@ -128,8 +130,8 @@ func clean(data []byte) ([]byte, error) {
 	return calllog.Redact(data)
 }
 
-// Remote collects the files of a node, or of all nodes for an empty name, and those of the cluster. Errors of nodes are
-// also in the bundle. It returns an error if the bundle contains no node.
+// Remote collects the files from a node, or from all nodes if the name is empty, and the files about the cluster.
+// Errors from nodes are also in the bundle. It returns an error if the bundle contains no node.
 func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, error) {
 	query := func(ctx context.Context, node string) ([]File, error) {
 		answer, err := cluster.Run(ctx, node, "bundle")
@@ -162,12 +164,12 @@ func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, 
 	return files, err
 }
 
-// said returns the error output of netdra on a node.
+// said returns the error output from netdra on a node.
 func said(answer *remote.Answer) string {
 	return cmp.Or(printer.Sanitize(answer.Stderr, false), "no error message; run it on the node")
 }
 
-// Pack returns the archive of files.
+// Pack returns an archive with the files.
 func Pack(files []File, now time.Time) ([]byte, error) {
 	var archive bytes.Buffer
 	err := Write(&archive, files, now)

@@ -1,6 +1,6 @@
 // Package classes lists the classes that application developers can request.
 //
-// The rule of this package: it reads only DeviceClasses and NetworkTopologies, with the privileges of the caller.
+// The rule of this package: it reads only DeviceClasses and NetworkTopologies, with the caller's privileges.
 package classes
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Class describes a DeviceClass of a topology for a developer.
+// Class describes one of a topology's DeviceClasses to a developer.
 type Class struct {
 	Name        string `json:"name"`
 	Topology    string `json:"topology"`
@@ -30,18 +30,18 @@ type Class struct {
 	With []string `json:"with,omitempty"`
 	// Parameters are the parameters that a claim may set in any step, see NetworkTopologySpec.AllowedParameters.
 	Parameters []string `json:"parameters,omitempty"`
-	// Addresses are the ranges that a claim may request ips of; empty if the topology does not define them.
+	// Addresses are the ranges from which a claim may request ips; empty if the topology does not define them.
 	Addresses []string `json:"addresses,omitempty"`
-	// Accepted is false for a topology that the controller has not accepted: its claims are not attached.
+	// Accepted is false if the controller has not accepted the topology, so that its claims are not attached.
 	Accepted bool `json:"accepted"`
-	// Free is how many more claims of the topology fit, by node name; nil if this was not requested.
+	// Free is the number of additional claims for the topology that fit, by node name; nil if this was not requested.
 	Free map[string]int `json:"free,omitempty"`
 	// FreeProblem is the reason why Free cannot be counted.
 	FreeProblem string `json:"freeProblem,omitempty"`
 }
 
-// Of returns the existing classes of topologies, sorted by name. It reads the classes from the status of the topology,
-// because the classes in its spec may not exist yet.
+// Of returns the existing classes of topologies, sorted by name. It reads the classes from the topology's status,
+// because the classes for its spec may not exist yet.
 func Of(topologies []v1alpha1.NetworkTopology) []Class {
 	classes := []Class{}
 	for i := range topologies {
@@ -67,8 +67,8 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 	return classes
 }
 
-// List prints the classes of a cluster, and with free also how many claims fit on which nodes. It reads the list as
-// JSON by its path, so that no client for the driver's API group is linked.
+// List prints the classes in a cluster. If free is true, it also prints how many claims fit on which nodes. It reads
+// the list as JSON by its path, so that no client for the driver's API group is linked.
 func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string, free bool) error {
 	if err := printer.CheckListForm(form); err != nil {
 		return err

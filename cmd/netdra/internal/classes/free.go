@@ -19,14 +19,15 @@ import (
 )
 
 const (
-	// mostFree is the maximum number of claims that are counted on a node: each requires a run of the allocator.
+	// mostFree is the maximum number of claims that are counted on a node, because each requires a run of the
+	// allocator.
 	mostFree = 32
 	// mostNodes is the maximum number of nodes in a table cell.
 	mostNodes = 4
 )
 
-// addFree counts how many more claims of each topology fit on each node. unread reports taint rules that it could not
-// read.
+// addFree counts how many additional claims for each topology fit on each node. unread is the error if taint rules
+// could not be read.
 func addFree(ctx context.Context, cluster *remote.Cluster, classes []Class) (unread, err error) {
 	model, err := read(ctx, cluster)
 	if err != nil {
@@ -36,7 +37,7 @@ func addFree(ctx context.Context, cluster *remote.Cluster, classes []Class) (unr
 	return unread, count(ctx, simulate.New(*model), classes)
 }
 
-// count counts for each topology. An error of a topology, such as a selector that cannot be evaluated for a device of
+// count counts for each topology. An error for a topology, such as a selector that cannot be evaluated for a device on
 // some node, is recorded in its classes, and counting continues. A topology is counted once for all of its classes,
 // because a claim must request all of them.
 func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) error {
@@ -47,7 +48,8 @@ func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) 
 	counted := map[string]result{}
 	for i := range classes {
 		class := &classes[i]
-		// The first class requests all classes of the topology, so its result holds for the others.
+		// The claim for the first class requests all of the topology's classes, so its result also applies to the
+		// others.
 		found, known := counted[class.Topology]
 		if !known {
 			free, err := simulator.Free(ctx, append([]string{class.Name}, class.With...), mostFree)
@@ -65,9 +67,9 @@ func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) 
 	return nil
 }
 
-// read returns the input of the allocator: the nodes that publish network devices, and all allocations. It omits
-// devices of other drivers, because no class of a topology selects them. Claims of all namespaces count, because they
-// hold devices.
+// read returns the input for the allocator: the nodes that publish network devices, and all allocations. It omits
+// devices from other drivers, because no topology class selects them. Claims in all namespaces are included, because
+// they hold devices.
 func read(ctx context.Context, cluster *remote.Cluster) (*simulate.Cluster, error) {
 	published, err := cluster.Resource.ResourceSlices().List(ctx, metav1.ListOptions{
 		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + v1alpha1.DriverName})
@@ -96,7 +98,7 @@ func read(ctx context.Context, cluster *remote.Cluster) (*simulate.Cluster, erro
 	return model, nil
 }
 
-// freeText returns the cell of a table, with the nodes that have the most first.
+// freeText returns the text for a table cell, with the nodes that have the most room first.
 func freeText(class *Class) string {
 	if class.FreeProblem != "" {
 		return "unknown"
@@ -125,7 +127,7 @@ func freeText(class *Class) string {
 	return strings.Join(texts, ", ")
 }
 
-// warnOfUncounted prints why the claims of some topologies could not be counted.
+// warnOfUncounted prints the reasons why the claims for some topologies could not be counted.
 func warnOfUncounted(out *printer.Printer, classes []Class) {
 	told := map[string]bool{}
 	for i := range classes {

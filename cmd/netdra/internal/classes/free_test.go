@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
 )
 
-// A class that cannot be counted, for its selector fails or for it is gone, does not keep others from being counted.
+// If a class cannot be counted because its selector fails or the class no longer exists, the others are still counted.
 func TestBadClassesAreTold(t *testing.T) {
 	node := "n1"
 	class := func(name, expression string) *resourceapi.DeviceClass {

@@ -51,8 +51,9 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 	return err
 }
 
-// DoctorAll prints the findings of all nodes, with a heading for each node. The error has the worst exit status of
-// "netdra doctor". An unreachable node (2) takes precedence over one with a fault (1), since it may have worse faults.
+// DoctorAll prints the findings for all nodes, with a heading for each node. The error has the worst exit status of
+// "netdra doctor". An unreachable node (2) takes precedence over a node with a fault (1), since it may have worse
+// faults.
 func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, options *doctor.Options) error {
 	if err := printer.CheckForm(options.Form); err != nil {
 		return err

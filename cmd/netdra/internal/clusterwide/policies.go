@@ -10,15 +10,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// nodeEffect is the effect of a policy on a node.
+// nodeEffect is the effect of a policy on one node.
 type nodeEffect struct {
 	Node string `json:"node"`
 	offers.PolicyEffect
 }
 
-// ListPolicies prints the effects of the named policies on every node, or of all policies without names. It returns an
-// error if nodes could not be queried. The double dash prevents that the name of a policy is parsed as a flag on the
-// node.
+// ListPolicies prints the effects of the named policies on every node, or of all policies if no names are given. It
+// returns an error if any node could not be queried. The double dash prevents policy names from being parsed as flags
+// on the node.
 func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string,
 	names []string) error {
 	if err := printer.CheckListForm(form); err != nil {

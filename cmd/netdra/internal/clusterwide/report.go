@@ -18,7 +18,7 @@ import (
 //go:embed page.html
 var pageHTML string
 
-// page is the content of the cluster's page.
+// page is the content of the page for the cluster.
 type page struct {
 	Time     string
 	Nodes    []pageNode
@@ -26,7 +26,7 @@ type page struct {
 	Unasked  int
 }
 
-// pageNode is a line of the page: a node with the number of its devices in each state.
+// pageNode is a row on the page: a node with the number of its devices in each state.
 type pageNode struct {
 	Name, Failure                string
 	Free, InUse, Shared, Blocked int
@@ -35,7 +35,7 @@ type pageNode struct {
 	Devices                      []nodeclient.Device
 }
 
-// pageProblem is a finding of a node, or a device that no claim can use.
+// pageProblem is a finding on a node, or a device that no claim can use.
 type pageProblem struct {
 	Node  string
 	Wrong bool
@@ -49,9 +49,9 @@ type nodeReport struct {
 	findings []doctor.Finding
 }
 
-// Report returns one page for the cluster: problems, and for each node its free devices and the users of the others.
-// Unreachable nodes are listed as problems. now is the time of the page; nodes may have answered up to a few minutes
-// apart.
+// Report returns one page for the cluster. It shows problems, and for each node its free devices and the users of the
+// other devices. Unreachable nodes are listed as problems. now is the time shown on the page; the nodes' answers may be
+// up to a few minutes apart.
 func Report(ctx context.Context, cluster *remote.Cluster, now time.Time) ([]byte, error) {
 	answers, err := remote.Each(ctx, cluster, func(ctx context.Context, node string) (nodeReport, error) {
 		var report nodeReport
@@ -118,7 +118,7 @@ func build(answers []remote.Of[nodeReport], now time.Time) page {
 	return p
 }
 
-// count counts a device. A shared device in use may have room left, which its counters show.
+// count counts a device. A shared device that is in use may have room left, according to its counters.
 func (n *pageNode) count(device *nodeclient.Device) {
 	switch device.State {
 	case nodeclient.Free:
@@ -135,7 +135,7 @@ func (n *pageNode) count(device *nodeclient.Device) {
 	}
 }
 
-// class returns the class of the style sheet for a device's state.
+// class returns the style sheet class for a device's state.
 func class(state string) string {
 	switch state {
 	case nodeclient.Free:
@@ -156,7 +156,7 @@ type count struct {
 	Bad    bool
 }
 
-// Counts returns the numbers at the top of the page, without states that no device has.
+// Counts returns the numbers at the top of the page. It omits states that no device has.
 func (p page) Counts() []count {
 	var devices, free, used, blocked, held int
 	for i := range p.Nodes {
@@ -185,7 +185,7 @@ func (n pageNode) Summary() string {
 	return fmt.Sprintf("%d %s, %d free", len(n.Devices), plural(len(n.Devices), "device"), n.Free)
 }
 
-// plural returns a noun in the form for a number.
+// plural returns a noun in singular or plural form, to match a number.
 func plural(number int, noun string) string {
 	if number == 1 {
 		return noun

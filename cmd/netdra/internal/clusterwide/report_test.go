@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden pages")
 
-// cluster is what five nodes answer: one has every state of a device, one does not answer, one offers nothing, one has
-// only risks, and one is well.
+// cluster returns the answers of five nodes: one has devices in every state, one does not answer, one offers no
+// devices, one has only risks, and one is healthy.
 func cluster() []remote.Of[nodeReport] {
 	slots := func(used int) []nodeclient.Counter {
 		return []nodeclient.Counter{{Name: "macvlans", Used: fmt.Sprint(used), Total: "64"}}
@@ -77,7 +77,7 @@ func cluster() []remote.Of[nodeReport] {
 	}
 }
 
-// hostile is a node whose every text would be markup, or wider than a telephone.
+// hostile returns a node whose texts would all be markup, or would be wider than a phone's screen.
 func hostile() []remote.Of[nodeReport] {
 	text := `"><img src=http://evil.test/x onerror=alert(1)><script>alert(2)</script>`
 	wide := "a-name-without-an-end-"
@@ -95,7 +95,7 @@ func hostile() []remote.Of[nodeReport] {
 	}
 }
 
-// The pages equal the reviewed golden files. e2e/browser opens the same files.
+// The pages match the reviewed golden files. e2e/browser opens the same files.
 func TestGoldenPages(t *testing.T) {
 	for name, answers := range map[string][]remote.Of[nodeReport]{
 		"cluster": cluster(), "hostile": hostile(),

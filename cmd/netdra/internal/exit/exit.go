@@ -40,11 +40,11 @@ func NotUndone(errs ...error) error {
 	return &Error{Code: Left, Err: errors.Join(errs...)}
 }
 
-// Reported returns the error of a command that has already printed the problem.
+// Reported returns the error for a command that has already printed the problem.
 func Reported() error { return &Error{Code: Failed, Err: ErrPrinted} }
 
-// Cause returns the system error behind an error of the packages os, net and net/http. It returns other errors
-// unchanged. The messages of those packages contain system calls, files and addresses that mean nothing to the user.
+// Cause returns the system error behind an error from the packages os, net and net/http. It returns other errors
+// unchanged. The messages from those packages contain system calls, files and addresses that mean nothing to the user.
 func Cause(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno

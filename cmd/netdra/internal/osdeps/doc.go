@@ -1,2 +1,2 @@
-// Package osdeps contains all dependencies of the commands on the machine, as one value that tests replace.
+// Package osdeps combines everything on the machine that the commands depend on in one value that tests replace.
 package osdeps

@@ -31,15 +31,15 @@ type PluginRunner interface {
 	AwaitEarlier(ctx context.Context, limit time.Duration) error
 }
 
-// Deps are the dependencies of the commands on the machine.
+// Deps contains everything on the machine that the commands depend on.
 type Deps struct {
-	// Plugins returns a runner that holds the lock file while a plugin runs. Empty: no lock.
+	// Plugins returns a runner that holds the lock file while a plugin runs. If lock is empty, there is no lock.
 	Plugins func(lock string) PluginRunner
 	// PluginDirs are the directories of the driver's own CNI plugins. They are searched after the user's directories.
 	PluginDirs []string
 	Host       host.Host
 	Clock      clock.WithDelayedExecution
-	// Facts discovers the network devices of the machine. addresses are the node's addresses in the cluster.
+	// Facts discovers the machine's network devices. addresses are the node's addresses in the cluster.
 	Facts func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error)
 	// Inspect reads a network namespace; an empty path is the machine's own.
 	Inspect func(netns string) (view.View, error)
@@ -47,8 +47,8 @@ type Deps struct {
 	Hold func(netns string) (path string, release func(), err error)
 	// MakeNamespace creates a network namespace and mounts it at the path.
 	MakeNamespace func(path string) error
-	// MissingLinkTypes returns the link types that the kernel does not support. It may load modules. Nil: the kernel
-	// supports all of them.
+	// MissingLinkTypes returns the link types that the kernel does not support. It may load modules. If it is nil, the
+	// kernel supports all of them.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// UnavailableLinkTypes is like MissingLinkTypes, but it does not load modules that it finds on disk: a type with
 	// such a module is available.
@@ -57,10 +57,10 @@ type Deps struct {
 	IsHostNamespace func(netns string) bool
 	// NewRunID returns a name for a run. It is unique on the machine, and a valid CNI container ID and file name.
 	NewRunID func() (string, error)
-	// CheckPrivilege returns an error if the process may not change the machine's network.
+	// CheckPrivilege returns an error if the process is not permitted to change the machine's network.
 	CheckPrivilege func() error
 	Hostname       func() (string, error)
-	// NetnsDir is the directory of named network namespaces.
+	// NetnsDir is the directory that contains named network namespaces.
 	NetnsDir string
 	// Cluster connects to a cluster.
 	Cluster func(remote.Access) (*remote.Cluster, error)
@@ -88,7 +88,7 @@ func Linux() Deps {
 	}
 }
 
-// pluginDirs returns the directories of the driver's own CNI plugins: first the directory cni next to this program,
+// pluginDirs returns the directories with the driver's own CNI plugins: first the directory cni next to this program,
 // which "make build" creates, then the directory where the driver installs them on a node. Plugins that were built with
 // this program take precedence. The subdirectory is necessary because a bin directory may contain other programs with
 // the name of a plugin, such as bridge.
@@ -126,8 +126,8 @@ func newRunID() (string, error) {
 	return "netdra-" + hex.EncodeToString(random), nil
 }
 
-// holdNamespace keeps the namespace alive by an open file. The path is only valid in this process; a CNI plugin cannot
-// use it.
+// holdNamespace keeps the namespace alive with an open file. The path is only valid in this process; a CNI plugin
+// cannot use it.
 func holdNamespace(path string) (string, func(), error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -143,7 +143,7 @@ func isHostNamespace(path string) bool {
 	return givenErr == nil && ownErr == nil && os.SameFile(given, current)
 }
 
-// makeNamespace creates a namespace with its loopback up, as in pods.
+// makeNamespace creates a namespace and brings its loopback up, as in pods.
 func makeNamespace(path string) error {
 	if err := host.NewNamespace(path); err != nil {
 		return err

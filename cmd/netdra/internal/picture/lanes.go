@@ -93,7 +93,7 @@ func (l *lanes) laneFor(parents []int) int {
 	return lane
 }
 
-// end ends the lanes of steps without further dependent steps, and begins the lane of the step that was drawn.
+// end ends the lanes of steps that have no further dependent steps, and starts the lane for the step that was drawn.
 func (l *lanes) end(step, nodeLane int) {
 	for len(l.steps) <= nodeLane {
 		l.steps = append(l.steps, noStep)

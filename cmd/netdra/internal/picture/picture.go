@@ -1,6 +1,6 @@
 // Package picture draws the steps of a chain and their dependencies.
 //
-// The rule of this package: no I/O, the same graph always gives the same picture, and all text of a graph is escaped.
+// The rule of this package: no I/O, the same graph always gives the same picture, and all text in a graph is escaped.
 package picture
 
 import (
@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Graph is a graph of steps. The boxes must be in a valid order of execution: the layout computes the row of a box from
-// those of earlier boxes.
+// Graph is a graph of steps. The boxes must be in a valid order of execution, because the layout computes the row of a
+// box from the rows of earlier boxes.
 type Graph struct {
 	Title string
 	Boxes []Box
@@ -22,7 +22,7 @@ type Box struct {
 	Lines []string
 	// Class is the CSS class. The style sheet of Standalone supports "root".
 	Class string
-	// After are the indexes of the boxes that it depends on, all lower than its own.
+	// After are the indexes of the boxes that this box depends on, all lower than its own index.
 	After []int
 }
 

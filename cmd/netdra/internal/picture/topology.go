@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Formats of a graph.
+// Output formats for a graph.
 const (
 	FormatText    = "text"
 	FormatDOT     = "dot"
@@ -31,8 +31,8 @@ type topologyStep struct {
 	after         []int
 }
 
-// OfTopology returns the graph of a valid topology. One pass is enough, because the steps of a valid topology come
-// after those that they depend on.
+// OfTopology returns the graph of a valid topology. One pass is sufficient, because in a valid topology, steps come
+// after the steps that they depend on.
 func OfTopology(topology *v1alpha1.NetworkTopology) Topology {
 	d := Topology{name: topology.Name}
 	index := map[string]int{}
@@ -77,7 +77,7 @@ func (d Topology) Draw(format string) string {
 	return d.svg()
 }
 
-// dot returns the graph for Graphviz. Names of steps and plugins contain no quotes.
+// dot returns the graph for Graphviz. Step and plugin names contain no quotes.
 func (d Topology) dot() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "digraph %q {\n  rankdir=TB;\n  node [shape=box, style=rounded];\n", d.name)
@@ -92,7 +92,7 @@ func (d Topology) dot() string {
 	return text.String() + "}\n"
 }
 
-// mermaid returns a flowchart. It uses numbers as identifiers, since names of steps may be keywords of Mermaid.
+// mermaid returns a flowchart. It uses numbers as identifiers, since step names may be Mermaid keywords.
 func (d Topology) mermaid() string {
 	var text strings.Builder
 	text.WriteString("flowchart TD\n")

@@ -2,6 +2,6 @@
 //
 // The rule of this package: text from plugins, links or a cluster is sanitized before it reaches a terminal.
 //
-// --output selects the form of a result: [Show] writes results with their own text form, [List] writes tables. JSON and
-// YAML encode the same value.
+// --output selects the form of a result. [Show] writes results that have their own text form, and [List] writes tables.
+// JSON and YAML encode the same value.
 package printer

@@ -24,14 +24,14 @@ import (
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
-	// Name is how the program was called; empty: netdra.
+	// Name is the name under which the program was called; if empty, it is netdra.
 	Name string
 }
 
 // CalledAs returns the name of the program for messages.
 func (c Streams) CalledAs() string { return cmp.Or(c.Name, "netdra") }
 
-// Forms of a result.
+// Output forms.
 const (
 	FormText  = "text"
 	FormTable = "table"
@@ -40,10 +40,10 @@ const (
 	FormYAML  = "yaml"
 )
 
-// ResultForms returns the forms of a result.
+// ResultForms returns the forms in which a result can be printed.
 func ResultForms() []string { return []string{FormText, FormJSON, FormYAML} }
 
-// ListForms returns the forms of a list.
+// ListForms returns the forms in which a list can be printed.
 func ListForms() []string { return []string{FormTable, FormWide, FormJSON, FormYAML} }
 
 // CheckForm returns an error unless form is one of ResultForms.
@@ -69,14 +69,14 @@ func Alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// Column is a column of a table. Wide columns only appear in the form FormWide.
+// Column is a column in a table. Wide columns only appear in the form FormWide.
 type Column[T any] struct {
 	Title string
 	Wide  bool
 	Value func(*T) string
 }
 
-// List writes a list in a form. none is the text for an empty table.
+// List writes a list in a form. If the table would be empty, it writes the text none.
 func List[T any](w io.Writer, form string, list []T, columns []Column[T], none string) error {
 	if form == FormJSON || form == FormYAML {
 		return Encode(w, form, list)
@@ -102,7 +102,7 @@ func List[T any](w io.Writer, form string, list []T, columns []Column[T], none s
 	return nil
 }
 
-// WithoutEmpty removes the columns of a table that are "-" in all rows below the heading. It keeps the first column.
+// WithoutEmpty removes the columns from a table that are "-" in all rows below the heading. It keeps the first column.
 func WithoutEmpty(rows [][]string) [][]string {
 	var kept [][]string
 	for _, row := range rows {
@@ -118,7 +118,7 @@ func WithoutEmpty(rows [][]string) [][]string {
 }
 
 // Time formats a time in UTC with the suffix Z (ISO 8601), or returns "" for the zero time. Nodes and workstations may
-// be in different time zones, and users compare the output of netdra with the logs of nodes.
+// be in different time zones, and users compare netdra's output with the logs on nodes.
 func Time(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -172,9 +172,9 @@ const (
 	clearLine = "\r\x1b[K"
 )
 
-// Sanitize replaces characters that control the terminal or change the text direction, because the messages of plugins
-// and the names of links are untrusted. If colours is true, it keeps the colour sequences of the printer. It keeps line
-// feeds and tabs, but not carriage returns, which could overwrite text. Invalid UTF-8 becomes U+FFFD.
+// Sanitize replaces characters that control the terminal or change the text direction, because plugin messages and link
+// names are untrusted. If colours is true, it keeps the printer's own colour sequences. It keeps line feeds and tabs,
+// but not carriage returns, which could overwrite text. Invalid UTF-8 becomes U+FFFD.
 func Sanitize(text string, colours bool) string {
 	var cleaned strings.Builder
 	for text != "" {
@@ -203,7 +203,7 @@ func leadingColour(text string) string {
 	return ""
 }
 
-// Colour returns a text in a colour, if the printer has colours.
+// Colour returns a text in a colour if the printer uses colours.
 func (p *Printer) Colour(colour, text string) string {
 	if !p.Colours {
 		return text
@@ -236,7 +236,7 @@ func (p *Printer) Pending(text string) {
 	}
 }
 
-// EndPending removes the text of Pending.
+// EndPending removes the text that Pending has written.
 func (p *Printer) EndPending() {
 	if p.Terminal {
 		_, _ = fmt.Fprint(p.W, clearLine)
@@ -262,7 +262,7 @@ func (p *Printer) Table(rows [][]string) {
 	_ = writer.Flush()
 }
 
-// Milliseconds formats a duration in milliseconds, or in seconds from 10 s.
+// Milliseconds formats a duration in milliseconds, or in seconds if it is at least 10 s.
 func Milliseconds(duration time.Duration) string {
 	if duration >= 10*time.Second {
 		return fmt.Sprintf("%.1f s", duration.Seconds())
@@ -270,7 +270,7 @@ func Milliseconds(duration time.Duration) string {
 	return fmt.Sprintf("%d ms", duration.Milliseconds())
 }
 
-// Indent puts spaces before every line.
+// Indent inserts spaces before every line.
 func Indent(text string, spaces int) string {
 	margin := strings.Repeat(" ", spaces)
 	return margin + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+margin)

@@ -22,34 +22,34 @@ import (
 )
 
 const (
-	// DefaultDriverNamespace is the namespace of the chart and of the manifests.
+	// DefaultDriverNamespace is the namespace that the chart and the manifests use.
 	DefaultDriverNamespace = "dra-network"
 	// podSelector selects the driver's pods.
 	podSelector = "app.kubernetes.io/name=dra-network-driver"
-	// container is the name of the driver's container, and program the path of netdra in its image.
+	// container is the name of the driver's container, and program is the path of netdra in its image.
 	container, program = "driver", "/netdra"
-	// role is the name of the ClusterRole and Role in the chart with the required permissions.
+	// role is the name of the ClusterRole and Role in the chart that grant the required permissions.
 	role = "dra-network-netdra"
 )
 
-// Access selects a cluster and namespaces. Empty fields have kubectl's defaults.
+// Access selects a cluster and namespaces. Empty fields default to the same values as in kubectl.
 type Access struct {
 	Kubeconfig, Context string
-	// Namespace is the namespace of objects without one; empty: the namespace of the context.
+	// Namespace is the namespace for objects without one; if empty, it is the namespace of the context.
 	Namespace string
 	// DriverNamespace is the namespace of the driver's pods.
 	DriverNamespace string
 }
 
-// Streamer runs a command in a container of a pod. If the exit status is not 0, the error is one of
-// k8s.io/client-go/util/exec. Tests replace it, since package remotecommand needs a real kubelet.
+// Streamer runs a command in a pod's container. If the exit status is not 0, the error is one from
+// k8s.io/client-go/util/exec. Tests replace Streamer, since package remotecommand needs a real kubelet.
 type Streamer func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error
 
-// Cluster is a connection to a cluster with the permissions of the caller.
+// Cluster is a connection to a cluster with the caller's permissions.
 type Cluster struct {
 	Core     corev1client.CoreV1Interface
 	Resource resourcev1client.ResourceV1Interface
-	// Raw gets a path of the API server.
+	// Raw gets a path from the API server.
 	Raw    func(ctx context.Context, path string) ([]byte, error)
 	Stream Streamer
 	// Config is the configuration of the connection, for callers that need other clients.
@@ -57,11 +57,12 @@ type Cluster struct {
 	Namespace string
 	// DriverNamespace is the namespace of the driver's pods.
 	DriverNamespace string
-	// Patience is the time limit per node if several are queried; 0: five minutes.
+	// Patience is the time limit per node if several are queried; 0 means five minutes.
 	Patience time.Duration
 }
 
-// ConfigError returns the error for an unusable kubeconfig file. If the name is empty, these are kubectl's default files.
+// ConfigError returns the error for an unusable kubeconfig file. If the name is empty, kubectl's default files were
+// used.
 func ConfigError(kubeconfig string, err error) error {
 	if kubeconfig == "" {
 		return fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
@@ -69,7 +70,7 @@ func ConfigError(kubeconfig string, err error) error {
 	return fmt.Errorf("cannot use kubeconfig %s: %w; name another file with --kubeconfig", kubeconfig, exit.Cause(err))
 }
 
-// Connect reads the kubeconfig, which it finds like kubectl. It does not send requests yet.
+// Connect reads the kubeconfig, which it finds as kubectl does. It does not send any requests yet.
 func Connect(access Access) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if files := filepath.SplitList(access.Kubeconfig); len(files) > 1 { // as $KUBECONFIG may have
@@ -106,8 +107,8 @@ func Connect(access Access) (*Cluster, error) {
 	}, nil
 }
 
-// GetRaw gets a path of the API server, which may have a query. It returns the API server's error, such as a missing
-// permission; the error of Result.Raw would have "unknown" instead.
+// GetRaw gets a path, which may include a query, from the API server. It returns the API server's error, such as a
+// missing permission; the error from Result.Raw would contain "unknown" instead.
 func GetRaw(ctx context.Context, client rest.Interface, path string) ([]byte, error) {
 	result := client.Get().RequestURI(path).Do(ctx)
 	if err := result.Error(); err != nil {
@@ -116,7 +117,7 @@ func GetRaw(ctx context.Context, client rest.Interface, path string) ([]byte, er
 	return result.Raw()
 }
 
-// streamer calls pods/exec over WebSockets, which all supported versions of Kubernetes have.
+// streamer calls pods/exec over WebSockets, which all supported Kubernetes versions provide.
 func streamer(config *rest.Config, client rest.Interface) Streamer {
 	return func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error {
 		url := client.Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
@@ -130,7 +131,7 @@ func streamer(config *rest.Config, client rest.Interface) Streamer {
 	}
 }
 
-// denied returns an error with the permission that the caller lacks.
+// denied returns an error that names the permission that the caller lacks.
 func (c *Cluster) denied(verb string, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot %s: %w; request a binding of the ClusterRole and the Role %s in namespace %s", verb,

@@ -40,7 +40,8 @@ func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, er
 	return slices.CompactFunc(pods, func(a, b corev1.Pod) bool { return nodeOf(&a) == nodeOf(&b) }), nil
 }
 
-// nodeOf returns the node of a DaemonSet pod. A pod that cannot be scheduled only names the node in its affinity.
+// nodeOf returns the node that a DaemonSet pod belongs to. A pod that cannot be scheduled only names the node in its
+// affinity.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -69,7 +70,7 @@ func startOrder(pod *corev1.Pod) int {
 	return 1
 }
 
-// whyNotRunning returns an error if the driver's pod does not run, with the reason.
+// whyNotRunning returns an error with the reason if the driver's pod is not running.
 func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 	if isRunning(pod) {
 		return nil
@@ -80,7 +81,8 @@ func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 		pod.Namespace, pod.Name)
 }
 
-// waitingFor returns the reason why a pod waits, as reported by the scheduler and the kubelet; "" without a report.
+// waitingFor returns the reason why a pod is waiting, as reported by the scheduler and the kubelet; "" if there is
+// none.
 func waitingFor(pod *corev1.Pod) string {
 	for i := range pod.Status.Conditions {
 		condition := &pod.Status.Conditions[i]
@@ -101,7 +103,7 @@ func waitingFor(pod *corev1.Pod) string {
 	return joined(pod.Status.Reason, pod.Status.Message)
 }
 
-// joined returns "reason, message", or the one that is not empty.
+// joined returns "reason, message". If one of them is empty, it returns the other.
 func joined(reason, message string) string {
 	if reason == "" || message == "" {
 		return reason + message

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
-// Answer is the output of a command on a node.
+// Answer is the output from a command on a node.
 type Answer struct {
 	Stdout []byte
 	Stderr string
@@ -21,12 +21,12 @@ type Answer struct {
 	Code int
 }
 
-// mostBytes limits the answer of a node.
+// mostBytes limits the size of a node's output.
 const mostBytes = 256 << 20
 
-// Run runs netdra with arguments in the driver's pod of a node. It returns an error if the command could not be run.
-// Arguments are passed as a list and never through a shell. An exit status up to [exit.Left] is an answer of netdra;
-// higher ones are from components that could not start it, such as 126 and 127 of the runtime.
+// Run runs netdra with arguments in the driver's pod on a node. It returns an error if the command could not be run.
+// Arguments are passed as a list and never through a shell. Exit statuses up to [exit.Left] are from netdra; higher
+// ones are from components that could not start it, such as 126 and 127 from the runtime.
 func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (Answer, error) {
 	pods, err := c.driverPods(ctx, node)
 	if err != nil {

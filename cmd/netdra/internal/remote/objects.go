@@ -21,7 +21,7 @@ const (
 	kindNode  = "node"
 	kindPod   = "pod"
 	kindClaim = "claim"
-	// kindAny is a claim, or a pod if no claim has the name.
+	// kindAny means a claim, or a pod if no claim has the name.
 	kindAny = ""
 )
 
@@ -30,8 +30,8 @@ type Object struct {
 	Kind, Namespace, Name string
 }
 
-// ParseObject reads TYPE/NAME, with the types of kubectl, and reports whether the text has this form. NAMESPACE/NAME
-// with a namespace called "pod" is read as a pod.
+// ParseObject parses TYPE/NAME, using the type names of kubectl, and reports whether the text has this form. If a
+// namespace is called "pod", NAMESPACE/NAME is parsed as a pod.
 func ParseObject(text string) (Object, bool) {
 	kind, name, found := strings.Cut(text, "/")
 	if !found || name == "" || strings.Contains(name, "/") {
@@ -46,7 +46,7 @@ func ParseObject(text string) (Object, bool) {
 	return Object{}, false
 }
 
-// ParseClaim reads [NAMESPACE/]NAME.
+// ParseClaim parses [NAMESPACE/]NAME.
 func ParseClaim(text string) Object {
 	if namespace, name, found := strings.Cut(text, "/"); found {
 		return Object{Kind: kindAny, Namespace: namespace, Name: name}
@@ -54,16 +54,16 @@ func ParseClaim(text string) Object {
 	return Object{Kind: kindAny, Name: text}
 }
 
-// Place is where an object is.
+// Place is the location of an object.
 type Place struct {
 	Node string
-	// Claims are the claims of the object, NAMESPACE/NAME, and Devices their devices of the driver. Both are empty for
-	// a node.
+	// Claims are the object's claims, as NAMESPACE/NAME, and Devices are the claims' devices that belong to the driver.
+	// Both are empty for a node.
 	Claims, Devices []string
 }
 
-// Locate finds the node of an object, its claims and their devices. A claim that was named without a kind may be a pod:
-// users know their pods, and rarely the generated names of claims.
+// Locate finds an object's node, its claims and their devices. A name without a kind may refer to a pod instead of a
+// claim, because users know their pods but rarely the generated names of claims.
 func (c *Cluster) Locate(ctx context.Context, object Object) (*Place, error) {
 	if object.Namespace == "" {
 		object.Namespace = c.Namespace
@@ -87,7 +87,7 @@ func (c *Cluster) Locate(ctx context.Context, object Object) (*Place, error) {
 	return place, err
 }
 
-// locatePod finds the node of a pod, and its claims. Errors name the permission that the caller lacks.
+// locatePod finds a pod's node and its claims. Errors name the permission that the caller lacks.
 func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place, error) {
 	pod, err := c.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 	return place, nil
 }
 
-// claimNames returns the existing claims of a pod, including the claim of its extended resources.
+// claimNames returns the names of a pod's existing claims, including the claim for its extended resources.
 func claimNames(pod *corev1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.ResourceClaims {
@@ -125,8 +125,8 @@ func claimNames(pod *corev1.Pod) []string {
 	return names
 }
 
-// devicesOf returns the devices of this driver in an allocation without duplicates: a shared device may occur several
-// times.
+// devicesOf returns this driver's devices in an allocation without duplicates, because a shared device may occur
+// several times.
 func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -159,8 +159,8 @@ func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Pla
 	return place, nil
 }
 
-// allocatedNode returns the node of an allocation. The devices of this driver are local to a node, so the allocator
-// adds a node selector that matches metadata.name, as for all slices with a nodeName.
+// allocatedNode returns the node of an allocation. This driver's devices are local to a node, so the allocator adds a
+// node selector that matches metadata.name, as for all slices with a nodeName.
 func allocatedNode(allocation *resourceapi.AllocationResult) (string, error) {
 	if allocation.NodeSelector != nil {
 		for _, term := range allocation.NodeSelector.NodeSelectorTerms {

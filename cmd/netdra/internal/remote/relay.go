@@ -15,7 +15,7 @@ import (
 )
 
 // Relay runs command lines on a node, one after another, and relays their output. The error has the highest exit
-// status. The output is sanitized: an attacker on a node must not control the terminal of an administrator.
+// status. The output is sanitized, because an attacker on a node must not control an administrator's terminal.
 func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node string, lines ...[]string) error {
 	worst := exit.OK
 	for _, line := range lines {
@@ -43,7 +43,7 @@ func Status(code int) error {
 }
 
 // Decode runs a command line that writes JSON, and decodes the output. It accepts exit status 1, and ignores unknown
-// fields of newer drivers.
+// fields from newer drivers.
 func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...string) error {
 	answer, err := c.Run(ctx, node, line...)
 	if err != nil {
@@ -52,8 +52,8 @@ func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...s
 	return answer.decode(node, target)
 }
 
-// decode reads the JSON output of netdra on the node. A status above the status of a failed check means that there is
-// no answer.
+// decode decodes the JSON output of netdra on the node. If the exit status is higher than that of a failed check, there
+// is no output to decode.
 func (a *Answer) decode(node string, target any) error {
 	if a.Code > exit.Failed {
 		return fmt.Errorf("cannot query node %s: %s", node, printer.Sanitize(a.Stderr, false))
@@ -68,16 +68,16 @@ func (a *Answer) decode(node string, target any) error {
 const (
 	// concurrency is the number of nodes that are queried concurrently.
 	concurrency = 8
-	// patience is the time limit per node: a hanging node must not block the answers of the others.
+	// patience is the time limit per node, because a hanging node must not block the answers of the others.
 	patience = 5 * time.Minute
 )
 
-// errSlow is the error of a node that exceeds the time limit.
+// errSlow is the error for a node that exceeds the time limit.
 var errSlow = errors.New("it takes too long to answer; query it separately with --node")
 
-// Each calls query for every node that has a pod of the driver, several concurrently, and returns the answers in the
-// order of their nodes. The answer of an unreachable node, such as one whose driver pod does not run, is an error.
-// query gets a context with its own deadline, so a hanging node only blocks one of the concurrent queries.
+// Each calls query for every node that has a driver pod, several concurrently, and returns the answers in the order of
+// the nodes. For an unreachable node, such as one whose driver pod is not running, the answer is an error. query gets a
+// context with its own deadline, so a hanging node only blocks one of the concurrent queries.
 func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context, node string) (T, error)) ([]Of[T],
 	error) {
 	pods, err := c.driverPods(ctx, "")

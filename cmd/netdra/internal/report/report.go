@@ -21,11 +21,11 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// Options are the flags of "report".
+// Options are the flags of "netdra report".
 type Options struct {
 	offers.Inputs
 	LogDir, Output, Serve string
-	// Root is the directory of the node's file system, for the checks of doctor.
+	// Root is the directory with the node's file system, for the checks in doctor.
 	Root string
 }
 
@@ -68,7 +68,7 @@ func (f *Options) page(ctx context.Context, deps osdeps.Deps, streams printer.St
 	return page.Bytes(), err
 }
 
-// nodeOf returns the data of the page. Without the driver's answers it only contains the machine and the policies.
+// nodeOf returns the data for the page. Without the driver's answers, it only contains the machine and the policies.
 func (f *Options) nodeOf(s *offers.Snapshot) nodepage.Node {
 	node := nodepage.Node{
 		Name: s.Node.Name, Versions: s.Versions().String(), Facts: s.Facts, Decision: s.Decision, Result: s.Result,
@@ -106,7 +106,7 @@ func (f *Options) examine(ctx context.Context, node *nodepage.Node) {
 	}
 }
 
-// isOnPage reports whether the page itself reports the findings of a check of doctor, in other words.
+// isOnPage reports whether the page itself already reports the findings of a doctor check in other words.
 func isOnPage(check string) bool {
 	return slices.Contains([]string{"gone-devices", "pod-interfaces", "quarantine", "attaching"}, check)
 }
@@ -131,7 +131,7 @@ func asPublished(computed, published []draslices.Entry) []draslices.Entry {
 	return entries
 }
 
-// readLogs reads the log of each claim. unread are the errors, which the page shows.
+// readLogs reads the log of each claim. unread contains the errors, which the page shows.
 func readLogs(dir string, claims []nodestate.Claim) (calls map[string][]calllog.Call, unread []string) {
 	calls = map[string][]calllog.Call{}
 	for i := range claims {

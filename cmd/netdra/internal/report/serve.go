@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// serveReport serves the page until ctx ends. It then aborts running requests, which only read.
+// serveReport serves the page until ctx is done. It then aborts running requests, which only read.
 func (f *Options) serveReport(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	address, err := loopback(f.Serve)
 	if err != nil {
@@ -60,7 +60,7 @@ func loopback(given string) (netip.AddrPort, error) {
 	return address, nil
 }
 
-// PageHandler only answers GET /<word>/. The secret word locks out other users of the machine. The check of the Host
+// PageHandler only answers GET /<word>/. The secret word locks out other users on the machine. The check of the Host
 // header locks out web pages whose host name resolves to this machine (DNS rebinding). All other paths return 404, so a
 // wrong word cannot be distinguished from a wrong path.
 func PageHandler(word string, page func(context.Context) ([]byte, error)) http.Handler {

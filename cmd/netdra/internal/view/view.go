@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View is the state of a network namespace at one moment. It can be stored as JSON: the journal of a run contains one.
+// View is the state of a network namespace at one point in time. It can be stored as JSON; the journal of a run
+// contains one.
 type View struct {
 	// Interfaces are sorted by index.
 	Interfaces []Interface `json:"interfaces"`
@@ -26,7 +27,7 @@ type View struct {
 	Routes []Route `json:"routes"`
 }
 
-// Interface is one link of a namespace.
+// Interface is one link in a namespace.
 type Interface struct {
 	Name     string   `json:"name"`
 	AltNames []string `json:"altNames,omitempty"`
@@ -36,7 +37,7 @@ type Interface struct {
 	MAC  string `json:"mac,omitempty"`
 	// MTU is in bytes.
 	MTU int `json:"mtu"`
-	// Up is the administrative state, Carrier the state of the medium.
+	// Up is the administrative state, and Carrier is the state of the medium.
 	Up      bool `json:"up"`
 	Carrier bool `json:"carrier"`
 	// Master is the name of the bridge, bond or vrf that the link is a port of.
@@ -56,7 +57,7 @@ func (i *Interface) State() string {
 	return "up"
 }
 
-// Route is one route of the main table.
+// Route is one route in the main table.
 type Route struct {
 	// Destination is in CIDR form, or "default".
 	Destination string `json:"destination"`
@@ -68,7 +69,7 @@ type Route struct {
 	Type string `json:"type,omitempty"`
 }
 
-// String formats the route like ip(8).
+// String formats the route as ip(8) does.
 func (r Route) String() string {
 	parts := []string{r.Destination}
 	if r.Type != "" {
