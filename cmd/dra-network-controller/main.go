@@ -166,9 +166,9 @@ func kubeconfig(path string) (*rest.Config, error) {
 }
 
 // newManager creates the manager and restricts its cache: objects are stripped before they are stored, and only
-// EndpointSlices managed by this controller are listed. Otherwise, memory would grow with the size of every object that
-// users create. The informers stream their first list object by object (WatchList), so the complete list is never in
-// memory.
+// EndpointSlices that this controller manages are listed. Otherwise, memory would grow with the size of every object
+// that users create. The informers stream their first list object by object (WatchList), so the complete list is never
+// in memory.
 func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), topologyapi.AddToScheme(scheme),
@@ -207,8 +207,8 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	return manager, nil
 }
 
-// strip removes managed fields, which the controller does not read. It also removes the annotations of metadata-only
-// objects: the controller reads only the labels of nodes.
+// strip removes managed fields, which the controller does not read. It also removes the annotations from metadata-only
+// objects, because the controller only reads the labels of nodes.
 func strip(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
@@ -219,8 +219,8 @@ func strip(object any) (any, error) {
 	return object, nil
 }
 
-// elapsed returns the time since its call. It reads the monotonic clock, which clock changes do not affect (package
-// time).
+// elapsed returns a function that returns the time since elapsed was called. It reads the monotonic clock, which is not
+// affected by clock changes (package time).
 func elapsed() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }

@@ -26,7 +26,7 @@ type webhookOptions struct {
 	validity      time.Duration
 }
 
-// addFlags defines the flags. By default, the webhook listens only on localhost; the chart sets the address that its
+// addFlags defines the flags. By default, the webhook only listens on localhost; the chart sets the address that its
 // Service needs.
 func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.address, "webhook-bind-address", "127.0.0.1:9684",
@@ -44,8 +44,8 @@ func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 			"left")
 }
 
-// validate rejects contradictory options before anything starts: otherwise, a webhook that cannot work would only show
-// up in the log.
+// validate rejects contradictory options before anything starts, because a webhook that cannot work would otherwise
+// only show up in the log.
 func (o *webhookOptions) validate() error {
 	namespace, name, _ := strings.Cut(o.secret, "/")
 	switch {

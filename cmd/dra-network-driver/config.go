@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// applyFile sets flags from a file, unless they are set on the command line. The file is a YAML map of flag names to
+// applyFile sets flags from a file, unless they are set on the command line. The file is a YAML map from flag names to
 // strings, numbers, booleans or lists of strings. An unknown key is an error, because silently ignoring a setting would
 // be worse.
 //
@@ -47,8 +47,8 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 	return nil
 }
 
-// asText formats a value for the command line. Lists are joined by commas, which pflag splits again, so an element
-// cannot contain a comma.
+// asText formats a value for the command line. Lists are joined with commas, where pflag splits them again, so an
+// element cannot contain a comma.
 func asText(value any) (string, error) {
 	switch value := value.(type) {
 	case string, bool, int64, float64:

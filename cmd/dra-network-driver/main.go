@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// main runs the command. The first signal cancels the context; the driver then waits for running plugins, closes its
+// main runs the command. The first signal cancels the context. The driver then waits for running plugins, closes its
 // gates, and exits. The kubelet kills it after the pod's grace period.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -82,14 +82,15 @@ all at the same paths as on the host.`,
 	return cmd
 }
 
-// inProcess returns the CNI plugins of dra-network-cni that need no separate process. Only this function refers to such
-// a plugin: the engine uses paths of programs and this interface.
+// inProcess returns the CNI plugins from dra-network-cni that need no separate process. Only this function refers to
+// such a plugin; the engine uses program paths and this interface.
 func inProcess() map[string]executor.InProcess {
 	return map[string]executor.InProcess{netdev.Name: netdev.NewInProcess()}
 }
 
-// addFlags adds the flags for fields of the driver's configuration. The defaults are the paths of a stock kubelet and
-// containerd. The DaemonSet mounts these paths unchanged, so one value is valid both in the container and on the host.
+// addFlags adds the flags for the fields in the driver's configuration. The defaults are the paths used by a stock
+// kubelet and containerd. The DaemonSet mounts these paths unchanged, so one value is valid both in the container and
+// on the host.
 func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 	flags.StringVar(&config.NodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node in Kubernetes")
 	flags.StringVar(&config.PluginDir, "plugin-dir", "/var/lib/kubelet/plugins/dra.networking",
@@ -129,8 +130,8 @@ const (
 	verbosityHelp  = "log level: 0 only problems, 2 actions, 4 reasons, 6 every call"
 )
 
-// replayCommand returns the command "publish", for testing schedulers and policies without the hardware. It only
-// publishes devices, and does not register with the kubelet or the container runtime.
+// replayCommand returns the command "publish", which allows testing schedulers and policies without the hardware. It
+// only publishes devices, and does not register with the kubelet or the container runtime.
 func replayCommand() *cobra.Command {
 	config := plugin.ReplayConfig{}
 	var kubeconfig string
@@ -196,12 +197,12 @@ func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 	return driver.Run(ctx)
 }
 
-// restConfig returns the client configuration for the API server; an empty path selects the pod's service account.
-// The rate limit exceeds client-go's default of 5 requests per second: package kubeletplugin reads every claim before
-// it is prepared, so pods that start together would wait for each other.
+// restConfig returns the client configuration for the API server; an empty path selects the pod's service account. The
+// rate limit exceeds client-go's default of 5 requests per second, because package kubeletplugin reads every claim
+// before it is prepared, and pods that start together would otherwise wait for each other.
 //
-// Built-in objects are requested as protobuf, like in Kubernetes' own components: the API server encodes each of them
-// once for all watchers, and JSON would add another encoding of pod and claim at the start of a pod.
+// Built-in objects are requested as protobuf, as in Kubernetes' own components. The API server encodes each of them
+// once for all watchers, and JSON would require an additional encoding of pod and claim when a pod starts.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

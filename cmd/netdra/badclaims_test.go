@@ -64,7 +64,7 @@ func TestSimulateRefusesBadClaims(t *testing.T) {
 	}
 }
 
-// A refused claim takes nothing: the next claim gets every device.
+// A refused claim does not take any devices, so the next claim can get all of them.
 func TestSimulateRefusedClaimsHoldNothing(t *testing.T) {
 	const topology = `
 apiVersion: networking.dra.io/v1alpha1

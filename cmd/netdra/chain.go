@@ -34,7 +34,8 @@ Exit status:
 	return cmd
 }
 
-// addChainFlags adds the flags that plan and run share, so that the same arguments show a plan and run it.
+// addChainFlags adds the flags that plan and run share, so that the same arguments can be used to show a plan and to
+// run it.
 func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags := cmd.Flags()
 	nameFlag(cmd, &f.Name)
@@ -57,7 +58,7 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	completeDevices(cmd)
 }
 
-// completeDevices completes link names of the machine. It cannot read the node's addresses, so it also offers
+// completeDevices completes the names of links on the machine. It cannot read the node's addresses, so it also offers
 // infrastructure links; the command itself rejects links that must not be used.
 func completeDevices(cmd *cobra.Command) {
 	// The error would be that the flag does not exist.

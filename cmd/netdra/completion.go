@@ -24,5 +24,5 @@ func completeFrom(socket *string, names func(*nodestate.Answers) []string) cobra
 	}
 }
 
-// completionLimit is the time limit of a completion.
+// completionLimit is the time limit for a completion.
 const completionLimit = time.Second

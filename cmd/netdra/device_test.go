@@ -24,7 +24,7 @@ func (f *fake) driverHolds(link discovery.IfName, exclusive bool) {
 		nodeapi.PathClaims: []nodestate.Claim{claim}}))
 }
 
-// A chain may share a link that claims share, too.
+// A chain may share a link that claims also share.
 func TestSharedLinkOfClaims(t *testing.T) {
 	f := newFake(t)
 	f.driverHolds("up0", false)

@@ -54,7 +54,7 @@ func outputFlag(cmd *cobra.Command, form *string, forms []string, standard strin
 	completeForms(cmd, "output", forms)
 }
 
-// outputUsage is the usage of --output.
+// outputUsage returns the usage text for --output.
 func outputUsage(forms, synonyms []string, standard string) string {
 	mean := " means "
 	if len(synonyms) > 1 {
@@ -69,8 +69,8 @@ func completeForms(cmd *cobra.Command, flag string, forms []string) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// formValue is a flag value with synonyms. Set accepts any word: CheckForm and CheckListForm reject unknown ones and
-// list the forms of the command.
+// formValue is a flag value with synonyms. Set accepts any word; CheckForm and CheckListForm reject unknown ones and
+// list the forms that the command supports.
 type formValue struct {
 	form     *string
 	synonyms []string
@@ -97,8 +97,8 @@ func (v formValue) String() string {
 // Type implements pflag.Value.
 func (formValue) Type() string { return "string" }
 
-// formerFile is the value of the former name of --file. It rejects the names of output forms: other commands accept
-// them with -o, and a user who passes "json" does not want a file of that name.
+// formerFile is the value of --file under its former name. It rejects the names of output forms, because other commands
+// accept them with -o, and a user who passes "json" does not want a file with that name.
 type formerFile struct {
 	path *string
 	what string

@@ -48,8 +48,8 @@ selects one; the other forms require --name. Problems of an invalid topology are
 	return cmd
 }
 
-// printGraphs prints tables of steps for the named topology, or for all topologies of the file. Several tables have
-// headings. Other forms show a single topology.
+// printGraphs prints tables of steps for the named topology, or for all topologies in the file. If there are several
+// tables, they have headings. Other forms show a single topology.
 func printGraphs(streams printer.Streams, source *manifest.TopologySource) error {
 	topologies, err := source.LoadAll(streams.In)
 	if err != nil {

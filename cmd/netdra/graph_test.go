@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/picture"
 )
 
-// bondedTopology has two layers: a single step on top of two.
+// bondedTopology has two layers: one step that depends on two others.
 const bondedTopology = `
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology

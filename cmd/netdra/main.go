@@ -1,11 +1,10 @@
 // Command netdra is a tool for authors of policies and topologies, and for administrators of nodes. It shows network
-// devices, runs NetworkTopologies without Kubernetes, and queries the driver of a node for its devices, claims and
-// problems.
+// devices, runs NetworkTopologies without Kubernetes, and queries a node's driver for its devices, claims and problems.
 //
 // This package only contains flags and help texts; every command is a single call to an internal package. Package
-// cnichain makes all changes on the machine and records them in a journal, so that another process can roll them back.
-// Only the driver changes its own state, when netdra requests it through the driver's socket. No code here depends on a
-// particular CNI plugin. netdra only reads from Kubernetes, and only with --cluster, --pod or --kubeconfig.
+// cnichain makes all changes to the machine and records them in a journal, so that another process can roll them back.
+// Only the driver changes its own state, when netdra requests this through the driver's socket. No code here depends on
+// a particular CNI plugin. netdra only reads from Kubernetes, and only with --cluster, --pod or --kubeconfig.
 package main
 
 import (
@@ -33,7 +32,7 @@ func main() {
 
 // notifyContext returns a context that is canceled by the first termination signal. Further signals are ignored: the
 // rollback is bounded by its time limits, and a killed process would leave work for "netdra chain undo". SIGPIPE is
-// ignored, too; without a handler, Go terminates a process whose standard output is closed (package os/signal,
+// also ignored; without a handler, Go terminates a process whose standard output is closed (package os/signal,
 // "SIGPIPE"), possibly in the middle of a run.
 func notifyContext() (context.Context, context.CancelFunc) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -45,7 +44,7 @@ func notifyContext() (context.Context, context.CancelFunc) {
 }
 
 // run runs a command line and returns the exit status. Errors without a status occur before a command changes anything,
-// so they map to 2. Tests and the bundle command call run, too; it must not modify global state.
+// so they map to 2. Tests and the bundle command also call run, so it must not modify global state.
 func run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, arguments ...string) int {
 	root := rootCommand(deps, streams)
 	root.SetArgs(arguments)
@@ -112,7 +111,7 @@ kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of th
 	return root
 }
 
-// addGroup adds commands under a heading of the help.
+// addGroup adds commands under a heading in the help.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, cmd := range commands {

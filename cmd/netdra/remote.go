@@ -23,10 +23,10 @@ type remoteCommand struct {
 	forward, local []string
 	// object returns the arguments for an object. If nil, objects only determine the node.
 	object func(*remote.Place) [][]string
-	// claims is true if the arguments of the command are claims.
+	// claims is true if the command's arguments are claims.
 	claims bool
-	// single and all replace the command on one node and on all nodes. If single is nil, the output of the command is
-	// relayed; if all is nil, there is no --all-nodes. all gets arguments only if allArguments is true.
+	// single and all replace the command on one node and on all nodes. If single is nil, the command's output is
+	// relayed; if all is nil, there is no --all-nodes. all only gets arguments if allArguments is true.
 	single       func(ctx context.Context, cluster *remote.Cluster, node string) error
 	all          func(ctx context.Context, cluster *remote.Cluster, arguments []string) error
 	allArguments bool
@@ -38,7 +38,8 @@ type remoteCommand struct {
 	every   bool
 }
 
-// rootVariable is the environment variable with the directory of the node's files. It is set in the driver's container.
+// rootVariable is the environment variable with the directory that contains the node's files. It is set in the driver's
+// container.
 const rootVariable = "NETDRA_ROOT"
 
 // remoteHelp is appended to the help of each command that can query other nodes.
@@ -49,8 +50,8 @@ in the driver's pod on that node, with your permissions in the cluster ("netdra 
 
 // addRemote adds the flags to a command, and makes it query the node that they name.
 //
-// It wraps the current RunE and Args of the command, so it must be called last. Existing flags of the command, such as
-// --node of policies, keep their meaning and are looked up by name.
+// It wraps the command's current RunE and Args, so it must be called last. Existing flags of the command, such as
+// --node in policies, keep their meaning and are looked up by name.
 func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r *remoteCommand) {
 	r.deps, r.streams = deps, streams
 	set := cmd.Flags()
@@ -136,7 +137,8 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	return true, r.query(cmd, cluster, objects, rest)
 }
 
-// splitObjects separates TYPE/NAME from other arguments. Their order is irrelevant because all must be on one node.
+// splitObjects separates TYPE/NAME from other arguments. Their order is irrelevant because all objects must be on one
+// node.
 func splitObjects(arguments []string) (objects []remote.Object, rest []string) {
 	for _, argument := range arguments {
 		if object, found := remote.ParseObject(argument); found {
@@ -156,12 +158,12 @@ func claimObjects(names []string) []remote.Object {
 	return objects
 }
 
-// isNode reports whether to look up claims on this machine instead of the cluster: the driver runs here, or a flag
+// isNode reports whether to look up claims on this machine instead of in the cluster: the driver runs here, or a flag
 // names its files. In the driver's pod, which sets rootVariable, it is true even if the socket does not exist yet;
 // otherwise netdra would access the cluster with the driver's permissions.
 //
-// An existing file suffices, even if the driver does not respond: the error of the local driver is more useful than a
-// lookup in the cluster.
+// An existing file is sufficient, even if the driver does not respond, because the error from the local driver is more
+// useful than a lookup in the cluster.
 func isNode(flags *pflag.FlagSet) bool {
 	if os.Getenv(rootVariable) != "" {
 		return true
@@ -198,8 +200,8 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// query runs the command on the node of the objects, which must be the same for all. It runs once for each list of
-// arguments that an object yields: commands such as explain accept one device.
+// query runs the command on the objects' node, which must be the same for all. It runs the command once for each list
+// of arguments that an object yields, because commands such as explain only accept one device.
 func (r *remoteCommand) query(
 	cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string,
 ) error {
@@ -243,8 +245,8 @@ func (r *remoteCommand) query(
 	return cluster.Relay(ctx, r.streams, node, lines...)
 }
 
-// commandPath returns the names of a command below the root. It resolves aliases because an older netdra on the node
-// may not know them.
+// commandPath returns the names in a command's path below the root. It resolves aliases because an older netdra on the
+// node may not know them.
 func commandPath(cmd *cobra.Command) []string {
 	if !cmd.HasParent() {
 		return nil

@@ -141,7 +141,7 @@ func (w *workstation) stream(ctx context.Context, pod *corev1.Pod, command []str
 	return nil
 }
 
-// leave points the environment to missing files, as on a machine that is not a node.
+// leave makes the environment refer to missing files, as on a machine that is not a node.
 func (w *workstation) leave() {
 	w.Setenv("NETDRA_SOCKET", "/nowhere/netdra.sock")
 	w.Setenv("NETDRA_LOG_DIR", "/nowhere/log")

@@ -138,7 +138,7 @@ everything that was done is undone
 	f.expectNode(clean)
 }
 
-// If the kernel lacks VLAN filtering for bridges, only the error of the plugin shows it.
+// If the kernel lacks VLAN filtering for bridges, only the plugin's error reveals this.
 func TestRunOnAKernelWithoutAnOption(t *testing.T) {
 	f := newFake(t)
 	f.node.Fail("tuning ADD", errors.New("failed to setup vlan tag: operation not supported"))

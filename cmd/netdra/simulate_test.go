@@ -276,8 +276,8 @@ spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 2, 
 	}
 }
 
-// A claim that two pods name is allocated for the first one. Its devices determine the node of the second pod, even if
-// that pod has another claim.
+// A claim that two pods reference is allocated for the first one. Its devices determine the node of the second pod,
+// even if that pod has another claim.
 func TestSimulateClaimOfTwoPods(t *testing.T) {
 	const files = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy

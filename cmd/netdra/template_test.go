@@ -56,8 +56,8 @@ func templateOf(t *testing.T, recording string, arguments ...string) string {
 	return stdout
 }
 
-// Machines of one kind have the same template. Their slices differ from it only in names and in the attributes that the
-// output lists. Other hardware has a different template.
+// Machines of the same kind have the same template. Their slices differ from it only in names and in the attributes
+// that the output lists. Other hardware has a different template.
 func TestTemplateIsThatOfTheKind(t *testing.T) {
 	same := func(*discoverytest.Host) {}
 	first, second := recordedMachine(t, "worker-1", "01", same), recordedMachine(t, "worker-2", "02", same)

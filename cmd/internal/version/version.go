@@ -1,7 +1,7 @@
 // Package version reports the build of a program.
 //
-// The rule of this package: linker flags set nothing. The information is stamped into the binary by the Go command, so
-// that every way of building it reports the same.
+// The rule of this package: linker flags set nothing. The Go command stamps the information into the binary, so that
+// every way of building it reports the same version.
 package version
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Unknown is the version of a program that was built outside of a module or a repository, such as a test.
+// Unknown is the version of a program that was built outside a module or a repository, such as a test.
 const Unknown = "unknown"
 
 // whyUnknown explains Unknown to users. It is not part of data such as metrics and JSON.
@@ -57,8 +57,8 @@ func infoOf(build *debug.BuildInfo) Info {
 	return info
 }
 
-// Explain returns why the printed version of a program is unknown, and how to build it with one. It returns "" for a
-// known version, and for an unknown one with a commit.
+// Explain returns the reason why the printed version of a program is unknown, and how to build it with one. It returns
+// "" for a known version, and for an unknown version with a commit.
 func Explain(printed string) string {
 	if printed == Unknown || strings.HasPrefix(printed, Unknown+" (") {
 		return whyUnknown
@@ -66,7 +66,7 @@ func Explain(printed string) string {
 	return ""
 }
 
-// Describe returns String and the explanation of an unknown version, for --version.
+// Describe returns String, with the explanation if the version is unknown. It is used for --version.
 func (i Info) Describe() string {
 	text := i.String()
 	if why := Explain(text); why != "" {
@@ -76,8 +76,8 @@ func (i Info) Describe() string {
 }
 
 // String formats the build for users: the version, the commit if the version does not contain it, and the Go version.
-// It does not repeat the parts of a pseudo-version, which ends in the first twelve digits of the commit, and "+dirty"
-// for a modified tree.
+// It does not repeat the parts of a pseudo-version, which ends with the first twelve digits of the commit, and with
+// "+dirty" for a modified tree.
 func (i Info) String() string {
 	text := i.Version
 	if short := i.Revision[:min(len(i.Revision), 12)]; short != "" && !strings.Contains(text, short) {

@@ -1,5 +1,5 @@
-// Program serveversions adds the served versions to definitions of resources that controller-gen made of the types of
-// the stored one: each is the stored version under another name.
+// Program serveversions adds the served versions to CRDs that controller-gen has generated from the types of the stored
+// version. Each added version is a copy of the stored version under another name.
 package main
 
 import (
@@ -39,8 +39,8 @@ func rewrite(path string) error {
 	return os.WriteFile(path, served, 0o644) //nolint:gosec // the repository is public
 }
 
-// serve returns a definition in which copies of its one version are served under more names. They differ from it in
-// nothing else than that they are not stored, so that the API server converts by changing apiVersion (strategy None).
+// serve returns a definition in which copies of its only version are served under additional names. They differ from it
+// only in that they are not stored, so that the API server converts by changing apiVersion (strategy None).
 func serve(definition []byte, names []string) ([]byte, error) {
 	var content map[string]any
 	if err := yaml.UnmarshalStrict(definition, &content); err != nil {
