@@ -80,7 +80,7 @@ func TestNodesWriteTheirOwnSlices(t *testing.T) {
 	}
 }
 
-// decide says what the policy makes of a request.
+// decide returns the policy's decision about a request.
 func decide(t *testing.T, policy *admissionregistration.ValidatingAdmissionPolicy, operation admission.Operation,
 	object, old *resourceapi.ResourceSlice, who user.Info) string {
 	t.Helper()
@@ -113,7 +113,7 @@ func versioned(
 	return versioned
 }
 
-// TestAdmissionPolicyIsInForce: it denies, is bound, and is about the account that the driver runs as.
+// TestAdmissionPolicyIsInForce checks that the policy denies requests, is bound, and applies to the driver's account.
 func TestAdmissionPolicyIsInForce(t *testing.T) {
 	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "admission.yaml")
 	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "admission.yaml")

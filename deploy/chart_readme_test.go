@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The table of the chart's README has each value with its default, and no other.
+// The table in the chart's README lists exactly the chart's values, with their defaults.
 func TestReadmeOfTheChart(t *testing.T) {
 	text, err := os.ReadFile("chart/values.yaml")
 	if err != nil {
@@ -59,7 +59,7 @@ func addDefaults(t *testing.T, rows *[]string, prefix string, values map[string]
 	}
 }
 
-// `helm test` may run netdra on the nodes while it runs. The chart itself grants that right to no account.
+// While it runs, `helm test` may run netdra on the nodes. The chart itself does not grant this right to any account.
 func TestHookOfTheChart(t *testing.T) {
 	text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", "dra-network", "--show-only",
 		"templates/tests/doctor.yaml")

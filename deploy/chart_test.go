@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// helm runs Helm, which `make` builds, and returns what it wrote.
+// helm runs Helm, which `make` builds, and returns its output.
 func helm(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	binary, err := filepath.Abs("../bin/tools/helm")
@@ -47,8 +47,8 @@ func template(t *testing.T, settings ...string) (string, string, error) {
 	return helm(t, args...)
 }
 
-// rendered renders the chart and decodes the result strictly. Kinds of the Prometheus operator, which has types of its
-// own, are left out.
+// rendered renders the chart and decodes the result strictly. Kinds of the Prometheus operator, which has its own
+// types, are left out.
 func rendered(t *testing.T, settings ...string) (string, []runtime.Object) {
 	t.Helper()
 	text, problems, err := template(t, settings...)
@@ -183,7 +183,8 @@ func TestSettingsOfTheChart(t *testing.T) {
 	}
 }
 
-// The folder of OVN-Kubernetes is mounted once, also where extraMounts have it from before the chart mounted it.
+// The directory for OVN-Kubernetes is mounted once, even if extraMounts still lists it from before the chart mounted
+// it.
 func TestFolderOfOVNKubernetesIsMountedOnce(t *testing.T) {
 	const folder = "/var/run/ovn-kubernetes"
 	for set, want := range map[string]int{
@@ -244,7 +245,7 @@ func TestPathsOfDistributions(t *testing.T) {
 	}
 }
 
-// TestExtraMounts: folders of the host that CNI plugins need are where the plugins look for them.
+// TestExtraMounts: host directories that CNI plugins need are mounted where the plugins expect them.
 func TestExtraMounts(t *testing.T) {
 	_, objects := rendered(t, "node.extraMounts[0].hostPath=/etc/cni/net.d", "node.extraMounts[0].readOnly=true",
 		"node.extraMounts[1].name=ovs", "node.extraMounts[1].hostPath=/run/openvswitch",
@@ -269,7 +270,7 @@ func TestExtraMounts(t *testing.T) {
 	}
 }
 
-// TestWrongSettingsAreRefused: a setting that does nothing would be worse.
+// TestWrongSettingsAreRefused: wrong settings are rejected, because a setting without any effect would be worse.
 func TestWrongSettingsAreRefused(t *testing.T) {
 	tests := map[string]struct{ set, want string }{
 		"unknown":        {"node.imag=x", "'imag' not allowed"},
@@ -362,8 +363,8 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOwnNamesAreReserved: a second volume of a name is refused by the API server in the middle of an upgrade, and a
-// flag that a value sets lacks the rights and the mounts that the value brings.
+// TestOwnNamesAreReserved: the API server would reject a second volume with the same name in the middle of an upgrade,
+// and a flag that a value also sets would lack the permissions and mounts that come with the value.
 func TestOwnNamesAreReserved(t *testing.T) {
 	_, objects := rendered(t, "features.listAttributes=true", "features.compatibilityGroups=true",
 		"features.networkStatus=true", "features.serviceEndpoints=true", "paths.deviceInfo=/data/devinfo",
@@ -386,14 +387,14 @@ func TestOwnNamesAreReserved(t *testing.T) {
 	}
 }
 
-// reserved returns what the schema of the chart's values forbids at a place.
+// reserved returns the pattern that the schema of the chart's values forbids at a path.
 func reserved(t *testing.T, path ...string) *regexp.Regexp {
 	t.Helper()
 	place := []string{"properties", path[0], "properties", path[1]}
 	return patternOf(t, append(append(place, path[2:]...), "then", "if")...)
 }
 
-// patternOf returns the pattern at a place of the schema of the chart's values.
+// patternOf returns the pattern at a path in the schema of the chart's values.
 func patternOf(t *testing.T, path ...string) *regexp.Regexp {
 	t.Helper()
 	text, err := os.ReadFile("chart/values.schema.json")
@@ -415,8 +416,8 @@ func patternOf(t *testing.T, path ...string) *regexp.Regexp {
 	return regexp.MustCompile(pattern)
 }
 
-// TestFlagsAreKnown compares the flags in the schema with those of the programs: an unknown flag would stop the driver
-// on one node after another. Every flag of a program has a value of its own or can be passed in extraArgs.
+// TestFlagsAreKnown compares the flags in the schema with those of the programs, because an unknown flag would stop the
+// driver on one node after another. Every flag of a program has its own value or can be passed in extraArgs.
 func TestFlagsAreKnown(t *testing.T) {
 	listed := regexp.MustCompile(`(?m)^ +(?:-\w, )?--([a-z-]+)`)
 	for part, program := range map[string]string{"node": "dra-network-driver", "controller": "dra-network-controller"} {
@@ -442,7 +443,8 @@ func TestFlagsAreKnown(t *testing.T) {
 	}
 }
 
-// TestPatternsOfValuesAreThoseOfKubernetes compares the values that the schema accepts with those of the API server.
+// TestPatternsOfValuesAreThoseOfKubernetes compares the values that the schema accepts with those that the API server
+// accepts.
 func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 	cidr := patternOf(t, "definitions", "cidr", "if")
 	for _, text := range []string{"10.0.0.4/32", "0.0.0.0/0", "10.0.0.4", "10.0.0.4/33", "10.0.0/8", "256.0.0.1/32",

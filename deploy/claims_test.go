@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// TestClaimsAreWhole evaluates the admission policy of claims with the API server's own compiler.
+// TestClaimsAreWhole evaluates the admission policy for claims with the API server's own compiler.
 func TestClaimsAreWhole(t *testing.T) {
 	const (
 		lan   = `{metadata: {name: lan}, spec: {steps: []}, status: {deviceClasses: [lan-port]}}`
@@ -168,7 +168,8 @@ func TestClaimsOfExtendedResources(t *testing.T) {
 	}
 }
 
-// TestClaimsPolicyNeverBlocksOthers: claims that cannot be evaluated are admitted, and all claims without topologies.
+// TestClaimsPolicyNeverBlocksOthers: claims that cannot be evaluated are admitted, as are all claims without
+// topologies.
 func TestClaimsPolicyNeverBlocksOthers(t *testing.T) {
 	policy := find[*admissionregistration.ValidatingAdmissionPolicy](t, "claims.yaml")
 	binding := find[*admissionregistration.ValidatingAdmissionPolicyBinding](t, "claims.yaml")

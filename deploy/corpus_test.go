@@ -75,7 +75,7 @@ func TestDefinitionTakesTopologiesThatGoTakes(t *testing.T) {
 	}
 }
 
-// TestDefinitionRefusesTopologiesItCan: that Go refuses all of them is tested with Go's rules.
+// TestDefinitionRefusesTopologiesItCan covers the CRD. The tests for Go's rules check that Go rejects all of them.
 func TestDefinitionRefusesTopologiesItCan(t *testing.T) {
 	for file, cases := range map[string][]topologycorpus.Case{topologyCRD: topologycorpus.Invalid(t),
 		schemaCRD: topologycorpus.InvalidSchemas(t)} {
@@ -101,7 +101,7 @@ func TestDefinitionRefusesTopologiesItCan(t *testing.T) {
 	}
 }
 
-// untyped returns an object as the API server holds it before it knows its type.
+// untyped returns an object in the form that the API server uses before it knows the object's type.
 func untyped(t *testing.T, object any) map[string]any {
 	t.Helper()
 	data, err := yaml.Marshal(object)

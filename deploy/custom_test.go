@@ -57,8 +57,8 @@ func TestPoliciesAreAccepted(t *testing.T) {
 	}
 }
 
-// Who applies a sample changes nothing that another has brought, and who deletes it takes nothing of that away. The
-// index has every one.
+// Applying a sample does not change anything that another sample has created, and deleting it does not remove anything
+// from another one. The index lists all samples.
 func TestSamplesLeaveEachOtherAlone(t *testing.T) {
 	index, err := os.ReadFile("samples/examples/README.md")
 	if err != nil {
@@ -131,7 +131,8 @@ func TestSchemasAreAccepted(t *testing.T) {
 	}
 }
 
-// TestDefinitionsAreTaken runs the API server's checks of the definitions themselves, with the cost of their CEL rules.
+// TestDefinitionsAreTaken runs the API server's checks on the definitions themselves, including the cost of their CEL
+// rules.
 func TestDefinitionsAreTaken(t *testing.T) {
 	scheme := newScheme(t)
 	if err := apiextensions.AddToScheme(scheme); err != nil {
@@ -151,7 +152,7 @@ func TestDefinitionsAreTaken(t *testing.T) {
 	}
 }
 
-// TestCustomResourcesPassTheirDefinitions runs what the API server runs: defaults, the schema, the CEL rules.
+// TestCustomResourcesPassTheirDefinitions runs the API server's steps: defaults, the schema, and the CEL rules.
 func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 	definitions := map[string]definition{}
 	for _, file := range files(t, "crds/*.yaml") {
@@ -178,7 +179,7 @@ func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 	}
 }
 
-// decode reads YAML as the API server does: numbers are integers where they can be.
+// decode reads YAML as the API server does: numbers are decoded as integers if possible.
 func decode(t *testing.T, text []byte) map[string]any {
 	t.Helper()
 	data, err := yaml.YAMLToJSONStrict(text)
@@ -192,7 +193,7 @@ func decode(t *testing.T, text []byte) map[string]any {
 	return object
 }
 
-// definition is the definition of a resource as the API server holds it.
+// definition is a CRD in the form that the API server uses.
 type definition struct {
 	structural *schema.Structural
 	validator  validation.SchemaValidator
@@ -219,7 +220,7 @@ func newDefinition(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) 
 	return definition{structural, validator, cel.NewValidator(structural, true, celconfig.PerCallLimit)}
 }
 
-// admit gives an object its defaults and runs the schema and the CEL rules.
+// admit sets an object's defaults and evaluates the schema and the CEL rules.
 func (d definition) admit(t *testing.T, object map[string]any) field.ErrorList {
 	t.Helper()
 	defaulting.Default(object, d.structural)
@@ -229,8 +230,8 @@ func (d definition) admit(t *testing.T, object map[string]any) field.ErrorList {
 	return append(problems, broken...)
 }
 
-// TestSamplesFitTogether: every class that a pod asks for is one of a topology, every root step has a template, its
-// device is exposed to its plugin, and every container waits for the claim of its pod.
+// TestSamplesFitTogether: every class that a pod requests belongs to a topology, every root step has a template, its
+// device is exposed for its plugin, and every container waits for the claim of its pod.
 func TestSamplesFitTogether(t *testing.T) {
 	exposed := map[string]string{} // plugin by selector
 	for _, p := range all[*policyapi.DeviceExposurePolicy](load(t, samplePolicies)) {

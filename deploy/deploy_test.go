@@ -36,7 +36,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-// load decodes the documents of a file strictly: a field that the type doesn't have, or has twice, is an error.
+// load decodes the documents in a file strictly: an unknown or duplicate field is an error.
 func load(t *testing.T, path string) []runtime.Object {
 	t.Helper()
 	decoder := serializer.NewCodecFactory(newScheme(t), serializer.EnableStrict).UniversalDeserializer()
@@ -52,7 +52,7 @@ func load(t *testing.T, path string) []runtime.Object {
 	return objects
 }
 
-// documents returns the YAML documents of a file that hold more than comments.
+// documents returns the YAML documents in a file that contain more than comments.
 func documents(t *testing.T, path string) [][]byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -144,7 +144,7 @@ func TestKustomizationHasEveryManifest(t *testing.T) {
 	}
 }
 
-// TestCRDsAreThoseOfTheTypes compares the kinds that the code knows with the definitions that are installed.
+// TestCRDsAreThoseOfTheTypes compares the kinds in the code with the definitions that are installed.
 func TestCRDsAreThoseOfTheTypes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(topologyapi.AddToScheme(scheme), policyapi.AddToScheme(scheme)); err != nil {
@@ -177,7 +177,8 @@ func TestCRDsAreThoseOfTheTypes(t *testing.T) {
 	}
 }
 
-// TestPublishTakesRequestableNames compares what the definition lets policies ask for with what policies know.
+// TestPublishTakesRequestableNames compares the names that the definition allows in policies with the names in the
+// code.
 func TestPublishTakesRequestableNames(t *testing.T) {
 	crd := find[*apiextensions.CustomResourceDefinition](t, "crds/networking.dra.io_deviceexposurepolicies.yaml")
 	for _, version := range crd.Spec.Versions {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// evaluation is a request before an admission policy, with the API server's own compiler.
+// evaluation evaluates an admission policy for a request, with the API server's own compiler.
 type evaluation struct {
 	t          *testing.T
 	policy     *admissionregistration.ValidatingAdmissionPolicy

@@ -16,7 +16,8 @@ const (
 	blockSpec = `{addressRange: r, index: 1, nodeName: n1, nodeUID: u1, cidrs: [10.60.0.16/28], networks: [10.60.0.0/24]}`
 )
 
-// said are the words with which a definition refuses an object that was another one before; "" if it takes it.
+// said returns the message with which a definition rejects the update from before to after; "" if it accepts the
+// update.
 func said(t *testing.T, d definition, before, after string) string {
 	t.Helper()
 	read := func(kind, spec string) map[string]any {

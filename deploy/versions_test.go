@@ -33,7 +33,7 @@ import (
 // everyField has objects that set, together, every field of their kinds.
 const everyField = "testdata/every-field.yaml"
 
-// served is one version of a kind, for the API server and for Go programs.
+// served is one served version of a kind, both for the API server and for Go programs.
 type served struct {
 	name string
 	definition
@@ -148,7 +148,7 @@ func convert(t *testing.T, versions []served, object map[string]any) bool {
 	return len(problems) == 0
 }
 
-// exchange writes an object in one version, has a Go program read and write it in another, and reads it in the first
+// exchange writes an object in one version, lets a Go program read and write it in another, and reads it in the first
 // version again.
 func exchange(t *testing.T, writer, reader served, object map[string]any) {
 	t.Helper()
@@ -190,7 +190,7 @@ func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
 	return stored
 }
 
-// store returns an object as the API server stores it when it is written in a version, and why it refuses it.
+// store returns an object as the API server stores it when it is written in a version, or the reasons for rejecting it.
 func (s served) store(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
 	t.Helper()
 	stored = renamed(object, s.name)
@@ -203,8 +203,8 @@ func (s served) store(t *testing.T, object map[string]any) (stored map[string]an
 	return stored, problems
 }
 
-// validate returns an object as the API server stores it, and why it is refused: by the API server, or else by the
-// webhook.
+// validate returns an object as the API server stores it, and the reasons why the API server or otherwise the webhook
+// rejects it.
 func (s served) validate(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
 	t.Helper()
 	if stored, problems = s.store(t, object); len(problems) > 0 {
@@ -246,8 +246,8 @@ func renamed(object map[string]any, apiVersion string) map[string]any {
 	return object
 }
 
-// mutate changes one value of a specification: it goes, becomes what another object has under the same name, or is
-// repeated.
+// mutate changes one value in a specification: it removes the value, repeats it, or replaces it with another object's
+// value that has the same name.
 func mutate(random *rand.Rand, object map[string]any, pool []map[string]any) {
 	parent := object
 	for {
@@ -292,7 +292,7 @@ func change(random *rand.Rand, parent map[string]any, key string, pool []map[str
 	}
 }
 
-// valuesOf returns what stands under a name anywhere in a value, in a fixed order.
+// valuesOf returns all values with a name, at any depth, in a fixed order.
 func valuesOf(value any, name string) (found []any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -310,7 +310,7 @@ func valuesOf(value any, name string) (found []any) {
 	return found
 }
 
-// TestEveryFieldIsSet: who adds a field to a kind adds it to the objects that conversions are tested with.
+// TestEveryFieldIsSet: a new field in a kind must be added to the objects that conversions are tested with.
 func TestEveryFieldIsSet(t *testing.T) {
 	set := map[string]map[string]bool{}
 	for _, document := range documents(t, everyField) {
@@ -384,8 +384,8 @@ func collectFields(structural *schema.Structural, value any, path string, set ma
 	}
 }
 
-// TestVersions: every kind is served in all versions, stored in the first, and the versions differ in name only:
-// columns, selectable fields and subresources included. That Go's types are the same, the compiler knows.
+// TestVersions: every kind is served in all versions, stored in the first, and the versions differ only in their names,
+// including columns, selectable fields and subresources. The compiler checks that the Go types are the same.
 func TestVersions(t *testing.T) {
 	for _, file := range files(t, "crds/*.yaml") {
 		crd := find[*apiextensions.CustomResourceDefinition](t, file)
@@ -404,7 +404,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestSchemesHaveEveryKind: each version of the types has the kinds of the definitions, and no version twice.
+// TestSchemesHaveEveryKind: each version of the types has the kinds in the definitions, and no version occurs twice.
 func TestSchemesHaveEveryKind(t *testing.T) {
 	alpha, beta := runtime.NewScheme(), runtime.NewScheme()
 	if err := errors.Join(topologyapi.AddToScheme(alpha), policyapi.AddToScheme(alpha), topologybeta.AddToScheme(beta),

@@ -21,8 +21,8 @@ import (
 
 const webhookFile = "webhook.yaml"
 
-// TestWebhookHoldsNothingUp: it is asked about our kinds, and about claims with parameters for the driver that are not
-// made of a template; and whoever asks doesn't depend on the answer.
+// TestWebhookHoldsNothingUp: the webhook is called for the driver's kinds, and for claims with parameters for the
+// driver that were not created from a template. No request depends on its response.
 func TestWebhookHoldsNothingUp(t *testing.T) {
 	configuration := find[*admissionregistration.ValidatingWebhookConfiguration](t, webhookFile)
 	if len(configuration.Webhooks) != 2 {

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// TestRBACGrantsNoMore lists what each service account may do, so that a new right is a change of this test.
+// TestRBACGrantsNoMore lists the permissions of each service account, so that granting a new one requires a change to
+// this test.
 func TestRBACGrantsNoMore(t *testing.T) {
 	tests := map[string][]string{
 		"node.yaml": {
@@ -122,7 +123,7 @@ func TestRolesForPeople(t *testing.T) {
 	}
 }
 
-// bound checks that every role of a file is bound to the service account of the file only.
+// bound checks that every role in a file is bound only to the service account in that file.
 func bound(t *testing.T, objects []runtime.Object) {
 	t.Helper()
 	account := all[*corev1.ServiceAccount](objects)[0]
@@ -191,8 +192,8 @@ func TestNodeDriver(t *testing.T) {
 	}
 }
 
-// hostPaths prints the host's paths that a pod mounts, each of which must be mounted where it is on the host, but for
-// /proc: the container has its own there.
+// hostPaths returns the host paths that a pod mounts. Each must be mounted at the same path as on the host, except
+// /proc, because the container has its own.
 func hostPaths(t *testing.T, pod corev1.PodSpec) []string {
 	t.Helper()
 	mounts := map[string]corev1.VolumeMount{}
