@@ -138,7 +138,7 @@ func isRepresentor(physPortName string) bool {
 	return false
 }
 
-// cutNumber removes a prefix and the decimal digits that follow it, of which there must be at least one.
+// cutNumber removes a prefix and the decimal digits that follow it. At least one digit must follow.
 func cutNumber(s, prefix string) (rest string, ok bool) {
 	number, ok := strings.CutPrefix(s, prefix)
 	rest = strings.TrimLeft(number, "0123456789")

@@ -74,8 +74,8 @@ func ways() map[string]HeldDevice {
 	}
 }
 
-// Regardless of what the scheduler allocates, devices that exclude each other are not held at the same time, neither by
-// two claims, in either order, nor by one.
+// Devices that exclude each other are not held at the same time, neither by two claims, in either order, nor by one,
+// even if the scheduler allocates them.
 func TestConflictingDevicesAreRefused(t *testing.T) {
 	together := map[string]bool{ // all compatible pairs, in alphabetical order
 		"ipvlan ipvlan": true, "macvlan macvlan": true, "tap tap": true,
