@@ -86,7 +86,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 	e.gone(pods...)
 	e.asItWas(before)
 	e.must("kubectl", "delete", "addressrange", "storage", "--wait=false")
-	e.rangeSays("BlocksAssigned=False Deleted", "2 are left")
+	e.rangeSays("BlocksAssigned=False Deleted", "2 remaining blocks")
 }
 
 // rangeSays waits until the range has a condition, written as "Type=Status Reason", with all texts in its message.
