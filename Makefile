@@ -80,7 +80,7 @@ lanes-test:
 
 # After "test", the slowest lanes start first, two at a time: with three, an emulated virtual machine is too slow for the timeouts of
 # the kubelet and CNI plugins.
-test-all: build ## Run the tests of CI: "test", slow tests, and virtual machines (root; 60 minutes)
+test-all: build ## Run the tests of CI: "test", slow tests, and virtual machines (root; an hour and more)
 	@rm -rf $(LANES)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
 	@$(MAKE) lanes-test

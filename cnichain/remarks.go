@@ -147,7 +147,7 @@ func MisspeltPlugins(names []string, schemas Schemas) []string {
 	var remarks []string
 	for _, name := range names {
 		if near := schemas.MeantPlugin(name); near != "" {
-			remarks = append(remarks, fmt.Sprintf("plugin %s is none that the driver knows: did you mean %s?", name,
+			remarks = append(remarks, fmt.Sprintf("plugin %s is unknown: did you mean %s?", name,
 				near))
 		}
 	}

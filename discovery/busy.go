@@ -157,7 +157,7 @@ func routed(
 			}
 			add(r.LinkIndex, !isSpecialRoute(r), "it has a route to %s in table %d", destination(r), r.Table)
 			for _, hop := range r.MultiPath {
-				add(hop.LinkIndex, false, "it is a next hop of the route to %s in table %d", destination(r), r.Table)
+				add(hop.LinkIndex, false, "it is a path of the multipath route to %s in table %d", destination(r), r.Table)
 			}
 		}
 	}

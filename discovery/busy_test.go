@@ -109,8 +109,8 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 			want:   "a route to everything in table 100"},
 		"several ways": {link: "ens0",
 			kernel: tables{routes: []netlink.Route{{Dst: network("10.200.0.0/16"),
-				MultiPath: []*netlink.NexthopInfo{{LinkIndex: index("ens0")}}}}}, want: "a next hop of the route to " +
-				"10.200.0.0/16", lost: true},
+				MultiPath: []*netlink.NexthopInfo{{LinkIndex: index("ens0")}}}}}, want: "a path of the multipath " +
+				"route to 10.200.0.0/16", lost: true},
 		"rule": {link: "ens0", kernel: tables{rules: []netlink.Rule{{Priority: 77, OifName: "ens0"}}},
 			want: "rule with priority 77 refers to it"},
 		"permanent neighbour": {link: "ens0",

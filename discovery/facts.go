@@ -284,8 +284,8 @@ func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 	for _, d := range sorted {
 		if n := len(f.Devices); n > 0 && f.Devices[n-1].Name == d.Name {
 			f.Problems = append(f.Problems, Problem{Device: string(d.Name), Message: fmt.Sprintf(
-				"cannot distinguish two devices: interface %q (PCI %q) is ignored because PCI function %q has the same "+
-					"name; rename the interface",
+				"cannot distinguish two devices: interface %q (PCI %q) is ignored because PCI function %q has the "+
+					"same name; rename the interface",
 				d.Interface, d.PCIAddress, f.Devices[n-1].PCIAddress)})
 			continue
 		}

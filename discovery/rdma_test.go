@@ -95,7 +95,8 @@ func TestRDMAOfOtherMachines(t *testing.T) {
 	}
 }
 
-// A device in a pod keeps the RDMA facts from the time when it was taken, even if its RDMA devices have not moved with it.
+// A device in a pod keeps the RDMA facts from the time when it was taken, even if its RDMA devices have not moved with
+// it.
 func TestRDMAInsidePods(t *testing.T) {
 	h := discoverytest.RDMA()
 	before := read(t, h)

@@ -412,7 +412,8 @@ func (r Recording) Write(dir string) error {
 	}
 	for name := range files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return fmt.Errorf("cannot write the recording: %[2]s already contains a %[1]s; choose another directory", name,
+			return fmt.Errorf("cannot write the recording: %[2]s already contains a %[1]s; choose another "+
+				"directory", name,
 				dir)
 		}
 	}

@@ -114,8 +114,9 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	for _, pod := range d.Cluster.podsWithClaim(claim.Namespace, claim.Name) {
 		if names := without(pod, claim); len(names) > 0 {
 			d.Statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
-				"ContainerWithoutClaim", fmt.Sprintf("these containers do not name claim %s: %s; during an update of the "+
-					"network driver they could start without the pod's interfaces; add the claim to resources.claims of each container", claim.Name, strings.Join(names, ", ")))
+				"ContainerWithoutClaim", fmt.Sprintf("these containers do not name claim %s: %s; during an update "+
+					"of the network driver they could start without the pod's interfaces; add the claim to "+
+					"resources.claims of each container", claim.Name, strings.Join(names, ", ")))
 		}
 	}
 }

@@ -197,8 +197,8 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 		return err
 	}
 	if netns == "" {
-		return fmt.Errorf("pod %s uses the host's network and cannot get the interfaces of claim %s: remove hostNetwork "+
-			"or the claim", podOf(pod), records[0].Claim)
+		return fmt.Errorf("pod %s uses the host's network and cannot get the interfaces of claim %s: remove "+
+			"hostNetwork or the claim", podOf(pod), records[0].Claim)
 	}
 	if err := n.Sandboxes.Attach(ctx, pod.GetId(), podOf(pod), netns, records); err != nil {
 		return fmt.Errorf("cannot attach pod %s: %w", podOf(pod), err)

@@ -32,7 +32,7 @@ import (
 func (d *Driver) readJournal(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	if d.journal.SetAside != "" {
-		logger.Error(d.journal.Reason, "Cannot read the journal; keeping a copy and preparing the claims again",
+		logger.Error(d.journal.Reason, "Cannot read the journal; moving it aside and preparing the claims again",
 			"path", d.journal.SetAside)
 	}
 	if d.journal.NotesOff != nil {

@@ -209,8 +209,8 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 	case c.broken != nil:
 		return nil, c.broken
 	case a.spent >= a.budget:
-		return nil, fmt.Errorf("cannot evaluate the expression: the policy's expressions cost %d on other devices of the node, "+
-			"and all policies share a budget of %d; simplify them, or use attributesByPCIAddress", a.spent,
+		return nil, fmt.Errorf("cannot evaluate the expression: the policy's expressions cost %d on other devices "+
+			"of the node, and all policies share a budget of %d; simplify them, or use attributesByPCIAddress", a.spent,
 			readingCost)
 	}
 	result, cost, err := c.expression.evaluate(device)
@@ -247,8 +247,8 @@ func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 		}
 		return &resourceapi.DeviceAttribute{VersionValue: &version}, nil
 	}
-	return nil, fmt.Errorf("the expression yields a %s, which is not an attribute type: return a string, an integer, a "+
-		"boolean or a version, with string() or int() around it", value.Type().TypeName())
+	return nil, fmt.Errorf("the expression yields a %s, which is not an attribute type: return a string, an "+
+		"integer, a boolean or a version, with string() or int() around it", value.Type().TypeName())
 }
 
 // stringAttribute returns a string attribute, or nil for an empty string.

@@ -71,8 +71,8 @@ type Capacity struct {
 	// Name is the name in the policy, without a domain.
 	Name  string
 	Value resource.Quantity
-	// RequestPolicy may be nil. Its default may come from the policy's consumePerAllocation. In exclusive personas, only
-	// bandwidth can have a request policy.
+	// RequestPolicy may be nil. Its default may come from the policy's consumePerAllocation. In exclusive personas,
+	// only bandwidth can have a request policy.
 	RequestPolicy *resourceapi.CapacityRequestPolicy
 }
 

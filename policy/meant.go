@@ -118,15 +118,16 @@ func (n namedDevice) advice(devices []discovery.Device) string {
 	d := &devices[meant]
 	hasFunctions := slices.ContainsFunc(devices, func(f discovery.Device) bool { return f.PFName == d.Name })
 	if n.attribute == "pfName" && !hasFunctions {
-		return fmt.Sprintf("no device has the pfName %q, and the device %s has no virtual functions; only virtual functions "+
-			"have a pfName; for the device itself write ifName == %q", n.name, d.Name, d.Name)
+		return fmt.Sprintf("no device has the pfName %q, and the device %s has no virtual functions; only virtual "+
+			"functions have a pfName; for the device itself write ifName == %q", n.name, d.Name, d.Name)
 	}
 	if n.attribute == "interface" {
 		if d.Interface == "" {
-			return fmt.Sprintf("no device has the interface %q; the device %s has that name but no interface at present: "+
-				"write ifName == %q", n.name, d.Name, d.Name)
+			return fmt.Sprintf("no device has the interface %q; the device %s has that name but no interface at "+
+				"present: write ifName == %q", n.name, d.Name, d.Name)
 		}
-		return fmt.Sprintf("no device has the interface %q; did you mean interface %s of device %s? Write interface == %q, "+
+		return fmt.Sprintf("no device has the interface %q; did you mean interface %s of device %s? Write "+
+			"interface == %q, "+
 			"or ifName == %q", n.name, d.Interface, d.Name, d.Interface, d.Name)
 	}
 	return fmt.Sprintf("no device has the %s %q; did you mean device %s with interface %s? Write %s == %q",

@@ -184,7 +184,8 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			case !r.hasSelectorToEvaluate():
 			case spent[j] >= budget:
 				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it costs %d on other devices of the "+
-					"node, and all %d policies share a budget of %d; simplify it, and compare whole values with == or in", spent[j],
+					"node, and all %d policies share a budget of %d; simplify it, and compare whole values with "+
+					"== or in", spent[j],
 					asking, readingCost)
 			default:
 				var cost uint64

@@ -155,8 +155,8 @@ func checkWith(expression string, compile compiler) ([]access, error) {
 		return nil, err
 	}
 	if s.result.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
-		return nil, fmt.Errorf("the expression may cost %d, and the limit is %d; compare whole values with == or in, and "+
-			"guard with has() rather than orValue() before contains(), matches() or exists()", s.result.MaxCost,
+		return nil, fmt.Errorf("the expression may cost %d, and the limit is %d; compare whole values with == or "+
+			"in, and guard with has() rather than orValue() before contains(), matches() or exists()", s.result.MaxCost,
 			resourceapi.CELSelectorExpressionMaxCost)
 	}
 	w, err := s.walked()
@@ -275,8 +275,8 @@ func (a access) unguarded() error {
 	if publicationOf(a) == onRequest {
 		condition = fmt.Sprintf(" (only one whose policy has publish: [%s])", a.id)
 	}
-	return fmt.Errorf("the expression reads %s, which some devices lack%s; the scheduler fails on these devices and does "+
-		"not schedule the pod: %s",
+	return fmt.Errorf("the expression reads %s, which some devices lack%s; the scheduler fails on these devices "+
+		"and does not schedule the pod: %s",
 		a.field("."), condition, guard)
 }
 

@@ -56,7 +56,8 @@ func formOf(a access) *valueForm {
 		return &valueForm{holds: func(value string) bool { return usualMAC(value) == value }, repair: usualMAC,
 			example: "an address in lower case with colons, such as 02:00:00:00:00:01"}
 	case "altNames", "rdmaDevices":
-		return &valueForm{holds: inCommas, example: "a list with a comma before and after each name: search for a name with " +
+		return &valueForm{holds: inCommas, example: "a list with a comma before and after each name: search for a " +
+			"name with " +
 			a.field(".") + `.contains(",NAME,")`}
 	}
 	return oneOf(map[string][]string{

@@ -57,7 +57,8 @@ func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []po
 		for _, plugin := range p.Plugins {
 			if b.features.MovingCNIs.Has(plugin) {
 				b.problem(p.Policy, d.Name, "CNI plugin %s moves devices into pods, but the kernel cannot move a %s, "+
-					"so the device is not offered for it: remove the plugin from supportedCNIPlugins, or exclude %ss in the selector", plugin, kind, kind)
+					"so the device is not offered for it: remove the plugin from supportedCNIPlugins, or exclude "+
+					"%ss in the selector", plugin, kind, kind)
 				continue
 			}
 			plugins = append(plugins, plugin)

@@ -69,7 +69,8 @@ func (l MissingFeatures) reason(e Entry) string {
 	case l.Sharing && !e.Persona.Exclusive:
 		return "the API server drops the fields that make it shareable: enable the feature DRAConsumableCapacity"
 	case l.Charging && counted && !e.Persona.Exclusive:
-		return "the scheduler of this version allocates it although other claims hold devices that it excludes: upgrade Kubernetes " +
+		return "the scheduler of this version allocates it although other claims hold devices that it excludes: " +
+			"upgrade Kubernetes " +
 			"to 1.36.2 or newer"
 	}
 	return ""

@@ -327,7 +327,8 @@ func TestPoliciesList(t *testing.T) {
     "exposes": [
       "eth0"
     ],`},
-		"policies list unused --all-nodes": {exit.OK, "NODE  POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  LOSES  FAILS\n" +
+		"policies list unused --all-nodes": {exit.OK, "NODE  POLICY  ACTION   STATE     EXPOSES  UNUSABLE  HIDES  " +
+			"LOSES  FAILS\n" +
 			"n1    unused  exclude  no match  0        0         0      0      0\n" +
 			"n2    unused  exclude  no match  0        0         0      0      0\n"},
 		"policies list al --node n1": {exit.Refused, "cannot find DeviceExposurePolicy al"},

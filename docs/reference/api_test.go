@@ -128,7 +128,7 @@ func rules(field apiextensions.JSONSchemaProps) string {
 		refusals = slices.Concat(refusals, field.Items.Schema.XValidations)
 	}
 	for _, rule := range refusals {
-		all = append(all, `Otherwise rejected with: "`+oneLine(rule.Message)+`".`)
+		all = append(all, `Validation error: "`+oneLine(rule.Message)+`".`)
 	}
 	if len(all) == 0 {
 		return ""

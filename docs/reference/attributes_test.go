@@ -29,8 +29,8 @@ In CEL, an attribute is ~device.attributes["DOMAIN"].ifName~. An attribute that 
 
 **In policies**, all attributes can be read without guards, whether they are published or not. ABSENT
 
-**Published** entries only contain attributes that the device has. An absent attribute is not an empty value: with ~matchAttribute~, two devices
-never match because both lack it, and ~distinctAttribute~ does not distinguish devices by it. The column "published" has these values:
+**Published** entries contain only the attributes that a device has. An absent attribute is not an empty value: two devices that both lack it do not
+satisfy ~matchAttribute~, and a device that lacks it does not satisfy ~distinctAttribute~. The column "published" has these values:
 
 - **always**: on every device.
 - **if known**: on devices that have the attribute.

@@ -133,8 +133,8 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 // putHooks writes the table of the time that containerd waits. The duration of a plugin does not depend on its caller,
 // so the overhead of a contestant is shown separately.
 func (r *Results) putHooks(put func(string, ...any)) {
-	put("\n### In RunPodSandbox\n\nTime that containerd waits before the first container, for the pods of the first table: " +
-		"milliseconds, P50. In brackets: P50\nof the time outside of the CNI plugins, if the " +
+	put("\n### In RunPodSandbox\n\nTime that containerd waits before the first container, for the pods of the " +
+		"first table: milliseconds, P50. In brackets: P50\nof the time outside of the CNI plugins, if the " +
 		"driver reports it. A step is one call of one plugin; each interface here has one.\n\n")
 	put("| | 1 | 2 | 4 | 8 |\n|---|---|---|---|---|\n")
 	for _, name := range r.names() {

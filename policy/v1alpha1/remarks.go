@@ -47,8 +47,8 @@ func mixtureRemark(e *Exposure) string {
 	if !e.AllowMultipleAllocations || !shares("macvlan") || !shares("ipvlan") {
 		return ""
 	}
-	return "macvlan and ipvlan cannot share a device, but claims for both could get the same device: write one policy " +
-		"for each, with the same exclusionGroup"
+	return "macvlan and ipvlan cannot share a device, but claims for both could get the same device: write one " +
+		"policy for each, with the same exclusionGroup"
 }
 
 // pluginRemarks are those on one plugin.

@@ -102,8 +102,8 @@ func validatePublish(names []string, path *field.Path) field.ErrorList {
 			errs = append(errs, explained(field.Duplicate(location, name), "name each attribute once"))
 		case slices.Contains(RequestableNames(), name):
 		case slices.Contains(DiscoveredNames(), name):
-			errs = append(errs, field.Invalid(location, name, "cannot be requested: it is published by default, or changes "+
-				"too often to be published; remove it"))
+			errs = append(errs, field.Invalid(location, name, "cannot be requested: it is published by default, "+
+				"or changes too often to be published; remove it"))
 		default:
 			errs = append(errs, field.NotSupported(location, name, RequestableNames()))
 		}

@@ -115,8 +115,8 @@ func TestRequestPolicyOfTheCounter(t *testing.T) {
 		"nothing that the link has": {node(5000, 2, nil, tiers(10_000, 25_000)), steps(2500, 100, 5000, 100),
 			"policy vfs: device enp3s0f0: its request policy for bandwidth is not used: the link has only 5000 Mbit/s"},
 		"two policies": {mixed, tiers(10_000, 25_000),
-			"policy other: device enp3s0f0: its request policy for bandwidth is not used: the counter of the physical " +
-				"function has the request policy of policy vfs"},
+			"policy other: device enp3s0f0: its request policy for bandwidth is not used: the counter of the " +
+				"physical function has the request policy of policy vfs"},
 	} {
 		slices, problems := requestDriven(t, test.decision)
 		if diff := cmp.Diff(test.want, slices[0].SharedCounters[0].Counters["bandwidth"].RequestPolicy); diff != "" ||

@@ -73,8 +73,8 @@ func (l *link) request(pf discovery.IfName, personas []policy.Persona) {
 		case l.requests == nil:
 			l.requests, l.policy = requests, p.Policy
 		case !equality.Semantic.DeepEqual(l.requests, requests):
-			l.problem(p.Policy, pf, "its request policy for bandwidth is not used: the counter of the physical function "+
-				"has the request policy of policy %s", l.policy)
+			l.problem(p.Policy, pf, "its request policy for bandwidth is not used: the counter of the physical "+
+				"function has the request policy of policy %s", l.policy)
 		}
 	}
 }

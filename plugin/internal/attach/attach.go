@@ -218,7 +218,8 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 		done, err := s.byTopology.Acquire(ctx, topology)
 		if err != nil {
 			leave()
-			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of this topology are running: %w; %s",
+			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of this topology are running: "+
+				"%w; %s",
 				topology, maxTopology, err, SlowRemedy)
 		}
 		places = append(places, done)
@@ -227,7 +228,7 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 	case s.chains <- struct{}{}:
 	case <-ctx.Done():
 		leave()
-		return nil, fmt.Errorf("cannot run the chain: %d others are running: %w", maxChains, ctx.Err())
+		return nil, fmt.Errorf("cannot run the chain: %d others have just started: %w", maxChains, ctx.Err())
 	}
 	box.setRunning(true)
 	// Both the timer and the end of the chain release the slot. A second release would free the slot of another chain.

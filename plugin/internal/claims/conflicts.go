@@ -29,7 +29,8 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 		if other.Claim.Namespace == record.Claim.Namespace && other.Claim.Name == record.Claim.Name {
 			// The kubelet and users identify a claim by its name, so two records with the same name could not be
 			// distinguished.
-			return other, fmt.Errorf("an earlier claim with the same name (UID %s) is not released yet; wait for its release",
+			return other, fmt.Errorf("an earlier claim with the same name (UID %s) is not released yet; wait for "+
+				"its release",
 				uid)
 		}
 		for i := range record.Devices {
@@ -197,8 +198,8 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 		for _, counter := range slices.Sorted(maps.Keys(device.Persona.ConsumePerAllocation)) {
 			least, taken := device.Persona.ConsumePerAllocation[counter], consumes(device, counter)
 			if taken.Cmp(least) < 0 {
-				return fmt.Errorf("cannot prepare device %s: the claim was allocated %s %s, but policy %s now requires "+
-					"at least %s per claim; delete the pod and its claim to have them allocated again",
+				return fmt.Errorf("cannot prepare device %s: the claim was allocated %s %s, but policy %s now "+
+					"requires at least %s per claim; delete the pod and its claim to have them allocated again",
 					device.Name, taken.String(), counter, device.Persona.Policy, least.String())
 			}
 		}

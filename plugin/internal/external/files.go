@@ -172,8 +172,8 @@ func (f *Files) write(path string, data []byte) error {
 		return nil
 	}
 	if err == nil && nodeapi.IsDeviceInfo(path) && !nodeapi.IsWrittenByDriver(old) {
-		return fmt.Errorf("%s belongs to another owner of the device, such as a device plugin; remove the device from the "+
-			"pool of that owner, and delete the file if the owner no longer runs", path)
+		return fmt.Errorf("%s belongs to another owner of the device, such as a device plugin; remove the device "+
+			"from the pool of that owner, and delete the file if the owner no longer runs", path)
 	}
 	if err = os.MkdirAll(filepath.Dir(path), 0o755); err == nil {
 		err = nodeapi.WriteFile(path, data)

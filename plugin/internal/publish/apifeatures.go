@@ -153,8 +153,8 @@ func (f feature) problem() string {
 		f.name, f.effect)
 }
 
-var errNoLists = errors.New("the API server rejects list attributes, which --list-attributes requires; enable the feature " +
-	"DRAListTypeAttributes on all components, or remove the option from the nodes and the controller")
+var errNoLists = errors.New("the API server rejects list attributes, which --list-attributes requires; enable the " +
+	"feature DRAListTypeAttributes on all components, or remove the option from the nodes and the controller")
 
 // keeps reports whether the API server would store the feature's slice with all of its fields.
 func (s *apiServer) keeps(ctx context.Context, candidate feature) (bool, error) {

@@ -68,8 +68,8 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 	entry, known := o.entries[draslices.EntryID{Pool: result.Pool, Name: result.Device}]
 	o.mu.Unlock()
 	if !known {
-		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself no longer "+
-			"exists; delete the claim to have another one allocated", result.Device, result.Pool)
+		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself no "+
+			"longer exists; delete the claim to have another one allocated", result.Device, result.Pool)
 	}
 	if entry.Withdrawn { // its taint does not keep off pods that tolerate it
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it "+

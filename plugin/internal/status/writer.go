@@ -228,7 +228,8 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 // DetachFailed reports to a pod which steps could not be rolled back yet. Until they are, the pod cannot terminate or
 // get another sandbox. DetachFailed does not report to the pod's claims, since they are being released.
 func (s *Writer) DetachFailed(pod executor.Pod, err error) {
-	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint("the network could not be detached yet, and the pod waits: "+
+	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint("the network could not be detached yet, and the pod "+
+		"waits: "+
 		err.Error()+"; the driver retries until it abandons the step", attachHint("pod/"+pod.Name,
 		pod.Namespace, s.node, err)))
 }
@@ -377,8 +378,8 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 			entry.message = telemetry.WithHint(attach.MissingText(attach.MissingOf(steps, missing, uid, &devices[i])),
 				lostHint("claim/"+claim.Name, claim.Namespace))
 		case steps != nil:
-			entry.ready, entry.reason, entry.message = true, "Attached", "all steps of the topology are complete and verified "+
-				"in the pod"
+			entry.ready, entry.reason, entry.message = true, "Attached", "all steps of the topology are complete "+
+				"and verified in the pod"
 			entry.network = validNetworkData(attach.NetworkData(steps, uid, &devices[i]))
 			entry.data = dataOf(attach.VerbsOf(steps, uid, &devices[i]))
 		case failed:

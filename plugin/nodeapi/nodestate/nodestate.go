@@ -293,7 +293,7 @@ func MissingText(pod string, names ...string) string {
 	if len(names) > 1 {
 		subject, verb = "interfaces", "are"
 	}
-	return fmt.Sprintf("%s %s %s no longer in %s: a device or a link below it was removed, or an application has moved "+
-		"it; restore the device if it is missing, and delete the pod: its replacement gets the interface",
+	return fmt.Sprintf("%s %s %s no longer in %s: a device or a link below it was removed, or an application has "+
+		"moved it; restore the device if it is missing, and delete the pod: its replacement gets the interface",
 		subject, strings.Join(names, ", "), verb, pod)
 }

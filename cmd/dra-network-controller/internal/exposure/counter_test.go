@@ -266,7 +266,7 @@ func TestMisspeltPlugins(t *testing.T) {
 	c := newOffersCluster(t, p, publishedSlice("a/eth0", 1, "eth0=p"))
 	said := c.count()
 	for _, want := range []string{"1 devices, 1 nodes", "DevicesOffered=True",
-		"plugin sriovv is none that the driver knows: did you mean sriov?"} {
+		"plugin sriovv is unknown: did you mean sriov?"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the status is %s, want %q", said, want)
 		}

@@ -135,8 +135,8 @@ func describeNamed(holders []resourceapi.DeviceClass) string {
 			holders[i].Name, holder(&holders[i])))
 	}
 	return fmt.Sprintf("other DeviceClasses already have the extended resources of this topology: %s; the "+
-		"DeviceClasses of this topology exist without them; choose another extendedResourceName, or remove it from the "+
-		"other class",
+		"DeviceClasses of this topology exist without them; choose another extendedResourceName, or remove it "+
+		"from the other class",
 		strings.Join(names, ", "))
 }
 

@@ -208,7 +208,7 @@ func TestHandle(t *testing.T) {
 		"schema is deleted": {request("CNIPluginSchema", admissionv1.Delete, nil, object("metadata: {name: used}")),
 			false, "allowed"},
 		"policy with a misspelt plugin": {request("DeviceExposurePolicy", admissionv1.Create, policyFor("hostdevice"),
-			nil), false, "allowed: plugin hostdevice is none that the driver knows: did you mean host-device?"},
+			nil), false, "allowed: plugin hostdevice is unknown: did you mean host-device?"},
 		"policy with a plugin of their own": {request("DeviceExposurePolicy", admissionv1.Create, policyFor("acme"),
 			nil), false, "allowed"},
 		"policy with a plugin of the cluster": {request("DeviceExposurePolicy", admissionv1.Create, policyFor("needy"),

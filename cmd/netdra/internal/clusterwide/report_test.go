@@ -44,7 +44,8 @@ func cluster() []remote.Of[nodeReport] {
 		},
 		findings: []doctor.Finding{
 			{Level: doctor.OK, Check: "socket", What: "the driver answers"},
-			{Level: doctor.Fail, Check: "quarantine", What: "device enp3s0f0v2 has been quarantined since pod shop/gone-0 ended",
+			{Level: doctor.Fail, Check: "quarantine", What: "device enp3s0f0v2 has been quarantined since pod " +
+				"shop/gone-0 ended",
 				Where: "5f1c0ffee0000004/shop-gone/port/0",
 				Why:   "the cleanup failed in 10 attempts: operation not supported",
 				Do:    "fix the reported cause, then run: netdra release 5f1c0ffee0000004/shop-gone/port/0"},

@@ -43,8 +43,8 @@ func TestCountsAndProblems(t *testing.T) {
 				`range set: 10.1.0.1-10.1.0.254`,
 			ToDo: "see the chain below; for the input and output of the plugins, run: netdra trace shop/db-net " +
 				"--calls"},
-		{Urgent: true, Where: "pod shop/late-0", What: "the last attempt to attach failed, and its sandbox has ended: " +
-			"ADD of step knobs (tuning): no such knob",
+		{Urgent: true, Where: "pod shop/late-0", What: "the last attempt to attach failed, and its sandbox has " +
+			"ended: ADD of step knobs (tuning): no such knob",
 			ToDo: "see the chain below; for the input and output of the plugins, run: netdra trace shop/late-net " +
 				"--calls"},
 	}

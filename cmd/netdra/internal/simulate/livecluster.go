@@ -156,8 +156,8 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 			}
 			user, err := l.startedOf(ctx, m.trials[i].pod, claim.Namespace, consumers)
 			if err != nil {
-				remarks = append(remarks, fmt.Sprintf("cannot determine which pod uses claim %s: %v; assuming the first "+
-					"pod in its status.reservedFor", fullName(claim), err))
+				remarks = append(remarks, fmt.Sprintf("cannot determine which pod uses claim %s: %v; assuming the "+
+					"first pod in its status.reservedFor", fullName(claim), err))
 				user = claim.Namespace + "/" + consumers[0].Name
 			}
 			m.started[claim.UID] = user
