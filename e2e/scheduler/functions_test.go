@@ -23,9 +23,9 @@ func TestFunctionsComeAndGo(t *testing.T) {
 			p.encodings...)
 		for _, count := range []int{0, 4, 0, 7} {
 			become(t, recording, count)
-			want := map[string]int64{"card0-passthrough": 0}
+			want := map[string]int64{"nic0-passthrough": 0}
 			for i := range count {
-				want[fmt.Sprintf("card0v%d-vf", i)] = linkSpeed / int64(count) / 100 * 100 // the share in whole steps
+				want[fmt.Sprintf("nic0v%d-vf", i)] = linkSpeed / int64(count) / 100 * 100 // the share in whole steps
 			}
 			err := n.until(t.Context(), fmt.Sprintf("a NIC with %d virtual functions is published", count),
 				func() error {
@@ -80,7 +80,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 			}
 		}
 		function := asks("function", "sriov", nicName(0))
-		gets(function, "card0v0-vf")
+		gets(function, "nic0v0-vf")
 
 		if err := p.apply(t.Context(), n.owned(t, []v1alpha1.DeviceExposurePolicy{passthrough.policy(t)})); err != nil {
 			t.Fatal(err)
@@ -88,7 +88,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 		n.offers(t, 6)
 		first := asks("first", "host-device", nicName(0))
 		waits(first)
-		gets(asks("free", "host-device", nicName(1)), "card1-passthrough") // the scheduler has the new devices
+		gets(asks("free", "host-device", nicName(1)), "nic1-passthrough") // the scheduler has the new devices
 		second := asks("second", "host-device", nicName(0))
 		waits(second)
 		waits(asks("other", "sriov", nicName(1)))
@@ -100,7 +100,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		gets(first, "card0-passthrough")
+		gets(first, "nic0-passthrough")
 	})
 }
 

@@ -95,7 +95,7 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 	e.must("kubectl", "-n", e.namespace, "delete", "resourceclaimtemplates", "--all")
 	e.must("kubectl", "delete", "ntopo", "--all", "--timeout=2m")
 	e.must("kubectl", "delete", "dep", "--all", "--timeout=2m")
-	if left, err := e.netdra("release"); err != nil || !strings.Contains(left, "nothing") {
+	if left, err := e.netdra("release"); err != nil || !strings.Contains(left, "no failed cleanups") {
 		e.Errorf("netdra release says %v\n%s", err, left)
 	}
 	remove()
