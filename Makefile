@@ -24,7 +24,7 @@ OVS_FLAGS ?=
 # Modules of third-party programs, except those whose go.sum is the cache key of the local Kubernetes.
 MODULES   := e2e/kwok e2e/karpenter e2e/kubevirt e2e/multus e2e/ovscni e2e/coredns
 # Tests of e2e/suite that break the cluster or are slow: "make test-all" runs them on a separate cluster.
-LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTightLoop|TestTimes.*|TestSharedClaimWhoseUserIsLost\
+LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
 	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang|TestMultus.*|TestMigrationFromMultus|TestNetworkStatusBesideMultus\
 	|TestOVNKubernetes(Layer2|Refusals|ServerIsDown|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
