@@ -29,9 +29,9 @@ LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTimes.*
 	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang|TestMultus.*|TestMigrationFromMultus|TestNetworkStatusBesideMultus\
 	|TestOVNKubernetes(Layer2|Refusals|ServerIsDown|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
 # Lanes in virtual machines that "test-all" runs, the slowest first. Without KVM, each machine uses a processor for up to 20 minutes.
-# Therefore rdma-shared and rdma-pods are part of "rdma-test" only, and sriov-crashes and sriov-multus of "sriov-test": sriov-chains
-# kills chains on virtual functions at each step, and e2e-node kills the components of a node. For the same reason, the oldest
-# supported Kubernetes, which takes minutes to compile, is tested by "e2e-schedulers" only.
+# Therefore rdma-shared and rdma-pods are part of "rdma-test" only, and sriov-crashes, sriov-multus and half of sriov-pods of
+# "sriov-test": sriov-chains kills chains on virtual functions at each step, and e2e-node kills the components of a node. For the
+# same reason, the oldest supported Kubernetes, which takes minutes to compile, is tested by "e2e-schedulers" only.
 MACHINES  := sriov-pods sriov-chains rdma-exclusive ovs-vm
 empty     :=
 LONG      := $(subst $(empty) ,,$(LONG))
@@ -87,7 +87,7 @@ test-all: build ## Run the tests of CI: "test", slow tests, and virtual machines
 	@machines="$(MACHINES)"; \
 	if [ "$$(id -u)" = 0 ]; then $(MAKE) vm-doubles || exit; \
 	else machines=; echo "not root: tests in virtual machines are skipped"; fi; \
-	$(MAKE) -j 2 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional \
+	$(MAKE) -j 2 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional SHORT=1 \
 		$$(printf 'lane-%s ' e2e-long $$machines e2e-scheduler e2e-fleet test-race-rest browser-test e2e-scale docs-site)
 	@$(SUMMARY)
 
@@ -142,7 +142,7 @@ e2e-planes:
 	$(GO) test -count=1 -timeout 30m -v $(E2E_FLAGS) ./e2e/tutorial/...
 
 e2e-long: build $(TOOLS)/helm ## Run the slow tests and those that break the cluster, one with PODS (60) concurrent pods (root)
-	$(GO) test -count=1 -timeout 60m -v -run '$(LONG)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=3m -samples=2 -pods=$(PODS)
+	$(GO) test -count=1 -timeout 60m -v -run '$(LONG)' $(E2E_FLAGS) ./e2e/suite -cluster=suite-alone -soak=2m -samples=2 -pods=$(PODS)
 
 e2e-fleet: build ## Run the tests on three nodes: reboots, lost nodes, partitions, mixed versions, gangs (root)
 	$(GO) test -count=1 -timeout 45m -v $(E2E_FLAGS) ./e2e/fleet
@@ -193,9 +193,9 @@ sriov-chains:
 	$(LAB) vm test $(SRIOV_FLAGS) --skip '^TestCluster' ./e2e/sriov
 	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run 'VF|LeaveNoFiles' $(SRIOV_FLAGS) ./cnichain/kerneltest
 
-sriov-pods: # the reader is not a prerequisite: make would then start this lane, the slowest one, last
+sriov-pods: # SHORT=1 runs half of the parts, for "test-all". The reader is not a prerequisite: make would then start this lane, the slowest one, last
 	$(MAKE) kubevirt-reader
-	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 45m $(SRIOV_FLAGS) --run '^TestClusterPods' ./e2e/sriov
+	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 45m $(SRIOV_FLAGS) --run '^TestClusterPods$$$(if $(SHORT),/^(slices|settings|bond|vfio|numvfs)$$)' ./e2e/sriov
 
 # KubeVirt's own code, version in e2e/kubevirt/go.mod, that reads device metadata in containers of virtual machines.
 kubevirt-reader:
