@@ -108,7 +108,7 @@ func stripPod(object any) (any, error) {
 	kept.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork,
 		ResourceClaims: pod.Spec.ResourceClaims, SchedulingGroup: pod.Spec.SchedulingGroup}
 	kept.Status = corev1.PodStatus{Phase: pod.Status.Phase, ResourceClaimStatuses: pod.Status.ResourceClaimStatuses,
-		ExtendedResourceClaimStatus: pod.Status.ExtendedResourceClaimStatus}
+		ExtendedResourceClaimStatus: pod.Status.ExtendedResourceClaimStatus, Conditions: sandboxCondition(pod)}
 	if len(pod.Spec.ResourceClaims) == 0 {
 		return kept, nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 // configSource is the annotation in which the kubelet records where a pod came from.
@@ -43,6 +44,7 @@ type nriPlugin struct {
 	claims    podClaims
 	runtime   runtimeView
 	unclaimed *unclaimedSandboxes
+	reported  reportedSandboxes
 }
 
 func newNRIPlugin(c nriConfig) *nriPlugin {
@@ -50,16 +52,24 @@ func newNRIPlugin(c nriConfig) *nriPlugin {
 		unclaimed: newUnclaimedSandboxes()}
 }
 
-// namesClaim reports whether a container names a claim of the driver. For such a container, the kubelet passes the CDI
-// device of the claim's gate to the runtime.
+// namesClaim reports whether a container names a claim of the driver.
 func namesClaim(container *api.Container) bool { return len(partsNamed(container)) > 0 }
 
-// partsNamed returns the parts of claims that a container names.
+// partsNamed returns the parts of claims that a container names. For such a container, the kubelet passes the CDI
+// devices of the claim's gate to the runtime. A runtime that does not report them to NRI plugins (CRI-O 1.37) reports
+// the hook and the variables that they add to the container. A user can set variables, but not hooks, so the variables
+// only select parts of the claims that the hooks identify.
 func partsNamed(container *api.Container) []attach.Part {
 	var parts []attach.Part
 	for _, device := range container.GetCDIDevices() {
 		if part, ours := attach.PartOfDevice(device.GetName()); ours {
 			parts = append(parts, part)
+		}
+	}
+	for _, hook := range container.GetHooks().GetCreateRuntime() {
+		uid, ours := nodeapi.ClaimOfHook(hook.GetArgs())
+		if ours && !slices.ContainsFunc(parts, func(part attach.Part) bool { return part.ClaimUID == uid }) {
+			parts = append(parts, attach.PartsOfEnv(uid, container.GetEnv())...)
 		}
 	}
 	return parts
@@ -185,6 +195,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 		n.logCall("RunPodSandbox", pod, n.Clock.Since(start), err)
 		err = telemetry.WireError(err)
 	}()
+	n.reported.add(pod)
 	records, err := n.claims.find(pod)
 	if err == nil && len(records) == 0 && !isStatic(pod) {
 		n.unclaimed.add(pod)
@@ -215,6 +226,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 		n.logCall("StopPodSandbox", pod, n.Clock.Since(start), nil)
 	}()
 	n.unclaimed.remove(pod.GetId())
+	n.reported.remove(pod)
 	budget := n.Clock.NewTimer(n.Sandboxes.Budget(ctx))
 	defer budget.Stop()
 	select {
@@ -228,6 +240,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 // RemovePodSandbox handles a call that the runtime makes after, instead of, or before StopPodSandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	n.unclaimed.remove(pod.GetId())
+	n.reported.remove(pod)
 	n.Sandboxes.RemoveSandbox(pod.GetId())
 	return nil
 }
@@ -238,6 +251,7 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 func (n *nriPlugin) CreateContainer(
 	_ context.Context, pod *api.PodSandbox, container *api.Container,
 ) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	n.reported.add(pod)
 	err := n.mayStart(pod, container)
 	var adjustment *api.ContainerAdjustment
 	if err == nil {

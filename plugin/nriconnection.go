@@ -62,6 +62,8 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	configured := make(chan struct{})
 	connection := &nriConnection{nriPlugin: n, configured: sync.OnceFunc(func() { close(configured) })}
 	defer connection.end()
+	ctx, cancel := n.connectionOf(ctx)
+	defer cancel()
 	client, err := stub.New(connection,
 		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.Socket),
 		stub.WithOnClose(func() {}))
@@ -86,7 +88,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
-		return nil
+		return context.Cause(ctx)
 	}
 }
 
@@ -146,6 +148,7 @@ func (c *nriConnection) Synchronize(
 		listed[pod.GetId()], _ = c.Namespaces.pathOf(pod) // attachAfterResync reports the error
 	}
 	c.runtime.begin(decided, busy)
+	c.reported.replace(pods)
 	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
 		return isStatic(pod) || c.Sandboxes.Knows(pod.GetId())
 	}))
@@ -188,7 +191,9 @@ func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy ma
 type runtimeView struct {
 	mu        sync.Mutex
 	connected chan struct{} // closed when the connection ends; nil without a connection
-	timeout   time.Duration // for a request, as last reported by the runtime
+	// end ends the connection with a reason. It is nil before the first connection.
+	end     context.CancelCauseFunc
+	timeout time.Duration // for a request, as last reported by the runtime
 	// decided contains the sandboxes that had containers without a claim when the connection began, except those that
 	// must still be attached (see [sandboxesOf]). Whether the driver must attach them was decided earlier, possibly by
 	// a driver process that could reach the API server.

@@ -149,7 +149,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		MissingLinkTypes: d.linkTypes.Missing, Fatal: d.fail, Clock: realClock, Work: work,
 	})
 	return errors.Join(d.cluster.onChange(d.publisher.TriggerSoon), d.cluster.onReplaced(d.fail),
-		d.cluster.onPodGone(d.claims.Wake))
+		d.cluster.onPodGone(d.claims.Wake), d.cluster.onSandbox(d.nri.expectSandbox))
 }
 
 // buildPublisher creates the publisher of devices.

@@ -85,6 +85,16 @@ func (g Gate) Encode(path string) ([]byte, error) {
 	return json.Marshal(&spec)
 }
 
+// ClaimOfHook returns the UID of the claim whose gate an OCI hook with these arguments checks. ok is false for other
+// hooks.
+func ClaimOfHook(args []string) (uid string, ok bool) {
+	if len(args) != 3 || args[0] != HelperName || args[1] != GateHookCommand {
+		return "", false
+	}
+	kind, uid := ParseSpecName(args[2])
+	return uid, kind == GateSpec
+}
+
 // ReadNamespaces returns the Claim and the Namespaces of the Gate that was encoded.
 func ReadNamespaces(path string) (claim string, namespaces []string, err error) {
 	data, err := os.ReadFile(path)

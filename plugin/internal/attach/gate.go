@@ -102,7 +102,7 @@ func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []node
 		}
 		seen[part] = true
 		device := nodeapi.GateDevice{Name: deviceName(part), DeviceNodes: deviceNodes(record, steps, part),
-			Env: append(interfaceEnv(record, steps, part), verbsEnv(record, steps, part)...)}
+			Env: slices.Concat(part.env(), interfaceEnv(record, steps, part), verbsEnv(record, steps, part))}
 		devices = append(devices, device)
 		device.Name = partName(notAttachedYet, part)
 		devices = append(devices, device)
@@ -165,6 +165,32 @@ func (g Gate) resume(claimUID string) error {
 
 func envName(claimUID string) string {
 	return "DRA_NETWORK_CLAIM_" + strings.ToUpper(strings.ReplaceAll(claimUID, "-", "_"))
+}
+
+// env returns the variable that identifies a request of a claim.
+func (p Part) env() []string {
+	if p.Request == "" {
+		return nil
+	}
+	return []string{requestEnv(p.ClaimUID) + strings.ToUpper(strings.ReplaceAll(p.Request, "-", "_")) + "=" + p.Request}
+}
+
+func requestEnv(claimUID string) string { return envName(claimUID) + "_" }
+
+// PartsOfEnv returns the parts of a claim that a container names, according to its variables: the requests, or the
+// whole claim if there are none.
+func PartsOfEnv(claimUID string, env []string) (parts []Part) {
+	for _, variable := range env {
+		name, request, _ := strings.Cut(variable, "=")
+		if part := (Part{ClaimUID: claimUID, Request: request}); request != "" && slices.Contains(part.env(), variable) &&
+			strings.HasPrefix(name, requestEnv(claimUID)) {
+			parts = append(parts, part)
+		}
+	}
+	if len(parts) == 0 {
+		return []Part{{ClaimUID: claimUID}}
+	}
+	return parts
 }
 
 // close prevents further containers of the claim from being created. It is not an error if the gate is already closed.

@@ -1,0 +1,199 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+)
+
+// reconnections counts the connections that the driver ends itself.
+func (f *fixture) reconnections() func() int {
+	count := 0
+	f.nri.runtime.mu.Lock()
+	defer f.nri.runtime.mu.Unlock()
+	f.nri.runtime.end = func(reason error) { // called with the lock
+		if errors.Is(reason, errMissedSandbox) {
+			count++
+		}
+	}
+	return func() int {
+		f.nri.runtime.mu.Lock()
+		defer f.nri.runtime.mu.Unlock()
+		return count
+	}
+}
+
+// await runs awaitSandbox, and returns a function that lets time pass until it has returned.
+func (f *fixture) await(pod string) (returns func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.nri.awaitSandbox(podNamed(pod))
+	}()
+	return func() {
+		f.Helper()
+		f.eventually("awaitSandbox returns", func() bool {
+			select {
+			case <-done:
+				return true
+			default:
+				f.clock.Step(missedDelay)
+				return false
+			}
+		})
+	}
+}
+
+// The runtime lists a sandbox that it did not report, once the driver connects again.
+func TestUnreportedSandboxIsFoundByANewConnection(t *testing.T) {
+	f := newFixture(t)
+	f.addPod(podObject("a", "claim-a"))
+	f.prepared("claim-a", "a", "up0")
+	ended := f.reconnections()
+	returns := f.await("a-0")
+	f.step(missedDelay)
+	f.eventually("the connection is ended", func() bool { return ended() == 1 })
+	f.runs("a-0")
+	f.connect()
+	f.eventually("the sandbox is attached", func() bool { return f.ready("a-0") })
+	returns()
+	if ended() != 1 {
+		t.Errorf("ended %d connections, want one", ended())
+	}
+}
+
+// After several connections the pod gets an event, and no further connection is ended.
+func TestSandboxThatIsNeverReportedHasAnEvent(t *testing.T) {
+	f := newFixture(t)
+	f.addPod(podObject("a", "claim-a"))
+	f.prepared("claim-a", "a", "up0")
+	ended := f.reconnections()
+	f.await("a-0")()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.failed) != 1 || !strings.Contains(f.failed[0], "does not report its sandbox; delete the pod") ||
+		ended() != missedAttempts {
+		t.Errorf("ended %d connections; events are %q", ended(), f.failed)
+	}
+}
+
+// A runtime that resolves CDI devices first never asks the driver about a container. The sandbox is attached without
+// that, although its claim was prepared after it was reported.
+func TestSandboxReportedBeforeItsClaimIsAttached(t *testing.T) {
+	f := newFixture(t)
+	f.runs("a-0")
+	f.addPod(podObject("a", "claim-a"))
+	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")))
+	f.prepared("claim-a", "a", "up0")
+	ended := f.reconnections()
+	f.nri.expectSandbox(podNamed("a-0"))
+	f.step(missedDelay)
+	f.eventually("the sandbox is attached", func() bool { return f.ready("a-0") })
+	if ended() != 0 {
+		t.Errorf("ended %d connections, want none", ended())
+	}
+}
+
+// Pods without claims, that end, or whose sandbox is attached end no connection.
+func TestSandboxesThatAreNotMissed(t *testing.T) {
+	f := newFixture(t)
+	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
+	f.nri.reported.add(f.sandbox("a-0"))
+	f.prepared("claim-b", "b", "up1")
+	leaving := podObject("b", "claim-b")
+	leaving.Status.Phase = corev1.PodFailed
+	for _, pod := range []*corev1.Pod{podObject("a", "claim-a"), leaving, podObject("c")} {
+		f.addPod(pod)
+	}
+	ended := f.reconnections()
+	for _, pod := range []string{"a-0", "b-0", "c-0"} {
+		f.await(pod)()
+	}
+	if ended() != 0 || len(f.failed) != 0 {
+		t.Errorf("ended %d connections; events are %q", ended(), f.failed)
+	}
+}
+
+// A sandbox that was stopped is not the sandbox of its pod any more, but a later one of the pod is.
+func TestReportedSandboxes(t *testing.T) {
+	t.Parallel()
+	box := func(id string) *api.PodSandbox { return &api.PodSandbox{Id: id, Uid: strings.Split(id, "-")[0]} }
+	var reported reportedSandboxes
+	reported.add(box("a-0"))
+	reported.add(box("a-1"))
+	reported.remove(box("a-0"))
+	reported.add(box("b-0"))
+	if reported.of("a").GetId() != "a-1" || reported.of("b") == nil || reported.of("c") != nil {
+		t.Errorf("reported %v", reported.byPod)
+	}
+	reported.remove(box("a-1"))
+	reported.replace([]*api.PodSandbox{box("c-0")})
+	if reported.of("a") != nil || reported.of("b") != nil || reported.of("c") == nil {
+		t.Errorf("reported %v after another connection", reported.byPod)
+	}
+}
+
+// The driver reads the kubelet's report from the condition in the pod's status, once for each sandbox.
+func TestKubeletReportsSandboxes(t *testing.T) {
+	t.Parallel()
+	pod := func(status corev1.ConditionStatus) *corev1.Pod {
+		made := podObject("a", "claim-a")
+		made.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+			{Type: corev1.PodReadyToStartContainers, Status: status, Message: "dropped"}}
+		kept, err := stripPod(made)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kept.(*corev1.Pod)
+	}
+	if hasSandbox(pod(corev1.ConditionFalse)) || hasSandbox(podObject("a")) || !hasSandbox(pod(corev1.ConditionTrue)) {
+		t.Error("the condition is not what the kubelet reports")
+	}
+	if diff := cmp.Diff([]corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}},
+		pod(corev1.ConditionTrue).Status.Conditions); diff != "" {
+		t.Errorf("conditions in the cache (-want +got):\n%s", diff)
+	}
+}
+
+// Without CDI devices, the hook identifies the claim, and variables its requests. A user can only set variables.
+func TestPartsWithoutCDIDevices(t *testing.T) {
+	t.Parallel()
+	hook := func(args ...string) *api.Hook { return &api.Hook{Path: "/plugins/bin/dra-network-cni", Args: args} }
+	gate := func(uid string) *api.Hook {
+		return hook(nodeapi.HelperName, nodeapi.GateHookCommand, "/var/run/cdi/"+nodeapi.GateName(uid))
+	}
+	named := attach.Gate{}.DeviceID(attach.Part{ClaimUID: "u-1", Request: "data"})
+	for name, test := range map[string]struct {
+		devices, env []string
+		hooks        []*api.Hook
+		want         []attach.Part
+	}{
+		"nothing":         {nil, []string{"A=b"}, []*api.Hook{hook("other", "gate", "x"), hook("gate")}, nil},
+		"whole claim":     {nil, []string{"A=b"}, []*api.Hook{gate("u-1")}, []attach.Part{{ClaimUID: "u-1"}}},
+		"only a variable": {nil, []string{"DRA_NETWORK_CLAIM_U_1_DATA=data"}, nil, nil},
+		"devices and hook": {[]string{named}, nil, []*api.Hook{gate("u-1")},
+			[]attach.Part{{ClaimUID: "u-1", Request: "data"}}},
+		"requests": {nil, []string{"DRA_NETWORK_CLAIM_U_1_DATA=data", "DRA_NETWORK_CLAIM_U_1_NET_2=net-2",
+			"DRA_NETWORK_CLAIM_U_2_DATA=data", "DRA_NETWORK_CLAIM_U_1=attached", "DRA_NETWORK_CLAIM_U_1_X=y"},
+			[]*api.Hook{gate("u-1")}, []attach.Part{{ClaimUID: "u-1", Request: "data"}, {ClaimUID: "u-1", Request: "net-2"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			container := &api.Container{Env: test.env, Hooks: &api.Hooks{CreateRuntime: test.hooks}}
+			for _, device := range test.devices {
+				container.CDIDevices = append(container.CDIDevices, &api.CDIDevice{Name: device})
+			}
+			if diff := cmp.Diff(test.want, partsNamed(container)); diff != "" {
+				t.Errorf("parts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
