@@ -40,13 +40,16 @@ type Cluster struct {
 
 // state contains everything that another process needs to find a cluster again.
 type state struct {
-	Name     string    `json:"name"`
-	NodeName string    `json:"nodeName"`
-	RunDir   string    `json:"runDir"`
-	Binaries Binaries  `json:"binaries"`
-	Cgroup   string    `json:"cgroup"`
-	Detached bool      `json:"detached"`
-	Started  time.Time `json:"started"`
+	Name     string   `json:"name"`
+	NodeName string   `json:"nodeName"`
+	RunDir   string   `json:"runDir"`
+	Binaries Binaries `json:"binaries"`
+	Cgroup   string   `json:"cgroup"`
+	Detached bool     `json:"detached"`
+	// Runtime and CRIODir are those of the options.
+	Runtime Runtime   `json:"runtime,omitempty"`
+	CRIODir string    `json:"crioDir,omitempty"`
+	Started time.Time `json:"started"`
 	// Ready reports that the start is complete; for one node of several, its last boot. A detached cluster that is not
 	// Ready is an interrupted start, which the next Up removes.
 	Ready bool `json:"ready"`
@@ -108,7 +111,7 @@ func Open(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the state of cluster %q: %w", o.Name, err)
 	}
-	o.NodeName = s.NodeName
+	o.NodeName, o.Runtime, o.CRIODir = s.NodeName, s.Runtime, s.CRIODir
 	return newCluster(o, s), nil
 }
 

@@ -24,8 +24,8 @@ func Components() []Component {
 	return []Component{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet}
 }
 
-// health returns the HTTP URL at which a component reports its health; empty for containerd. The ports are the defaults
-// of the components. All addresses are valid in the network namespace of the component.
+// health returns the HTTP URL at which a component reports its health; empty for container runtimes. The ports are the
+// defaults of the components. All addresses are valid in the network namespace of the component.
 func (c Component) health() string {
 	switch c {
 	case Etcd:
@@ -63,6 +63,9 @@ func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 			"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
 			// with the defaults it schedules only ten pods with claims per second
 			"--kube-api-qps=500", "--kube-api-burst=1000")
+	case CRIO:
+		return []string{filepath.Join(o.CRIODir, string(c)), "--config=" + filepath.Join(o.RunDir, crioFile),
+			"--config-dir="}, nil
 	case Kubelet:
 		args = kubeletArgs(o)
 	default:

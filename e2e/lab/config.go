@@ -93,7 +93,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"address":                  address,
 		"healthzBindAddress":       "127.0.0.1",
 		"readOnlyPort":             0,
-		"containerRuntimeEndpoint": "unix://" + containerdSocket,
+		"containerRuntimeEndpoint": "unix://" + o.runtimeSocket(),
 		"authentication": map[string]any{
 			"x509":      map[string]any{"clientCAFile": pki("ca.crt")},
 			"anonymous": map[string]any{"enabled": false},

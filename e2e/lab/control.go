@@ -66,8 +66,8 @@ func (m *Machine) launch(ctx context.Context, component Component) error {
 // of the component is reported immediately as an error with the end of its log.
 func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 	return m.waitFor(ctx, string(component), component, func(ctx context.Context) error {
-		if component == Containerd {
-			socket, err := m.NodePath(containerdSocket)
+		if component == m.RuntimeComponent() {
+			socket, err := m.NodePath(m.opts.runtimeSocket())
 			if err != nil {
 				return err
 			}

@@ -66,7 +66,7 @@ func (c *Cluster) writeImages() ([]string, error) {
 }
 
 // ImportImages imports image archives, for example from image.Write, into the node. It replaces images of the same
-// name; running containers keep the old ones. The kubelet uses containerd's namespace "k8s.io".
+// name; running containers keep the old ones. In containerd, the kubelet uses the namespace "k8s.io".
 func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tars {
@@ -74,6 +74,9 @@ func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 			path, err := filepath.Abs(t)
 			if err != nil {
 				return err
+			}
+			if m.RuntimeComponent() == CRIO {
+				return m.importCRIO(ctx, path)
 			}
 			f, err := os.Open(path) // passed as an open file: the node may not see the path
 			if err != nil {

@@ -48,7 +48,7 @@ func TestCluster(t *testing.T) {
 	defer cancel()
 	mounts, links := hostMounts(t), hostState(t)
 	extra := t.TempDir()
-	leaveLease(t)
+	createFilesOfHost(t)
 	if err := os.WriteFile(filepath.Join(extra, "special"), []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -188,27 +188,33 @@ func newClient(t *testing.T, c *lab.Cluster) kubernetes.Interface {
 	return client
 }
 
-// leaseOfHost is a lease on the host that the node must not see.
-const leaseOfHost = "/var/lib/cni/networks/labtest-of-the-host/10.0.0.1"
+// filesOfHost returns files on the host that the node must not see: a lease of another pod, and what other software
+// installs for container runtimes.
+func filesOfHost() []string {
+	return []string{"/var/lib/cni/networks/labtest-of-the-host/10.0.0.1", "/etc/cdi/labtest-of-the-host.json",
+		"/etc/cni/net.d/00-labtest-of-the-host.conflist", "/opt/nri/plugins/00-labtest-of-the-host",
+		"/usr/lib/cni/labtest-of-the-host"}
+}
 
-// leaveLease creates leaseOfHost and its missing parent directories until the test ends.
-func leaveLease(t *testing.T) {
+// createFilesOfHost creates the files and their missing parent directories until the test ends.
+func createFilesOfHost(t *testing.T) {
 	t.Helper()
-	dir := filepath.Dir(leaseOfHost)
-	made := dir
-	for above := filepath.Dir(made); !exists(above); above = filepath.Dir(above) {
-		made = above
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(made); err != nil {
-			t.Error(err)
+	for _, file := range filesOfHost() {
+		created := file
+		for above := filepath.Dir(created); !exists(above); above = filepath.Dir(above) {
+			created = above
 		}
-	})
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(leaseOfHost, []byte("other\neth0"), 0o600); err != nil {
-		t.Fatal(err)
+		t.Cleanup(func() {
+			if err := os.RemoveAll(created); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("other\neth0"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -224,7 +230,8 @@ func checkInside(ctx context.Context, t *testing.T, c *lab.Cluster) {
 	}{
 		{[]string{"kubectl", "get", "nodes", "--selector=example.com/rack=7", "--no-headers"}, "worker"},
 		{[]string{"hostname"}, "worker"},
-		{[]string{"sh", "-c", `test -e "$0" || echo no lease of the host`, leaseOfHost}, "no lease of the host"},
+		{append([]string{"sh", "-c", `n=0; for f; do test -e "$f" && n=$((n+1)); done; echo "$n are visible"`, "sh"},
+			filesOfHost()...), "0 are visible"},
 		{[]string{"ls", "/opt/cni/bin"}, "special"},
 		{[]string{"ls", "/opt/cni/bin"}, "host-device"},
 		{[]string{"ls", "/sys/class/net"}, "node0"},

@@ -261,8 +261,8 @@ func (n *Node) waitReady(ctx context.Context, bootID string) error {
 // prepare writes all files that the node's run directory must contain before its first boot. Up calls it once: like the
 // disk of a machine, later boots find the same keys, configuration and command lines.
 func (n *Node) prepare(keys *authority) error {
-	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, node.DiskDir, pkiDir,
-		manifestDir} {
+	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.ContainersDir, node.PrivateDir,
+		node.DiskDir, pkiDir, manifestDir} {
 		if err := os.MkdirAll(filepath.Join(n.state.RunDir, d), 0o700); err != nil {
 			return err
 		}

@@ -68,7 +68,12 @@ type Options struct {
 	// SyncFrequency is the interval at which the kubelet syncs its pods; zero means 5 s. With the default of
 	// Kubernetes, a minute, the kubelet would retry failed operations only after that time.
 	SyncFrequency time.Duration
-	// NRITimeout is the time limit of containerd for an answer of an NRI plugin; zero means its default, 2 s.
+	// Runtime is the container runtime of the node; empty means containerd.
+	Runtime Runtime
+	// CRIODir contains the programs of CRI-O, for a node with that runtime: crio and pinns. It may also contain conmon,
+	// crun and skopeo, which are otherwise those of the machine. Empty means $CRIO_DIR.
+	CRIODir string
+	// NRITimeout is the time limit of the runtime for an answer of an NRI plugin; zero means its default, 2 s.
 	NRITimeout time.Duration
 	// ExtraCNIDirs are directories with further CNI plugins, which appear in /opt/cni/bin. They take precedence over
 	// later directories and over the reference plugins; empty means ExtraCNIDirs().
@@ -124,6 +129,9 @@ func (o Options) withDefaults() (Options, error) {
 	if err := o.checkFiles(); err != nil {
 		return o, err
 	}
+	if err := o.checkRuntime(); err != nil {
+		return o, err
+	}
 	if o.NodeElsewhere && o.ControlPlaneOnly {
 		return o, errors.New("a cluster has its node elsewhere, or none: set NodeElsewhere or ControlPlaneOnly")
 	}
@@ -133,7 +141,7 @@ func (o Options) withDefaults() (Options, error) {
 // elsewhere reports whether another machine is the node.
 func (o Options) elsewhere() bool { return o.NodeElsewhere || o.allElsewhere }
 
-// nodeHere reports whether containerd and the kubelet are the cluster's own processes.
+// nodeHere reports whether the runtime and the kubelet are the cluster's own processes.
 func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.elsewhere() && !o.several() }
 
 // several reports whether nodes have their own machines.

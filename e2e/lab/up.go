@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -44,6 +45,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	c := newCluster(o, state{
 		Name: o.Name, NodeName: o.NodeName, RunDir: o.RunDir, Binaries: bins,
 		Cgroup: cgroupName(o.Name, o.RunDir), Detached: o.Detached, Started: time.Now(),
+		Runtime: o.Runtime, CRIODir: o.CRIODir,
 		Nodes: o.nodeNames(), Links: o.Links,
 	})
 	if err := sweep(ctx, o); err != nil {
@@ -138,7 +140,7 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	// components need the API server.
 	first, rest := []Component{Etcd, APIServer}, []Component{ControllerManager, Scheduler}
 	if c.opts.nodeHere() {
-		first, rest = append(first, Containerd), append(rest, Kubelet)
+		first, rest = append(first, c.RuntimeComponent()), append(rest, Kubelet)
 	}
 	for _, comps := range [][]Component{first, rest} {
 		if err := c.startAll(ctx, p, comps); err != nil {
@@ -172,8 +174,8 @@ func (c *Cluster) prepare() error {
 	if err := c.state.save(); err != nil {
 		return err
 	}
-	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.PrivateDir, pkiDir, etcdDir,
-		imageDir, helperDir, manifestDir} {
+	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.ContainersDir, node.PrivateDir,
+		pkiDir, etcdDir, imageDir, helperDir, manifestDir} {
 		if err := os.MkdirAll(filepath.Join(c.state.RunDir, d), 0o700); err != nil {
 			return err
 		}
@@ -195,7 +197,7 @@ func (o Options) addresses() []net.IP {
 	return []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(o.address()), net.ParseIP(apiAddress)}
 }
 
-// configure writes the configuration of the kubelet and containerd. If baseSpec is not empty, containerd derives the
+// configure writes the configuration of the kubelet and the runtime. If baseSpec is not empty, containerd derives the
 // specification of containers from that file.
 func (m *Machine) configure(baseSpec string) error {
 	kubelet, err := kubeletConfig(m.opts, m.state.Cgroup)
@@ -209,6 +211,9 @@ func (m *Machine) configure(baseSpec string) error {
 		if err := os.WriteFile(filepath.Join(m.state.RunDir, name), data, 0o600); err != nil {
 			return err
 		}
+	}
+	if m.RuntimeComponent() == CRIO {
+		return m.writeCRIO()
 	}
 	return nil
 }
@@ -224,14 +229,20 @@ func (c *Cluster) saveSpec() error {
 	if err != nil {
 		return err
 	}
+	keep := append([]string{c.state.RunDir, c.state.Binaries.Dir}, cni...)
+	if c.opts.CRIODir != "" {
+		keep = append(keep, c.opts.CRIODir)
+	}
+	files := map[string]string{
+		"/etc/hosts":                     c.opts.hostsFile(c.state.Nodes),
+		"/etc/resolv.conf":               "",
+		"/etc/cni/net.d/10-lab.conflist": network,
+	}
+	maps.Copy(files, c.opts.runtimeFiles())
 	spec := node.Spec{
-		RunDir: c.state.RunDir, Keep: append([]string{c.state.RunDir, c.state.Binaries.Dir}, cni...), CNIDirs: cni,
+		RunDir: c.state.RunDir, Keep: keep, CNIDirs: cni,
 		Hostname: c.state.NodeName, APIAddress: apiAddress, Bridge: bridgeName, NodeAddress: nodeAddress + subnetBits,
-		Files: map[string]string{
-			"/etc/hosts":                     c.opts.hostsFile(c.state.Nodes),
-			"/etc/resolv.conf":               "",
-			"/etc/cni/net.d/10-lab.conflist": network,
-		},
+		Files:    files,
 		Lifetime: !c.state.Detached, Joining: join,
 	}
 	if c.opts.several() {
@@ -344,7 +355,7 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 // find its image.
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {
-	case Containerd:
+	case Containerd, CRIO:
 		ourImages, err := c.writeImages()
 		if err != nil {
 			return err

@@ -98,7 +98,7 @@ func (e *env) reboot(plug, unplug func()) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	for _, component := range []lab.Component{lab.Kubelet, lab.Containerd} {
+	for _, component := range []lab.Component{lab.Kubelet, e.cluster.RuntimeComponent()} {
 		if err := e.cluster.Stop(ctx, component, syscall.SIGKILL); err != nil {
 			e.Fatal(err)
 		}
@@ -107,12 +107,14 @@ func (e *env) reboot(plug, unplug func()) {
 		for cgroup in /proc/[0-9]*/cgroup; do
 			pid=${cgroup#/proc/}; pid=${pid%/cgroup}
 			case "$(readlink /proc/$pid/exe) $(cat $cgroup 2>/dev/null)" in
-			*containerd-shim*|*/kubepods/*) kill -9 $pid;;
+			*containerd-shim*|*/conmon*|*/kubepods/*) kill -9 $pid;;
 			esac
 		done 2>/dev/null
 		for namespace in /run/netns/*; do umount -l $namespace; done
-		for bundle in $(awk '$2 ~ "^/run/containerd/" {print $2}' /proc/mounts); do umount -l $bundle; done
-		rm -rf /run/netns/* /run/cdi/* /run/cni/* /run/cni-ipam /run/containerd
+		for bundle in $(awk '$2 ~ "^/run/containe(rd|rs)/|^/var/lib/containers/storage/" {print $2}' /proc/mounts); do
+			umount -l $bundle
+		done
+		rm -rf /run/netns/* /run/cdi/* /run/cni/* /run/cni-ipam /run/containerd /run/containers /run/crio
 		root=$(awk '/^cgroupRoot/ {print $2}' "$1")
 		find /sys/fs/cgroup -depth -type d -path "*$root/kubepods/*" -exec rmdir {} + 2>/dev/null
 		true`, "sh", filepath.Join(e.cluster.RunDir(), "kubelet.yaml")); err != nil {
@@ -120,7 +122,7 @@ func (e *env) reboot(plug, unplug func()) {
 	}
 	unplug()
 	plug()
-	for _, component := range []lab.Component{lab.Containerd, lab.Kubelet} {
+	for _, component := range []lab.Component{e.cluster.RuntimeComponent(), lab.Kubelet} {
 		if err := e.cluster.Start(ctx, component); err != nil {
 			e.Fatal(err)
 		}
@@ -138,7 +140,7 @@ func TestSharedClaimWhoseUserIsLost(t *testing.T) {
 	e.create(documents(watchedPod("a", "resourceClaimName: both", "net1"),
 		watchedPod("b", "resourceClaimName: both", "net1")))
 	e.ready("a", "b")
-	e.restart(lab.Containerd)
+	e.restart(e.cluster.RuntimeComponent())
 	e.deleting("a")
 	e.gone("a")
 	start := time.Now()

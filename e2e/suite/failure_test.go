@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/dra-networking/dra-network-driver/e2e/internal/observer"
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
@@ -114,7 +115,8 @@ func (e *env) startDriver() {
 func (e *env) staticPod(name string) (remove func()) {
 	e.Helper()
 	path := filepath.Join(e.cluster.ManifestDir(), name+".yaml")
-	manifest := strings.Replace(pod(name, ""), "{name: "+name+"}", "{name: "+name+", namespace: "+e.namespace+"}", 1)
+	manifest := strings.NewReplacer("{name: "+name+"}", "{name: "+name+", namespace: "+e.namespace+"}",
+		"    image:", "    env: [{name: "+observer.Pod+", value: "+name+"}]\n    image:").Replace(pod(name, ""))
 	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
 		e.Fatal(err)
 	}
@@ -144,20 +146,8 @@ func (e *env) staticPodWithoutAPIServer() {
 	restore := e.stopAPIServer()
 	name := "static-" + e.namespace
 	remove := e.staticPod(name)
-	e.eventually("container of the static pod runs", func(ctx context.Context) (bool, error) {
-		ids, err := e.cluster.Exec(ctx, "ctr", "-n", "k8s.io", "containers", "ls", "-q",
-			fmt.Sprintf(`labels."io.kubernetes.pod.name"==%s-%s,labels."io.kubernetes.container.name"==main`, name,
-				e.cluster.NodeName()))
-		if err != nil || len(ids) == 0 {
-			return false, err
-		}
-		tasks, err := e.cluster.Exec(ctx, "ctr", "-n", "k8s.io", "tasks", "ls")
-		for line := range strings.Lines(string(tasks)) {
-			if strings.HasPrefix(line, strings.TrimSpace(string(ids))) && strings.Contains(line, "RUNNING") {
-				return true, nil
-			}
-		}
-		return false, fmt.Errorf("tasks are\n%s %w", tasks, err)
+	e.eventually("container of the static pod runs", func(context.Context) (bool, error) {
+		return len(e.containersOf(name)) > 0, nil
 	})
 	restore()
 	e.mirrorReady(name)

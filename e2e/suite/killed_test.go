@@ -57,7 +57,7 @@ func TestKilled(t *testing.T) {
 		s.pod("released")
 		s.ready("released")
 		// A restarted runtime does not report the end of older pods: Unprepare rolls back the chain.
-		s.restart(lab.Containerd)
+		s.restart(s.cluster.RuntimeComponent())
 		release := s.set("DEL")
 		s.deleting("released")
 		s.pluginRuns()
@@ -65,7 +65,7 @@ func TestKilled(t *testing.T) {
 		release()
 		s.goes("released")
 	}))
-	for _, component := range []lab.Component{lab.Containerd, lab.Kubelet} {
+	for _, component := range []lab.Component{s.cluster.RuntimeComponent(), lab.Kubelet} {
 		t.Run(string(component)+" during attach", s.inTest(func(s *stage) {
 			release := s.set("ADD")
 			name := string(component) + "-attach"

@@ -18,6 +18,10 @@ import (
 // clusterName distinguishes concurrent runs.
 var clusterName = flag.String("cluster", "suite", "name of the local Kubernetes that is started")
 
+// containerRuntime selects the runtime of the node. CRI-O's programs are in $CRIO_DIR.
+var containerRuntime = flag.String("runtime", string(lab.RuntimeContainerd),
+	"container runtime of the node: containerd, crio or crio-crun")
+
 // theCluster is the cluster of the run. Tests share it, each with its own namespace, links and objects.
 var theCluster = testcluster.Shared{
 	Start: func(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) { return up(ctx, *clusterName) },
@@ -44,6 +48,6 @@ func upWith(ctx context.Context, name string, options lab.Options) (*lab.Cluster
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}
-	options.Name, options.ExtraCNIDirs = name, lab.ExtraCNIDirs(extra)
+	options.Name, options.ExtraCNIDirs, options.Runtime = name, lab.ExtraCNIDirs(extra), lab.Runtime(*containerRuntime)
 	return testcluster.Up(ctx, options)
 }

@@ -257,17 +257,24 @@ func (m *model) faults() map[string]func() {
 			m.hideNRI()
 			m.kill(stack.Driver)
 		},
-		"containerd killed": func() { m.restart(lab.Containerd) },
-		"containerd killed with its shims": func() {
-			shims := m.processes("containerd-shim-runc-v2")
-			m.kill("containerd-shim-runc-v2", m.some(shims)...)
-			m.restart(lab.Containerd)
+		"runtime killed": func() { m.restart(m.cluster.RuntimeComponent()) },
+		"runtime killed with its monitors": func() {
+			m.kill(m.monitor(), m.some(m.processes(m.monitor()))...)
+			m.restart(m.cluster.RuntimeComponent())
 		},
 		"sandboxes killed":  func() { m.kill("pause", m.some(m.sandboxes())...) },
 		"containers killed": func() { m.kill("container", m.some(m.containerProcesses())...) },
 		"kubelet killed":    func() { m.restart(lab.Kubelet) },
 		"CDI files removed": m.removeSpecs,
 	}
+}
+
+// monitor returns the program that the runtime runs for each sandbox or container, and that outlives the runtime.
+func (m *model) monitor() string {
+	if m.cluster.RuntimeComponent() == lab.CRIO {
+		return "conmon"
+	}
+	return "containerd-shim-runc-v2"
 }
 
 // some returns a random selection of at least one process.
@@ -337,10 +344,10 @@ func (m *model) hideNRI() {
 	path := m.fileOnNode(socket)
 	hidden := path + ".hidden"
 	if err := os.Rename(path, hidden); err != nil {
-		return // it is already hidden, or containerd is about to create it
+		return // it is already hidden, or the runtime is about to create it
 	}
 	m.restore = append(m.restore, func() {
-		if _, err := os.Lstat(path); err == nil { // containerd was restarted meanwhile, and has created another
+		if _, err := os.Lstat(path); err == nil { // the runtime was restarted meanwhile, and has created another
 			_ = os.Remove(hidden)
 			return
 		}

@@ -147,7 +147,9 @@ func podOn(name, claim, networks string) string {
 func (e *env) owners(mac string) []string {
 	e.Helper()
 	var owners []string
-	for _, namespace := range append([]string{""}, e.filesOnNode("/var/run/netns/cni-*")...) {
+	pins := slices.DeleteFunc(e.filesOnNode("/var/run/netns/*"),
+		func(pin string) bool { return !isRuntimesPin(filepath.Base(pin)) })
+	for _, namespace := range append([]string{""}, pins...) {
 		args := []string{"ip", "-o", "link"}
 		if namespace != "" {
 			args = []string{"nsenter", "--net=/var/run/netns/" + filepath.Base(namespace), "ip", "-o", "link"}

@@ -43,13 +43,20 @@ func (e *env) nodeState(ctx context.Context) (nodeState, error) {
 	state.Files, errs[1] = e.nodeFiles()
 	state.Journal, errs[2] = e.journal(ctx)
 	for _, pin := range e.filesOnNode("/var/run/netns/*") {
-		if name := filepath.Base(pin); !strings.HasPrefix(name, "cni-") {
+		if name := filepath.Base(pin); !isRuntimesPin(name) {
 			state.Pins = append(state.Pins, name)
 		}
 	}
 	state.Plugins = len(e.processes("slow-macvlan"))
 	return state, errors.Join(errs[:]...)
 }
+
+// runtimesPin matches the names that runtimes give to network namespaces: those of containerd begin with "cni-", those
+// of CRI-O are UUIDs.
+var runtimesPin = regexp.MustCompile(`^cni-|^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// isRuntimesPin reports whether the container runtime has pinned a network namespace, and not the driver.
+func isRuntimesPin(name string) bool { return runtimesPin.MatchString(name) }
 
 // state is nodeState, but retries until the node can be read.
 func (e *env) state() nodeState {

@@ -191,9 +191,9 @@ func (s *soak) try(what string, do func() (string, error)) bool {
 // have recovered before the next kill.
 func (s *soak) killAll(random *rand.Rand) {
 	components := map[string]func(){
-		stack.Driver:           s.killDriver,
-		string(lab.Containerd): func() { s.restart(lab.Containerd) },
-		string(lab.Kubelet):    func() { s.restart(lab.Kubelet) },
+		stack.Driver:        s.killDriver,
+		"runtime":           func() { s.restart(s.cluster.RuntimeComponent()) },
+		string(lab.Kubelet): func() { s.restart(lab.Kubelet) },
 	}
 	names := slices.Sorted(maps.Keys(components))
 	for _, name := range names {

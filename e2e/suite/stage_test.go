@@ -139,9 +139,9 @@ func (s *stage) isPrepared(pod string) bool {
 // retries with another pod.
 func (s *stage) preparedOnly(pod string) (resume func()) {
 	s.Helper()
-	resume = s.resumed("containerd")
+	resume = s.resumed(string(s.cluster.RuntimeComponent()))
 	for range 10 {
-		s.signal("containerd", syscall.SIGSTOP)
+		s.signal(string(s.cluster.RuntimeComponent()), syscall.SIGSTOP)
 		s.pod(pod)
 		for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 			if s.isPrepared(pod) {

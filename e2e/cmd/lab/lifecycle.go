@@ -66,6 +66,7 @@ containerd, and links to a wire that all share: see "lab node".`,
   lab up --name gates --feature-gate DRAListTypeAttributes=true
   lab up --name older --control-plane --kubernetes 1.36
   lab up --nodes 3
+  CRIO_DIR=~/crio/bin lab up --name crio --runtime crio
   lab up --image driver.tar --label example.com/rack=7`,
 		Args: cobra.NoArgs,
 	}
@@ -81,6 +82,8 @@ containerd, and links to a wire that all share: see "lab node".`,
 		"the defaults of the version)")
 	f.StringToStringVar(&o.RuntimeConfig, "runtime-config", nil,
 		"API groups to switch on or off, for example resource.k8s.io/v1beta2=true")
+	runtime := f.String("runtime", string(lab.RuntimeContainerd), "container runtime: containerd, crio or crio-crun "+
+		"(CRI-O with crun); crio and pinns are taken from $CRIO_DIR")
 	f.DurationVar(&o.SyncFrequency, "sync-frequency", 5*time.Second, "how often kubelet retries what has failed")
 	f.StringArrayVar(&o.ExtraCNIDirs, "extra-cni-dir", nil, "folder with further CNI plugins (default $EXTRA_CNI_DIR)")
 	f.StringSliceVar(&o.Images, "image", nil, "image archives to import")
@@ -91,6 +94,7 @@ containerd, and links to a wire that all share: see "lab node".`,
 		if o.FeatureGates, err = parseGates(*gates); err != nil {
 			return err
 		}
+		o.Runtime = lab.Runtime(*runtime)
 		o.Name, o.CacheDir, o.Detached = w.name, w.cache, true
 		if !quiet {
 			o.Progress = cmd.ErrOrStderr()

@@ -1,5 +1,5 @@
 // Command labnode is process 1 in the namespaces of a lab cluster. It can also make a separate machine the node of a
-// cluster, or show a container the boot ID of its node. Package lab builds and starts it. It has no use on its own.
+// cluster, show a container the boot ID of its node, or run an OCI runtime for CRI-O. Package lab builds and starts it. It has no use on its own.
 package main
 
 import (
@@ -19,6 +19,9 @@ func main() {
 		return
 	case len(os.Args) == 2:
 		fmt.Fprintln(os.Stderr, "labnode:", node.Run(os.Args[1])) // it returns only if the node cannot continue
+		os.Exit(1)
+	case len(os.Args) > 3 && os.Args[1] == node.OCICommand:
+		fmt.Fprintln(os.Stderr, "labnode:", node.RunOCI(os.Args[2], os.Args[3:])) // it returns only errors
 		os.Exit(1)
 	case len(os.Args) > 3 && os.Args[1] == "join":
 		status, err := node.Join(os.Args[2], os.Args[3:])

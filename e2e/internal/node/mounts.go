@@ -15,6 +15,14 @@ import (
 // and network add-ons write to these directories on any node. /usr is the host's; the node only reads it.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
+// hidden returns the host's directories that another container runtime or its plugins may have filled. A node finds
+// nothing in them, so that tests do not depend on what is installed on the host: NRI and CNI plugins, network
+// configurations, and CDI specs.
+func hidden() []string {
+	return []string{"/etc/cdi", "/etc/cni", "/etc/containers", "/etc/crio", "/etc/nri", "/opt/cni", "/opt/nri",
+		"/usr/lib/cni", "/usr/libexec/cni", "/var/lib/rancher"}
+}
+
 // sysctls returns the settings that the kubelet writes and that no namespace isolates, with the values that the kubelet
 // expects. It sets them when it starts (setupKernelTunables), and fails if it can't. They are global to the kernel, so
 // the node replaces them with files; otherwise the kubelet would change the host. With these values it usually writes
@@ -135,9 +143,16 @@ func (s Spec) coverHost(private string) error {
 				return err
 			}
 		}
+		first := !exists(upperOf(s.disk(private), d))
 		if err := overlay(s.disk(private), d, filepath.Join(host, d)); err != nil {
 			return err
 		}
+		if err := hide(d, first); err != nil {
+			return err
+		}
+	}
+	if err := hide("/usr", true); err != nil {
+		return err
 	}
 	for _, d := range []string{"/run", "/var/log"} {
 		if err := mount("tmpfs", d, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
@@ -145,6 +160,29 @@ func (s Spec) coverHost(private string) error {
 		}
 	}
 	return makeFolders()
+}
+
+// hide empties the hidden directories below parent. In an overlay it removes them, which only the writable layer
+// records; after a reboot they contain the node's own files and stay. Others are covered.
+func hide(parent string, first bool) error {
+	for _, d := range hidden() {
+		if !first || !strings.HasPrefix(d, parent+"/") || !exists(d) {
+			continue
+		}
+		if parent != "/usr" {
+			if err := os.RemoveAll(d); err != nil {
+				return err
+			}
+		} else if err := mount("tmpfs", d, "tmpfs", unix.MS_RDONLY, "mode=755"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 // hideState gives the node a separate directory for the state of CNI plugins: leases in the host's directory belong to
@@ -168,7 +206,8 @@ func bindTo(source, target string) error {
 func makeFolders() error {
 	for _, d := range []string{
 		"/run/lock", "/run/netns", "/run/nri", "/run/cdi", "/etc/cdi", "/etc/cni/net.d", "/opt/cni/bin",
-		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods", "/var/log/containers",
+		"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/containers", "/var/lib/cni", "/var/log/pods",
+		"/var/log/containers",
 	} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
@@ -183,6 +222,7 @@ func mountState(s Spec) error {
 	for source, target := range map[string]string{
 		filepath.Join(s.RunDir, KubeletDir):    "/var/lib/kubelet",
 		filepath.Join(s.RunDir, ContainerdDir): "/var/lib/containerd",
+		filepath.Join(s.RunDir, ContainersDir): "/var/lib/containers", // of CRI-O
 	} {
 		if err := mount(source, target, "", unix.MS_BIND, ""); err != nil {
 			return err
@@ -206,14 +246,19 @@ func mountCNI(dirs []string, disk string) error {
 // must be on one file system, and only the kernel uses the work directory. After a reboot, a member's earlier writes
 // are visible again.
 func overlay(disk, target string, lower ...string) error {
-	name := strings.ReplaceAll(strings.Trim(target, "/"), "/", "-")
-	upper, work := filepath.Join(disk, name, "upper"), filepath.Join(disk, name, "work")
+	upper := upperOf(disk, target)
+	work := filepath.Join(filepath.Dir(upper), "work")
 	for _, d := range []string{upper, work} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
 	}
 	return mount("overlay", target, "overlay", 0, overlayOptions(lower, upper, work))
+}
+
+// upperOf returns the directory that stores the writes of the overlay at target.
+func upperOf(disk, target string) string {
+	return filepath.Join(disk, strings.ReplaceAll(strings.Trim(target, "/"), "/", "-"), "upper")
 }
 
 // overlayOptions builds the option string; colons and commas in paths would end the value.

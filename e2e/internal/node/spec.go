@@ -15,6 +15,7 @@ const (
 	PrivateDir    = "private" // mount point of the node's own tmpfs
 	KubeletDir    = "kubelet"
 	ContainerdDir = "containerd"
+	ContainersDir = "containers"
 	DiskDir       = "disk" // writes of one node of several to directories of the host
 )
 

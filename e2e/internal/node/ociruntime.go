@@ -1,0 +1,108 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/e2e/internal/capability"
+)
+
+// OCICommand is the command of labnode that runs an OCI runtime; see [RunOCI].
+const OCICommand = "oci-runtime"
+
+// RunOCI replaces this process by an OCI runtime. First it removes settings from the specification of the container
+// that a machine in a container does not permit. containerd has options for this, CRI-O does not:
+//
+//   - capabilities that this process does not have
+//   - a negative adjustment of the OOM score, which requires CAP_SYS_RESOURCE
+//   - limits of huge pages, which require a cgroup controller that may be missing
+//   - a limit of no processes, which crun rejects, as it does versions of the specification after 1.0
+func RunOCI(program string, args []string) error {
+	for _, path := range specsOf(args) {
+		if err := adaptFile(path); err != nil {
+			return fmt.Errorf("cannot adapt %s: %w", path, err)
+		}
+	}
+	return unix.Exec(program, append([]string{program}, args...), os.Environ())
+}
+
+// specsOf returns the files that a command line of an OCI runtime names: the configuration in a bundle, and the process
+// of "exec".
+func specsOf(args []string) (paths []string) {
+	for i, arg := range args {
+		name, value, joined := strings.Cut(arg, "=")
+		if !joined && i+1 < len(args) {
+			value = args[i+1]
+		}
+		switch name {
+		case "--bundle", "-b":
+			value = filepath.Join(value, "config.json")
+		case "--process", "-p":
+		default:
+			continue
+		}
+		if exists(value) {
+			paths = append(paths, value)
+		}
+	}
+	return paths
+}
+
+func adaptFile(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return err
+	}
+	adapt(spec, boundingSet())
+	if data, err = json.Marshal(spec); err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o600)
+}
+
+// adapt changes a specification of a container, or of a process of it.
+func adapt(spec map[string]any, capabilities []string) {
+	process := spec
+	if own, ok := spec["process"].(map[string]any); ok {
+		process = own
+		spec["ociVersion"] = "1.0.2"
+	}
+	if score, ok := process["oomScoreAdj"].(float64); ok && score < 0 {
+		process["oomScoreAdj"] = 0
+	}
+	sets, _ := process["capabilities"].(map[string]any)
+	for name, set := range sets {
+		names, _ := set.([]any)
+		sets[name] = slices.DeleteFunc(names, func(c any) bool { return !slices.Contains(capabilities, fmt.Sprint(c)) })
+	}
+	linux, _ := spec["linux"].(map[string]any)
+	resources, _ := linux["resources"].(map[string]any)
+	delete(resources, "hugepageLimits")
+	if pids, ok := resources["pids"].(map[string]any); ok {
+		if limit, _ := pids["limit"].(float64); limit <= 0 {
+			delete(resources, "pids")
+		}
+	}
+}
+
+// boundingSet returns the capabilities that this process and its descendants can have, as the OCI specification names
+// them.
+func boundingSet() []string {
+	var names []string
+	for number, name := range capability.Names() {
+		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(number), 0, 0, 0); err == nil && has == 1 {
+			names = append(names, "CAP_"+name)
+		}
+	}
+	return names
+}
