@@ -63,38 +63,33 @@ const (
 	booleanKind kind = "true or false"
 )
 
-// compare records an error if a call compares an attribute with a literal of a different type.
+// compare records an error if a call compares an attribute with a literal of a different type, and the device names with
+// which it compares attributes.
 func (w *walker) compare(call ast.CallExpr, vars scope) {
-	switch call.FunctionName() {
+	switch name := call.FunctionName(); name {
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater,
 		operators.GreaterEquals:
 		left, right := call.Args()[0], call.Args()[1]
-		operator, _ := operators.FindReverse(call.FunctionName())
-		if call.FunctionName() == operators.Equals || call.FunctionName() == operators.NotEquals {
-			w.noteValue(left, right, vars)
-			w.noteValue(right, left, vars)
+		operator, _ := operators.FindReverse(name)
+		w.compareWith(left, right, vars, "%[1]s "+operator+" %[2]s")
+		w.compareWith(right, left, vars, "%[2]s "+operator+" %[1]s")
+		if name == operators.Equals {
+			w.noteName(left, right, vars)
+			w.noteName(right, left, vars)
 		}
-		w.compareWith(left, right, vars, func(name, literal string) string {
-			return name + " " + operator +
-				" " + literal
-		})
-		w.compareWith(right, left, vars, func(name, literal string) string {
-			return literal + " " + operator +
-				" " + name
-		})
 	case operators.In:
 		if list := resolve(call.Args()[1], vars); list.Kind() == ast.ListKind {
 			for _, element := range list.AsList().Elements() {
-				w.noteValue(call.Args()[0], element, vars)
-				w.compareWith(call.Args()[0], element, vars,
-					func(name, literal string) string { return name + " in [" + literal + "]" })
+				w.compareWith(call.Args()[0], element, vars, "%[1]s in [%[2]s]")
+				w.noteName(call.Args()[0], element, vars)
 			}
 		}
 	}
 }
 
-// compareWith compares the types of both sides. corrected returns the comparison with a different literal.
-func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected func(name, literal string) string) {
+// compareWith compares the types of both sides. form is the format of the comparison, of the attribute's name and a
+// literal.
+func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, form string) {
 	a, ok := valueOf(attribute, vars)
 	left, with := a.kind(), kindOf(resolve(literal, vars))
 	if !ok || left == unknownKind || with == unknownKind || left == with {
@@ -104,17 +99,17 @@ func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, corrected 
 	shown := map[kind]string{stringKind: fmt.Sprintf("the string %q", text), numberKind: "the number " + text,
 		booleanKind: text}[with]
 	w.mismatches = append(w.mismatches, fmt.Errorf("%s is %s, compared with %s: write %s", a.id, left, shown,
-		fix(left, text, a.id, corrected)))
+		fix(left, text, a.id, form)))
 }
 
-// fix returns the text that should replace a literal of the wrong type.
-func fix(actual kind, text, name string, corrected func(name, literal string) string) string {
+// fix returns the text that should replace a comparison with a literal of the wrong type.
+func fix(actual kind, text, name, form string) string {
 	_, notNumber := strconv.ParseInt(text, 10, 64)
 	switch {
 	case actual == stringKind:
-		return corrected(name, strconv.Quote(text)) + ", in quotes"
+		return fmt.Sprintf(form, name, strconv.Quote(text)) + ", in quotes"
 	case actual == numberKind && notNumber == nil, actual == booleanKind && (text == "true" || text == "false"):
-		return corrected(name, text) + ", without quotes"
+		return fmt.Sprintf(form, name, text) + ", without quotes"
 	case actual == numberKind:
 		return "a number there, without quotes"
 	}

@@ -21,7 +21,7 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 	if len(problems) > 0 {
 		return problems, nil
 	}
-	remarks = append(v1alpha1.Remarks(p), valueRemarks(p.Spec.Selector.CEL)...)
+	remarks = v1alpha1.Remarks(p)
 	if match == likeAny {
 		remarks = append(remarks, "the expression selects links of every type, including the host ends of pod interfaces: "+
 			`add && device.attributes["dra.networking"].type in [...] with the types that you mean`)

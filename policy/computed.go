@@ -314,9 +314,8 @@ func compileAttribute(expression string, env environment.Type) (selector, error)
 		result = compileAs("dyn("+expression+"\n)", options)
 	}
 	if result.Error != nil {
-		return selector{}, compileError(expression, result, options,
-			"a string, an integer, a boolean, a version, or an "+
-				`optional one of these, for example device.attributes["dra.networking"].ifName`)
+		return selector{}, compileError(result, "a string, an integer, a boolean, a version, or an optional one of these, "+
+			`for example device.attributes["dra.networking"].ifName`)
 	}
 	return newSelector(result), nil
 }

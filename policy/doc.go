@@ -13,9 +13,7 @@
 //	attributes.go  the vocabulary
 //	selector.go    expressions: compiled, checked and evaluated
 //	guard.go       accesses to attributes that may be absent
-//	compare.go     corrections of syntax errors
 //	celtypes.go    comparisons with literals of another type
-//	values.go      comparisons with impossible strings
 //	complete.go    guards added to expressions of classes
 //	computed.go    attributes that policies compute
 package policy

@@ -22,7 +22,7 @@ type access struct {
 }
 
 // walk collects the attributes that an expression reads without a guard, in the order of their first access and without
-// duplicates, as well as comparisons with impossible values. In CEL, reading a name that a device lacks is an error.
+// duplicates, as well as comparisons with literals of other types. In CEL, reading a name that a device lacks is an error.
 // The following operators absorb this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other,
 // and .?x.
 func walk(result dracel.CompilationResult) (*walker, error) {
@@ -45,10 +45,9 @@ type walker struct {
 	list       []access           // unguarded accesses without duplicates
 	unguarded  []unguardedReading // all unguarded accesses
 	found      map[access]bool
-	mismatches []error       // see CheckTypes
-	values     []string      // see noteValue
-	names      []namedDevice // see probablyMeant
-	mentioned  []access      // all accesses and presence tests, guarded or not, with duplicates
+	mismatches []error  // see CheckTypes
+	names      []string // see noteName
+	mentioned  []access // all accesses and presence tests, guarded or not, with duplicates
 	// offsets contains the positions of expressions in the text, by expression ID.
 	offsets map[int64]ast.OffsetRange
 }
@@ -99,7 +98,6 @@ func (w *walker) walk(e ast.Expr, known present, vars scope) {
 func (w *walker) walkCall(call ast.CallExpr, known present, vars scope) {
 	args := call.Args()
 	w.compare(call, vars)
-	w.noteNames(call, vars)
 	switch call.FunctionName() {
 	case operators.LogicalAnd, operators.LogicalOr:
 		want := call.FunctionName() == operators.LogicalAnd

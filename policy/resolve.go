@@ -63,8 +63,7 @@ func (m *Resolver) Resolve(
 		}
 		decision.Devices = append(decision.Devices, decide(devices[i], rules, answers))
 	}
-	for j, r := range rules {
-		r.adviseIfIdle(devices, asked, j)
+	for _, r := range rules {
 		decision.Problems = append(append(decision.Problems, r.problems...), r.attributes.problems(r.policy.Name)...)
 	}
 	return decision, nil
@@ -221,19 +220,6 @@ func (r *rule) unknownName(err error) error {
 		}
 	}
 	return err
-}
-
-// adviseIfIdle records a problem if the policy matches no device of the node because it uses a wrong device name. index
-// is the policy's index in answers.
-func (r *rule) adviseIfIdle(devices []discovery.Device, answers [][]answer, index int) {
-	if !r.hasSelectorToEvaluate() || slices.ContainsFunc(answers, func(a []answer) bool {
-		return a[index].matches || a[index].err != nil
-	}) {
-		return
-	}
-	for _, said := range r.selector.probablyMeant(devices) {
-		r.problem("", "matches no device of the node: %s", said)
-	}
 }
 
 // hasSelectorToEvaluate reports whether the policy applies to this node and has a valid expression.

@@ -221,49 +221,6 @@ problem: policy x: plugin macvlan is not exclusive, and one claim takes the devi
 	}
 }
 
-// If a policy contains a name that no device has in the compared attribute, a hint mentions the device that was
-// probably meant. If no device on this node has the name in any attribute, there is no hint.
-func TestProbablyMeant(t *testing.T) {
-	node := discovery.Facts{Devices: []discovery.Device{
-		{Name: "eth0", Interface: "eth0", Type: "pf", AltNames: []string{"enp1s0"}},
-		{Name: "eth0v0", Interface: "eth6", Type: "vf", PFName: "eth0"},
-		{Name: "eth0v1", Type: "vf", PFName: "eth0"}, // in a pod
-		{Name: "eth1", Interface: "eth1", Type: "nic"},
-	}}
-	const matchesNone = "problem: policy p: matches no device of the node: "
-	for expression, want := range map[string]string{
-		`@ifName == "eth6"`: matchesNone +
-			`no device has the ifName "eth6"; did you mean device eth0v0 ` +
-			`with interface eth6? Write ifName == "eth0v0"`,
-		`@type == "vf" && @pfName in ["enp1s0", "enp2s0"]`: matchesNone +
-			`no device has the pfName "enp1s0"; ` +
-			`did you mean device eth0 with interface eth0? Write pfName == "eth0"`,
-		`"eth0v0" == @interface`: matchesNone +
-			`no device has the interface "eth0v0"; did you mean interface eth6 ` +
-			`of device eth0v0? Write interface == "eth6", or ifName == "eth0v0"`,
-		`@interface == "eth0v1"`: matchesNone +
-			`no device has the interface "eth0v1"; the device eth0v1 has that name but no ` +
-			`interface at present: write ifName == "eth0v1"`,
-		`@pfName == "eth1"`: matchesNone + `no device has the pfName "eth1", and the device eth1 has no virtual ` +
-			`functions; only virtual functions have a pfName; for the device itself write ifName == "eth1"`,
-		`@ifName == "eth9"`:                       "",
-		`@pfName == "eth6"`:                       "", // not a NIC
-		`@ifName != "eth6" && @type == "x"`:       "",
-		`@ifName in ["eth6", "eth0v1"]`:           "",
-		`@ifName == "eth0v0" && @type == "pf"`:    "",
-		`@ifName == "eth6" || @nothing == "eth6"`: "problem: policy p: device eth0: cannot evaluate",
-	} {
-		_, problem, _ := strings.Cut(text(policy.Resolve(node, policies(t, map[string]string{"p": exclude(expression)}),
-			policy.Node{})), "problem: ")
-		if problem != "" {
-			problem = "problem: " + strings.TrimSpace(problem)
-		}
-		if problem != want && (want == "" || !strings.HasPrefix(problem, want)) {
-			t.Errorf("%s: got %q, want %q", expression, problem, want)
-		}
-	}
-}
-
 // Names that are similar to a device's name are reported if they are compared with a name attribute; no other strings
 // are.
 func TestNearNames(t *testing.T) {

@@ -44,13 +44,18 @@ type compiler func(expression string, env environment.Type) (selector, error)
 // Validation compiles expressions as new, so that users cannot store an expression that an older API server or node
 // cannot read. Nodes compile them as stored: an accepted expression must continue to work with an older driver.
 func compile(expression string, env environment.Type) (selector, error) {
-	options := dracel.Options{EnvType: &env}
-	result := compileAs(expression, options)
+	result := compileAs(expression, dracel.Options{EnvType: &env})
 	if result.Error != nil {
-		return selector{}, compileError(expression, result, options,
-			`true or false, for example device.attributes["dra.networking"].type == "bridge"`)
+		return selector{}, compileError(result, `true or false, for example device.attributes["dra.networking"].type == `+
+			`"bridge"`)
 	}
 	return newSelector(result), nil
+}
+
+// compileError returns the compiler's message together with the kind of expression that is wanted.
+func compileError(result dracel.CompilationResult, want string) error {
+	return fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device that yields %s",
+		result.Error.Detail, want)
 }
 
 // compileAs compiles an expression with the cost limit that applies to all expressions in policies. It only estimates
@@ -208,9 +213,8 @@ func (a access) misspelt(unless, near string) error {
 	return fmt.Errorf("no device has an attribute %s%s: did you mean %s?", a.qualifiedName(), unless, near)
 }
 
-// ClassRemarks returns remarks about a valid expression for a device class: about attributes that are probably
-// misspelled, and about comparisons that are never true. CheckClassSelector accepts a misspelled attribute with a
-// guard, since a policy may add an attribute with any name.
+// ClassRemarks returns remarks about attributes that are probably misspelled in a valid expression for a device class.
+// CheckClassSelector accepts a misspelled attribute with a guard, since a policy may add an attribute with any name.
 func ClassRemarks(expression string) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -230,7 +234,7 @@ func ClassRemarks(expression string) []string {
 			remarks = append(remarks, remark)
 		}
 	}
-	return append(remarks, w.values...)
+	return remarks
 }
 
 // suggestion returns the attribute that was probably meant, as written in an expression, or "" if there is none.
