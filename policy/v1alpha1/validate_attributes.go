@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -22,139 +21,109 @@ const (
 	resourceName           = "resourceName"
 )
 
-// validateAttributes checks the attributes that the policy adds, in whatever way.
-func validateAttributes(e *Exposure, path *field.Path) field.ErrorList {
-	errs := validateFixed(e.AdditionalAttributes, path.Child(additionalAttributes))
-	errs = append(errs, validateComputed(e.ComputedAttributes, path.Child(computedAttributes))...)
-	errs = append(errs, validateTable(e.AttributesByPCIAddress, path.Child(attributesByPCIAddress))...)
-	errs = append(errs, validateResourceName(e.ResourceName, path.Child(resourceName))...)
-	if len(errs) > 0 {
-		return errs
+// attributes checks the attributes that the policy adds, in whatever way.
+func (p *problems) attributes(e *Exposure, path *field.Path) {
+	before := len(p.list)
+	p.fixed(e.AdditionalAttributes, path.Child(additionalAttributes))
+	p.computed(e.ComputedAttributes, path.Child(computedAttributes))
+	p.table(e.AttributesByPCIAddress, path.Child(attributesByPCIAddress))
+	p.resourceName(e.ResourceName, path.Child(resourceName))
+	if len(p.list) == before {
+		p.sources(e, path)
 	}
-	return validateSources(e, path)
 }
 
-// validateSources checks that each attribute is set by one field only, and the total number of attributes. A value that
-// another field replaces would be hard to find.
-func validateSources(e *Exposure, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
+// sources checks that each attribute is set by one field only, and the total number of attributes. A value that another
+// field replaces would be hard to find.
+func (p *problems) sources(e *Exposure, path *field.Path) {
 	sources := map[string]string{}
+	set := func(name, source string, location *field.Path) {
+		other := sources[QualifiedName(name)]
+		if other != "" && other != source {
+			p.invalid(location, name, "is set by %s, too: remove one of them", other)
+		}
+		sources[QualifiedName(name)] = cmp.Or(other, source)
+	}
 	if e.ResourceName != "" {
 		sources[AttributeResourceName], sources[AttributeDeviceID] = resourceName, resourceName
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.AdditionalAttributes)) {
-		if other, taken := sources[QualifiedName(name)]; taken {
-			errs = append(errs, field.Invalid(path.Child(additionalAttributes).Key(name), name,
-				"is set by "+other+", too: remove one of them"))
-		}
-		sources[QualifiedName(name)] = additionalAttributes
+		set(name, additionalAttributes, path.Child(additionalAttributes).Key(name))
 	}
 	for i, computed := range e.ComputedAttributes {
-		location := path.Child(computedAttributes).Index(i).Child("name")
-		if other, taken := sources[QualifiedName(computed.Name)]; taken {
-			errs = append(errs, field.Invalid(location, computed.Name, "is set by "+other+", too: remove one of them"))
-		}
-		sources[QualifiedName(computed.Name)] = computedAttributes
+		set(computed.Name, computedAttributes, path.Child(computedAttributes).Index(i).Child("name"))
 	}
 	for i, row := range e.AttributesByPCIAddress {
 		for _, name := range slices.Sorted(maps.Keys(row.Attributes)) {
-			other, taken := sources[QualifiedName(name)]
-			if taken && other != attributesByPCIAddress {
-				location := path.Child(attributesByPCIAddress).Index(i).Child("attributes").Key(name)
-				errs = append(errs, field.Invalid(location, name, "is set by "+other+", too: remove one of them"))
-			}
-			sources[QualifiedName(name)] = cmp.Or(other, attributesByPCIAddress)
+			location := path.Child(attributesByPCIAddress).Index(i).Child("attributes").Key(name)
+			set(name, attributesByPCIAddress, location)
 		}
 	}
 	if len(sources) > maxEntries {
-		errs = append(errs, field.Invalid(path, len(sources), fmt.Sprintf(
-			"%s, %s, %s and %s have %d names together, the limit is %d: remove some", resourceName,
-			additionalAttributes, computedAttributes, attributesByPCIAddress, len(sources), maxEntries)))
+		p.invalid(path, len(sources), "%s, %s, %s and %s have %d names together, the limit is %d: remove some", resourceName,
+			additionalAttributes, computedAttributes, attributesByPCIAddress, len(sources), maxEntries)
 	}
-	return errs
 }
 
-// validateResourceName checks that the name is valid as the name of an extended resource and as an attribute.
-func validateResourceName(name string, path *field.Path) field.ErrorList {
+// resourceName checks that the name is valid as the name of an extended resource and as an attribute.
+func (p *problems) resourceName(name string, path *field.Path) {
 	if name == "" {
-		return nil
+		return
 	}
-	var errs field.ErrorList
 	domain, rest, _ := strings.Cut(name, "/")
 	if len(validation.IsDNS1123Subdomain(domain)) > 0 || len(validation.IsQualifiedName(rest)) > 0 ||
 		strings.Contains(rest, "/") {
-		errs = append(errs, field.Invalid(path, name, "a resource name has a domain and a name, such as "+
-			"example.com/sriov_vf"))
+		p.invalid(path, name, "a resource name has a domain and a name, such as example.com/sriov_vf")
 	}
-	if len(name) > maxStringLength {
-		errs = append(errs, explained(field.TooLong(path, "", maxStringLength), fmt.Sprintf(
-			"has %d bytes, the limit is %d: shorten it", len(name), maxStringLength)))
-	}
-	return errs
+	p.tooLong(path, name, maxStringLength, "shorten it")
 }
 
-// validateComputed checks computed attributes, but for their expressions, which need a compiler.
-func validateComputed(computed []ComputedAttribute, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(computed) > maxEntries {
-		errs = append(errs, field.TooMany(path, len(computed), maxEntries))
-	}
+// computed checks computed attributes, but for their expressions, which need a compiler.
+func (p *problems) computed(computed []ComputedAttribute, path *field.Path) {
+	p.tooMany(path, len(computed), maxEntries)
 	taken := map[string]bool{}
 	for i, c := range computed {
-		name, cel := path.Index(i).Child("name"), path.Index(i).Child("cel")
+		name, qualified := path.Index(i).Child("name"), QualifiedName(c.Name)
 		if reason := attributeNameProblem(c.Name); reason != "" {
-			errs = append(errs, field.Invalid(name, c.Name, reason))
-		} else if taken[QualifiedName(c.Name)] {
-			errs = append(errs, explained(field.Duplicate(name, QualifiedName(c.Name)), "name each attribute once"))
+			p.invalid(name, c.Name, "%s", reason)
+		} else if taken[qualified] {
+			p.duplicate(name, qualified, "name each attribute once")
 		}
-		taken[QualifiedName(c.Name)] = true
-		switch {
-		case strings.TrimSpace(c.CEL) == "":
-			errs = append(errs, field.Required(cel,
-				`an expression over one device, for example device.attributes["dra.networking"].ifName`))
-		case len(c.CEL) > maxCELLength:
-			errs = append(errs, explained(field.TooLong(cel, "", maxCELLength), fmt.Sprintf(
-				"has %d bytes, the limit is %d: shorten it, or use %s", len(c.CEL), maxCELLength,
-				attributesByPCIAddress)))
-		}
+		taken[qualified] = true
+		p.expression(path.Index(i).Child("cel"), c.CEL, `device.attributes["dra.networking"].ifName`,
+			"shorten it, or use "+attributesByPCIAddress)
 	}
-	return errs
 }
 
-// validateTable checks the rows of the table of attributes. An attribute has one type in all of them: a claim's
-// constraint finds that 1 and "1" differ.
-func validateTable(rows []PCIAddressAttributes, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(rows) > maxRows {
-		errs = append(errs, field.TooMany(path, len(rows), maxRows))
-	}
+// table checks the rows of the table of attributes. An attribute has one type in all of them: a claim's constraint finds
+// that 1 and "1" differ.
+func (p *problems) table(rows []PCIAddressAttributes, path *field.Path) {
+	p.tooMany(path, len(rows), maxRows)
 	taken := map[string]bool{}
 	types := map[string]string{}
 	for i, row := range rows {
 		address, values := path.Index(i).Child("pciAddress"), path.Index(i).Child("attributes")
 		switch {
-		case !isPCIAddress(row.PCIAddress):
-			errs = append(errs, field.Invalid(address, row.PCIAddress, "must be domain:bus:device.function in "+
-				"lower-case hexadecimal digits, as sysfs writes it, for example 0000:18:00.0"))
+		case !pciAddress.MatchString(row.PCIAddress):
+			p.invalid(address, row.PCIAddress, "must be domain:bus:device.function in lower-case hexadecimal digits, as "+
+				"sysfs writes it, for example 0000:18:00.0")
 		case taken[row.PCIAddress]:
-			errs = append(errs, explained(field.Duplicate(address, row.PCIAddress), "make one row of the two"))
+			p.duplicate(address, row.PCIAddress, "make one row of the two")
 		}
 		taken[row.PCIAddress] = true
 		if len(row.Attributes) == 0 {
-			errs = append(errs, field.Required(values, "name an attribute and its value, or remove the row"))
+			p.add(field.Required(values, "name an attribute and its value, or remove the row"))
 		}
-		errs = append(errs, validateFixed(row.Attributes, values)...)
+		p.fixed(row.Attributes, values)
 		for _, name := range slices.Sorted(maps.Keys(row.Attributes)) {
 			typeName, before := row.Attributes[name].typeName(), types[QualifiedName(name)]
 			if before != "" && typeName != "" && typeName != before {
-				errs = append(errs, field.Invalid(values.Key(name), row.Attributes[name], fmt.Sprintf(
-					"is %s, but %s in an earlier row, and constraints do not compare different types: use one type",
-					typeName, before)))
+				p.invalid(values.Key(name), row.Attributes[name], "is %s, but %s in an earlier row, and constraints do not "+
+					"compare different types: use one type", typeName, before)
 			}
 			types[QualifiedName(name)] = cmp.Or(before, typeName)
 		}
 	}
-	return errs
 }
 
 // typeName returns the type of the value with an article; empty if it has none.
@@ -170,37 +139,27 @@ func (v AttributeValue) typeName() string {
 	return ""
 }
 
-// isPCIAddress reports whether s is an address as sysfs writes it. A domain may have more than four digits.
-func isPCIAddress(s string) bool {
-	ok, err := regexp.MatchString(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f][.][0-7]$`, s)
-	return ok && err == nil
-}
+// pciAddress matches an address as sysfs writes it. A domain may have more than four digits.
+var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f][.][0-7]$`)
 
-// validateFixed checks attributes with fixed values.
-func validateFixed(attributes map[string]AttributeValue, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if len(attributes) > maxEntries {
-		errs = append(errs, field.TooMany(path, len(attributes), maxEntries))
-	}
+// fixed checks attributes with fixed values.
+func (p *problems) fixed(attributes map[string]AttributeValue, path *field.Path) {
+	p.tooMany(path, len(attributes), maxEntries)
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
-		location := path.Key(name)
+		location, qualified := path.Key(name), QualifiedName(name)
 		if reason := attributeNameProblem(name); reason != "" {
-			errs = append(errs, field.Invalid(location, name, reason))
+			p.invalid(location, name, "%s", reason)
 		}
-		if _, both := attributes[QualifiedName(name)]; both && name != QualifiedName(name) {
-			errs = append(errs, explained(field.Duplicate(location, QualifiedName(name)), "a bare name is in "+
-				AttributeDomain+": remove one of them"))
+		if _, both := attributes[qualified]; both && name != qualified {
+			p.duplicate(location, qualified, "a bare name is in "+AttributeDomain+": remove one of them")
 		}
 		switch v := attributes[name]; {
-		case v.String == nil && v.Int == nil && v.Bool == nil:
-			errs = append(errs,
-				field.Required(location, "write a string, an integer or a boolean, or remove the attribute"))
-		case v.String != nil && len(*v.String) > maxStringLength:
-			errs = append(errs, explained(field.TooLong(location, "", maxStringLength), fmt.Sprintf(
-				"has %d bytes, the limit is %d: shorten it", len(*v.String), maxStringLength)))
+		case v.typeName() == "":
+			p.add(field.Required(location, "write a string, an integer or a boolean, or remove the attribute"))
+		case v.String != nil:
+			p.tooLong(location, *v.String, maxStringLength, "shorten it")
 		}
 	}
-	return errs
 }
 
 // attributeNameProblem returns why a policy may not add an attribute of this name; empty if it may.
