@@ -34,8 +34,20 @@ func Compact(s Slice) Slice {
 	}
 	compact := Slice{Mixins: &Mixins{}, SharedCounters: slices.Clone(s.SharedCounters),
 		Devices: slices.Clone(s.Devices)}
-	compact.Mixins.CounterSet = compactSets(compact.SharedCounters)
-	compact.Mixins.DeviceCounterConsumption = compactConsumptions(compact.Devices)
+	var sets, consumptions []countersOf
+	for i := range compact.SharedCounters {
+		set := &compact.SharedCounters[i]
+		sets = append(sets, countersOf{&set.Includes, &set.Counters})
+	}
+	for i := range compact.Devices {
+		d := &compact.Devices[i]
+		d.ConsumesCounters = slices.Clone(d.ConsumesCounters)
+		for j := range d.ConsumesCounters {
+			consumptions = append(consumptions, countersOf{&d.ConsumesCounters[j].Includes, &d.ConsumesCounters[j].Counters})
+		}
+	}
+	compact.Mixins.CounterSet = compactCounters("counters", sets)
+	compact.Mixins.DeviceCounterConsumption = compactCounters("consumption", consumptions)
 	compact.Mixins.Device = compactDevices(compact.Devices)
 	if len(compact.Mixins.CounterSet)+len(compact.Mixins.DeviceCounterConsumption)+len(compact.Mixins.Device) == 0 {
 		return s
@@ -43,48 +55,27 @@ func Compact(s Slice) Slice {
 	return compact
 }
 
-// compactSets moves the common counters of counter sets to mixins.
-func compactSets(sets []CounterSet) []CounterMixin {
-	objects := make([]object, len(sets))
-	for i, set := range sets {
-		objects[i] = fields("", set.Counters)
-	}
-	var mixins []CounterMixin
-	for i, common := range factor(objects) {
-		mixin := CounterMixin{Name: fmt.Sprintf("counters-%d", i),
-			Counters: pick(sets[common.members[0]].Counters, "", common)}
-		mixins = append(mixins, mixin)
-		for _, member := range common.members {
-			set := &sets[member]
-			set.Includes = append(set.Includes, mixin.Name)
-			set.Counters = without(set.Counters, mixin.Counters)
-		}
-	}
-	return mixins
+// countersOf are the counters of a set or of a consumption, and the mixins that it includes.
+type countersOf struct {
+	includes *[]string
+	counters *map[string]Counter
 }
 
-// compactConsumptions moves the common counters of consumptions to mixins, even across different counter sets.
-func compactConsumptions(devices []Device) []CounterMixin {
-	var all []*Consumption
-	for i := range devices {
-		devices[i].ConsumesCounters = slices.Clone(devices[i].ConsumesCounters)
-		for j := range devices[i].ConsumesCounters {
-			all = append(all, &devices[i].ConsumesCounters[j])
-		}
-	}
+// compactCounters moves the common counters of sets or of consumptions to mixins, even across different counter sets.
+func compactCounters(kind string, all []countersOf) []CounterMixin {
 	objects := make([]object, len(all))
 	for i, c := range all {
-		objects[i] = fields("", c.Counters)
+		objects[i] = fields("", *c.counters)
 	}
 	var mixins []CounterMixin
 	for i, common := range factor(objects) {
-		mixin := CounterMixin{Name: fmt.Sprintf("consumption-%d", i),
-			Counters: pick(all[common.members[0]].Counters, "", common)}
+		mixin := CounterMixin{Name: fmt.Sprintf("%s-%d", kind, i),
+			Counters: pick(*all[common.members[0]].counters, "", common)}
 		mixins = append(mixins, mixin)
 		for _, member := range common.members {
 			c := all[member]
-			c.Includes = append(c.Includes, mixin.Name)
-			c.Counters = without(c.Counters, mixin.Counters)
+			*c.includes = append(*c.includes, mixin.Name)
+			*c.counters = without(*c.counters, mixin.Counters)
 		}
 	}
 	return mixins
