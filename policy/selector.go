@@ -238,28 +238,13 @@ func ClassRemarks(expression string) []string {
 }
 
 // suggestion returns the attribute that was probably meant, as written in an expression, or "" if there is none.
-// Policies may add attributes in other domains, so attributes in a domain that is not similar to the driver's are
-// accepted.
+// Policies may add attributes in other domains, so those are accepted.
 func (a access) suggestion() string {
 	if _, known := Attributes(discovery.Device{})[a.qualifiedName()]; known || a.capacity || a.computed ||
-		a.domain == v1alpha1.CNIDomain {
+		a.domain != v1alpha1.AttributeDomain {
 		return ""
 	}
-	near, field := nearestDomain(a.domain), nearestField(a.id)
-	switch {
-	case near == "" && !isOftenWritten(a.domain):
-		return ""
-	case near == "" || near == a.domain || field != "":
-		return field
-	}
-	return access{domain: near, id: a.id}.field(".")
-}
-
-// isOftenWritten reports whether users often write a domain instead of the driver's domain, although the two are not
-// similar: the domain of the API, and shorter domains. dra.net is the domain of another driver, but no class of a
-// topology selects devices of that driver.
-func isOftenWritten(domain string) bool {
-	return slices.Contains([]string{"dra.network", "dra.net", v1alpha1.GroupVersion().Group}, domain)
+	return nearestField(a.id)
 }
 
 // unguarded returns the error for a class expression that reads an attribute that a device may lack.
@@ -322,18 +307,6 @@ func nearestField(id string) string {
 	}
 	domain, known, _ := strings.Cut(string(names[i]), "/")
 	return access{domain: domain, id: known}.field(".")
-}
-
-// nearestDomain returns the domain most similar to domain in which the driver publishes attributes, or "" if none is
-// similar.
-func nearestDomain(domain string) string {
-	var known []string
-	for name := range Attributes(discovery.Device{}) {
-		domain, _, _ := strings.Cut(string(name), "/")
-		known = append(known, domain)
-	}
-	slices.Sort(known)
-	return nearest.Word(domain, known)
 }
 
 // domainRank ranks the driver's own domain above other domains.
