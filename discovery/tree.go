@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -108,7 +107,7 @@ func (f *treeFS) Open(name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &treeFile{treeEntry: entry, reader: strings.NewReader(entry.content), left: f.children[name]}, nil
+	return &treeFile{treeEntry: entry, reader: strings.NewReader(entry.content)}, nil
 }
 
 // ReadFile implements fs.ReadFileFS.
@@ -156,7 +155,6 @@ func (e treeEntry) Info() (fs.FileInfo, error) { return e, nil }
 type treeFile struct {
 	treeEntry
 	reader *strings.Reader
-	left   []fs.DirEntry
 }
 
 // Stat implements fs.File.
@@ -172,20 +170,6 @@ func (f *treeFile) Read(buffer []byte) (int, error) {
 
 // Close implements fs.File.
 func (f *treeFile) Close() error { return nil }
-
-// ReadDir implements fs.ReadDirFile.
-func (f *treeFile) ReadDir(n int) ([]fs.DirEntry, error) {
-	count := len(f.left)
-	if n > 0 {
-		if count == 0 {
-			return nil, io.EOF
-		}
-		count = min(n, count)
-	}
-	taken := f.left[:count]
-	f.left = f.left[count:]
-	return slices.Clone(taken), nil
-}
 
 // errnoName returns the name of the errno in an error, or EIO for other errors.
 func errnoName(err error) string {
