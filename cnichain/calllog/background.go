@@ -1,7 +1,9 @@
 package calllog
 
 import (
-	"sync"
+	"context"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
@@ -17,67 +19,35 @@ const (
 // until its calls are written. It is safe for concurrent use. If the process is killed, pending calls are lost. On a
 // working disk, a call is pending for less than a millisecond.
 type Background struct {
-	recorder executor.Recorder
-
-	mu      sync.Mutex
-	changed *sync.Cond
-	waiting []executor.Call
-	bytes   int  // total size of the streams of waiting calls
-	writing bool // a goroutine is passing on calls
+	waiting chan executor.Call
+	room    *semaphore.Weighted // for the streams of the calls that are not recorded yet
 }
 
-// NewBackground returns a Background that passes calls to a recorder.
+// NewBackground returns a Background that passes calls to a recorder, from a goroutine that never ends.
 func NewBackground(recorder executor.Recorder) *Background {
-	b := &Background{recorder: recorder}
-	b.changed = sync.NewCond(&b.mu)
+	b := &Background{waiting: make(chan executor.Call, maxWaiting), room: semaphore.NewWeighted(maxWaitingBytes)}
+	go func() {
+		for call := range b.waiting {
+			recorder.Record(call)
+			b.room.Release(roomFor(&call))
+		}
+	}()
 	return b
 }
 
 // Record implements [executor.Recorder]. It only blocks while too many calls are waiting.
 func (b *Background) Record(call executor.Call) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for b.isFull(&call) {
-		b.changed.Wait()
-	}
-	b.waiting, b.bytes = append(b.waiting, call), b.bytes+streamBytes(&call)
-	if !b.writing {
-		b.writing = true
-		go b.write()
-	}
+	_ = b.room.Acquire(context.Background(), roomFor(&call)) // the context never ends
+	b.waiting <- call
 }
 
-// write passes on the waiting calls, and returns when there are none.
-func (b *Background) write() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for len(b.waiting) > 0 {
-		next := b.waiting[0]
-		b.waiting, b.bytes = b.waiting[1:], b.bytes-streamBytes(&next)
-		b.changed.Broadcast()
-		b.mu.Unlock()
-		b.recorder.Record(next)
-		b.mu.Lock()
-	}
-	b.writing, b.waiting = false, nil // release the array, which refers to processed calls
-	b.changed.Broadcast()
-}
-
-// isFull reports whether a call has to wait until it is accepted. A call that exceeds maxWaitingBytes is accepted when
-// no other call is waiting.
-func (b *Background) isFull(next *executor.Call) bool {
-	return len(b.waiting) >= maxWaiting || len(b.waiting) > 0 && b.bytes+streamBytes(next) > maxWaitingBytes
-}
-
-func streamBytes(call *executor.Call) int {
-	return len(call.Stdin) + len(call.Output.Stdout) + len(call.Output.Stderr)
+// roomFor returns the room that a call needs, which is all of it for a call that exceeds maxWaitingBytes.
+func roomFor(call *executor.Call) int64 {
+	return int64(min(1+len(call.Stdin)+len(call.Output.Stdout)+len(call.Output.Stderr), maxWaitingBytes))
 }
 
 // Flush waits until all calls have been passed on.
 func (b *Background) Flush() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for b.writing {
-		b.changed.Wait()
-	}
+	_ = b.room.Acquire(context.Background(), maxWaitingBytes) // as in Record
+	b.room.Release(maxWaitingBytes)
 }

@@ -76,10 +76,10 @@ func TestCallLogIsRead(t *testing.T) {
 	calls, err := Read(dir, "ns", "c")
 	want := []Call{
 		{Time: time.Unix(1, 0).UTC(), Claim: "ns/c", ClaimUID: "u-1", Pod: "ns/p", Sandbox: "early", Step: "link",
-			Command: "ADD", Plugin: "/opt/macvlan", Stdin: json.RawMessage("null"),
+			Command: "ADD", Plugin: "/opt/macvlan",
 			Stdout: json.RawMessage(`{"ips":[]}`), Error: "no"},
 		{Time: time.Unix(2, 0).UTC(), Duration: Duration(13200 * time.Microsecond), Claim: "ns/c", ClaimUID: "u-1",
-			Sandbox: "late", Step: "link", Command: "DEL", Stdin: json.RawMessage("null")},
+			Sandbox: "late", Step: "link", Command: "DEL"},
 	}
 	if diff := cmp.Diff(want, calls); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -97,57 +97,23 @@ func TestCallLogIsRead(t *testing.T) {
 	}
 }
 
-// A pod that cannot be attached has a sandbox for each attempt. The log keeps the pod's last sandboxes, and the calls
-// of other pods that use the claim.
+// A pod that cannot be attached has a sandbox for each attempt. The log keeps the claim's last sandboxes.
 func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
 	claim := cnichain.Claim{Namespace: "ns", Name: "c", UID: "u-1"}
 	begin := time.Now().Add(-10 * time.Hour)
-	record := func(pod, sandbox string, start time.Time) {
-		t.Helper()
-		log.Record(executor.Call{Time: start, Claim: claim, Pod: pod, SandboxID: sandbox, Command: "ADD"})
+	const attempts = 3 * maxSandboxes
+	for i := range attempts {
+		start, sandbox := begin.Add(time.Duration(i)*time.Minute), fmt.Sprintf("bad%02d", i)
+		log.Record(executor.Call{Time: start, Claim: claim, Pod: "ns/bad", SandboxID: sandbox, Command: "ADD"})
 		if err := os.Chtimes(filepath.Join(log.Dir(claim), sandbox+".jsonl"), start, start); err != nil {
 			t.Fatal(err)
 		}
 	}
-	sandboxes := func() []string {
-		t.Helper()
-		calls, err := Read(dir, "ns", "c")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for _, call := range calls {
-			names = append(names, call.Sandbox)
-		}
-		return names
-	}
-	record("ns/good", "good", begin)
-	const attempts = 3 * maxSandboxes
-	for i := range attempts {
-		record("ns/bad", fmt.Sprintf("bad%02d", i), begin.Add(time.Duration(i+1)*time.Minute))
-	}
-	have := sandboxes()
-	if len(have) != maxSandboxes+1 || have[0] != "good" ||
-		have[1] != fmt.Sprintf("bad%02d", attempts-maxSandboxes) {
-		t.Errorf("after %d attempts the log has %q", attempts, have)
-	}
-	// For a claim that stays prepared, calls older than the retention are removed, except the last of each pod.
-	keep := func(string) bool { return true }
-	if err := log.Sweep(begin.Add((attempts-2)*time.Minute), keep); err != nil {
-		t.Fatal(err)
-	}
-	last := []string{"good", fmt.Sprintf("bad%02d", attempts-3), fmt.Sprintf("bad%02d", attempts-2),
-		fmt.Sprintf("bad%02d", attempts-1)}
-	if diff := cmp.Diff(last, sandboxes()); diff != "" {
-		t.Errorf("sandboxes (-want +got):\n%s", diff)
-	}
-	if err := log.Sweep(time.Now(), keep); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"good", last[3]}, sandboxes()); diff != "" {
-		t.Errorf("sandboxes (-want +got):\n%s", diff)
+	calls, err := Read(dir, "ns", "c")
+	if err != nil || len(calls) != maxSandboxes || calls[0].Sandbox != fmt.Sprintf("bad%02d", attempts-maxSandboxes) {
+		t.Errorf("after %d attempts the log has %d calls, %v: %+v", attempts, len(calls), err, calls)
 	}
 }
 
@@ -155,19 +121,20 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 func TestCallLogOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
-	namespace, uid := strings.Repeat("n", 63), "11111111-1111-1111-1111-111111111111"
+	namespace := strings.Repeat("n", 63)
+	uids := []string{strings.Repeat("1", 36), strings.Repeat("2", 36), strings.Repeat("3", 36)}
 	names := []string{strings.Repeat("c", 252) + "1", strings.Repeat("c", 252) + "2", "short"}
-	for _, name := range names {
-		log.Record(executor.Call{Claim: cnichain.Claim{Namespace: namespace, Name: name, UID: uid}, SandboxID: "sb",
+	for i, name := range names {
+		log.Record(executor.Call{Claim: cnichain.Claim{Namespace: namespace, Name: name, UID: uids[i]}, SandboxID: "sb",
 			Pod: "ns/p", Command: "ADD"})
 	}
 	want := []string{namespace + "/" + names[0], namespace + "/" + names[1], namespace + "/short"}
 	if claims, err := Claims(dir); err != nil || !cmp.Equal(claims, want) {
 		t.Errorf("claims are %q, %v", claims, err)
 	}
-	for _, name := range names {
+	for i, name := range names {
 		calls, err := Read(dir, namespace, name)
-		if err != nil || len(calls) != 1 || calls[0].Claim != namespace+"/"+name || calls[0].ClaimUID != uid {
+		if err != nil || len(calls) != 1 || calls[0].Claim != namespace+"/"+name || calls[0].ClaimUID != uids[i] {
 			t.Errorf("calls of %s are %+v, %v", name, calls, err)
 		}
 	}
@@ -176,7 +143,7 @@ func TestCallLogOfLongNames(t *testing.T) {
 		func(uid string) bool { asked = append(asked, uid); return false }); err != nil {
 		t.Error(err)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !cmp.Equal(asked, []string{uid, uid, uid}) {
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 || !cmp.Equal(asked, uids) {
 		t.Errorf("remaining directories are %v, %v; keep was called with %q", left, err, asked)
 	}
 }
@@ -230,27 +197,24 @@ func TestBackground(t *testing.T) {
 // A few calls with large output wait like many calls with small output.
 func TestBackgroundIsBounded(t *testing.T) {
 	huge := executor.Call{Output: executor.CallOutput{Stdout: make([]byte, maxWaitingBytes)}, Stdin: []byte("{}")}
-	small := executor.Call{Stdin: []byte("{}")}
-	for _, test := range []struct {
-		waiting, bytes int
-		next           *executor.Call
-		full           bool
-	}{
-		{0, 0, &huge, false}, {1, 2, &huge, true}, {1, maxWaitingBytes + 2, &small, true},
-		{1, maxWaitingBytes - 2, &small, false}, {maxWaiting - 1, 0, &small, false}, {maxWaiting, 0, &small, true},
-	} {
-		background := Background{waiting: make([]executor.Call, test.waiting), bytes: test.bytes}
-		if got := background.isFull(test.next); got != test.full {
-			t.Errorf("%d waiting calls with %d bytes: full is %v, want %v", test.waiting, test.bytes, got, test.full)
-		}
-	}
-	background := NewBackground(&slowRecorder{let: closedChannel()})
-	for range 5 {
+	slow := &slowRecorder{let: make(chan struct{})}
+	background := NewBackground(slow)
+	background.Record(huge)
+	accepted := make(chan struct{})
+	go func() {
 		background.Record(huge)
+		close(accepted)
+	}()
+	select {
+	case <-accepted:
+		t.Error("a second large call was accepted while the first one waited")
+	case <-time.After(50 * time.Millisecond):
 	}
+	close(slow.let)
+	<-accepted
 	background.Flush()
-	if background.bytes != 0 {
-		t.Errorf("%d bytes are waiting", background.bytes)
+	if len(slow.steps) != 2 {
+		t.Errorf("recorded %d calls, want 2", len(slow.steps))
 	}
 }
 

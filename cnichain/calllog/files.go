@@ -2,9 +2,8 @@ package calllog
 
 import (
 	"bufio"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,13 +14,11 @@ import (
 )
 
 const (
-	// maxSandboxes is the number of sandboxes that a claim's log keeps for each pod: a pod that cannot be attached gets
-	// another sandbox for each attempt.
-	maxSandboxes = 16
+	// maxSandboxes is the number of sandboxes that a claim's log keeps: a pod that cannot be attached gets another
+	// sandbox for each attempt.
+	maxSandboxes = 32
 	// maxFileName is the maximum length of a file name.
 	maxFileName = 255
-	// cutMark separates the beginning of a long name from its hash. It is not allowed in Kubernetes names.
-	cutMark = "~"
 	// suffix is the suffix of file names; rotated files have an additional suffix.
 	suffix = ".jsonl"
 )
@@ -32,54 +29,36 @@ func folderName(claim cnichain.Claim) string {
 }
 
 // folderPrefix returns the prefix that the directories of all claims with a given name share. If the name is too long
-// for a file name, it is truncated, and a hash of the complete name is added. A namespace has at most 63 characters
-// (RFC 1123 label), so there is always space for a part of the name.
+// for a file name, it is truncated, and the lines have the whole name. A namespace has at most 63 characters (RFC 1123
+// label), so there is always space for a part of the name.
 func folderPrefix(namespace, name string) string {
 	const uid = 36
 	room := maxFileName - len(namespace) - len("__") - uid
-	if len(name) > room {
-		sum := sha256.Sum256([]byte(name))
-		mark := cutMark + hex.EncodeToString(sum[:8])
-		name = name[:max(0, room-len(mark))] + mark
-	}
-	return namespace + "_" + name + "_"
+	return namespace + "_" + name[:min(len(name), max(0, room))] + "_"
 }
 
-// sandbox contains the files of one sandbox in a claim's directory.
-type sandbox struct {
-	pod   string
-	files []string
-	last  time.Time // time of the last write
-}
-
-// readSandboxes returns the sandboxes in a claim's directory, sorted by their last write, newest first.
-func readSandboxes(dir string) ([]*sandbox, error) {
+// removeSandboxes removes the files of all but the newest sandboxes in a claim's directory.
+func removeSandboxes(dir string) error {
 	entries, err := os.ReadDir(dir)
-	byID := map[string]*sandbox{}
-	var all []*sandbox
+	if err != nil {
+		return err
+	}
+	last := map[string]time.Time{} // of the last write, by sandbox
 	for _, entry := range entries {
 		id, _, isLog := strings.Cut(entry.Name(), suffix)
-		info, infoErr := entry.Info()
-		if !isLog || infoErr != nil { // if infoErr is set, the file was deleted meanwhile
-			continue
-		}
-		box := byID[id]
-		if box == nil {
-			box = &sandbox{}
-			byID[id] = box
-			all = append(all, box)
-		}
-		path := filepath.Join(dir, entry.Name())
-		box.files = append(box.files, path)
-		if info.ModTime().After(box.last) {
-			box.last = info.ModTime()
-		}
-		if box.pod == "" {
-			box.pod = firstCall(path).Pod
+		if info, err := entry.Info(); isLog && err == nil && !info.ModTime().Before(last[id]) {
+			last[id] = info.ModTime()
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *sandbox) int { return b.last.Compare(a.last) })
-	return all, err
+	newest := slices.SortedFunc(maps.Keys(last), func(a, b string) int { return last[b].Compare(last[a]) })
+	for _, id := range newest[min(len(newest), maxSandboxes):] {
+		for _, name := range []string{id + suffix, id + suffix + ".1"} {
+			if err := os.Remove(filepath.Join(dir, name)); err != nil && !os.IsNotExist(err) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // firstCall returns the first call in a file, or an empty call if the file cannot be read.
@@ -94,23 +73,4 @@ func firstCall(path string) (call Call) {
 		_ = json.Unmarshal(line, &call) // a crash may have truncated the line
 	}
 	return call
-}
-
-// removeSandboxes removes the files of all sandboxes for which remove returns true. younger is the number of newer
-// sandboxes of the same pod.
-func removeSandboxes(dir string, remove func(box *sandbox, younger int) bool) error {
-	boxes, err := readSandboxes(dir)
-	younger := map[string]int{}
-	for _, box := range boxes {
-		if remove(box, younger[box.pod]) {
-			for _, file := range box.files {
-				if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
-					return err
-				}
-			}
-			continue
-		}
-		younger[box.pod]++
-	}
-	return err
 }

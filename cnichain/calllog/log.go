@@ -17,8 +17,8 @@ import (
 )
 
 // Log writes CNI calls to files for users, one directory for each claim and one file for each sandbox, as JSON lines:
-// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. The size of streams and files and the number of sandboxes per pod
-// are limited. Values of keys whose names suggest a secret are redacted.
+// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. The size of streams and files and the number of sandboxes are
+// limited. Values of keys whose names suggest a secret are redacted.
 type Log struct {
 	dir     string
 	onError func(error)
@@ -38,40 +38,22 @@ func New(dir string, onError func(error)) *Log {
 	return &Log{dir: dir, onError: onError, secret: sanitize.SecretKeys()}
 }
 
-// line is the format of a line in the log.
-type line struct {
-	Time       time.Time `json:"time"`
-	Duration   string    `json:"duration"`
-	Claim      string    `json:"claim"`
-	Pod        string    `json:"pod"`
-	Step       string    `json:"step"`
-	Instance   int       `json:"instance,omitempty"`
-	Command    string    `json:"command"`
-	Plugin     string    `json:"plugin"`
-	CNIVersion string    `json:"cniVersion"`
-	Env        []string  `json:"env"`
-	Stdin      any       `json:"stdin"`
-	Stdout     any       `json:"stdout,omitempty"`
-	Stderr     string    `json:"stderr,omitempty"`
-	ExitCode   int       `json:"exitCode"`
-	Error      string    `json:"error,omitempty"`
-}
-
 // Record implements [executor.Recorder]. It appends the call to the file of its sandbox.
 func (l *Log) Record(call executor.Call) {
-	line := line{
-		Time: call.Time.UTC(), Duration: call.Duration.Round(time.Microsecond).String(),
-		Claim: call.Claim.String(), Pod: call.Pod, Step: call.Step, Instance: call.Instance,
-		Command: call.Command, Plugin: call.Plugin, CNIVersion: call.CNIVersion, Env: call.Env,
+	logged := Call{
+		Time: call.Time.UTC(), Duration: Duration(call.Duration.Round(time.Microsecond)),
+		Claim: call.Claim.String(), ClaimUID: call.Claim.UID, Pod: call.Pod, Sandbox: call.SandboxID,
+		Step: call.Step, Instance: call.Instance, Command: call.Command, Plugin: call.Plugin,
+		CNIVersion: call.CNIVersion, Env: call.Env,
 		Stdin: l.stream(call.Stdin), Stdout: l.stream(call.Output.Stdout),
 		Stderr: sanitize.Shorten(string(call.Output.Stderr), maxStream), ExitCode: call.Output.ExitCode,
 	}
 	if call.Err != nil {
-		line.Error = call.Err.Error()
+		logged.Error = call.Err.Error()
 	}
-	encoded, err := json.Marshal(line)
+	line, err := json.Marshal(logged)
 	if err == nil {
-		err = l.write(call.Claim, call.SandboxID, append(encoded, '\n'))
+		err = l.write(call.Claim, call.SandboxID, append(line, '\n'))
 	}
 	if err != nil {
 		l.onError(fmt.Errorf("cannot write the CNI log of claim %s: %w", call.Claim, err))
@@ -108,27 +90,26 @@ func (l *Log) write(claim cnichain.Claim, sandboxID string, line []byte) error {
 		err = closeErr
 	}
 	if err == nil && isNew {
-		err = removeSandboxes(l.Dir(claim), func(_ *sandbox, younger int) bool {
-			return younger >= maxSandboxes
-		})
+		err = removeSandboxes(l.Dir(claim))
 	}
 	return err
 }
 
-// stream returns a JSON document without secrets, or other data as text.
-func (l *Log) stream(data []byte) any {
+// stream returns a JSON document without secrets, or other data as a JSON string.
+func (l *Log) stream(data []byte) json.RawMessage {
 	if len(data) == 0 {
 		return nil
 	}
-	value, err := template.DecodeJSON(data)
-	if err != nil {
-		return sanitize.Shorten(string(data), maxStream)
+	text := string(data)
+	if value, err := template.DecodeJSON(data); err == nil {
+		document, err := json.Marshal(sanitize.Redact(value, l.secret))
+		if err == nil && len(document) <= maxStream {
+			return document
+		}
+		text = string(document)
 	}
-	redacted := sanitize.Redact(value, l.secret)
-	if encoded, err := json.Marshal(redacted); err != nil || len(encoded) > maxStream {
-		return sanitize.Shorten(string(encoded), maxStream)
-	}
-	return redacted
+	quoted, _ := json.Marshal(sanitize.Shorten(text, maxStream)) // a string can always be written
+	return quoted
 }
 
 // Redact returns a JSON document in which the values of keys whose names suggest a secret are redacted, as in the log.
@@ -141,8 +122,7 @@ func Redact(document []byte) ([]byte, error) {
 }
 
 // Sweep removes the directories of claims for which keep returns false, unless they were written to after the given
-// time. In the other directories, it removes the files of sandboxes that were not written to after that time, except
-// for the last sandbox of each pod.
+// time.
 func (l *Log) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,23 +132,6 @@ func (l *Log) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	}
 	for _, folder := range old {
 		if err := os.RemoveAll(folder); err != nil {
-			return err
-		}
-	}
-	return l.sweepKept(before)
-}
-
-// sweepKept removes old sandboxes from the directories that are kept. The caller holds the lock.
-func (l *Log) sweepKept(before time.Time) error {
-	folders, err := filepath.Glob(filepath.Join(l.dir, "*_*_*"))
-	if err != nil {
-		return err
-	}
-	for _, folder := range folders {
-		err := removeSandboxes(folder, func(box *sandbox, younger int) bool {
-			return younger > 0 && box.last.Before(before)
-		})
-		if err != nil {
 			return err
 		}
 	}

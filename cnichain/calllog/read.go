@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Call is a call in the log.
+// Call is a call in the log, and the format of a line.
 type Call struct {
 	Time     time.Time `json:"time"`
 	Duration Duration  `json:"duration"`
@@ -49,33 +49,15 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 
 // Claims returns the claims in a log, as sorted namespace/name strings.
 func Claims(dir string) ([]string, error) {
-	folders, err := filepath.Glob(filepath.Join(dir, "*_*_*"))
+	files, err := filepath.Glob(filepath.Join(dir, "*_*_*", "*"+suffix))
 	var claims []string
-	for _, folder := range folders {
-		namespace, rest, _ := strings.Cut(filepath.Base(folder), "_")
-		name, _, _ := cutLast(rest, "_")
-		claims = append(claims, wholeName(folder, namespace+"/"+name))
+	for _, file := range files {
+		if claim := firstCall(file).Claim; claim != "" {
+			claims = append(claims, claim)
+		}
 	}
 	slices.Sort(claims)
 	return slices.Compact(claims), err
-}
-
-// wholeName returns the complete name of the claim that a directory belongs to. If the name was too long for the
-// directory, wholeName reads it from the files.
-func wholeName(folder, name string) string {
-	if !strings.Contains(name, cutMark) {
-		return name
-	}
-	files, err := filepath.Glob(filepath.Join(folder, "*"+suffix+"*"))
-	if err != nil {
-		return name
-	}
-	for _, file := range files {
-		if call := firstCall(file); call.Claim != "" {
-			return call.Claim
-		}
-	}
-	return name
 }
 
 // Read returns the calls of a claim in the log, in chronological order, including the calls of earlier claims with the
@@ -99,9 +81,9 @@ func Read(dir, namespace, name string) ([]Call, error) {
 			call := Call{Sandbox: sandbox, ClaimUID: uid}
 			if err := json.Unmarshal([]byte(line), &call); err != nil {
 				problems = append(problems, fmt.Errorf("%s:%d: %w", file, number, err))
-				continue
+			} else if call.Claim == namespace+"/"+name { // not another claim whose long name begins in the same way
+				calls = append(calls, call)
 			}
-			calls = append(calls, call)
 		}
 	}
 	slices.SortStableFunc(calls, func(a, b Call) int { return a.Time.Compare(b.Time) })
