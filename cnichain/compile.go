@@ -126,17 +126,12 @@ func defaultNetwork(topology, step string, instance int, makes bool, claim Claim
 	if makes {
 		return topology + "." + step
 	}
+	if instance > 0 {
+		step = fmt.Sprintf("%s.%d", step, instance)
+	}
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(claim.UID))
-	return fmt.Sprintf("%s.%08x", sharedNetwork(topology, step, instance, false), hash.Sum32())
-}
-
-// sharedNetwork returns the default network that earlier driver versions used. Their records still contain it.
-func sharedNetwork(topology, step string, instance int, makes bool) string {
-	if instance > 0 && !makes {
-		return fmt.Sprintf("%s.%s.%d", topology, step, instance)
-	}
-	return topology + "." + step
+	return fmt.Sprintf("%s.%s.%08x", topology, step, hash.Sum32())
 }
 
 func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices []RootDevice) {

@@ -284,11 +284,9 @@ func (s *PlanStep) Clashes(second *PlanStep) bool {
 		(slices.Contains(s.ConflictsWith, second.Type) || slices.Contains(second.ConflictsWith, s.Type))
 }
 
-// HasDefaultNetwork reports whether the driver chose the step's network name. If the topology sets the name, other
-// runtimes may use it, too.
-func (s *PlanStep) HasDefaultNetwork(topology string, claim Claim) bool {
-	return s.Network == defaultNetwork(topology, s.Name, s.Instance, s.Makes, claim) ||
-		s.Network == sharedNetwork(topology, s.Name, s.Instance, s.Makes)
+// Title returns a description of the step for messages: its name, type and topology.
+func (s *PlanStep) Title(topology string) string {
+	return fmt.Sprintf("step %q (%s) of topology %s", s.Name, s.Type, topology)
 }
 
 // BindsDriver reports whether the step provides its device to the pod as device nodes rather than as an interface.

@@ -225,8 +225,8 @@ func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace 
 		step := &topology.Spec.Steps[i]
 		schema, _ := schemas.Lookup(step.Type)
 		if network, problem := podNetwork(step, &schema, namespace); network != nil && problem == nil {
-			wanted = append(wanted, wantedNetwork(*network, step.WantedInterfaceName(), step.Name, step.Type,
-				topology.Name))
+			planned := PlanStep{Name: step.Name, Type: step.Type, IfName: step.WantedInterfaceName(), PodNetwork: network}
+			wanted = append(wanted, planned.WantedNetwork(topology.Name))
 		}
 	}
 	return wanted
@@ -237,20 +237,20 @@ func (p *Plan) WantedNetworks() []WantedNetwork {
 	var wanted []WantedNetwork
 	for i := range p.Steps {
 		if step := &p.Steps[i]; step.PodNetwork != nil {
-			wanted = append(wanted, wantedNetwork(*step.PodNetwork, step.IfName, step.Name, step.Type, p.Topology))
+			wanted = append(wanted, step.WantedNetwork(p.Topology))
 		}
 	}
 	return wanted
 }
 
-// wantedNetwork returns the network for a step. It ignores an interface name with a template; a topology that is older
-// than the plugin's schema may contain one.
-func wantedNetwork(network PodNetwork, ifName, step, cniType, topology string) WantedNetwork {
-	if template.Contains(ifName) {
-		ifName = ""
+// WantedNetwork returns the network that a pod must select for a step with a PodNetwork. It ignores an interface name with
+// a template; a topology that is older than the plugin's schema may contain one.
+func (s *PlanStep) WantedNetwork(topology string) WantedNetwork {
+	want := WantedNetwork{PodNetwork: *s.PodNetwork, Step: s.Title(topology)}
+	if !template.Contains(s.IfName) {
+		want.IfName = s.IfName
 	}
-	return WantedNetwork{PodNetwork: network, IfName: ifName,
-		Step: fmt.Sprintf("step %q (%s) of topology %s", step, cniType, topology)}
+	return want
 }
 
 // Definitions returns the sorted names, as namespace/name, of the NetworkAttachmentDefinitions that [Define] needs.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
 // Boot implements host.Host.
@@ -229,16 +228,6 @@ func (n *Node) NamespaceID(path string) (string, error) {
 // Links lists the links in a pod. A path that was never a pin is the runtime's; if no such pod exists, it belongs to a
 // new pod.
 func (n *Node) Links(path string) ([]cnichain.Link, error) {
-	namespace, err := n.Enter(path)
-	if err != nil {
-		return nil, err
-	}
-	defer namespace.Close()
-	return namespace.Links()
-}
-
-// Enter accepts the same paths as [Node.Links].
-func (n *Node) Enter(path string) (host.Namespace, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, wasPin := n.pinned[path]
@@ -249,26 +238,10 @@ func (n *Node) Enter(path string) (host.Namespace, error) {
 		n.makePod(path)
 		n.unpinned[path] = true
 	}
-	return &namespace{node: n, links: n.pods[path]}, nil
-}
-
-// namespace is a pod that was entered. Its links exist even if none of its paths does.
-type namespace struct {
-	node  *Node
-	links map[string]cnichain.Link
-}
-
-// Links implements [host.Namespace].
-func (n *namespace) Links() ([]cnichain.Link, error) {
-	n.node.mu.Lock()
-	defer n.node.mu.Unlock()
-	return slices.SortedFunc(maps.Values(n.links), func(a, b cnichain.Link) int {
+	return slices.SortedFunc(maps.Values(n.pods[path]), func(a, b cnichain.Link) int {
 		return strings.Compare(a.Name, b.Name)
 	}), nil
 }
-
-// Close implements [host.Namespace].
-func (n *namespace) Close() {}
 
 // Restore looks for the device on the host.
 func (n *Node) Restore(device cnichain.Device) error {

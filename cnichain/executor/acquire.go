@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
@@ -30,7 +29,7 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 		return err
 	}
 	if record.Step.OwnsDevice() {
-		e.returned.remove(now.Identity())
+		e.returned.Delete(now.Identity())
 	}
 	record.Step.Device = now
 	return nil
@@ -107,36 +106,11 @@ func vlanSuffix(device *cnichain.Device) string {
 	return fmt.Sprintf(" with ID %d", device.VLANID)
 }
 
-// returned contains the exclusive devices that this process has restored and that have had no new owner since. While
-// they are on the host, they belong to the administrator, whose changes must not be reverted.
-type returned struct {
-	mu      sync.Mutex
-	devices map[string]bool // by identity
-}
-
-func (r *returned) add(identity string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.devices[identity] = true
-}
-
-func (r *returned) remove(identity string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.devices, identity)
-}
-
-func (r *returned) contains(identity string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.devices[identity]
-}
-
 // checkReturned returns an error unless a device of a released claim is on the host and matches its baseline. A device
 // that this process restored after its last pod only has to be on the host: any later differences are changes made on
 // the host.
 func (e *Executor) checkReturned(device *cnichain.Device) error {
-	if !e.returned.contains(device.Identity()) {
+	if _, isReturned := e.returned.Load(device.Identity()); !isReturned {
 		return e.restore(device)
 	}
 	if e.Host.Gone(*device) {

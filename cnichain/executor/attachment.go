@@ -2,7 +2,6 @@ package executor
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -124,10 +123,8 @@ type StepRecord struct {
 	FailingSince *time.Time `json:"failingSince,omitempty"`
 }
 
-// Title returns a description of the step for messages: its name, type and topology.
-func (s *StepRecord) Title() string {
-	return fmt.Sprintf("step %q (%s) of topology %s", s.Step.Name, s.Step.Type, s.Topology)
-}
+// Title returns a description of the step for messages.
+func (s *StepRecord) Title() string { return s.Step.Title(s.Topology) }
 
 // NewAttachment creates the record of a sandbox from the plans of its claims, which must be in the order of the pod's
 // resource claims. It runs no step, and interface names are assigned later by [AssignNames]. The record shares steps

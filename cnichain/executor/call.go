@@ -115,7 +115,7 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 		"CNI_PATH=" + strings.Join(e.Dirs, string(os.PathListSeparator)),
 		"PATH=" + os.Getenv("PATH"),
 	}
-	if plan.command == commandStatus || plan.command == commandGC { // these calls are about a network, not a container
+	if plan.command == commandStatus { // the call is about a network, not a container
 		return environ
 	}
 	// Without IgnoreUnknown, a plugin rejects unknown arguments (types.LoadArgs in the CNI library), and few plugins

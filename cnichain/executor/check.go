@@ -3,10 +3,8 @@ package executor
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -20,7 +18,6 @@ const (
 	commandDel    = "DEL"
 	commandCheck  = "CHECK"
 	commandStatus = "STATUS"
-	commandGC     = "GC"
 )
 
 // Check verifies that a ready attachment is unchanged: every interface is in the pod under its name, and every plugin
@@ -104,63 +101,4 @@ func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 		}
 	}
 	return errors.Join(problems...)
-}
-
-// GC calls GC (CNI 1.1.0) with the valid attachments for the plugins that support it, so that they can free all other
-// resources, such as leases of pods whose journal was lost. The list must contain all attachments on the node;
-// otherwise, running pods lose their addresses. The driver never calls GC, since it cannot know whether its list is
-// complete. Networks with a name that is set in a topology may belong to other runtimes and are skipped.
-func (e *Executor) GC(ctx context.Context, attachments []*Attachment) error {
-	type network struct {
-		attachment *Attachment
-		record     *StepRecord
-		valid      []types.GCAttachment
-	}
-	networks := map[string]*network{}
-	for _, attachment := range attachments {
-		for i := range attachment.Steps {
-			record := &attachment.Steps[i]
-			key := record.Step.Network + "/" + record.Step.Type
-			if !record.Step.Speaks("1.1.0") || record.Stdin == nil ||
-				!record.Step.HasDefaultNetwork(record.Topology, record.Claim) {
-				continue
-			}
-			if networks[key] == nil {
-				networks[key] = &network{attachment: attachment, record: record, valid: []types.GCAttachment{}}
-			}
-			if record.Phase != StepPlanned && record.Phase != StepDeleted {
-				networks[key].valid = append(networks[key].valid, types.GCAttachment{ContainerID: attachment.SandboxID,
-					IfName: record.IfName})
-			}
-		}
-	}
-	var problems []error
-	for _, key := range slices.Sorted(maps.Keys(networks)) {
-		n := networks[key]
-		input, err := gcStdin(n.record, n.valid)
-		if err == nil {
-			_, err = e.call(ctx, n.attachment, n.record, callPlan{command: commandGC, stdin: input})
-		}
-		if err != nil {
-			problems = append(problems, stepError(n.record, commandGC, err))
-		}
-	}
-	return errors.Join(problems...)
-}
-
-// gcStdin returns the configuration of an ADD together with the valid attachments. It removes prevResult and
-// runtimeConfig, which belong to one container, whereas GC applies to a network (CNI specification, section 2 "GC").
-func gcStdin(record *StepRecord, valid []types.GCAttachment) (json.RawMessage, error) {
-	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(record.Stdin, &fields); err != nil {
-		return nil, err
-	}
-	delete(fields, "prevResult")
-	delete(fields, "runtimeConfig")
-	list, err := json.Marshal(valid)
-	if err != nil {
-		return nil, err
-	}
-	fields["cni.dev/valid-attachments"] = list
-	return json.Marshal(fields)
 }

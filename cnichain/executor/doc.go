@@ -36,7 +36,7 @@
 // attachment.go contains the records, executor.go Add, del.go and undo.go Del, leftover.go and retry.go the handling of
 // steps that could not be rolled back, owners.go the owners of devices, and errors.go the errors for callers. exec.go
 // and inprocess.go run plugins, call.go contains the common part of all calls. result.go, stdin.go, names.go and
-// templatevars.go compute the input of plugins and process their results. check.go contains CHECK, STATUS and GC, which
+// templatevars.go compute the input of plugins and process their results. check.go contains CHECK and STATUS, which
 // only run on a user's request. Package calllog writes and reads the call log for users.
 //
 // # Usage

@@ -67,12 +67,12 @@ type Executor struct {
 	templates template.Engine
 	owners    owners
 	leftovers leftovers
-	returned  returned
 	byPF      *keylock.Locks
 	sandboxes *keylock.Locks
-
-	mu     sync.Mutex
-	probed map[probeKey]cnichain.Plugin
+	probed    sync.Map // of probeKey to cnichain.Plugin
+	// returned contains the identities of the exclusive devices that this process has restored and that have had no new
+	// owner since. While they are on the host, they belong to the administrator, whose changes must not be reverted.
+	returned sync.Map
 }
 
 // New creates an executor; it does no I/O.
@@ -89,10 +89,9 @@ func New(options Options) *Executor {
 	options.GiveUpAttempts = cmp.Or(options.GiveUpAttempts, 10)
 	options.GiveUpAfter = cmp.Or(options.GiveUpAfter, 5*time.Minute)
 	return &Executor{
-		Options: options, templates: template.New(), probed: map[probeKey]cnichain.Plugin{},
+		Options: options, templates: template.New(),
 		owners:    owners{devices: map[string]owner{}},
 		leftovers: leftovers{byKey: map[string]Leftover{}, away: map[string]int{}},
-		returned:  returned{devices: map[string]bool{}},
 		byPF:      keylock.New(perPF),
 		sandboxes: keylock.New(1),
 	}
@@ -138,16 +137,15 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	if attachment.NetNSID, err = e.Host.NamespaceID(netns); err != nil {
 		return err
 	}
-	pod, err := e.enter(netns)
+	seen, err := e.Host.Links(netns) // pin proves that this was the right namespace
 	if err != nil {
 		return err
 	}
-	defer pod.namespace.Close()
-	if err := AssignNames(attachment, pod.seen); err != nil {
+	if err := AssignNames(attachment, seen); err != nil {
 		return err
 	}
 	for i := range attachment.Steps {
-		if err := e.addStep(ctx, attachment, i, node, pod); err != nil {
+		if seen, err = e.addStep(ctx, attachment, i, node, seen); err != nil {
 			return err
 		}
 	}
@@ -164,20 +162,32 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 
 // addStep runs a step. Its result is written in the next commit, together with the intention of the next step, the
 // state Ready, or the rollback. Nothing happens in between, so a crash before that commit has the same effect as a
-// crash at the end of ADD.
-func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, node string, pod *podLinks) error {
+// crash at the end of ADD. seen are the pod's links before the step; addStep returns its links after the step.
+func (e *Executor) addStep(
+	ctx context.Context, attachment *Attachment, i int, node string, seen []cnichain.Link,
+) ([]cnichain.Link, error) {
 	record := &attachment.Steps[i]
-	if err := e.beginStep(ctx, attachment, record, node, pod.seen); err != nil {
-		return err
+	if err := e.beginStep(ctx, attachment, record, node, seen); err != nil {
+		return nil, err
 	}
 	if i == 0 {
 		if err := e.pin(attachment); err != nil {
 			e.notBegun(record)
-			return err
+			return nil, err
 		}
 	}
+	links, err := e.runStep(ctx, attachment, record)
+	if err != nil {
+		return nil, stepError(record, commandAdd, err)
+	}
+	record.Phase = StepAdded
+	return links, nil
+}
+
+// runStep is the part of addStep that may have effects. It returns the pod's links.
+func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *StepRecord) ([]cnichain.Link, error) {
 	if err := e.bindDriver(record); err != nil {
-		return stepError(record, commandAdd, err)
+		return nil, err
 	}
 	result, err := e.callAdd(ctx, attachment, record)
 	if err != nil {
@@ -185,19 +195,16 @@ func (e *Executor) addStep(ctx context.Context, attachment *Attachment, i int, n
 			record.Foreign = true
 			_ = e.note(attachment) // otherwise Del writes it
 		}
-		return stepError(record, commandAdd, e.withMissingDevice(record.Step.Device, err))
+		return nil, e.withMissingDevice(record.Step.Device, err)
 	}
-	if err := pod.read(); err != nil {
-		return stepError(record, commandAdd, err)
+	links, err := e.Host.Links(attachment.Pin)
+	if err != nil {
+		return nil, err
 	}
-	if err := e.verify(attachment, record, result, pod.seen); err != nil {
-		return stepError(record, commandAdd, err)
+	if err := e.verify(attachment, record, result, links); err != nil {
+		return nil, err
 	}
-	if err := e.attachRDMA(attachment, record); err != nil {
-		return stepError(record, commandAdd, err)
-	}
-	record.Phase = StepAdded
-	return nil
+	return links, e.attachRDMA(attachment, record)
 }
 
 // withMissingDevice adds to a plugin's error that the device is no longer on the host, if that is the case. Exclusive

@@ -58,11 +58,7 @@ func assignSelected(attachment *Attachment) error {
 		if record.Step.PodNetwork == nil {
 			continue
 		}
-		want := cnichain.WantedNetwork{PodNetwork: *record.Step.PodNetwork, Step: record.Title()}
-		if !template.Contains(record.Step.IfName) {
-			want.IfName = record.Step.IfName
-		}
-		wanted, records = append(wanted, want), append(records, record)
+		wanted, records = append(wanted, record.Step.WantedNetwork(record.Topology)), append(records, record)
 	}
 	names, err := cnichain.SelectNetworks(wanted, attachment.Pod.Annotations, attachment.Pod.Namespace)
 	if err != nil {

@@ -65,11 +65,8 @@ func (e *Executor) probe(ctx context.Context, path string) (cnichain.Plugin, err
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		key.inode = stat.Ino
 	}
-	e.mu.Lock()
-	plugin, known := e.probed[key]
-	e.mu.Unlock()
-	if known {
-		return plugin, nil
+	if known, found := e.probed.Load(key); found {
+		return known.(cnichain.Plugin), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -77,9 +74,7 @@ func (e *Executor) probe(ctx context.Context, path string) (cnichain.Plugin, err
 	if err != nil {
 		return cnichain.Plugin{}, err
 	}
-	plugin = cnichain.Plugin{Path: path, Versions: versions.SupportedVersions()}
-	e.mu.Lock()
-	e.probed[key] = plugin
-	e.mu.Unlock()
+	plugin := cnichain.Plugin{Path: path, Versions: versions.SupportedVersions()}
+	e.probed.Store(key, plugin)
 	return plugin, nil
 }

@@ -345,7 +345,7 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 		}
 	}
 	if err == nil {
-		e.returned.add(record.Step.Device.Identity())
+		e.returned.Store(record.Step.Device.Identity(), true)
 	}
 	return err
 }

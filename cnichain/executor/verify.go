@@ -7,35 +7,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
-
-// podLinks reads the links of a pod. It enters the pod's namespace once for a whole ADD rather than for each read.
-// Executor.pin proves that this was the right namespace: it compares the pinned namespace with the ID that was read
-// before.
-type podLinks struct {
-	namespace host.Namespace
-	seen      []cnichain.Link // from the last read
-}
-
-// enter reads the links of a pod for the first time. The caller closes the namespace.
-func (e *Executor) enter(netns string) (*podLinks, error) {
-	namespace, err := e.Host.Enter(netns)
-	if err != nil {
-		return nil, err
-	}
-	pod := &podLinks{namespace: namespace}
-	if err := pod.read(); err != nil {
-		namespace.Close()
-		return nil, err
-	}
-	return pod, nil
-}
-
-func (p *podLinks) read() (err error) {
-	p.seen, err = p.namespace.Links()
-	return err
-}
 
 // verify checks that the interface is in the pod instead of trusting the plugin, unless the step binds the device to
 // another driver. links are the pod's links.

@@ -63,11 +63,14 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 		device.DriverOverride = overrideOf(device.PCIAddress)
 	}
 	if device.PF != "" {
-		config, err := readVF(handle, &device)
+		_, info, err := findVF(handle, &device)
 		if err != nil {
 			return device, err
 		}
-		device.VF = config
+		device.VF = nil // a physical function stores nothing, for example, with virtio
+		if info != nil {
+			device.VF = new(vfConfig(info))
+		}
 	}
 	return device, nil
 }
@@ -123,8 +126,13 @@ func portOf(link string) string {
 }
 
 // readSys reads a sysfs file of a link. It returns "" if the file is missing or the driver does not support it.
-func readSys(link, file string) string {
-	data, err := os.ReadFile(filepath.Join("/sys/class/net", link, file))
+func readSys(link, file string) string { return readFile("/sys/class/net", link, file) }
+
+// readFunction reads a sysfs file of a PCI function, like readSys.
+func readFunction(address, file string) string { return readFile(sysPCI, address, file) }
+
+func readFile(path ...string) string {
+	data, err := os.ReadFile(filepath.Join(path...))
 	if err != nil {
 		return ""
 	}

@@ -62,11 +62,7 @@ func readBinding(address string) driverBinding {
 
 // overrideOf returns the driver override of a function, or "" if there is none, which the kernel shows as "(null)".
 func overrideOf(address string) string {
-	text := strings.TrimSpace(readFunction(address, "driver_override"))
-	if text == "(null)" {
-		return ""
-	}
-	return text
+	return strings.TrimPrefix(readFunction(address, "driver_override"), "(null)")
 }
 
 // changeBinding changes the binding of a function and verifies it.
@@ -105,7 +101,7 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)",
 			device.BindTo, device.Name, device.BindTo)
 	}
-	if vfs := strings.TrimSpace(readFunction(device.PCIAddress, "sriov_numvfs")); vfs != "" && vfs != "0" {
+	if vfs := readFunction(device.PCIAddress, "sriov_numvfs"); vfs != "" && vfs != "0" {
 		return nil, fmt.Errorf("device %s (PCI %s) has %s virtual functions, which would go with its driver: set "+
 			"sriov_numvfs to 0, or take a virtual function", device.Name, device.PCIAddress, vfs)
 	}
@@ -134,8 +130,7 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 
 // noIOMMUAllowed reports whether an administrator allows applications to drive devices without an IOMMU.
 func noIOMMUAllowed() bool {
-	data, err := os.ReadFile("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode")
-	return err == nil && strings.TrimSpace(string(data)) == "Y"
+	return readFile("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y"
 }
 
 // restoreBinding unbinds the device from the driver of its step and restores the original binding, unless an
@@ -156,14 +151,6 @@ func restoreBinding(device *cnichain.Device) error {
 func isOpen(enable string) bool {
 	enable = strings.TrimSpace(enable)
 	return enable != "" && enable != "0"
-}
-
-func readFunction(address, file string) string {
-	data, err := os.ReadFile(filepath.Join(sysPCI, address, file))
-	if err != nil {
-		return ""
-	}
-	return string(data)
 }
 
 // iommuGroup is a group of devices that the IOMMU cannot isolate from each other. An application gets the whole group
@@ -191,9 +178,7 @@ func readGroup(address string) (iommuGroup, error) {
 		return iommuGroup{}, fmt.Errorf("PCI %s has no IOMMU group: switch the IOMMU on in the firmware and in the "+
 			"kernel's command line (intel_iommu=on)", address)
 	}
-	group := iommuGroup{number: filepath.Base(target)}
-	name, err := os.ReadFile(filepath.Join(path, "name"))
-	group.unprotected = err == nil && strings.TrimSpace(string(name)) == "vfio-noiommu"
+	group := iommuGroup{number: filepath.Base(target), unprotected: readFile(path, "name") == "vfio-noiommu"}
 	entries, err := os.ReadDir(filepath.Join(path, "devices"))
 	if err != nil {
 		return iommuGroup{}, err

@@ -57,8 +57,6 @@ type Namespaces interface {
 type Links interface {
 	// Links returns the links in the namespace.
 	Links(netns string) ([]cnichain.Link, error)
-	// Enter opens the namespace, so that its links can be listed repeatedly. The caller closes it.
-	Enter(netns string) (Namespace, error)
 	// Rename changes the name of a link.
 	Rename(netns string, index int, name string) error
 	// Remove deletes a virtual link. It is not an error if the link does not exist.
@@ -76,14 +74,6 @@ type Links interface {
 	RemoveStacked(netns, lower string, index int) error
 	// MoveToHost moves the link of the device to the host's namespace, under any name; Restore does the rest.
 	MoveToHost(netns string, index int, device cnichain.Device) error
-}
-
-// Namespace is an open network namespace. Until it is closed, it refers to the same namespace and keeps it alive,
-// whatever happens to its path. It is not safe for concurrent use.
-type Namespace interface {
-	// Links returns the links in the namespace.
-	Links() ([]cnichain.Link, error)
-	Close()
 }
 
 // Devices records the state of devices and restores it when they return to the host.

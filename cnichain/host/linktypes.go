@@ -25,58 +25,40 @@ type LinkTypes struct {
 	query func(types []string) (missing []string, err error)
 	clock clock.PassiveClock
 
-	mu      sync.Mutex
-	made    map[string]bool
-	missing map[string]time.Time // time of the last query
+	mu    sync.Mutex
+	known map[string]linkType
+}
+
+type linkType struct {
+	missing bool
+	asked   time.Time
 }
 
 // NewLinkTypes returns a cache that queries the kernel with a function such as [MissingLinkTypes].
 func NewLinkTypes(query func(types []string) (missing []string, err error), clock clock.PassiveClock) *LinkTypes {
-	return &LinkTypes{query: query, clock: clock, made: map[string]bool{}, missing: map[string]time.Time{}}
+	return &LinkTypes{query: query, clock: clock, known: map[string]linkType{}}
 }
 
 // Missing returns the types that the kernel does not support, in the order of the argument. If a query fails, it
-// returns the error and the cached results.
+// returns the error and the cached results. Other callers wait for the query, for which the kernel may load modules.
 func (l *LinkTypes) Missing(types []string) ([]string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	now := l.clock.Now()
-	var err error
-	if unknown := l.unknown(types, now); len(unknown) > 0 {
-		err = l.learn(unknown, now)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(types), func(linkType string) bool {
-		_, isMissing := l.missing[linkType]
-		return !isMissing
-	}), err
-}
-
-// unknown returns the types that require a query.
-func (l *LinkTypes) unknown(types []string, now time.Time) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(types), func(linkType string) bool {
-		asked, isMissing := l.missing[linkType]
-		return l.made[linkType] || isMissing && now.Sub(asked) < missingFor
+	unknown := slices.DeleteFunc(slices.Clone(types), func(name string) bool {
+		known, isKnown := l.known[name]
+		return isKnown && (!known.missing || now.Sub(known.asked) < missingFor)
 	})
-}
-
-// learn queries the kernel without holding the lock, since the kernel may load modules.
-func (l *LinkTypes) learn(types []string, now time.Time) error {
-	missing, err := l.query(types)
-	if err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, linkType := range types {
-		delete(l.missing, linkType)
-		l.made[linkType] = !slices.Contains(missing, linkType)
-		if !l.made[linkType] {
-			l.missing[linkType] = now
+	var err error
+	if len(unknown) > 0 {
+		var missing []string
+		if missing, err = l.query(unknown); err == nil {
+			for _, name := range unknown {
+				l.known[name] = linkType{missing: slices.Contains(missing, name), asked: now}
+			}
 		}
 	}
-	return nil
+	return slices.DeleteFunc(slices.Clone(types), func(name string) bool { return !l.known[name].missing }), err
 }
 
 // MissingLinkTypes returns the link types (IFLA_INFO_KIND of rtnetlink(7), such as vlan) that the kernel does not

@@ -91,36 +91,15 @@ func (Linux) NamespaceID(path string) (string, error) {
 }
 
 // Links lists the links of a namespace.
-func (h Linux) Links(path string) ([]cnichain.Link, error) {
-	namespace, err := h.Enter(path)
-	if err != nil {
-		return nil, err
-	}
-	defer namespace.Close()
-	return namespace.Links()
-}
-
-// Enter opens a socket in a namespace. The kernel keeps the namespace alive as long as the socket is open
-// (net/core/sock.c, sk_alloc).
-func (Linux) Enter(path string) (Namespace, error) {
+func (Linux) Links(path string) ([]cnichain.Link, error) {
 	handle, err := openNamespace(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot enter network namespace %s: %w", path, err)
 	}
-	return &entered{Handle: handle, path: path}, nil
-}
-
-// entered is a network namespace in which a socket is open; path is for messages.
-type entered struct {
-	*netlink.Handle
-	path string
-}
-
-// Links implements [Namespace].
-func (e *entered) Links() ([]cnichain.Link, error) {
-	found, err := listLinks(e.Handle)
+	defer handle.Close()
+	found, err := listLinks(handle)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list the links of %s: %w", e.path, err)
+		return nil, fmt.Errorf("cannot list the links of %s: %w", path, err)
 	}
 	links := make([]cnichain.Link, 0, len(found))
 	for _, link := range found {

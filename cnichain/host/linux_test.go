@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -142,43 +141,6 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 	}
 	if err := host.Pin("/etc/passwd", pin); err == nil {
 		t.Error("a file was pinned")
-	}
-}
-
-// If a pod terminates during an ADD, another pod's namespace may get the same path. A namespace that was entered
-// remains the first pod's.
-func TestNamespaceThatWasEnteredIsKept(t *testing.T) {
-	other := inNewNamespace(t) // the test's thread is in a second one
-	host, pin := Linux{}, filepath.Join(t.TempDir(), "netns", "dra-x")
-	t.Cleanup(func() { _ = host.Unpin(pin) })
-	if err := host.Pin(other, pin); err != nil {
-		t.Skipf("cannot mount here: %v", err)
-	}
-	entered, err := host.Enter(pin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer entered.Close()
-	before, err := entered.Links()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(host.Unpin(pin), host.Pin("/proc/thread-self/ns/net", pin)); err != nil {
-		t.Fatal(err)
-	}
-	stranger := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "stranger0"}, PeerName: "peer0"}
-	if err := netlink.LinkAdd(stranger); err != nil {
-		t.Fatal(err)
-	}
-	after, err := entered.Links()
-	if diff := cmp.Diff(before, after); err != nil || diff != "" {
-		t.Errorf("links of the entered namespace: %v (-before +after):\n%s", err, diff)
-	}
-	if links, err := host.Links(pin); err != nil || len(links) != len(before)+2 {
-		t.Errorf("links of the namespace that now has the path: %v, %v", links, err)
-	}
-	if _, err := host.Enter(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing namespace: %v", err)
 	}
 }
 

@@ -120,49 +120,50 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	}
 	wanted := device.Network.Remaining(found.TakenAt, found.Addresses)
 	var problems []error
-	for _, address := range wanted.Addresses {
-		if !slices.ContainsFunc(found.Addresses,
-			func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
-			problems = append(problems, addAddress(handle, link, &address))
-		}
+	for _, address := range lacking(wanted, found).Addresses {
+		problems = append(problems, addAddress(handle, link, &address))
 	}
 	if found, err = readNetwork(handle, link); err != nil { // adding addresses also adds routes
 		return errors.Join(append(problems, err)...)
 	}
-	for _, route := range wanted.Routes { // ordered so that gateways are reachable
-		if !slices.Contains(found.Routes, route) {
-			problems = append(problems, addRoute(handle, link, &route))
-		}
+	missing := lacking(wanted, found)
+	for _, route := range missing.Routes { // ordered so that gateways are reachable
+		problems = append(problems, addRoute(handle, link, &route))
 	}
-	for _, neighbour := range wanted.Neighbours {
-		if !slices.Contains(found.Neighbours, neighbour) {
-			problems = append(problems, addNeighbour(handle, link, &neighbour))
-		}
+	for _, neighbour := range missing.Neighbours {
+		problems = append(problems, addNeighbour(handle, link, &neighbour))
 	}
 	if found, err = readNetwork(handle, link); err != nil {
 		return errors.Join(append(problems, err)...)
 	}
-	return errors.Join(append(problems, checkComplete(device.Name, wanted, found))...)
+	return errors.Join(append(problems, checkComplete(device.Name, lacking(wanted, found)))...)
+}
+
+// lacking returns the part of the node's configuration that a link does not have.
+func lacking(wanted, found *cnichain.NetworkConfig) cnichain.NetworkConfig {
+	return cnichain.NetworkConfig{
+		Addresses: slices.DeleteFunc(slices.Clone(wanted.Addresses), func(address cnichain.NodeAddress) bool {
+			return slices.ContainsFunc(found.Addresses,
+				func(a cnichain.NodeAddress) bool { return a.Address == address.Address })
+		}),
+		Routes: slices.DeleteFunc(slices.Clone(wanted.Routes),
+			func(route cnichain.NodeRoute) bool { return slices.Contains(found.Routes, route) }),
+		Neighbours: slices.DeleteFunc(slices.Clone(wanted.Neighbours),
+			func(n cnichain.NodeNeighbor) bool { return slices.Contains(found.Neighbours, n) }),
+	}
 }
 
 // checkComplete returns an error if any part of the node's configuration is missing from the link.
-func checkComplete(device string, wanted, found *cnichain.NetworkConfig) error {
+func checkComplete(device string, missing cnichain.NetworkConfig) error {
 	var lost []string
-	for _, address := range wanted.Addresses {
-		if !slices.ContainsFunc(found.Addresses,
-			func(a cnichain.NodeAddress) bool { return a.Address == address.Address }) {
-			lost = append(lost, "address "+address.Address)
-		}
+	for _, address := range missing.Addresses {
+		lost = append(lost, "address "+address.Address)
 	}
-	for _, route := range wanted.Routes {
-		if !slices.Contains(found.Routes, route) {
-			lost = append(lost, route.String())
-		}
+	for _, route := range missing.Routes {
+		lost = append(lost, route.String())
 	}
-	for _, neighbour := range wanted.Neighbours {
-		if !slices.Contains(found.Neighbours, neighbour) {
-			lost = append(lost, "neighbour "+neighbour.IP)
-		}
+	for _, neighbour := range missing.Neighbours {
+		lost = append(lost, "neighbour "+neighbour.IP)
 	}
 	if len(lost) == 0 {
 		return nil

@@ -158,29 +158,34 @@ func (h Linux) makeReturnNamespace(path string) error {
 // moveLink moves a link to another namespace and keeps its index. Kernels before 5.13 choose the index themselves, so
 // Isolate does not find the link afterwards.
 func moveLink(path string, index int, target string) error {
-	source, err := netns.GetFromPath(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = source.Close() }()
 	destination, err := netns.GetFromPath(target)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = destination.Close() }()
-	socket, err := nl.GetNetlinkSocketAt(source, netns.None(), unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
-	}
-	defer socket.Close()
 	request := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
-	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	header.Index = int32(index) //nolint:gosec // the kernel's own
 	request.AddData(header)
 	fd, number := nl.Uint32Attr(uint32(destination)), nl.Uint32Attr(uint32(index)) //nolint:gosec // not negative
 	request.AddData(nl.NewRtAttr(unix.IFLA_NET_NS_FD, fd))
 	request.AddData(nl.NewRtAttr(unix.IFLA_NEW_IFINDEX, number))
+	return executeIn(path, request)
+}
+
+// executeIn sends a request in the namespace at a path.
+func executeIn(path string, request *nl.NetlinkRequest) error {
+	namespace, err := netns.GetFromPath(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = namespace.Close() }()
+	socket, err := nl.GetNetlinkSocketAt(namespace, netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
 	_, err = request.Execute(unix.NETLINK_ROUTE, 0)
 	return err
 }

@@ -62,21 +62,10 @@ func removeStacked(path, lower string, index int) error {
 
 // deleteGroup deletes all links of a group in a namespace. It is not an error if the group has no links.
 func deleteGroup(path string, group uint32) error {
-	namespace, err := netns.GetFromPath(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = namespace.Close() }()
-	socket, err := nl.GetNetlinkSocketAt(namespace, netns.None(), unix.NETLINK_ROUTE)
-	if err != nil {
-		return err
-	}
-	defer socket.Close()
 	request := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
-	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
 	request.AddData(nl.NewRtAttr(unix.IFLA_GROUP, nl.Uint32Attr(group)))
-	if _, err := request.Execute(unix.NETLINK_ROUTE, 0); err != nil && !errors.Is(err, unix.ENODEV) {
+	if err := executeIn(path, request); err != nil && !errors.Is(err, unix.ENODEV) {
 		return err
 	}
 	return nil

@@ -16,20 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readVF reads the settings that the physical function stores for a virtual one. It returns nil if it does not store
-// any, for example with virtio.
-func readVF(handle *netlink.Handle, device *cnichain.Device) (*cnichain.VFConfig, error) {
-	_, info, err := findVF(handle, device)
-	if err != nil || info == nil {
-		return nil, err
+// reportedVF is like findVF, but it is an error if the PF does not report the configuration, as it did when the baseline
+// was recorded.
+func reportedVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
+	pf, info, err := findVF(handle, device)
+	if err == nil && info == nil {
+		err = fmt.Errorf("device %s: PF %s no longer reports the configuration of its virtual functions", device.Name,
+			pf.Attrs().Name)
 	}
-	config := vfConfig(info)
-	return &config, nil
-}
-
-func vfNotReported(device *cnichain.Device, pf netlink.Link) error {
-	return fmt.Errorf("device %s: PF %s no longer reports the configuration of its virtual functions", device.Name,
-		pf.Attrs().Name)
+	return pf, info, err
 }
 
 func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
@@ -88,27 +83,21 @@ func vfIndex(pfDir, address string) (int, error) {
 // restoreVF writes the settings that differ from the baseline, and verifies them. It does not write settings that
 // already match, since some drivers reset a function on every write.
 func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
-	pf, info, err := findVF(handle, device)
+	pf, info, err := reportedVF(handle, device)
 	if err != nil {
 		return err
 	}
-	if info == nil {
-		return vfNotReported(device, pf) // it did when the baseline was recorded
-	}
-	for _, change := range vfChanges(vfConfig(info), *device.VF) {
-		if err := change.apply(handle, pf, info.ID, device); err != nil {
+	for _, change := range vfChanges(vfConfig(info), device) {
+		if err := change.apply(handle, pf, info.ID); err != nil {
 			return fmt.Errorf("cannot give device %s its %s back on PF %s: %w", device.Name, change.setting,
 				pf.Attrs().Name, err)
 		}
 	}
-	_, info, err = findVF(handle, device)
+	_, info, err = reportedVF(handle, device)
 	if err != nil {
 		return err
 	}
-	if info == nil {
-		return vfNotReported(device, pf)
-	}
-	left := vfChanges(vfConfig(info), *device.VF)
+	left := vfChanges(vfConfig(info), device)
 	if len(left) == 0 || len(left) == 1 && left[0].setting == vfAddress && isZeroMAC(device.VF.MAC) &&
 		info.Mac.String() == device.MAC {
 		return nil // setVFAddress uses the function's own address if the driver cannot unset it, which is equivalent
@@ -148,12 +137,9 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	if !isRefusal(err) {
 		return err
 	}
-	pf, info, err := findVF(handle, device)
+	pf, info, err := reportedVF(handle, device)
 	if err != nil {
 		return err
-	}
-	if info == nil {
-		return vfNotReported(device, pf)
 	}
 	if err := handle.LinkSetVfHardwareAddr(pf, info.ID, make(net.HardwareAddr, len(address))); err != nil {
 		return restoreVF(handle, device) // the driver rejects zeros; there is no other way
@@ -206,12 +192,9 @@ func otherAddress(address net.HardwareAddr) net.HardwareAddr {
 // whileTrusted sets the trust of a function, calls do, and leaves the trust set. Once an address was set through the
 // physical function, some drivers (igb) only allow a trusted function to set its address, even to the same value.
 func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() error) error {
-	pf, info, err := findVF(handle, device)
+	pf, info, err := reportedVF(handle, device)
 	if err != nil {
 		return err
-	}
-	if info == nil {
-		return vfNotReported(device, pf)
 	}
 	if err := handle.LinkSetVfTrust(pf, info.ID, true); err != nil {
 		return fmt.Errorf("cannot trust device %s on PF %s for a moment: %w", device.Name, pf.Attrs().Name, err)
@@ -219,46 +202,44 @@ func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() err
 	return do()
 }
 
-// vfChange is a setting that has to be written.
+// vfChange is a setting of a virtual function of a link that has to be written.
 type vfChange struct {
 	setting string
-	apply   vfSetter
+	apply   func(handle *netlink.Handle, pf netlink.Link, vf int) error
 }
-
-type vfSetter func(handle *netlink.Handle, pf netlink.Link, vf int, device *cnichain.Device) error
 
 const vfAddress = "address"
 
 // vfChanges lists the settings of a function that differ from the desired ones. Trust comes first, since other settings
 // require it.
-func vfChanges(current, want cnichain.VFConfig) []vfChange {
+func vfChanges(current cnichain.VFConfig, device *cnichain.Device) []vfChange {
+	want := *device.VF
 	var changes []vfChange
-	change := func(differs bool, setting string, apply vfSetter) {
+	change := func(differs bool, setting string, apply func(h *netlink.Handle, pf netlink.Link, vf int) error) {
 		if differs {
 			changes = append(changes, vfChange{setting: setting, apply: apply})
 		}
 	}
-	change(current.Trust != want.Trust, "trust",
-		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
-			return h.LinkSetVfTrust(pf, vf, want.Trust)
-		})
-	change(current.SpoofChk != want.SpoofChk, "spoof check",
-		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
-			return h.LinkSetVfSpoofchk(pf, vf, want.SpoofChk)
-		})
+	change(current.Trust != want.Trust, "trust", func(h *netlink.Handle, pf netlink.Link, vf int) error {
+		return h.LinkSetVfTrust(pf, vf, want.Trust)
+	})
+	change(current.SpoofChk != want.SpoofChk, "spoof check", func(h *netlink.Handle, pf netlink.Link, vf int) error {
+		return h.LinkSetVfSpoofchk(pf, vf, want.SpoofChk)
+	})
 	change(current.VLAN != want.VLAN || current.QoS != want.QoS, "VLAN",
-		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+		func(h *netlink.Handle, pf netlink.Link, vf int) error {
 			return h.LinkSetVfVlanQos(pf, vf, want.VLAN, want.QoS)
 		})
 	change(current.MinTxRate != want.MinTxRate || current.MaxTxRate != want.MaxTxRate, "rates",
-		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
+		func(h *netlink.Handle, pf netlink.Link, vf int) error {
 			return h.LinkSetVfRate(pf, vf, int(want.MinTxRate), int(want.MaxTxRate))
 		})
-	change(current.LinkState != want.LinkState, "link state",
-		func(h *netlink.Handle, pf netlink.Link, vf int, _ *cnichain.Device) error {
-			return h.LinkSetVfState(pf, vf, want.LinkState)
-		})
-	change(current.MAC != want.MAC, vfAddress, setVFAddress)
+	change(current.LinkState != want.LinkState, "link state", func(h *netlink.Handle, pf netlink.Link, vf int) error {
+		return h.LinkSetVfState(pf, vf, want.LinkState)
+	})
+	change(current.MAC != want.MAC, vfAddress, func(h *netlink.Handle, pf netlink.Link, vf int) error {
+		return setVFAddress(h, pf, vf, device)
+	})
 	return changes
 }
 

@@ -3,7 +3,6 @@ package kerneltest
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,7 +10,6 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
 // called reads the plugin's last call for a command, which the test double recorded.
@@ -89,29 +87,4 @@ func TestDoubleStatus(t *testing.T) {
 	wantWords(t, "not available", b.executor.Status(context.Background(), plan), `step "b" (second)`, "STATUS",
 		"the daemon is down")
 	b.expect("after STATUS", b.before)
-}
-
-// GC only frees entries without an attachment, and skips networks that other programs may also use.
-func TestDoubleGC(t *testing.T) {
-	if !cnitest.OnMachine(t) {
-		return
-	}
-	b := newBench(t)
-	made := b.attachment(`
-- {name: a, type: first, selector: {cel: "true"}}
-- {name: b, type: second, dependOn: [a], network: shared}
-`)
-	b.must(b.add(made))
-	attached := b.state()
-	for _, plugin := range []string{"first", "second"} {
-		b.must(os.WriteFile(filepath.Join(b.plugins[plugin].path+".state", "lost-net1"), nil, 0o600))
-	}
-	b.must(b.executor.GC(context.Background(), []*executor.Attachment{made}))
-	theirs := filepath.Join(b.plugins["second"].path+".state", "lost-net1")
-	if err := os.Remove(theirs); err != nil {
-		t.Errorf("the shared network was collected: %v", err)
-	}
-	b.expect("after GC", attached)
-	b.must(b.executor.Del(context.Background(), made))
-	b.expect("after DEL", b.before)
 }
