@@ -50,7 +50,7 @@ func CheckClasses(
 	claim *resourceapi.ResourceClaim, devices []Device, topologies []*v1alpha1.NetworkTopology,
 ) error {
 	for i := range devices {
-		class := requestedClass(claim, devices[i].Request)
+		class, _ := requested(claim, devices[i].Request)
 		for _, topology := range topologies {
 			if !slices.Contains(topology.Status.DeviceClasses, class) ||
 				class == v1alpha1.ClassName(devices[i].Class.NetworkTopologyRef.Name, devices[i].Class.Step) {
@@ -66,19 +66,22 @@ func CheckClasses(
 	return nil
 }
 
-// requestedClass returns the class of a request, or of the chosen alternative of the request, or "" if there is none.
-func requestedClass(claim *resourceapi.ResourceClaim, name string) string {
+// requested returns the class and the allocation mode of a request, or of the chosen alternative of the request. Both are
+// empty if there is none.
+func requested(
+	claim *resourceapi.ResourceClaim, name string,
+) (class string, mode resourceapi.DeviceAllocationMode) {
 	for _, request := range claim.Spec.Devices.Requests {
 		if request.Exactly != nil && request.Name == name {
-			return request.Exactly.DeviceClassName
+			return request.Exactly.DeviceClassName, request.Exactly.AllocationMode
 		}
 		for _, alternative := range request.FirstAvailable {
 			if resourceclaim.CreateSubRequestRef(request.Name, alternative.Name) == name {
-				return alternative.DeviceClassName
+				return alternative.DeviceClassName, alternative.AllocationMode
 			}
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // deviceFor combines an allocation result with the claim's and the class's parameters for the request. An error is
@@ -87,7 +90,7 @@ func deviceFor(
 	claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult,
 ) (Device, error) {
 	device := Device{DeviceRequestAllocationResult: result}
-	if requestsAll(claim, result.Request) {
+	if _, mode := requested(claim, result.Request); mode == resourceapi.DeviceAllocationModeAll {
 		return device, allRefused(result.Request)
 	}
 	var err error
@@ -117,23 +120,6 @@ func checkOneInterfaceEach(devices []Device) error {
 		}
 	}
 	return nil
-}
-
-// requestsAll reports whether a request, or its chosen alternative, asks for all devices.
-func requestsAll(claim *resourceapi.ResourceClaim, name string) bool {
-	for _, request := range claim.Spec.Devices.Requests {
-		if request.Exactly != nil && request.Name == name &&
-			request.Exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
-			return true
-		}
-		for _, alternative := range request.FirstAvailable {
-			if resourceclaim.CreateSubRequestRef(request.Name, alternative.Name) == name &&
-				alternative.AllocationMode == resourceapi.DeviceAllocationModeAll {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // classParameters returns the parameters of a request's class. Only a class may choose the topology: claims are written

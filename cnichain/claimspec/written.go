@@ -2,7 +2,6 @@ package claimspec
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -41,18 +40,16 @@ func CheckWritten(
 	if err := checkOneInterfaceEach(devices); err != nil {
 		report(err.Error())
 	}
-	// If parameters are invalid, the claim's values are incomplete. Parameters that the topology does not allow are
-	// still reported.
-	unreadable := len(texts) > 0
+	if len(texts) > 0 {
+		topologies = nil // the claim's values are incomplete
+	}
 	for _, topology := range topologies {
 		spec := SpecOf(topology, claim.Namespace+"/"+cmp.Or(claim.Name, claim.GenerateName), devices)
-		check := spec.Check
-		switch {
-		case len(spec.Roots) == 0:
+		if len(spec.Roots) == 0 {
 			continue
-		case unreadable:
-			check = spec.checkAllowed
-		case mayHaveMore(claim, topologies):
+		}
+		check := spec.Check
+		if mayHaveMore(claim, topologies) {
 			check = spec.checkGiven
 		}
 		for _, problem := range check() {
@@ -78,14 +75,10 @@ func writtenDevices(
 	if !found {
 		return nil, nil
 	}
-	if requestsAll(claim, request.Name) {
+	if request.Exactly.AllocationMode == resourceapi.DeviceAllocationModeAll {
 		return nil, allRefused(request.Name)
 	}
-	opaque := writtenParameters(claim, request.Name)
-	parameters, err := decodeAll(claim, request.Name, opaque)
-	if err != nil {
-		parameters = readable(opaque)
-	}
+	parameters, err := decodeAll(claim, request.Name, writtenParameters(claim, request.Name))
 	device := Device{Class: class, Parameters: parameters}
 	device.Request, device.Driver = request.Name, v1alpha1.DriverName
 	// A claim never gets more devices, and user input must not cause unlimited memory use.
@@ -102,16 +95,6 @@ func writtenParameters(claim *resourceapi.ResourceClaim, request string) [][]byt
 		}
 	}
 	return found
-}
-
-// readable returns the readable parts of parameters if some of them are malformed. These parts are sufficient to check
-// whether the parameters are allowed.
-func readable(opaque [][]byte) []v1alpha1.ClaimParameters {
-	all := make([]v1alpha1.ClaimParameters, len(opaque))
-	for i, raw := range opaque {
-		_ = json.Unmarshal(raw, &all[i]) // decodeAll has reported the errors
-	}
-	return all
 }
 
 // rootOf returns the driver's parameters in a DeviceClass that the controller generated for a topology.
@@ -149,20 +132,6 @@ func (s *Spec) checkGiven() field.ErrorList {
 		given, refused := s.Parameters(instance)
 		problems = append(problems, refused...)
 		problems = append(problems, s.checkRanges(given)...)
-	}
-	return problems
-}
-
-// checkAllowed only checks whether the topology allows the claim's parameters, and does not check their values.
-func (s *Spec) checkAllowed() field.ErrorList {
-	var problems field.ErrorList
-	for instance := range s.Instances() {
-		_, refused := s.Parameters(instance)
-		for _, problem := range refused {
-			if problem.Type == field.ErrorTypeForbidden {
-				problems = append(problems, problem)
-			}
-		}
 	}
 	return problems
 }
