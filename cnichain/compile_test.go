@@ -45,7 +45,8 @@ func TestValidateReportsEveryProblemWithItsPathAndFix(t *testing.T) {
 			`[{name: a, type: tuning, dependOn: [c]}, {name: b, type: tuning, dependOn: [a]}, {name: c, type: ` +
 				`tuning, dependOn: [b]}]`,
 			[]string{"spec.steps[0].dependOn[0]",
-				`"c": steps a → c → b → a depend on each other: remove one from dependOn`}},
+				`step "a" must come after "c": move it down, below the steps in its dependOn; if they depend on each ` +
+					`other, remove one from dependOn`}},
 		"too large a number": {
 			`[{name: a, type: macvlan, selector: {cel: "true"}, config: {mtu: 99999999999999999999}}]`,
 			[]string{"spec.steps[0].config.mtu", "is too large: it must fit into 64 bits"}},

@@ -167,7 +167,7 @@ func CheckBinaryName(cniType string) error {
 }
 
 // dependencies checks the names in dependOn. Parents must precede their children in the list, so a cycle contains a
-// name that was not seen yet. dependencies searches for the cycle to report its steps instead of "not found".
+// name that was not seen yet.
 func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	for i, parent := range step.DependOn {
 		if index, before := v.seen[parent]; before {
@@ -185,16 +185,10 @@ func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 				"its dependOn", step.Name)))
 			continue
 		}
-		if cycle := v.findPath(parent, step.Name, nil); cycle != nil {
-			v.add(field.Invalid(path.Index(i), parent, fmt.Sprintf("steps %s → %s depend on each other: remove one "+
-				"from dependOn",
-				step.Name, strings.Join(cycle, " → "))))
-			continue
-		}
 		if slices.ContainsFunc(v.steps, func(s v1alpha1.Step) bool { return s.Name == parent }) {
 			v.add(field.Invalid(path.Index(i), parent,
-				fmt.Sprintf("step %q must come after %q: move it down, below the steps in its dependOn", step.Name,
-					parent)))
+				fmt.Sprintf("step %q must come after %q: move it down, below the steps in its dependOn; if they depend on "+
+					"each other, remove one from dependOn", step.Name, parent)))
 			continue
 		}
 		v.add(field.Invalid(path.Index(i), parent, v.unknownStep(step.Name, parent)))
@@ -214,29 +208,6 @@ func (v *validator) unknownStep(name, parent string) string {
 		return fmt.Sprintf("%s: did you mean %q?", problem, near)
 	}
 	return problem
-}
-
-// findPath returns the steps on the path from start to end, including both, or nil if start does not depend on end. It
-// skips the steps in passed.
-func (v *validator) findPath(start, end string, passed map[string]bool) []string {
-	if start == end {
-		return []string{end}
-	}
-	if passed == nil {
-		passed = map[string]bool{}
-	}
-	passed[start] = true
-	for i := range v.steps {
-		for _, parent := range v.steps[i].DependOn {
-			if v.steps[i].Name != start || passed[parent] {
-				continue
-			}
-			if rest := v.findPath(parent, end, passed); rest != nil {
-				return append([]string{start}, rest...)
-			}
-		}
-	}
-	return nil
 }
 
 // root checks that a step either has a device or depends on other steps, but not both or neither.
