@@ -30,8 +30,8 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "duel",
 		Short: "Measure this driver beside others, on a real local Kubernetes",
-		Long: `duel makes a cluster for each contestant, gives pods network interfaces by it, and keeps each sample. It needs
-root and a quiet machine.`,
+		Long: `duel starts a cluster for each contestant, attaches network interfaces to pods with it, and stores each sample.
+It needs root and a quiet machine.`,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.AddCommand(run(), render())
@@ -43,11 +43,11 @@ func run() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Measure, and write the samples into a file",
-		Example: `  duel run --peers ~/peers            beside those of dranet and multus that are in the folder
-  duel run --samples 50 --rounds 3    for figures that are published
+		Short: "Measure, and write the samples to a file",
+		Example: `  duel run --peers ~/peers            compare with the contestants whose binaries are in the directory
+  duel run --samples 50 --rounds 3    measure figures for publication
   duel run --peers ~/peers --stages side-by-side --only "netdev and macvlan by this driver" --only dranet
-                                      tell two apart, whatever else the machine does`,
+                                      compare two contestants on a machine that is not quiet`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if options.Samples < 1 || options.Rounds < 1 {
@@ -77,17 +77,17 @@ func run() *cobra.Command {
 			return results.Write(out)
 		},
 	}
-	cmd.Flags().StringVar(&options.Bin, "bin", "bin", "folder with this driver's binaries")
-	cmd.Flags().StringVar(&options.Peers, "peers", "", "folder with the binaries of others: dranet, multus, "+
-		"and the directory before with those of another version of this driver")
-	cmd.Flags().StringVar(&options.Cluster, "cluster", "duel", "name of the local cluster; side by side each has a number "+
-		"after it")
-	cmd.Flags().IntVar(&options.Samples, "samples", 20, "pods of each series in each round")
-	cmd.Flags().IntVar(&options.Rounds, "rounds", 1, "how often everything is measured")
-	cmd.Flags().StringArrayVar(&options.Only, "only", nil, "measure only this contestant; may be given several times")
-	cmd.Flags().StringSliceVar(&options.Stages, "stages", duel.AllStages(), "alone: each has the machine for itself; "+
-		"side-by-side: all have clusters at the same time, and pods are made on each in turn")
-	cmd.Flags().StringVar(&out, "out", "bin/duel.json", "file for the samples")
+	cmd.Flags().StringVar(&options.Bin, "bin", "bin", "directory with this driver's binaries")
+	cmd.Flags().StringVar(&options.Peers, "peers", "", "directory with the binaries of other drivers: dranet, multus, "+
+		"and the directory before with another version of this driver")
+	cmd.Flags().StringVar(&options.Cluster, "cluster", "duel", "name of the local cluster; side by side, each contestant's "+
+		"cluster has a number after it")
+	cmd.Flags().IntVar(&options.Samples, "samples", 20, "number of pods in each series and round")
+	cmd.Flags().IntVar(&options.Rounds, "rounds", 1, "number of rounds")
+	cmd.Flags().StringArrayVar(&options.Only, "only", nil, "measure only this contestant; can be repeated")
+	cmd.Flags().StringSliceVar(&options.Stages, "stages", duel.AllStages(), "alone: one contestant runs at a time; "+
+		"side-by-side: all clusters run at the same time, and pods are created on each in turn")
+	cmd.Flags().StringVar(&out, "out", "bin/duel.json", "file to write the samples to")
 	return cmd
 }
 

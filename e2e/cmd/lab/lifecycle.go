@@ -60,7 +60,7 @@ func upCommand(w *where) *cobra.Command {
 With --control-plane the cluster has neither kubelet nor containerd: pods are scheduled to the Node objects that you
 create, and never run. That is enough to see how the scheduler handles the devices of many nodes.
 
-With --nodes 3 the control plane has a machine of its own, and each node its own network, mounts, processes, kubelet and
+With --nodes 3 the control plane has its own machine, and each node its own network, mounts, processes, kubelet and
 containerd, and links to a wire that all share: see "lab node".`,
 		Example: `  lab up
   lab up --name gates --feature-gate DRAListTypeAttributes=true
@@ -75,8 +75,8 @@ containerd, and links to a wire that all share: see "lab node".`,
 	f.BoolVar(&o.ControlPlaneOnly, "control-plane", false,
 		"start only etcd, API server, controller manager and scheduler")
 	f.StringVar(&o.NodeName, "node-name", "e2e-node", "name of the node, or of several without their numbers")
-	f.IntVar(&o.Nodes, "nodes", 1, "how many nodes")
-	f.IntVar(&o.Links, "links", 4, "with several nodes: how many links each has to the wire")
+	f.IntVar(&o.Nodes, "nodes", 1, "number of nodes")
+	f.IntVar(&o.Links, "links", 4, "number of links of each of several nodes to the wire")
 	f.StringToStringVar(&o.NodeLabels, "label", nil, "labels of each node")
 	gates := f.StringToString("feature-gate", nil, "feature gates of all components, for example Name=true (default: "+
 		"the defaults of the version)")
@@ -84,10 +84,10 @@ containerd, and links to a wire that all share: see "lab node".`,
 		"API groups to switch on or off, for example resource.k8s.io/v1beta2=true")
 	runtime := f.String("runtime", string(lab.RuntimeContainerd), "container runtime: containerd, crio or crio-crun "+
 		"(CRI-O with crun); crio and pinns are taken from $CRIO_DIR")
-	f.DurationVar(&o.SyncFrequency, "sync-frequency", 5*time.Second, "how often kubelet retries what has failed")
-	f.StringArrayVar(&o.ExtraCNIDirs, "extra-cni-dir", nil, "folder with further CNI plugins (default $EXTRA_CNI_DIR)")
+	f.DurationVar(&o.SyncFrequency, "sync-frequency", 5*time.Second, "interval at which the kubelet retries failed operations")
+	f.StringArrayVar(&o.ExtraCNIDirs, "extra-cni-dir", nil, "directory with further CNI plugins (default $EXTRA_CNI_DIR)")
 	f.StringSliceVar(&o.Images, "image", nil, "image archives to import")
-	f.DurationVar(&o.StartTimeout, "timeout", 2*time.Minute, "how long the start may take, without the build")
+	f.DurationVar(&o.StartTimeout, "timeout", 2*time.Minute, "maximum time for the start, without the build")
 	f.BoolVarP(&quiet, "quiet", "q", false, "do not print the steps")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
