@@ -47,7 +47,7 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 		AdmissionReviewVersions: []string{"v1"},
 		Rules: []admissionregistration.RuleWithOperations{{
 			Operations: []admissionregistration.OperationType{admissionregistration.Create,
-				admissionregistration.Update, admissionregistration.Delete},
+				admissionregistration.Update},
 			Rule: admissionregistration.Rule{
 				APIGroups:   []string{topologyapi.GroupVersion().Group},
 				APIVersions: []string{topologyapi.GroupVersion().Version},

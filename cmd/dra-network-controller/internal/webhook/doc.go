@@ -5,6 +5,5 @@
 // nodes, rejects only what they reject, and allows everything that it cannot check. It must never block other objects.
 //
 // A request passes through limit.go, which bounds the resources that untrusted clients can consume, package admission,
-// which decodes it, and [Handler]. Claims are checked in claims.go. Deletions are handled in deletion.go, which only
-// returns warnings.
+// which decodes it, and [Handler]. Claims are checked in claims.go.
 package webhook

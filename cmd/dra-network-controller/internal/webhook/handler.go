@@ -26,8 +26,7 @@ import (
 
 // Handler answers admission requests. It implements admission.Handler.
 type Handler struct {
-	// cluster reads the CNIPluginSchemas, NetworkTopologies, AddressRanges, ResourceClaims and the driver's
-	// ResourceSlices from a cache.
+	// cluster reads the CNIPluginSchemas, NetworkTopologies and AddressRanges from a cache.
 	cluster client.Reader
 	// live reads NetworkTopologies from the API server.
 	live client.Reader
@@ -60,14 +59,10 @@ type assessment struct {
 // Handle answers one request. An update that does not change the spec is allowed even if the object is invalid, so that
 // labels and finalizers can still be written to objects that predate a rule.
 //
-// The order matters: deletions first, since they have no new object; then unrelated operations, which are allowed
-// without a warning; then unknown kinds from a newer or foreign webhook configuration, which are allowed with a
-// warning; then the check itself. Responses are deterministic and have no side effects, so the API server may send a
-// request twice.
+// The order matters: unrelated operations first, such as deletions, which have no new object; then unknown kinds from a
+// newer or foreign webhook configuration, which are allowed with a warning; then the check itself. Responses are
+// deterministic and have no side effects, so the API server may send a request twice.
 func (h *Handler) Handle(ctx context.Context, request admission.Request) admission.Response {
-	if request.Operation == admissionv1.Delete && request.SubResource == "" {
-		return admission.Allowed("").WithWarnings(h.deletionWarnings(ctx, request.Kind, request.OldObject.Raw)...)
-	}
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update || request.SubResource != "" {
 		return admission.Allowed("")
 	}
