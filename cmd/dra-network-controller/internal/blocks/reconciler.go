@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,9 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,18 +30,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/objects"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-const (
-	// soon is the retry delay after a conflict. By then, the cache has caught up.
-	soon = 200 * time.Millisecond
-	// gather is how long changes to claims and nodes are collected, so that a range is reconciled once for all of them.
-	gather = 100 * time.Millisecond
-)
+// gather is how long changes to claims and nodes are collected, so that a range is reconciled once for all of them.
+const gather = 100 * time.Millisecond
 
 // Reconciler assigns blocks from every AddressRange to nodes. All fields are required. When the lease changes hands,
 // two processes may briefly each run a Reconciler; no write relies on being the only writer.
@@ -75,11 +69,15 @@ func (r *Reconciler) claims() *demand {
 // SetupWithManager registers the reconciler for every range that changes, or whose blocks, nodes, topologies or claims
 // change. It watches only the metadata of nodes, because only names, UIDs and labels matter, while the status is the
 // largest part of a node and the kubelet updates it constantly.
+//
+// ofClaim records changes of claims immediately. Package controller-runtime does not start any worker before each
+// handler has received the objects from the first list (source.Kind, HasSynced), so the demand is complete before the
+// first block can be returned.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	ofBlock := func(_ context.Context, block client.Object) []reconcile.Request {
 		if block, ok := block.(*v1alpha1.AddressBlock); ok {
-			return requests([]string{block.Spec.AddressRange})
+			return objects.Requests([]string{block.Spec.AddressRange})
 		}
 		return nil
 	}
@@ -91,30 +89,10 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 		Named("addressrange").
 		For(&v1alpha1.AddressRange{}, specChanged).
 		Watches(&v1alpha1.AddressBlock{}, handler.EnqueueRequestsFromMapFunc(ofBlock)).
-		Watches(&v1alpha1.NetworkTopology{}, r.later(r.all), specChanged).
-		WatchesMetadata(&corev1.Node{}, r.later(r.all), nodesChanged).
-		Watches(&resourceapi.ResourceClaim{}, r.later(r.ofClaim)).
+		Watches(&v1alpha1.NetworkTopology{}, objects.Later(gather, r.all), specChanged).
+		WatchesMetadata(&corev1.Node{}, objects.Later(gather, r.all), nodesChanged).
+		Watches(&resourceapi.ResourceClaim{}, objects.Later(gather, r.ofClaim)).
 		Complete(r)
-}
-
-// later returns a handler that delays reconciliations by gather. It records the change or deletion of an object
-// immediately. Package controller-runtime does not start any worker before each handler has received the objects from
-// the first list (source.Kind, HasSynced), so the demand is complete before the first block can be returned.
-func (r *Reconciler) later(
-	ranges func(ctx context.Context, object client.Object, gone bool) []string,
-) handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(ctx context.Context, object client.Object, gone bool, q queue) {
-		for _, request := range requests(ranges(ctx, object, gone)) {
-			q.AddAfter(request, gather)
-		}
-	}
-	return handler.Funcs{
-		CreateFunc:  func(ctx context.Context, e event.CreateEvent, q queue) { add(ctx, e.Object, false, q) },
-		UpdateFunc:  func(ctx context.Context, e event.UpdateEvent, q queue) { add(ctx, e.ObjectNew, false, q) },
-		DeleteFunc:  func(ctx context.Context, e event.DeleteEvent, q queue) { add(ctx, e.Object, true, q) },
-		GenericFunc: func(ctx context.Context, e event.GenericEvent, q queue) { add(ctx, e.Object, false, q) },
-	}
 }
 
 // all returns the names of all ranges. A handler cannot return an error, but reading from a synced cache does not fail.
@@ -152,21 +130,18 @@ func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone boo
 	return ranges
 }
 
-func requests(names []string) []reconcile.Request {
-	var requests []reconcile.Request
-	for _, name := range names {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
-	}
-	return requests
-}
-
 // Reconcile implements reconcile.Reconciler.
 //
 // It reads the sizes of PodGroups, then everything else, makes a plan and carries it out, and writes the status. If a
 // plan fails halfway, it is not resumed: the next reconciliation makes a new one from the current state.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	unmeasured := r.measure(ctx, request.Name) // does not stop the reconciliation
-	state, problems, remarks, err := r.read(ctx, request.Name)
+	var topologies v1alpha1.NetworkTopologyList
+	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only
+		return reconcile.Result{}, fmt.Errorf("cannot list NetworkTopologies: %w", err)
+	}
+	counts := perPod(request.Name, topologies.Items)
+	unmeasured := r.measure(ctx, counts) // does not stop the reconciliation
+	state, problems, remarks, err := r.read(ctx, request.Name, counts)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -175,28 +150,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err = r.carryOut(ctx, state, &changes); err == nil && !gone {
 		err = r.writeStatus(ctx, state.Range, Status(state, &changes, problems, remarks))
 	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		// An object has changed since the cache read it. This is not a failure, so do not report it in the status.
-		return reconcile.Result{RequeueAfter: soon}, nil
+	if !objects.IsOutdated(err) {
+		err = errors.Join(err, unmeasured)
 	}
-	if err = errors.Join(err, unmeasured); err != nil {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{RequeueAfter: changes.Next}, nil
+	return objects.Result(changes.Next, err)
 }
 
 // read reads the inputs for a plan. If the range no longer exists, read substitutes a range with a deletion timestamp,
 // so that the blocks are also returned if the range's finalizer was removed. The lists are shared with the cache and
 // must not be changed; the range, which carryOut changes, is a copy.
 func (r *Reconciler) read(
-	ctx context.Context, name string,
+	ctx context.Context, name string, counts map[string]int,
 ) (state *State, problems field.ErrorList, remarks []string, err error) {
 	var blocks v1alpha1.AddressBlockList
 	var ranges v1alpha1.AddressRangeList
-	var topologies v1alpha1.NetworkTopologyList
 	nodes := metav1.PartialObjectMetadataList{}
 	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	for _, list := range []client.ObjectList{&blocks, &ranges, &topologies, &nodes} {
+	for _, list := range []client.ObjectList{&blocks, &ranges, &nodes} {
 		if err := r.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil { // read-only
 			return nil, nil, nil, fmt.Errorf("cannot list %T: %w", list, err)
 		}
@@ -218,7 +188,7 @@ func (r *Reconciler) read(
 	}
 	selector, problems := r.validate(state)
 	// The block size of an invalid range is unknown. Such a range assigns nothing, so its demand need not be bounded.
-	counts, blockSize := perPod(name, topologies.Items), math.MaxInt32
+	blockSize := math.MaxInt32
 	if state.Addresses != nil {
 		blockSize = state.Addresses.BlockSize()
 	}
@@ -242,12 +212,8 @@ func (r *Reconciler) read(
 // together. It is read once; pods that are added later use the remaining addresses. A PodGroup counts as one pod if it
 // has no gang size, no longer exists, or belongs to an API that the cluster does not serve, so that it does not keep
 // nodes from getting blocks.
-func (r *Reconciler) measure(ctx context.Context, name string) error {
-	var topologies v1alpha1.NetworkTopologyList
-	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only
-		return fmt.Errorf("cannot list NetworkTopologies: %w", err)
-	}
-	for _, group := range r.claims().unknown(perPod(name, topologies.Items)) {
+func (r *Reconciler) measure(ctx context.Context, counts map[string]int) error {
+	for _, group := range r.claims().unknown(counts) {
 		found := &schedulingapi.PodGroup{}
 		err := r.Live.Get(ctx, types.NamespacedName{Namespace: group.Namespace, Name: group.Name}, found)
 		if client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
@@ -294,7 +260,9 @@ func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Change
 		}
 	}
 	for i := range changes.Return {
-		if err := r.giveBack(ctx, &changes.Return[i]); err != nil {
+		// This is safe even if the node still exists, because its driver no longer assigns addresses from a released
+		// block.
+		if err := objects.Delete(ctx, r.Client, "AddressBlock", &changes.Return[i]); err != nil {
 			return err
 		}
 	}
@@ -356,16 +324,6 @@ func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.
 	return nil
 }
 
-// giveBack deletes a released block in the version that was inspected. This is safe even if the node still exists,
-// because its driver no longer assigns addresses from a released block.
-func (r *Reconciler) giveBack(ctx context.Context, block *v1alpha1.AddressBlock) error {
-	exactly := client.Preconditions{UID: ptr.To(block.UID), ResourceVersion: ptr.To(block.ResourceVersion)}
-	if err := r.Client.Delete(ctx, block, exactly); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cannot delete AddressBlock %s: %w", block.Name, err)
-	}
-	return nil
-}
-
 // entitled reports whether, according to the API server, a block's node exists and the range is not deleted, so that
 // the block must not be released. The result false is final, because a UID is never reused. The result true may become
 // outdated.
@@ -390,19 +348,18 @@ func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1
 	return err == nil && live.DeletionTimestamp == nil, nil
 }
 
-// writeStatus skips an unchanged status, and a deleted range whose finalizer was removed. The API server deletes such a
-// range when the finalizer is removed, so an update would fail with a conflict or NotFound.
+// writeStatus skips a deleted range whose finalizer was removed. The API server deletes such a range when the finalizer
+// is removed, so an update would fail with a conflict or NotFound.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, old *v1alpha1.AddressRange, status v1alpha1.AddressRangeStatus,
 ) error {
-	if equality.Semantic.DeepEqual(old.Status, status) ||
-		old.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(old, v1alpha1.FinalizerBlocks) {
+	if old.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(old, v1alpha1.FinalizerBlocks) {
 		return nil
 	}
 	changed := old.DeepCopy()
 	changed.Status = status
-	if err := r.Client.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cannot write the status of AddressRange %s: %w", old.Name, err)
+	if err := objects.WriteStatus(ctx, r.Client, "AddressRange", old, changed); err != nil {
+		return err
 	}
 	conditions.EmitEvents(r.Events, old, old.Status.Conditions, slices.DeleteFunc(slices.Clone(status.Conditions),
 		func(c metav1.Condition) bool { return c.Reason == ReasonDeleted })) // the user who deletes it needs no event

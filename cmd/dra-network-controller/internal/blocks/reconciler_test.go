@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/objects"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -337,7 +338,7 @@ func TestCachesThatLackBlocksGiveNoOthers(t *testing.T) {
 	c.reconcile()
 	c.must(cache.catchUp(t.Context(), &cache.ranges))
 	c.r.Client = cache
-	if next := c.reconcile(); next != soon {
+	if next := c.reconcile(); next != objects.Soon {
 		t.Errorf("looks again in %s", next)
 	}
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 b#2 10.0.0.16/28")

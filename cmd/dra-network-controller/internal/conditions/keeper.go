@@ -2,12 +2,8 @@ package conditions
 
 import (
 	"context"
-	"fmt"
 	"strings"
-	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,10 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-)
 
-// soon is the retry delay after a conflict. By then, the cache has caught up.
-const soon = 200 * time.Millisecond
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/objects"
+)
 
 // Keeper maintains the condition Accepted on every object of a kind. All fields are required. It only supports kinds
 // whose condition depends on nothing but the object itself. If other objects matter, write a reconciler that watches
@@ -57,15 +52,5 @@ func (k *Keeper[T]) Reconcile(ctx context.Context, request reconcile.Request) (r
 	}
 	changed := object.DeepCopyObject().(T)
 	meta.SetStatusCondition(k.Conditions(changed), k.Accepted(object))
-	if equality.Semantic.DeepEqual(k.Conditions(object), k.Conditions(changed)) {
-		return reconcile.Result{}, nil
-	}
-	err := k.Client.Status().Update(ctx, changed)
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: soon}, nil // the object has changed since the cache read it
-	}
-	if client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("cannot write the status of %s %s: %w", k.Kind, request.Name, err)
-	}
-	return reconcile.Result{}, nil
+	return objects.Result(0, objects.WriteStatus(ctx, k.Client, k.Kind, object, changed))
 }

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/objects"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -351,7 +352,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 	retry(0)
 	c.r.Client = staleSlices{c.api}
-	retry(soon)
+	retry(objects.Soon)
 	if len(c.events.Events) != 0 {
 		t.Errorf("the event is %s", <-c.events.Events)
 	}

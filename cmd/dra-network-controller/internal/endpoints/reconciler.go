@@ -14,18 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/objects"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 )
-
-// soon is the retry delay after a conflict. By then, the cache has caught up.
-const soon = 200 * time.Millisecond
 
 // later is the retry delay if a foreign slice has the name of a wanted slice. The cache contains only the controller's
 // slices, so deleting the foreign slice does not cause an event.
@@ -141,15 +138,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	err = r.carryOut(ctx, &changes)
 	switch {
-	case apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err):
-		return reconcile.Result{RequeueAfter: soon}, nil // a slice has changed since the cache read it
 	case errors.As(err, new(*foreignSliceError)):
 		r.emitEvent(request.NamespacedName, service, err)
 		return reconcile.Result{RequeueAfter: later}, nil
 	case err == nil && problem == nil:
 		r.emitEvent(request.NamespacedName, service, nil)
 	}
-	return reconcile.Result{}, err
+	return objects.Result(0, err)
 }
 
 // wanted reads the Service's pods and claims from the cache and passes them to Wanted. The two lists may reflect
@@ -182,10 +177,8 @@ func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 		}
 	}
 	for i := range changes.Delete {
-		slice := &changes.Delete[i]
-		exactly := client.Preconditions{UID: ptr.To(slice.UID), ResourceVersion: ptr.To(slice.ResourceVersion)}
-		if err := r.Client.Delete(ctx, slice, exactly); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("cannot delete EndpointSlice %s: %w", slice.Name, err)
+		if err := objects.Delete(ctx, r.Client, "EndpointSlice", &changes.Delete[i]); err != nil {
+			return err
 		}
 	}
 	var taken error

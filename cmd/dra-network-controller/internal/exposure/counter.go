@@ -9,21 +9,18 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/objects"
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/topology"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -38,8 +35,6 @@ const (
 	// again is the interval between counts without a change. Such a count restores counts that were dropped by a CRD
 	// that is older than the controller, because replacing the CRD does not cause an event.
 	again = 10 * time.Minute
-	// soon is the retry delay after a conflict. By then, the cache has caught up.
-	soon = 200 * time.Millisecond
 )
 
 // Reasons for the condition DevicesOffered.
@@ -70,26 +65,13 @@ func (c *Counter) SetupWithManager(manager ctrl.Manager) error {
 		after, isToo := e.ObjectNew.(*resourceapi.ResourceSlice)
 		return !isSlice || !isToo || !equality.Semantic.DeepEqual(before.Spec, after.Spec)
 	}})
+	gathered := objects.Later(gather, func(context.Context, client.Object, bool) []string { return []string{"all"} })
 	return ctrl.NewControllerManagedBy(manager).
 		Named("offers").
-		Watches(&v1alpha1.DeviceExposurePolicy{}, gathered(), specChanged).
-		Watches(&resourceapi.ResourceSlice{}, gathered(), devicesChanged).
-		Watches(&chainapi.CNIPluginSchema{}, gathered(), specChanged).
+		Watches(&v1alpha1.DeviceExposurePolicy{}, gathered, specChanged).
+		Watches(&resourceapi.ResourceSlice{}, gathered, devicesChanged).
+		Watches(&chainapi.CNIPluginSchema{}, gathered, specChanged).
 		Complete(c)
-}
-
-// gathered returns a handler that combines all changes within the duration gather into one request.
-func gathered() handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	later := func(q queue) {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: "all"}}, gather)
-	}
-	return handler.Funcs{
-		CreateFunc:  func(_ context.Context, _ event.CreateEvent, q queue) { later(q) },
-		UpdateFunc:  func(_ context.Context, _ event.UpdateEvent, q queue) { later(q) },
-		DeleteFunc:  func(_ context.Context, _ event.DeleteEvent, q queue) { later(q) },
-		GenericFunc: func(_ context.Context, _ event.GenericEvent, q queue) { later(q) },
-	}
 }
 
 // Reconcile implements reconcile.Reconciler. It ignores the request and updates all policies.
@@ -115,13 +97,17 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	}
 	byPolicy, unnamed := Count(pointers)
 	var failures []error
-	conflict := false
+	var conflict error
 	for i := range policies.Items {
 		p := &policies.Items[i]
-		misspelt := cnichain.MisspeltPlugins(Plugins(p), schemas)
-		err := c.write(ctx, p, Status(p, byPolicy[p.Name], unnamed, misspelt))
-		if apierrors.IsConflict(err) {
-			conflict = true // the object has changed since the cache read it
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		changed := p.DeepCopy()
+		changed.Status = Status(p, byPolicy[p.Name], unnamed, cnichain.MisspeltPlugins(Plugins(p), schemas))
+		err := objects.WriteStatus(ctx, c.Client, "DeviceExposurePolicy", p, changed)
+		if objects.IsOutdated(err) {
+			conflict = err
 			continue
 		}
 		failures = append(failures, err)
@@ -129,26 +115,7 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 	if err := errors.Join(failures...); err != nil {
 		return reconcile.Result{}, err
 	}
-	if conflict {
-		return reconcile.Result{RequeueAfter: soon}, nil
-	}
-	return reconcile.Result{RequeueAfter: again}, nil
-}
-
-// write writes a status if it has changed.
-func (c *Counter) write(
-	ctx context.Context, p *v1alpha1.DeviceExposurePolicy, status v1alpha1.DeviceExposurePolicyStatus,
-) error {
-	if p.DeletionTimestamp != nil || equality.Semantic.DeepEqual(p.Status, status) {
-		return nil
-	}
-	changed := p.DeepCopy()
-	changed.Status = status
-	err := c.Client.Status().Update(ctx, changed)
-	if apierrors.IsConflict(err) || client.IgnoreNotFound(err) == nil {
-		return client.IgnoreNotFound(err)
-	}
-	return fmt.Errorf("cannot write the status of DeviceExposurePolicy %s: %w", p.Name, err)
+	return objects.Result(again, conflict)
 }
 
 // Status returns a policy's status for the given offers. unnamed is the number of published devices that do not name

@@ -22,10 +22,8 @@ import (
 type Changes struct {
 	// Create contains wanted classes that do not exist.
 	Create []resourceapi.DeviceClass
-	// Repair contains wanted classes that exist but differ, with the UID and resource version of the existing class.
-	Repair []resourceapi.DeviceClass
-	// Strip contains existing classes with an unwanted extended resource or description.
-	Strip []Strip
+	// Repair contains wanted classes that exist but differ.
+	Repair []Repair
 	// Delete contains existing classes that belong to the topology but are not wanted.
 	Delete []resourceapi.DeviceClass
 	// Taken contains existing classes that have the name of a wanted class but belong to another owner.
@@ -38,18 +36,16 @@ type Changes struct {
 	Ready []string
 }
 
-// Strip is a class before and after the removal of an unwanted extended resource or description. Other differences are
-// repaired later.
-type Strip struct {
-	Found, Without resourceapi.DeviceClass
+// Repair is an existing class, and the same class with the wanted values.
+type Repair struct {
+	Found, Repaired resourceapi.DeviceClass
 }
 
 // Compare returns the changes that give the topology the wanted classes. existing contains all classes in the cluster.
 //
 // The cases of the switch are, in order: an unwanted class that belongs to the topology by its owner reference is
 // deleted; any other unwanted class is ignored; a class with a wanted name that belongs to another owner is reported
-// and not changed; a correct class is ready; a class with an unwanted field is stripped; a class that differs in any
-// other way is repaired. Wanted classes that do not exist are created.
+// and not changed; a correct class is ready; any other class is repaired. Wanted classes that do not exist are created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	wanted, changes.Named = withoutTakenNames(topology, wanted, existing)
@@ -69,23 +65,19 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 			changes.Taken = append(changes.Taken, *found)
 		case isAsWanted(found, want):
 			changes.Ready = append(changes.Ready, found.Name)
-		case hasMore(found, want):
-			changes.Strip = append(changes.Strip, stripOf(found, want))
 		default:
-			repaired := *want
-			repaired.UID, repaired.ResourceVersion = found.UID, found.ResourceVersion
-			changes.Repair = append(changes.Repair, repaired)
+			changes.Repair = append(changes.Repair, Repair{Found: *found, Repaired: repaired(found, want)})
 		}
 	}
 	for _, missing := range byName {
 		changes.Create = append(changes.Create, *missing)
 	}
 	for _, list := range [][]resourceapi.DeviceClass{
-		changes.Create, changes.Repair, changes.Delete, changes.Taken, changes.Named,
+		changes.Create, changes.Delete, changes.Taken, changes.Named,
 	} {
 		slices.SortFunc(list, func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	slices.SortFunc(changes.Strip, func(a, b Strip) int { return cmp.Compare(a.Found.Name, b.Found.Name) })
+	slices.SortFunc(changes.Repair, func(a, b Repair) int { return cmp.Compare(a.Found.Name, b.Found.Name) })
 	slices.Sort(changes.Ready)
 	return changes
 }
@@ -176,22 +168,22 @@ func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 		slices.EqualFunc(found.Spec.Config, want.Spec.Config, sameConfig)
 }
 
-// hasMore reports whether a class has an extended resource or a description that the wanted class does not have.
-func hasMore(found, want *resourceapi.DeviceClass) bool {
-	_, described := found.Annotations[v1alpha1.AnnotationDescription]
-	return found.Spec.ExtendedResourceName != nil && want.Spec.ExtendedResourceName == nil ||
-		described && want.Annotations[v1alpha1.AnnotationDescription] == ""
-}
-
-func stripOf(found, want *resourceapi.DeviceClass) Strip {
-	without := found.DeepCopy()
-	if want.Spec.ExtendedResourceName == nil {
-		without.Spec.ExtendedResourceName = nil
+// repaired returns a class with all wanted values. Labels, annotations and owners from other managers are kept.
+func repaired(found, want *resourceapi.DeviceClass) resourceapi.DeviceClass {
+	class := *found.DeepCopy()
+	for key, value := range want.Labels {
+		metav1.SetMetaDataLabel(&class.ObjectMeta, key, value)
 	}
-	if want.Annotations[v1alpha1.AnnotationDescription] == "" {
-		delete(without.Annotations, v1alpha1.AnnotationDescription)
+	delete(class.Annotations, v1alpha1.AnnotationDescription)
+	for key, value := range want.Annotations {
+		metav1.SetMetaDataAnnotation(&class.ObjectMeta, key, value)
 	}
-	return Strip{Found: *found, Without: *without}
+	class.OwnerReferences = append(slices.DeleteFunc(class.OwnerReferences, func(owner metav1.OwnerReference) bool {
+		return ptr.Deref(owner.Controller, false)
+	}), want.OwnerReferences...)
+	class.Spec.Selectors, class.Spec.Config = want.Spec.Selectors, want.Spec.Config
+	class.Spec.ExtendedResourceName = want.Spec.ExtendedResourceName
+	return class
 }
 
 // sameConfig compares the parameters as JSON values, because an API server may change the order of keys.

@@ -50,7 +50,7 @@ func TestCompare(t *testing.T) {
 		}, want: "repair"},
 		"an extended resource added by a user": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.ExtendedResourceName = ptr.To("example.com/x")
-		}, want: "strip"},
+		}, want: "repair"},
 		"parameters changed": {change: func(c *resourceapi.DeviceClass) {
 			c.Spec.Config[0].Opaque.Parameters = runtime.RawExtension{Raw: []byte(`{"step": "vf1"}`)}
 		}, want: "repair"},
@@ -86,7 +86,7 @@ func TestCompareRepairsTheVersionThatItSaw(t *testing.T) {
 	changes := Compare(topology, deviceclasses.Of(topology, false), existing)
 	want := deviceclasses.Of(topology, false)[1]
 	want.UID, want.ResourceVersion = "class-uid", "42"
-	if diff := cmp.Diff(Changes{Repair: []resourceapi.DeviceClass{want}, Ready: []string{"bonded-vf0"}},
+	if diff := cmp.Diff(Changes{Repair: []Repair{{Found: existing[1], Repaired: want}}, Ready: []string{"bonded-vf0"}},
 		changes); diff != "" {
 		t.Errorf("wrong changes (-want +got):\n%s", diff)
 	}
@@ -115,7 +115,7 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 // verb returns the change to the class with a name.
 func verb(changes Changes, name string) string {
 	for verb, classes := range map[string][]resourceapi.DeviceClass{
-		"create": changes.Create, "repair": changes.Repair, "delete": changes.Delete, "taken": changes.Taken,
+		"create": changes.Create, "delete": changes.Delete, "taken": changes.Taken,
 	} {
 		for _, class := range classes {
 			if class.Name == name {
@@ -123,9 +123,9 @@ func verb(changes Changes, name string) string {
 			}
 		}
 	}
-	for i := range changes.Strip {
-		if changes.Strip[i].Found.Name == name {
-			return "strip"
+	for i := range changes.Repair {
+		if changes.Repair[i].Found.Name == name {
+			return "repair"
 		}
 	}
 	for _, ready := range changes.Ready {
@@ -216,13 +216,13 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 		"both have it, ours is older": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 9)},
 			"ready", ""},
 		"both have it, ours is younger": {[]resourceapi.DeviceClass{aged(mine[0], 9), aged(theirs, 5)},
-			"strip", "other-b"},
+			"repair", "other-b"},
 		"both have it since the same second": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(theirs, 5)},
 			"ready", ""},
 		"a user's, which is younger": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(foreign, 9)},
-			"strip", "theirs"},
+			"repair", "theirs"},
 		"a user's copy of ours": {[]resourceapi.DeviceClass{aged(mine[0], 5), aged(copied, 9)},
-			"strip", "copied"},
+			"repair", "copied"},
 		"ours has lost its owner": {[]resourceapi.DeviceClass{aged(orphaned, 5)}, "repair", ""},
 		"free again":              {[]resourceapi.DeviceClass{aged(unnamed, 5)}, "repair", ""},
 	}

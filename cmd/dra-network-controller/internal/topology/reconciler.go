@@ -6,17 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,20 +23,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/conditions"
+	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/objects"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// FieldOwner is the field manager that the controller uses to apply DeviceClasses.
+// FieldOwner is the field manager of the controller's changes to DeviceClasses.
 const FieldOwner = "dra-network-controller"
 
 // workers is the number of topologies that are reconciled concurrently. Most of the time is spent waiting for the API
 // server's disk.
 const workers = 4
-
-// soon is the retry delay after a conflict. By then, the cache has caught up.
-const soon = 200 * time.Millisecond
 
 // Reconciler maintains the DeviceClasses and the status of every NetworkTopology. All fields except ListAttributes are
 // required.
@@ -61,12 +56,13 @@ type Reconciler struct {
 // deletes must be repaired, and the reconciliation after our own write changes nothing.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	affected := handler.EnqueueRequestsFromMapFunc(r.affected)
 	return ctrl.NewControllerManagedBy(manager).
 		Named("networktopology").
 		For(&v1alpha1.NetworkTopology{}, specChanged).
-		Watches(&v1alpha1.CNIPluginSchema{}, handler.EnqueueRequestsFromMapFunc(r.all), specChanged).
-		Watches(&v1alpha1.AddressRange{}, handler.EnqueueRequestsFromMapFunc(r.all), specChanged).
-		Watches(&resourceapi.DeviceClass{}, handler.EnqueueRequestsFromMapFunc(r.concerned)).
+		Watches(&v1alpha1.CNIPluginSchema{}, affected, specChanged).
+		Watches(&v1alpha1.AddressRange{}, affected, specChanged).
+		Watches(&resourceapi.DeviceClass{}, affected).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
 		Complete(r)
 }
@@ -88,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("cannot list DeviceClasses: %w", err)
 	}
 	if orphans := Orphans(request.Name, topology.UID, existing.Items); len(orphans) > 0 {
-		return reconcile.Result{RequeueAfter: soon}, r.removeOrphans(ctx, request.NamespacedName, orphans)
+		return reconcile.Result{RequeueAfter: objects.Soon}, r.removeOrphans(ctx, request.NamespacedName, orphans)
 	}
 	if gone || topology.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
@@ -103,14 +99,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	outcome := r.carryOut(ctx, Compare(topology, wanted, existing.Items))
 	err = outcome.Err
-	if !apierrors.IsConflict(err) {
+	if !objects.IsOutdated(err) { // otherwise this is not a failure, so do not report it in the status
 		err = errors.Join(err, r.writeStatus(ctx, topology, Status(topology, problems, remarks, outcome)))
 	}
-	if apierrors.IsConflict(err) {
-		// The object has changed since the cache read it. This is not a failure, so do not report it in the status.
-		return reconcile.Result{RequeueAfter: soon}, nil
-	}
-	return reconcile.Result{}, err
+	return objects.Result(0, err)
 }
 
 // removeOrphans deletes the classes of topologies that no longer exist. The garbage collector does the same, but after
@@ -126,7 +118,7 @@ func (r *Reconciler) removeOrphans(
 	}
 	var failures []error
 	for _, class := range Orphans(name.Name, topology.UID, orphans) {
-		failures = append(failures, r.delete(ctx, &class))
+		failures = append(failures, objects.Delete(ctx, r.Client, "DeviceClass", &class))
 	}
 	return errors.Join(failures...)
 }
@@ -199,137 +191,76 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	outcome := Outcome{Ready: changes.Ready, Taken: changes.Taken, Named: changes.Named}
 	var failures []error
 	for i := range changes.Delete {
-		failures = append(failures, r.delete(ctx, &changes.Delete[i]))
+		failures = append(failures, objects.Delete(ctx, r.Client, "DeviceClass", &changes.Delete[i]))
+	}
+	written := func(verb, class string, err error) {
+		if err != nil {
+			failures = append(failures, r.explain(verb, class, err))
+			return
+		}
+		outcome.Ready = append(outcome.Ready, class)
 	}
 	for i := range changes.Create {
+		// The API server guarantees that a class of another owner, or one created by a concurrent reconciliation, is not
+		// overwritten. If the class exists, the cache does not contain it yet.
 		class := &changes.Create[i]
-		if err := r.create(ctx, class); err != nil {
-			failures = append(failures, err)
-			continue
-		}
-		outcome.Ready = append(outcome.Ready, class.Name)
-	}
-	for i := range changes.Strip {
-		class := &changes.Strip[i]
-		if err := r.strip(ctx, class); err != nil {
-			failures = append(failures, err)
-			continue
-		}
-		outcome.Ready = append(outcome.Ready, class.Found.Name)
+		written("create", class.Name, r.Client.Create(ctx, class, client.FieldOwner(FieldOwner)))
 	}
 	for i := range changes.Repair {
+		// The patch contains only differences, and the resource version of the compared class, so a class that has
+		// changed since is compared again. Fields of other managers are kept.
 		class := &changes.Repair[i]
-		if err := r.repair(ctx, class); err != nil {
-			failures = append(failures, err)
-			continue
+		patch := client.MergeFromWithOptions(&class.Found, client.MergeFromWithOptimisticLock{})
+		err := r.Client.Patch(ctx, &class.Repaired, patch, client.FieldOwner(FieldOwner))
+		if apierrors.IsNotFound(err) { // deleted since, so it must be created
+			err = apierrors.NewConflict(resourceapi.Resource("deviceclasses"), class.Found.Name, err)
 		}
-		outcome.Ready = append(outcome.Ready, class.Name)
+		written("patch", class.Found.Name, err)
 	}
 	slices.Sort(outcome.Ready)
 	outcome.Err = errors.Join(failures...)
 	return outcome
 }
 
-// create creates a class that must not exist. The API server guarantees that a class of another owner, or one created
-// by a concurrent reconciliation, is not overwritten. If the class exists, the cache does not contain it yet, so create
-// reports a conflict.
-func (r *Reconciler) create(ctx context.Context, class *resourceapi.DeviceClass) error {
-	err := r.Client.Create(ctx, class, client.FieldOwner(FieldOwner))
-	if apierrors.IsAlreadyExists(err) {
-		return apierrors.NewConflict(resourceapi.Resource("deviceclasses"), class.Name, errors.New("it already exists"))
-	}
-	return r.explain("create", class.Name, err)
-}
-
-// repair sets those fields of a class that the controller owns (server-side apply with force). Fields of other managers
-// are kept. The patch contains the resource version of the compared class, so a class that has changed since is
-// compared again.
-func (r *Reconciler) repair(ctx context.Context, class *resourceapi.DeviceClass) error {
-	err := r.Client.Apply(ctx, applyConfiguration(class), client.FieldOwner(FieldOwner), client.ForceOwnership)
-	return r.explain("apply", class.Name, err)
-}
-
-// strip removes an unwanted extended resource or description from a class. Applying the class without the field would
-// not remove it, because the field belongs to the manager that set it: the create request, or another client. Other
-// differences are repaired when the watch returns the changed class.
-func (r *Reconciler) strip(ctx context.Context, class *Strip) error {
-	patch := client.MergeFromWithOptions(&class.Found, client.MergeFromWithOptimisticLock{})
-	return r.explain("patch", class.Found.Name,
-		r.Client.Patch(ctx, &class.Without, patch, client.FieldOwner(FieldOwner)))
-}
-
 // explain wraps an error from the API server. An API server without list attributes rejects a class by naming the
 // violated rule, which does not reveal that a controller flag is the cause.
 func (r *Reconciler) explain(verb, class string, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case r.ListAttributes && apierrors.IsInvalid(err):
+	if r.ListAttributes && apierrors.IsInvalid(err) {
 		return fmt.Errorf("cannot %s DeviceClass %s: %w; --list-attributes needs the feature gate "+
 			"DRAListTypeAttributes on the API server", verb, class, err)
 	}
 	return fmt.Errorf("cannot %s DeviceClass %s: %w", verb, class, err)
 }
 
-// delete deletes exactly the class that was inspected, not a new one with the same name.
-func (r *Reconciler) delete(ctx context.Context, class *resourceapi.DeviceClass) error {
-	preconditions := client.Preconditions{UID: ptr.To(class.UID), ResourceVersion: ptr.To(class.ResourceVersion)}
-	if err := r.Client.Delete(ctx, class, preconditions); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cannot delete DeviceClass %s: %w", class.Name, err)
-	}
-	return nil
-}
-
-// writeStatus writes the status only if it differs, because each write wakes up every watcher of topologies, including
-// all nodes. Events are emitted after the write, so that a conflict does not cause duplicates.
+// writeStatus emits events after the write, so that a conflict does not cause duplicates.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, status v1alpha1.NetworkTopologyStatus,
 ) error {
-	if equality.Semantic.DeepEqual(topology.Status, status) {
-		return nil
-	}
 	changed := topology.DeepCopy()
 	changed.Status = status
-	if err := r.Client.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cannot write the status of NetworkTopology %s: %w", topology.Name, err)
+	if err := objects.WriteStatus(ctx, r.Client, "NetworkTopology", topology, changed); err != nil {
+		return err
 	}
 	conditions.EmitEvents(r.Events, topology, topology.Status.Conditions, status.Conditions)
 	return nil
 }
 
-// all returns requests for all topologies. It handles changes that may affect any of them, such as a changed
-// CNIPluginSchema; the queue merges equal requests.
-func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
-	return requests(r.names(ctx, func(topologies []v1alpha1.NetworkTopology) []string {
-		var names []string
-		for i := range topologies {
-			names = append(names, topologies[i].Name)
-		}
-		return names
-	}))
-}
-
-func (r *Reconciler) concerned(ctx context.Context, class client.Object) []reconcile.Request {
-	return requests(r.names(ctx,
-		func(topologies []v1alpha1.NetworkTopology) []string { return concerned(class, topologies) }))
-}
-
-// names returns the names that pick selects from all topologies. A watch handler cannot return an error, but reading
-// from a synced cache does not fail.
-func (r *Reconciler) names(ctx context.Context, pick func([]v1alpha1.NetworkTopology) []string) []string {
+// affected returns requests for the topologies that a change may affect: of a class, those that concerned returns; of a
+// CNIPluginSchema or AddressRange, all. The queue merges equal requests. A watch handler cannot return an error, but
+// reading from a synced cache does not fail.
+func (r *Reconciler) affected(ctx context.Context, changed client.Object) []reconcile.Request {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only
 		ctrl.LoggerFrom(ctx).Error(err,
 			"cannot list NetworkTopologies; ignoring the change of a class, schema or range")
 		return nil
 	}
-	return pick(topologies.Items)
-}
-
-func requests(names []string) []reconcile.Request {
-	var requests []reconcile.Request
-	for _, name := range names {
-		requests = append(requests, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+	if class, isClass := changed.(*resourceapi.DeviceClass); isClass {
+		return objects.Requests(concerned(class, topologies.Items))
 	}
-	return requests
+	var names []string
+	for i := range topologies.Items {
+		names = append(names, topologies.Items[i].Name)
+	}
+	return objects.Requests(names)
 }

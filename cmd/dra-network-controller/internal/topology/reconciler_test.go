@@ -32,7 +32,7 @@ type cluster struct {
 	api    client.Client
 	r      *Reconciler
 	writes []string // since the last look
-	refuse string   // an apply of a class of this name fails
+	refuse string   // the creation of a class of this name fails
 	reason error    // with this
 	events *events.FakeRecorder
 }
@@ -54,15 +54,6 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	c := &cluster{t: t, events: events.NewFakeRecorder(100)}
 	c.api = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.NetworkTopology{}).WithObjects(objects...).Build()
 	watched := interceptor.NewClient(c.api.(client.WithWatch), interceptor.Funcs{
-		Apply: func(ctx context.Context, api client.WithWatch, object runtime.ApplyConfiguration,
-			options ...client.ApplyOption) error {
-			name := *object.(interface{ GetName() *string }).GetName()
-			if name == c.refuse {
-				return c.reason
-			}
-			c.writes = append(c.writes, "apply "+name)
-			return api.Apply(ctx, object, options...)
-		},
 		Create: func(ctx context.Context, api client.WithWatch, object client.Object,
 			options ...client.CreateOption) error {
 			if object.GetName() == c.refuse {
@@ -237,7 +228,7 @@ func TestReconcileRepairsDriftAndRemovesSteps(t *testing.T) {
 	class.Spec.Selectors = nil
 	c.must(c.api.Update(t.Context(), class))
 	c.expect("drift", `
-writes: apply net-b
+writes: patch net-b
 Accepted=True Valid @1: steps: 2, root steps: 2
 ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
@@ -294,7 +285,7 @@ status: net-a net-b; cluster: net-a net-b theirs`)
 	const free = `Accepted=True Valid @2: steps: 2, root steps: 2
 ClassesReady=True Ready @2: a claim needs one request for each of: net-a, net-b; a pod without a claim can request the extended resources: example.com/vf
 status: net-a net-b; cluster: net-a net-b`
-	c.expect("free", "writes: apply net-a, status net\n"+free)
+	c.expect("free", "writes: patch net-a, status net\n"+free)
 	if name := c.class("net-a").Spec.ExtendedResourceName; name == nil || *name != "example.com/vf" {
 		t.Errorf("net-a has the name %v", name)
 	}
@@ -335,7 +326,7 @@ func TestReconcileDescriptions(t *testing.T) {
 	expect("patch net-a, patch net-b, status net", "")
 	expect("", "")
 	describe("slow")
-	expect("apply net-a, apply net-b, status net", "slow")
+	expect("patch net-a, patch net-b, status net", "slow")
 	describe("")
 	expect("patch net-a, patch net-b, status net", "")
 }
@@ -419,7 +410,7 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 	ours := &v1alpha1.CNIPluginSchema{ObjectMeta: metav1.ObjectMeta{Name: "ours"},
 		Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: "tuning"}}
 	c.must(c.api.Create(t.Context(), ours))
-	if got := c.r.all(t.Context(), ours); len(got) != 1 || got[0].Name != "net" {
+	if got := c.r.affected(t.Context(), ours); len(got) != 1 || got[0].Name != "net" {
 		t.Errorf("a schema's change has %v looked at", got)
 	}
 	if got := c.state(); !strings.Contains(got, "Accepted=True") {
