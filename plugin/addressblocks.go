@@ -2,39 +2,13 @@ package plugin
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/addresses"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
-
-// blockInformer watches the blocks of one node. It does not watch the blocks of other nodes, which would cause most of
-// the events in clusters with thousands of nodes.
-func blockInformer(client rest.Interface, codec runtime.ParameterCodec, nodeName string) cache.SharedIndexInformer {
-	resource := typed[*chainapi.AddressBlock, *chainapi.AddressBlockList](client, codec, "addressblocks",
-		&chainapi.AddressBlock{}, &chainapi.AddressBlockList{})
-	list, follow := resource.list, resource.watch
-	onNode := fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
-	resource.list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		options.FieldSelector = onNode
-		return list(ctx, options)
-	}
-	resource.watch = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-		options.FieldSelector = onNode
-		return follow(ctx, options)
-	}
-	return informer(resource)
-}
 
 // addressBlocks returns the blocks that the node may use from each of the AddressRanges, in ascending order, so that
 // the highest blocks stay free longest. It ignores blocks that belong to an earlier Node object with the same name: the
@@ -53,9 +27,8 @@ func (c *cluster) addressBlocks(ranges []string, taken map[string]int) (map[stri
 		return nil, err
 	}
 	var usable []*chainapi.AddressBlock
-	for _, item := range c.blocks.GetStore().List() {
-		block, ok := item.(*chainapi.AddressBlock)
-		if ok && slices.Contains(ranges, block.Spec.AddressRange) && block.Spec.NodeName == c.nodeName &&
+	for _, block := range items[*chainapi.AddressBlock](c.blocks) {
+		if slices.Contains(ranges, block.Spec.AddressRange) && block.Spec.NodeName == c.nodeName &&
 			block.Spec.NodeUID == node.UID && block.Status.ReleasedAt == nil && block.DeletionTimestamp == nil {
 			usable = append(usable, block)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,12 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/gentype"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -61,36 +55,29 @@ type cluster struct {
 }
 
 func newCluster(config *rest.Config, client kubernetes.Interface, nodeName string) (*cluster, error) {
-	custom, codec, err := customClient(config)
+	custom, err := customClient(config)
 	if err != nil {
 		return nil, err
 	}
-	byName := informers.WithTweakListOptions(func(options *metav1.ListOptions) {
-		options.FieldSelector = fields.OneTermEqualSelector("metadata.name", nodeName).String()
-	})
-	onNode := informers.WithTweakListOptions(func(options *metav1.ListOptions) {
-		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
-	})
+	core, all := client.CoreV1().RESTClient(), fields.Everything()
+	onNode := fields.OneTermEqualSelector("spec.nodeName", nodeName)
 	c := &cluster{
-		client:   client,
-		nodeName: nodeName,
-		policies: informer(typed[*policyapi.DeviceExposurePolicy, *policyapi.DeviceExposurePolicyList](custom, codec,
-			"deviceexposurepolicies", &policyapi.DeviceExposurePolicy{}, &policyapi.DeviceExposurePolicyList{})),
-		topologies: informer(typed[*chainapi.NetworkTopology, *chainapi.NetworkTopologyList](custom, codec,
-			"networktopologies", &chainapi.NetworkTopology{}, &chainapi.NetworkTopologyList{})),
-		schemas: informer(typed[*chainapi.CNIPluginSchema, *chainapi.CNIPluginSchemaList](custom, codec,
-			"cnipluginschemas", &chainapi.CNIPluginSchema{}, &chainapi.CNIPluginSchemaList{})),
-		node: informers.NewSharedInformerFactoryWithOptions(client, resync,
-			byName).Core().V1().Nodes().Informer(),
-		namespaces: informers.NewSharedInformerFactory(client, resync).Core().V1().Namespaces().Informer(),
-		pods:       informers.NewSharedInformerFactoryWithOptions(client, resync, onNode).Core().V1().Pods().Informer(),
+		client:     client,
+		nodeName:   nodeName,
+		policies:   informer(custom, "deviceexposurepolicies", &policyapi.DeviceExposurePolicy{}, all),
+		topologies: informer(custom, "networktopologies", &chainapi.NetworkTopology{}, all),
+		schemas:    informer(custom, "cnipluginschemas", &chainapi.CNIPluginSchema{}, all),
+		node:       informer(core, "nodes", &corev1.Node{}, fields.OneTermEqualSelector("metadata.name", nodeName)),
+		namespaces: informer(core, "namespaces", &corev1.Namespace{}, all),
+		pods:       informer(core, "pods", &corev1.Pod{}, onNode),
+		// The blocks of other nodes would cause most of the events in clusters with thousands of nodes.
+		blocks: informer(custom, "addressblocks", &chainapi.AddressBlock{}, onNode),
 	}
 	// Strip the objects before they are stored: users decide how large pods are, and the informer lists all namespaces
 	// in the cluster. The informers stream their initial list object by object (WatchList).
 	if err := errors.Join(c.pods.SetTransform(stripPod), c.namespaces.SetTransform(stripNamespace)); err != nil {
 		return nil, err
 	}
-	c.blocks = blockInformer(custom, codec, nodeName)
 	c.readDefinition = c.getDefinition
 	c.informers = []cache.SharedIndexInformer{c.policies, c.topologies, c.schemas, c.node, c.namespaces, c.pods}
 	return c, nil
@@ -134,11 +121,11 @@ func stripNamespace(object any) (any, error) {
 }
 
 // customClient returns a client for the driver's API group.
-func customClient(config *rest.Config) (rest.Interface, runtime.ParameterCodec, error) {
+func customClient(config *rest.Config) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{policyapi.AddToScheme, chainapi.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
 	gv := policyapi.GroupVersion()
@@ -149,42 +136,31 @@ func customClient(config *rest.Config) (rest.Interface, runtime.ParameterCodec, 
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot make a client of %s: %w", gv, err)
+		return nil, fmt.Errorf("cannot make a client of %s: %w", gv, err)
 	}
-	return client, runtime.NewParameterCodec(scheme), nil
+	return client, nil
 }
 
-type object interface {
-	runtime.Object
-	metav1.Object
+// informer returns an informer for the objects of a resource with matching fields.
+func informer(
+	client cache.Getter, resource string, example runtime.Object, matching fields.Selector,
+) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, matching),
+		example, resync, cache.Indexers{})
 }
 
-// resourceOf describes a resource that an informer can list and watch.
-type resourceOf struct {
-	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	example runtime.Object
-}
-
-// typed describes a custom resource for an informer. The client copies example and list for every object that it reads.
-func typed[T object, L runtime.Object](
-	client rest.Interface, codec runtime.ParameterCodec, resource string, example T, list L,
-) resourceOf {
-	typedClient := gentype.NewClientWithList[T, L](resource, client, codec, "",
-		func() T { return example.DeepCopyObject().(T) }, func() L { return list.DeepCopyObject().(L) })
-	return resourceOf{
-		list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return typedClient.List(ctx, options)
-		},
-		watch:   typedClient.Watch,
-		example: example,
+// items returns the objects in the cache of an informer, sorted by namespace and name.
+func items[T metav1.Object](informer cache.SharedIndexInformer) []T {
+	var all []T
+	for _, item := range informer.GetStore().List() {
+		if object, ok := item.(T); ok {
+			all = append(all, object)
+		}
 	}
-}
-
-func informer(resource resourceOf) cache.SharedIndexInformer {
-	return cache.NewSharedIndexInformer(
-		&cache.ListWatch{ListWithContextFunc: resource.list, WatchFuncWithContext: resource.watch}, resource.example,
-		resync, cache.Indexers{})
+	slices.SortFunc(all, func(a, b T) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return all
 }
 
 // run runs the informers until ctx is done.
@@ -277,43 +253,20 @@ func (c *cluster) onReplaced(fail func(error)) error {
 
 // ExposurePolicies returns the policies, sorted by name.
 func (c *cluster) ExposurePolicies() []policyapi.DeviceExposurePolicy {
-	byName := map[string]policyapi.DeviceExposurePolicy{}
-	for _, item := range c.policies.GetStore().List() {
-		if policy, ok := item.(*policyapi.DeviceExposurePolicy); ok {
-			byName[policy.Name] = *policy
-		}
-	}
-	policies := make([]policyapi.DeviceExposurePolicy, 0, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		policies = append(policies, byName[name])
+	policies := []policyapi.DeviceExposurePolicy{}
+	for _, policy := range items[*policyapi.DeviceExposurePolicy](c.policies) {
+		policies = append(policies, *policy)
 	}
 	return policies
 }
 
 // PluginSchemas returns the built-in plugin schemas, overridden by those in the cluster.
 func (c *cluster) PluginSchemas() cnichain.Schemas {
-	byName := map[string]chainapi.CNIPluginSchema{}
-	for _, item := range c.schemas.GetStore().List() {
-		if schema, ok := item.(*chainapi.CNIPluginSchema); ok {
-			byName[schema.Name] = *schema
-		}
-	}
-	schemas := make([]chainapi.CNIPluginSchema, 0, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		schemas = append(schemas, byName[name])
+	var schemas []chainapi.CNIPluginSchema
+	for _, schema := range items[*chainapi.CNIPluginSchema](c.schemas) {
+		schemas = append(schemas, *schema)
 	}
 	return cnichain.DefaultSchemas().With(schemas...)
-}
-
-// allTopologies returns all NetworkTopologies in no particular order.
-func (c *cluster) allTopologies() []*chainapi.NetworkTopology {
-	var topologies []*chainapi.NetworkTopology
-	for _, item := range c.topologies.GetStore().List() {
-		if topology, ok := item.(*chainapi.NetworkTopology); ok {
-			topologies = append(topologies, topology)
-		}
-	}
-	return topologies
 }
 
 // topology returns a NetworkTopology by name.
@@ -349,36 +302,27 @@ func (c *cluster) namespaceLabels(name string) (map[string]string, error) {
 
 // cachedPod returns a pod from the cache, or nil if the cache does not contain it.
 func (c *cluster) cachedPod(namespace, name, uid string) *corev1.Pod {
-	pod, err := corelisters.NewPodLister(c.pods.GetIndexer()).Pods(namespace).Get(name)
-	if err != nil || string(pod.UID) != uid {
-		return nil
+	item, _, err := c.pods.GetStore().GetByKey(namespace + "/" + name)
+	if pod, ok := item.(*corev1.Pod); ok && err == nil && string(pod.UID) == uid {
+		return pod
 	}
-	return pod
+	return nil
 }
 
-// podUIDs returns the UIDs of this node's pods from the cache; known reports whether the cache is filled.
-func (c *cluster) podUIDs() (uids sets.Set[string], known bool) {
-	uids = sets.New[string]()
+// podWithUID returns a pod from the cache, or nil if the cache does not contain it.
+func (c *cluster) podWithUID(uid string) *corev1.Pod {
 	for _, item := range c.pods.GetStore().List() {
-		if pod, ok := item.(*corev1.Pod); ok {
-			uids.Insert(string(pod.UID))
+		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
+			return pod
 		}
 	}
-	return uids, c.pods.HasSynced()
+	return nil
 }
 
 // podUIDIsGone reports whether the cache of this node's pods contains no pod with the UID. It returns false until the
 // cache is filled.
 func (c *cluster) podUIDIsGone(uid string) bool {
-	if !c.pods.HasSynced() {
-		return false
-	}
-	for _, item := range c.pods.GetStore().List() {
-		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
-			return false
-		}
-	}
-	return true
+	return c.pods.HasSynced() && c.podWithUID(uid) == nil
 }
 
 // isAllocated reads a claim from the API server and reports whether the claim is still allocated the devices in record.
@@ -404,39 +348,34 @@ func (c *cluster) onPodGone(wake func()) error {
 // podIsLeaving reports whether a pod is being deleted, has terminated, or is missing from the cache. It returns false
 // for a missing pod until the cache is filled.
 func (c *cluster) podIsLeaving(uid string) bool {
-	for _, item := range c.pods.GetStore().List() {
-		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
-			return isLeaving(pod)
-		}
+	filled := c.pods.HasSynced()
+	if pod := c.podWithUID(uid); pod != nil {
+		return isLeaving(pod)
 	}
-	return c.pods.HasSynced()
+	return filled
 }
 
 // isLeaving reports whether a pod is being deleted or has terminated.
-func isLeaving(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded ||
-		pod.Status.Phase == corev1.PodFailed
+func isLeaving(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil || hasTerminated(pod) }
+
+func hasTerminated(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // podsWithClaim returns the cached pods on this node that use a claim, either because they name it or because it was
 // created for their extended resources. The record of a shared claim does not list all of its pods, because the kubelet
 // prepares a claim only once.
 func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
-	var pods []*corev1.Pod
-	for _, item := range c.pods.GetStore().List() {
-		pod, ok := item.(*corev1.Pod)
-		if !ok || pod.Namespace != namespace {
-			continue
-		}
-		for name := range resourceclaim.PodClaims(pod) {
-			if name == claim {
-				pods = append(pods, pod)
-				break
+	return slices.DeleteFunc(items[*corev1.Pod](c.pods), func(pod *corev1.Pod) bool {
+		if pod.Namespace == namespace {
+			for name := range resourceclaim.PodClaims(pod) {
+				if name == claim {
+					return false
+				}
 			}
 		}
-	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	return pods
+		return true
+	})
 }
 
 // podHasEnded reports whether a pod is missing from the cache or is in a phase in which its containers never start
@@ -447,7 +386,7 @@ func (c *cluster) podHasEnded(pod executor.Pod) bool {
 		return false
 	}
 	cached := c.cachedPod(pod.Namespace, pod.Name, pod.UID)
-	return cached == nil || cached.Status.Phase == corev1.PodSucceeded || cached.Status.Phase == corev1.PodFailed
+	return cached == nil || hasTerminated(cached)
 }
 
 // annotations reads the annotations of a pod from the API server. They are empty if the pod no longer exists.

@@ -16,7 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -219,14 +218,20 @@ func TestForsakenClaims(t *testing.T) {
 	d := f.driver()
 	record := f.prepared("claim-a", "a", "up0")
 	orphaned := func() bool { return d.claimStates()[0].Unused }
-	if !d.isOrphaned(&record, sets.New("b")) || d.isOrphaned(&record, sets.New("a", "b")) {
-		t.Error("its pod decides")
-	}
-	f.must(f.attach("a-0", record))
-	if d.isOrphaned(&record, sets.New[string]()) {
-		t.Error("a sandbox has it")
-	}
 	if orphaned() {
 		t.Error("the pods in the API server are unknown")
+	}
+	f.cluster.pods = syncedInformer{f.cluster.pods}
+	f.must(f.cluster.pods.GetStore().Add(podObject("a")))
+	if orphaned() {
+		t.Error("its pod is there")
+	}
+	f.must(f.cluster.pods.GetStore().Replace([]any{podObject("b")}, ""))
+	if !orphaned() {
+		t.Error("its pod is gone")
+	}
+	f.must(f.attach("a-0", record))
+	if orphaned() {
+		t.Error("a sandbox has it")
 	}
 }

@@ -22,14 +22,24 @@ func (d *Driver) state() nodestate.State {
 		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
 			d.missing()...), Problems: d.publisher.Problems(), UnusableCNIs: d.publisher.UnusableCNIs(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.requestTimeout(), Topologies: d.cluster.topologyStates(),
-		HostPaths: d.cluster.pluginHostPaths(), LinkTypes: d.cluster.pluginLinkTypes(),
-		PodAnnotations: d.cluster.podAnnotations(),
-		Refused:        d.refusedClaims(),
+		HostPaths: map[string][]string{}, LinkTypes: map[string][]string{}, PodAnnotations: map[string]string{},
+		Refused: d.refusedClaims(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
 			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,
 			DeviceInfoDir: c.DeviceInfoDir,
 		},
+	}
+	for cniType, schema := range d.cluster.PluginSchemas().All() {
+		if len(schema.HostPaths) > 0 {
+			state.HostPaths[cniType] = schema.HostPaths
+		}
+		if len(schema.LinkTypes) > 0 {
+			state.LinkTypes[cniType] = schema.LinkTypes
+		}
+		if schema.PodNetworks != nil {
+			state.PodAnnotations[cniType] = schema.PodNetworks.Annotation
+		}
 	}
 	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // the publisher reports errors
 		state.CNIPlugins = sets.List(plugins)
@@ -70,51 +80,11 @@ func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
 	return waiting
 }
 
-// pluginHostPaths returns the host paths that plugins require, by CNI type.
-func (c *cluster) pluginHostPaths() map[string][]string {
-	paths := map[string][]string{}
-	for cniType, schema := range c.PluginSchemas().All() {
-		if len(schema.HostPaths) > 0 {
-			paths[cniType] = schema.HostPaths
-		}
-	}
-	return paths
-}
-
-// pluginLinkTypes returns the link types that plugins create, by CNI type.
-func (c *cluster) pluginLinkTypes() map[string][]string {
-	types := map[string][]string{}
-	for cniType, schema := range c.PluginSchemas().All() {
-		if len(schema.LinkTypes) > 0 {
-			types[cniType] = schema.LinkTypes
-		}
-	}
-	return types
-}
-
-// podAnnotations returns the annotations with which pods select the networks for plugins, by CNI type.
-func (c *cluster) podAnnotations() map[string]string {
-	annotations := map[string]string{}
-	for cniType, schema := range c.PluginSchemas().All() {
-		if schema.PodNetworks != nil {
-			annotations[cniType] = schema.PodNetworks.Annotation
-		}
-	}
-	return annotations
-}
-
 // topologyStates returns the topologies, sorted by name.
 func (c *cluster) topologyStates() []nodestate.Topology {
-	byName := map[string]*chainapi.NetworkTopology{}
-	for _, item := range c.topologies.GetStore().List() {
-		if topology, ok := item.(*chainapi.NetworkTopology); ok {
-			byName[topology.Name] = topology
-		}
-	}
-	states := make([]nodestate.Topology, 0, len(byName))
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		topology := byName[name]
-		state := nodestate.Topology{Name: name, Conditions: []metav1.Condition{}, Plugins: cnichain.Types(topology)}
+	states := []nodestate.Topology{}
+	for _, topology := range items[*chainapi.NetworkTopology](c.topologies) {
+		state := nodestate.Topology{Name: topology.Name, Conditions: []metav1.Condition{}, Plugins: cnichain.Types(topology)}
 		for _, kind := range []string{chainapi.ConditionAccepted, chainapi.ConditionClassesReady} {
 			if condition := meta.FindStatusCondition(topology.Status.Conditions, kind); condition != nil {
 				state.Conditions = append(state.Conditions, *condition)
@@ -134,22 +104,21 @@ func (c *cluster) topologyStates() []nodestate.Topology {
 func (d *Driver) claimStates() []nodestate.Claim {
 	records := d.claims.All()
 	states := make([]nodestate.Claim, 0, len(records))
-	pods, known := d.cluster.podUIDs()
 	for i := range records {
-		states = append(states, nodestate.Claim{ClaimRecord: records[i], Unused: known &&
-			d.isOrphaned(&records[i], pods)})
+		states = append(states, nodestate.Claim{ClaimRecord: records[i], Unused: d.isOrphaned(&records[i])})
 	}
 	return states
 }
 
 // isOrphaned reports whether a prepared claim is unused: none of its consumers exists, no sandbox uses it, and no pod
-// on the node names it. It checks all three sources, since each may be outdated.
-func (d *Driver) isOrphaned(record *claims.Record, pods sets.Set[string]) bool {
+// on the node names it. It checks all three sources, since each may be outdated. It returns false until the cache of
+// pods is filled.
+func (d *Driver) isOrphaned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
-		if pods.Has(consumer.PodUID) {
+		if !d.cluster.podUIDIsGone(consumer.PodUID) {
 			return false
 		}
 	}
-	return len(d.sandboxes.Users(record.Claim.UID)) == 0 &&
+	return d.cluster.pods.HasSynced() && len(d.sandboxes.Users(record.Claim.UID)) == 0 &&
 		len(d.cluster.podsWithClaim(record.Claim.Namespace, record.Claim.Name)) == 0
 }

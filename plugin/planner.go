@@ -42,7 +42,7 @@ func (p *planner) compile(ctx context.Context, claim *resourceapi.ResourceClaim)
 	record := claims.Record{Claim: claimOf(claim), PreparedAt: p.clock.Now(), Shareable: shareable(claim)}
 	devices, err := claimspec.Devices(claim)
 	if err == nil {
-		err = claimspec.CheckClasses(claim, devices, p.cluster.allTopologies())
+		err = claimspec.CheckClasses(claim, devices, items[*v1alpha1.NetworkTopology](p.cluster.topologies))
 	}
 	if err != nil {
 		return record, err
