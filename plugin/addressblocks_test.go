@@ -91,7 +91,7 @@ func TestClaimsAtOnceShareBlocks(t *testing.T) {
 	}
 	filler := 0
 	for f.claims.TakenAddresses()["r-1"] < 3 { // one address of the first block is left
-		record, err := f.dra.planner.compile(t.Context(),
+		record, err := f.dra.compile(t.Context(),
 			allocatedClaim(fmt.Sprintf("filler-%d", filler), "up0", "filler"))
 		f.must(err)
 		record.Devices = nil

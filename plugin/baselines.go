@@ -6,35 +6,24 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 )
 
-// baselines records the state of devices before they are assigned to a claim.
-type baselines struct {
-	executor *executor.Executor
-	// busy reports how the node itself uses links.
-	busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
-	// outdated is called if a device differs from its discovered state.
-	outdated func()
-}
-
-// snapshot rejects quarantined devices and records the current state of the others while they are free: this is the
+// snapshot completes a record: it rejects quarantined devices and records the current state of the others while they are free: this is the
 // state in which they must return to the host. Whatever a later crash leaves behind never becomes the baseline, because
 // the claim is not released until its devices have returned.
-func (b baselines) snapshot(ctx context.Context, record *claims.Record) error {
+func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
 		var err error
-		if plan.Steps, err = b.ofSteps(ctx, plan.Steps); err != nil {
+		if plan.Steps, err = d.ofSteps(ctx, plan.Steps); err != nil {
 			return err
 		}
-		if plan.External, err = b.ofSteps(ctx, plan.External); err != nil {
+		if plan.External, err = d.ofSteps(ctx, plan.External); err != nil {
 			return err
 		}
 		plans = append(plans, plan)
@@ -44,46 +33,46 @@ func (b baselines) snapshot(ctx context.Context, record *claims.Record) error {
 }
 
 // ofSteps returns a copy of steps in which the devices have their baselines.
-func (b baselines) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
+func (d *draPlugin) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
 	steps = slices.Clone(steps)
 	// Check immediately before the snapshots: a use that begins in between is not detected.
-	if err := b.notBusy(ctx, steps); err != nil {
+	if err := d.notBusy(ctx, steps); err != nil {
 		return nil, err
 	}
 	for i := range steps {
 		if steps[i].Device == nil {
 			continue
 		}
-		device, err := b.ofDevice(*steps[i].Device)
+		device, err := d.ofDevice(*steps[i].Device)
 		if err != nil {
 			return nil, err
 		}
 		steps[i].Device = &device
-		if _, _, err := b.executor.FindRDMA(&steps[i]); err != nil {
+		if _, _, err := d.Executor.FindRDMA(&steps[i]); err != nil {
 			return nil, err
 		}
 	}
 	return steps, nil
 }
 
-func (b baselines) ofDevice(device cnichain.Device) (cnichain.Device, error) {
-	if err := b.executor.Quarantined(&device); err != nil {
+func (d *draPlugin) ofDevice(device cnichain.Device) (cnichain.Device, error) {
+	if err := d.Executor.Quarantined(&device); err != nil {
 		return device, err
 	}
-	now, err := b.executor.Host.Snapshot(device)
+	now, err := d.Executor.Host.Snapshot(device)
 	if err == nil && now.IfName != device.IfName {
 		err = fmt.Errorf("device %s was renamed from %[3]s to %[2]s in the meantime; trying again", device.Name, now.IfName,
 			device.IfName)
 	}
 	if err != nil {
-		b.outdated() // the device differs from its discovered state
+		d.Publisher.Trigger() // the device differs from its discovered state
 	}
 	return now, err
 }
 
 // notBusy returns an error for links that the node itself uses: without them, the node could become unreachable. A
 // policy can allow only those uses that can be restored. The caller must take the baselines immediately afterwards.
-func (b baselines) notBusy(ctx context.Context, steps []cnichain.PlanStep) error {
+func (d *draPlugin) notBusy(ctx context.Context, steps []cnichain.PlanStep) error {
 	var devices []*cnichain.Device
 	var names []discovery.IfName
 	for i := range steps {
@@ -94,7 +83,7 @@ func (b baselines) notBusy(ctx context.Context, steps []cnichain.PlanStep) error
 	if len(devices) == 0 {
 		return nil
 	}
-	uses, err := b.busy(ctx, names...)
+	uses, err := d.Busy(ctx, names...)
 	if err != nil {
 		return err
 	}
@@ -125,7 +114,7 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 //
 // For devices that this driver attaches, errors surface during the attachment; the returned error covers only devices
 // that other components attach. If attached is false, devices that this driver attaches keep their baselines.
-func (b baselines) renewed(
+func (d *draPlugin) renewed(
 	ctx context.Context, plans []cnichain.Plan, attached bool,
 ) (now []cnichain.Plan, changed bool, err error) {
 	renew := func(steps []cnichain.PlanStep, takesNames bool) ([]cnichain.PlanStep, error) {
@@ -135,7 +124,7 @@ func (b baselines) renewed(
 			if steps[i].Device == nil {
 				continue
 			}
-			device, err := b.executor.RenewedBaseline(ctx, steps[i].Device)
+			device, err := d.Executor.RenewedBaseline(ctx, steps[i].Device)
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				problems = append(problems, err)
 			}
@@ -164,7 +153,7 @@ func (b baselines) renewed(
 // renewBaselines updates the record of a claim with the state of its devices in the current boot.
 func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) error {
 	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // their devices may be moving to a pod or back
-	plans, changed, err := d.baselines.renewed(ctx, record.Plans, !onTheirWay)
+	plans, changed, err := d.renewed(ctx, record.Plans, !onTheirWay)
 	if err != nil || !changed {
 		return err
 	}
@@ -172,28 +161,17 @@ func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) e
 	return d.Claims.Renew(*record)
 }
 
-// linkUse determines how the node itself uses its links. It is safe for concurrent use.
-type linkUse struct {
-	cluster *cluster
-
-	mu      sync.Mutex
-	sources discovery.Sources // not shared, because sources are not safe for concurrent use
-}
-
-func newLinkUse(cluster *cluster) (*linkUse, error) {
-	sources, err := discovery.Host()
-	return &linkUse{cluster: cluster, sources: sources}, err
-}
-
-// find reports how the node itself uses the named links. As long as the addresses in the Node object are unknown, any
+// linkUse reports how the node itself uses the named links. As long as the addresses in the Node object are unknown, any
 // address could be one of them, so no use counts as restorable.
-func (u *linkUse) find(
+func (c *cluster) linkUse(
 	ctx context.Context, names ...discovery.IfName,
 ) (map[discovery.IfName]discovery.Use, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	sources := u.sources
-	node, unknown := u.cluster.ThisNode()
+	sources, err := discovery.Host() // not shared, because sources are not safe for concurrent use
+	if err != nil {
+		return nil, err
+	}
+	defer sources.Close()
+	node, unknown := c.ThisNode()
 	if unknown == nil {
 		sources.NodeAddresses = publish.NodeAddresses(node)
 	}
@@ -203,14 +181,4 @@ func (u *linkUse) find(
 		uses[name] = use
 	}
 	return uses, err
-}
-
-// close closes the sources. find must not be called afterwards.
-func (u *linkUse) close() {
-	if u == nil { // New failed before creating it
-		return
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.sources.Close()
 }

@@ -391,12 +391,9 @@ func (c *cluster) podHasEnded(pod executor.Pod) bool {
 
 // annotations reads the annotations of a pod from the API server. They are empty if the pod no longer exists.
 func (c *cluster) annotations(ctx context.Context, pod *corev1.Pod) (map[string]string, error) {
-	current, err := c.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || err == nil && current.UID != pod.UID {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the annotations of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	current, err := c.livePod(ctx, pod.Namespace, pod.Name, string(pod.UID))
+	if current == nil {
+		return nil, err
 	}
 	return current.Annotations, nil
 }
@@ -407,12 +404,17 @@ func (c *cluster) pod(ctx context.Context, namespace, name, uid string) (*corev1
 	if pod := c.cachedPod(namespace, name, uid); pod != nil {
 		return pod, nil
 	}
+	return c.livePod(ctx, namespace, name, uid)
+}
+
+// livePod reads a pod from the API server. It returns nil if the pod does not exist.
+func (c *cluster) livePod(ctx context.Context, namespace, name, uid string) (*corev1.Pod, error) {
 	pod, err := c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("cannot read pod %s/%s: %w", namespace, name, err)
-	}
-	if apierrors.IsNotFound(err) || string(pod.UID) != uid {
+	if apierrors.IsNotFound(err) || err == nil && string(pod.UID) != uid {
 		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read pod %s/%s: %w", namespace, name, err)
 	}
 	return pod, nil
 }

@@ -146,7 +146,7 @@ func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	f.must(f.attach("a-0", record))
 	f.prepared("claim-b", "b", "up1") // pod a might name this claim as well
 	pod := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
-	if _, err := f.nri.claims.find(pod); err == nil {
+	if _, err := f.nri.claimsOf(pod); err == nil {
 		t.Fatal("the claims of the pod are known")
 	}
 	f.boxes.ExpectUnsynced(map[string]bool{"a-0": true})
@@ -249,7 +249,7 @@ func TestPodWithExtendedResources(t *testing.T) {
 		if !known {
 			pod.Status.ExtendedResourceClaimStatus = nil
 		}
-		records, err := f.nri.claims.find(&api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"})
+		records, err := f.nri.claimsOf(&api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"})
 		if err != nil || len(records) != 1 || records[0].Claim != record.Claim {
 			t.Errorf("status known %t: claims are %v, %v", known, records, err)
 		}
@@ -319,7 +319,7 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 		if admin {
 			f.must(f.nri.RunPodSandbox(context.Background(),
 				&api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}))
-			f.must(f.dra.releaser.unprepare(context.Background(), "c"))
+			f.must(f.dra.unprepare(context.Background(), "c"))
 		}
 	}
 }
@@ -371,10 +371,10 @@ func lostJournal(t *testing.T, stopped bool) {
 	sweeper := f.sweeper()
 	sweeper.IsNamed = func(string) bool { return true }
 	for range 3 {
-		sweeper.Sweep(context.Background())
+		f.must(sweeper.Sweep())
 	}
 	f.expect(attachedA, "claim-a")
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	// The fake kernel does not return links to the host, and the leases belong to the plugin.
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
@@ -384,14 +384,14 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	sweeper := f.sweeper()
-	sweeper.Sweep(context.Background())
+	f.must(sweeper.Sweep())
 	if len(f.lost) > 0 {
 		t.Fatalf("reported: %q", f.lost)
 	}
 	pin := f.boxes.States()[0].Pin
 	f.node.DeletePodLink(pin, "net1")
 	for range 3 {
-		sweeper.Sweep(context.Background())
+		f.must(sweeper.Sweep())
 	}
 	if len(f.lost) != 1 || !strings.Contains(f.lost[0], "interface net1 is no longer in the pod") {
 		t.Errorf("reported: %q", f.lost)
@@ -411,7 +411,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 		t.Errorf("gone devices: %v", gone)
 	}
 	f.node.RenamePodLink(pin, "eth0", "mgmt") // an interface that the application renames is not missing
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 }
 
 // Prepare waits for releases in progress, in the order of arrival, and for nothing else.
@@ -421,7 +421,7 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	release := f.node.Hold("host-device DEL")
 	defer release()
 	released := make(chan error, 1)
-	go func() { released <- f.dra.releaser.unprepare(context.Background(), "claim-a") }()
+	go func() { released <- f.dra.unprepare(context.Background(), "claim-a") }()
 	f.eventually("DEL runs",
 		func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
 	order := make(chan string, 2)
@@ -495,7 +495,7 @@ func TestEvictionIsTriedAgain(t *testing.T) {
 	}()
 	for attempts := range 2 {
 		f.eventually("an eviction has failed", func() bool {
-			_, evicting := f.dra.releaser.evicting.Load("claim-a")
+			_, evicting := f.dra.evicting.Load("claim-a")
 			return strings.Count(strings.Join(f.node.Calls(), ","), "host-device DEL") == attempts+1 && !evicting
 		})
 		if attempts == 1 {
@@ -519,7 +519,7 @@ func TestEarlierClaimOfTheSameNameIsEvicted(t *testing.T) {
 	f.dra.Cluster.pods = pods
 	record := f.prepared("c", "a", "up0") // for pod a, which no longer exists
 	f.must(f.attach("a-0", record))
-	if rivals := f.dra.releaser.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d",
+	if rivals := f.dra.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d",
 		UID: "d"}); rivals.IsLeaving(&record) {
 		t.Error("a claim that a pod names counts as leaving")
 	} else if rivals.Evict(&record); f.boxes.IsReleasing("c") {
@@ -578,7 +578,7 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.nri.setConnected(false)
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	if entries, err := os.ReadDir(f.cdiDir()); err != nil || len(entries) > 0 {
 		t.Errorf("remaining files: %v, %v", entries, err)
 	}

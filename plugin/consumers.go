@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 
@@ -43,38 +42,41 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 // members that are currently on this node. attaches reports whether the pods get interfaces. A claim without a
 // reservation is rejected: the kubelet never prepares such a claim, and no component would release it if another caller
 // prepared it.
-func (p *planner) addConsumers(
+func (d *draPlugin) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) ([]*corev1.Pod, error) {
 	usable := false
 	var pods []*corev1.Pod
 	for _, reference := range claim.Status.ReservedFor {
+		var members []*corev1.Pod
 		switch {
 		case isPod(reference):
-			usable = true
-			pod, err := p.cluster.pod(ctx, claim.Namespace, reference.Name, string(reference.UID))
+			pod, err := d.Cluster.pod(ctx, claim.Namespace, reference.Name, string(reference.UID))
 			if err != nil {
 				return nil, err
 			}
-			if err := addConsumer(record, reference.UID, pod, claim, attaches); err != nil {
-				return nil, err
-			}
-			if pod != nil {
-				pods = append(pods, pod)
+			if pod == nil { // it no longer exists
+				record.Consumers = append(record.Consumers, claims.Consumer{PodUID: string(reference.UID)})
+			} else {
+				members = []*corev1.Pod{pod}
 			}
 		case reference.APIGroup == schedulingapi.GroupName && reference.Resource == "podgroups":
-			usable = true
-			for _, pod := range p.cluster.podsWithClaim(claim.Namespace, claim.Name) {
-				if pod.Spec.SchedulingGroup == nil ||
-					ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "") != reference.Name {
-					continue
-				}
-				if err := addConsumer(record, pod.UID, pod, claim, attaches); err != nil {
-					return nil, err
-				}
-				pods = append(pods, pod)
-			}
+			members = slices.DeleteFunc(d.Cluster.podsWithClaim(claim.Namespace, claim.Name), func(pod *corev1.Pod) bool {
+				return pod.Spec.SchedulingGroup == nil ||
+					ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "") != reference.Name
+			})
+		default:
+			continue
 		}
+		usable = true
+		for _, pod := range members {
+			consumer, err := consumerOf(pod, claim, attaches)
+			if err != nil {
+				return nil, err
+			}
+			record.Consumers = append(record.Consumers, consumer)
+		}
+		pods = append(pods, members...)
 	}
 	if attaches && !usable {
 		return nil, errors.New("it is not reserved for a pod or PodGroup, and only pods get interfaces; add the " +
@@ -87,25 +89,15 @@ func isPod(reference resourceapi.ResourceClaimConsumerReference) bool {
 	return reference.APIGroup == "" && reference.Resource == "pods"
 }
 
-// addConsumer adds a pod to the record. pod is nil if no pod with the UID exists in the API server.
-func addConsumer(
-	record *claims.Record, uid types.UID, pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool,
-) error {
-	consumer := claims.Consumer{PodUID: string(uid)}
-	if pod != nil {
-		if attaches {
-			if err := claimspec.CheckPod(pod); err != nil {
-				return err
-			}
-		}
-		consumer.Position = position(pod, claim)
-		var err error
-		if consumer.Claims, err = claimNames(pod); err != nil {
-			return err
+// consumerOf returns the entry of a pod in the record of a claim.
+func consumerOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool) (claims.Consumer, error) {
+	if attaches {
+		if err := claimspec.CheckPod(pod); err != nil {
+			return claims.Consumer{}, err
 		}
 	}
-	record.Consumers = append(record.Consumers, consumer)
-	return nil
+	names, err := claimNames(pod)
+	return claims.Consumer{PodUID: string(pod.UID), Position: position(pod, claim), Claims: names}, err
 }
 
 // warnOfContainers sends events to pods with containers that do not name the claim: while the driver is down, only

@@ -52,13 +52,13 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	}
 	f.must(f.dra.Cluster.pods.GetStore().Delete(podObject("z")))
 	later := member("later", "gang", "c")
-	found, err := f.nri.claims.find(&api.PodSandbox{Id: "later-0", Uid: "later", Name: "later", Namespace: "ns"})
+	found, err := f.nri.claimsOf(&api.PodSandbox{Id: "later-0", Uid: "later", Name: "later", Namespace: "ns"})
 	if err != nil || len(found) != 1 || found[0].Claim.UID != "c" {
 		t.Errorf("the claims of a later pod are %v, %v", found, err)
 	}
 	first.DeletionTimestamp = &metav1.Time{}
 	isLeaving := func() bool {
-		return f.dra.releaser.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d"}).IsLeaving(&record)
+		return f.dra.rivalsOf(cnichain.Claim{Namespace: "ns", Name: "d"}).IsLeaving(&record)
 	}
 	if isLeaving() {
 		t.Error("the claim of a group with another pod is reported as unused")

@@ -43,36 +43,33 @@ func (d *Driver) serveDebug(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot serve netdra: %w", err)
 	}
-	server := &http.Server{Handler: d.debugHandler(), ReadHeaderTimeout: 5 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
+	return serve(ctx, "netdra", listener, d.debugHandler())
+}
+
+// serve serves HTTP until ctx is done.
+func serve(ctx context.Context, what string, listener net.Listener, handler http.Handler) error {
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("cannot serve netdra: %w", err)
+		return fmt.Errorf("cannot serve %s: %w", what, err)
 	}
 	return nil
 }
 
 func (d *Driver) debugHandler() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, read := range map[string]func() any{
-		"GET " + nodeapi.PathPolicies:  func() any { return d.cluster.policyInputs() },
-		"GET " + nodeapi.PathPublished: func() any { return d.publisher.Offered() },
-		"GET " + nodeapi.PathClaims:    func() any { return d.claimStates() },
-		"GET " + nodeapi.PathSandboxes: func() any { return d.sandboxes.States() },
-		"GET " + nodeapi.PathState:     func() any { return d.state() },
-		"GET " + nodeapi.PathLeftovers: func() any { return d.dra.Executor.Leftovers() },
-	} {
-		mux.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(read()) // an error means that the client has disconnected
-		})
-	}
-	for pattern, do := range map[string]func(context.Context) ([]nodestate.Orphan, error){
-		"GET " + nodeapi.PathOrphans:  func(context.Context) ([]nodestate.Orphan, error) { return d.findOrphans() },
-		"POST " + nodeapi.PathOrphans: d.removeOrphans,
+	for pattern, answer := range map[string]func(context.Context) (any, error){
+		"GET " + nodeapi.PathPolicies:  func(context.Context) (any, error) { return d.cluster.policyInputs(), nil },
+		"GET " + nodeapi.PathPublished: func(context.Context) (any, error) { return d.publisher.Offered(), nil },
+		"GET " + nodeapi.PathClaims:    func(context.Context) (any, error) { return d.claimStates(), nil },
+		"GET " + nodeapi.PathSandboxes: func(context.Context) (any, error) { return d.sandboxes.States(), nil },
+		"GET " + nodeapi.PathState:     func(context.Context) (any, error) { return d.state(), nil },
+		"GET " + nodeapi.PathLeftovers: func(context.Context) (any, error) { return d.dra.Executor.Leftovers(), nil },
+		"GET " + nodeapi.PathOrphans:   func(context.Context) (any, error) { return d.findOrphans() },
+		"POST " + nodeapi.PathOrphans:  func(ctx context.Context) (any, error) { return d.removeOrphans(ctx) },
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			found, err := do(r.Context())
+			found, err := answer(r.Context())
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
@@ -82,14 +79,7 @@ func (d *Driver) debugHandler() http.Handler {
 		})
 	}
 	mux.HandleFunc("POST "+nodeapi.PathLeftovers, func(w http.ResponseWriter, r *http.Request) {
-		key := r.FormValue("key")
-		if r.FormValue("forget") != "true" {
-			if err := d.retryLeftover(r.Context(), key); err != nil {
-				http.Error(w, err.Error(), http.StatusConflict)
-			}
-			return
-		}
-		failure, err := d.forgetLeftover(r.Context(), key)
+		failure, err := d.retryLeftover(r.Context(), r.FormValue("key"), r.FormValue("forget") == "true")
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		} else if failure != nil {
@@ -99,40 +89,21 @@ func (d *Driver) debugHandler() http.Handler {
 	return mux
 }
 
-// retryToTheEnd completes a retry even if the driver is being stopped or the client disconnects: neither may interrupt
-// a running plugin.
-func (d *Driver) retryToTheEnd(ctx context.Context, key string, retry func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
+// retryLeftover retries the rollback of a leftover. With forget, it also succeeds if the rollback can never succeed, and
+// returns its failure; see [executor.Executor.Forget]. It completes a retry even if the driver is being stopped or the
+// client disconnects: neither may interrupt a running plugin.
+func (d *Driver) retryLeftover(ctx context.Context, key string, forget bool) (failure, err error) {
+	if !slices.ContainsFunc(d.dra.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
+		return nil, fmt.Errorf("cannot retry leftover %q: it does not exist; \"netdra release\" lists those "+
+			"that are left", key)
+	}
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
 	defer cancel()
-	result := make(chan error, 1)
-	if !d.sandboxes.GoTracked(func() { result <- retry(ctx) }) {
-		return attach.ShutdownError("retry leftover " + strconv.Quote(key))
-	}
-	return <-result
-}
-
-// retryLeftover retries the rollback of a leftover.
-func (d *Driver) retryLeftover(ctx context.Context, key string) error {
-	if err := d.checkLeftover(key); err != nil {
-		return err
-	}
-	err := d.retryToTheEnd(ctx, key, func(ctx context.Context) error { return d.dra.Executor.Retry(ctx, key) })
-	if err != nil {
-		return err
-	}
-	klog.FromContext(ctx).Info("Cleaned up a leftover", "leftover", key)
-	d.publisher.Trigger() // its device is free again
-	return nil
-}
-
-// forgetLeftover is like retryLeftover, but also works if the rollback can never succeed; see
-// [executor.Executor.Forget].
-func (d *Driver) forgetLeftover(ctx context.Context, key string) (failure, err error) {
-	if err := d.checkLeftover(key); err != nil {
-		return nil, err
-	}
-	err = d.retryToTheEnd(ctx, key, func(ctx context.Context) (err error) {
-		failure, err = d.dra.Executor.Forget(ctx, key)
+	err = d.sandboxes.RunToTheEnd("retry leftover "+strconv.Quote(key), func() (err error) {
+		if !forget {
+			return d.dra.Executor.Retry(limited, key)
+		}
+		failure, err = d.dra.Executor.Forget(limited, key)
 		return err
 	})
 	if err != nil {
@@ -146,13 +117,4 @@ func (d *Driver) forgetLeftover(ctx context.Context, key string) (failure, err e
 	}
 	d.publisher.Trigger() // its device is free again
 	return failure, nil
-}
-
-// checkLeftover returns an error if there is no leftover with the key.
-func (d *Driver) checkLeftover(key string) error {
-	if slices.ContainsFunc(d.dra.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
-		return nil
-	}
-	return fmt.Errorf("cannot retry leftover %q: it does not exist; \"netdra release\" lists those "+
-		"that are left", key)
 }

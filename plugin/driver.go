@@ -11,6 +11,7 @@ import (
 	"time"
 
 	nrilog "github.com/containerd/nri/pkg/log"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -97,7 +98,6 @@ type Driver struct {
 	calls     *calllog.Background // writes to callLog in the background
 	events    record.EventBroadcaster
 	sources   discovery.Sources // used by the publisher
-	linkUse   *linkUse
 	linkTypes *host.LinkTypes
 	journal   journal.Opened
 	metrics   *metrics
@@ -144,10 +144,7 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	if d.cluster, err = newCluster(config.RestConfig, client, config.NodeName); err != nil {
 		return nil, err
 	}
-	if d.sources, err = discovery.Host(); err != nil {
-		return nil, err
-	}
-	d.linkUse, err = newLinkUse(d.cluster)
+	d.sources, err = discovery.Host()
 	return d, err
 }
 
@@ -195,7 +192,6 @@ func (d *Driver) Close() {
 		d.stopWork()
 	}
 	d.sources.Close()
-	d.linkUse.close()
 	if d.journal.DB != nil {
 		_ = d.journal.Close()
 	}
@@ -251,9 +247,12 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error { return d.cluster.run(ctx) })
 	group.Go(func() error { return d.statuses.Run(ctx) })
 	group.Go(func() error { return d.networks.Run(ctx) })
-	group.Go(func() error { return d.sweepLogs(ctx) })
-	group.Go(func() error { return d.retryLeftovers(ctx) })
-	group.Go(func() error { return d.sweeper().Run(ctx) })
+	every := func(period time.Duration, do func(context.Context)) {
+		group.Go(func() error { wait.UntilWithContext(ctx, do, period); return nil })
+	}
+	every(max(d.config.LogRetention/4, time.Minute), d.sweepLogs)
+	every(leftoverRetry, d.retryLeftovers)
+	group.Go(func() error { return d.sweepUntilDone(ctx) })
 	group.Go(func() error { return d.serveDebug(ctx) })
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
@@ -268,18 +267,39 @@ func (d *Driver) serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sweeper returns the sweeper, which periodically checks for changes that no event reports.
-func (d *Driver) sweeper() *attach.Sweeper {
-	return &attach.Sweeper{
-		Sandboxes: d.sandboxes, PodHasEnded: d.cluster.podHasEnded, IsNamed: d.nri.Namespaces.isNamed,
-		Heartbeats: d.heartbeats, Repair: d.repairInstallation,
-		GatesWritten: d.installed.noteGates,
-		Swept: func(ctx context.Context) {
-			d.repairFiles(ctx)
-			d.recoverLost(ctx)
-			d.statuses.ForgetOld()
-		},
+const (
+	// sweepPeriod is the interval at which the driver checks for changes that no event reports.
+	sweepPeriod = 30 * time.Second
+	// sweepLimit is the time between two sweeps after which the driver counts as hanging.
+	sweepLimit = 5 * time.Minute
+)
+
+// sweepUntilDone sweeps periodically until ctx is done.
+func (d *Driver) sweepUntilDone(ctx context.Context) error {
+	const loop = "sweeps"
+	defer d.heartbeats.End(loop)
+	sweeper := &attach.Sweeper{Sandboxes: d.sandboxes, PodHasEnded: d.cluster.podHasEnded,
+		IsNamed: d.nri.Namespaces.isNamed}
+	ticker := time.NewTicker(sweepPeriod)
+	defer ticker.Stop()
+	for {
+		d.heartbeats.Beat(loop, sweepLimit)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		d.sweep(ctx, sweeper)
+		d.repairFiles(ctx)
+		d.recoverLost(ctx)
+		d.statuses.ForgetOld()
 	}
+}
+
+// sweep repairs the installation, before files are written to it, and checks all sandboxes and gates.
+func (d *Driver) sweep(ctx context.Context, sweeper *attach.Sweeper) {
+	d.repairInstallation(ctx)
+	d.installed.defects.note(ctx, partGates, sweeper.Sweep())
 }
 
 // helperPath returns the path of the binary that the runtime runs as an OCI hook.
@@ -290,21 +310,12 @@ func (d *Driver) helperPath() string {
 // leftoverRetry is the period between retries of failed rollbacks.
 const leftoverRetry = 5 * time.Minute
 
-// retryLeftovers periodically retries failed rollbacks. A device leaves quarantine once it has returned to the host.
-func (d *Driver) retryLeftovers(ctx context.Context) error {
-	ticker := time.NewTicker(leftoverRetry)
-	defer ticker.Stop()
-	for {
-		for _, leftover := range d.dra.Executor.Leftovers() {
-			if err := d.retryLeftover(ctx, leftover.Key); err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot clean up a leftover; it is tried again later", "leftover",
-					leftover.Key)
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
+// retryLeftovers retries failed rollbacks. A device leaves quarantine once it has returned to the host.
+func (d *Driver) retryLeftovers(ctx context.Context) {
+	for _, leftover := range d.dra.Executor.Leftovers() {
+		if _, err := d.retryLeftover(ctx, leftover.Key, false); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot clean up a leftover; it is tried again later", "leftover",
+				leftover.Key)
 		}
 	}
 }
@@ -373,21 +384,8 @@ func (d *Driver) finishWork() {
 }
 
 // sweepLogs removes the CNI logs of claims that were released long ago.
-func (d *Driver) sweepLogs(ctx context.Context) error {
-	ticker := time.NewTicker(max(d.config.LogRetention/4, time.Minute))
-	defer ticker.Stop()
-	for {
-		err := d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), func(uid string) bool {
-			_, prepared := d.claims.Get(uid)
-			return prepared
-		})
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot remove old CNI logs", "dir", d.config.LogDir)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+func (d *Driver) sweepLogs(ctx context.Context) {
+	if err := d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), d.isPrepared); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot remove old CNI logs", "dir", d.config.LogDir)
 	}
 }

@@ -92,10 +92,10 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 		string(info) != want {
 		t.Errorf("device information is %s, %v", info, err)
 	}
-	if records, err := f.nri.claims.find(f.sandbox("a-0")); err != nil || len(records) > 0 {
+	if records, err := f.nri.claimsOf(f.sandbox("a-0")); err != nil || len(records) > 0 {
 		t.Errorf("claims to attach: %v, %v", records, err)
 	}
-	rival, err := f.dra.planner.compile(t.Context(), allocatedClaim("rival", "up0", "b"))
+	rival, err := f.dra.compile(t.Context(), allocatedClaim("rival", "up0", "b"))
 	f.must(err)
 	if err := f.claims.Hold(rival, asItIs); err == nil || !strings.Contains(err.Error(), "takes the whole device") {
 		t.Errorf("a rival gets %v", err)
@@ -114,12 +114,12 @@ func TestDevicesThatOthersAttach(t *testing.T) {
 	if !mayBeInPod(f.claims, f.boxes, f.node)("c", &record.Devices[0]) {
 		t.Error("a device that another component has attached counts as gone")
 	}
-	if err := f.dra.releaser.unprepare(context.Background(), "c"); err == nil || !strings.Contains(err.Error(), "up0") {
+	if err := f.dra.unprepare(context.Background(), "c"); err == nil || !strings.Contains(err.Error(), "up0") {
 		t.Errorf("a device that is in a pod is released: %v", err)
 	}
 	described("while the device is in a pod")
 	f.node.AddHostLink("up0")
-	f.must(f.dra.releaser.unprepare(context.Background(), "c"))
+	f.must(f.dra.unprepare(context.Background(), "c"))
 	if got := f.files(f.cdiDir()) + f.files(f.infoDir()); got != "" {
 		t.Errorf("a released claim has left %q", got)
 	}
@@ -179,8 +179,8 @@ func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	if _, err := f.prepareNow(allocatedClaim("d", "up1", "b")); err != nil {
 		t.Errorf("another claim is rejected: %v", err)
 	}
-	f.must(f.dra.releaser.unprepare(context.Background(), "c"))
-	f.must(f.dra.releaser.unprepare(context.Background(), "d"))
+	f.must(f.dra.unprepare(context.Background(), "c"))
+	f.must(f.dra.unprepare(context.Background(), "d"))
 	data, err := os.ReadFile(theirs)
 	if got := f.files(f.infoDir()) + f.files(f.cdiDir()); err != nil || got != filepath.Base(theirs) ||
 		strings.Contains(string(data), "dra.networking") {
@@ -351,5 +351,5 @@ func TestExternalDevicesAfterAReboot(t *testing.T) {
 	if got := baseline(); !reflect.DeepEqual(got, now) {
 		t.Errorf("the journal contains %+v, want %+v", got, now)
 	}
-	f.must(f.dra.releaser.unprepare(context.Background(), "c"))
+	f.must(f.dra.unprepare(context.Background(), "c"))
 }

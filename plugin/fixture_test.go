@@ -41,6 +41,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -222,7 +223,7 @@ func (f *fixture) crash() {
 
 // baselines completes a record as Prepare does.
 func (f *fixture) baselines(record *claims.Record) error {
-	return f.dra.baselines.snapshot(context.Background(), record)
+	return f.dra.snapshot(context.Background(), record)
 }
 
 // busy returns the uses that a test has set.
@@ -413,6 +414,7 @@ func (f *fixture) newPublisher(read func(context.Context, []netip.Addr) (discove
 		MayBeInPod:    mayBeInPod(f.claims, f.boxes, f.node),
 		HealthChanged: func() {}, Recorder: record.NewFakeRecorder(100),
 		Metrics: f.metrics.publish, FreeMemory: func() {}, Clock: f.clock,
+		Heartbeats: telemetry.NewHeartbeats(f.clock),
 	})
 	f.must(err)
 	return p

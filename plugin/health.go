@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -20,37 +21,21 @@ import (
 
 // lockProbe detects whether the locks that every pod needs are being released. It is safe for concurrent use.
 type lockProbe struct {
-	try func()
-
-	mu sync.Mutex
-	// done is closed when the latest attempt completes.
-	done chan struct{}
+	try      func()
+	attempts singleflight.Group
 }
 
 // ok reports whether the locks can be acquired within limit. If an earlier attempt is still hanging, ok waits for that
 // one and does not start another.
 func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
-	p.mu.Lock()
-	if p.done == nil {
-		done := make(chan struct{})
-		p.done = done
-		go func() { defer close(done); p.try() }()
-	}
-	done := p.done
-	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	select {
-	case <-done:
+	case <-p.attempts.DoChan("locks", func() (any, error) { p.try(); return nil, nil }):
+		return true
 	case <-ctx.Done():
 		return false
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.done == done {
-		p.done = nil
-	}
-	return true
 }
 
 // lockLimit is how long a healthy driver may take to acquire its locks, which are never held during I/O.
@@ -87,18 +72,12 @@ func (d *Driver) serveHTTP(ctx context.Context) error {
 		}
 		_, _ = io.WriteString(w, "ok\n")
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", d.config.HTTPAddress)
 	if err != nil {
 		return fmt.Errorf("cannot serve health: %w; set --http-address (node.httpAddress of the chart) to a free "+
 			"port of the node", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("cannot serve health: %w", err)
-	}
-	return nil
+	return serve(ctx, "health", listener, mux)
 }
 
 // missing returns the conditions that prevent pods with claims from starting.

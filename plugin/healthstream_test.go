@@ -66,7 +66,7 @@ func TestNewsOfReleasedDevicesAreForgotten(t *testing.T) {
 	if report := f.report(); len(report.Devices) != 1 || report.Devices[0].Message == "" {
 		t.Errorf("report is %+v", report)
 	}
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	if report := f.report(); len(report.Devices) != 0 {
 		t.Errorf("report is %+v", report)
 	}

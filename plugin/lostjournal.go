@@ -1,11 +1,10 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -25,52 +24,6 @@ import (
 // The kubelet prepares a claim only once. If the journal was lost, running pods keep their claims. But if such a pod
 // gets a new sandbox, its claims must be prepared again, and the kubelet does not request that.
 
-// unclaimedSandboxes contains the sandboxes that the runtime has reported and whose pods have no claims known to the
-// driver. Most pods use no claims at all. It is safe for concurrent use.
-type unclaimedSandboxes struct {
-	mu   sync.Mutex
-	byID map[string]*api.PodSandbox
-}
-
-func newUnclaimedSandboxes() *unclaimedSandboxes {
-	return &unclaimedSandboxes{byID: map[string]*api.PodSandbox{}}
-}
-
-func (s *unclaimedSandboxes) add(pod *api.PodSandbox) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.byID[pod.GetId()] = pod
-}
-
-func (s *unclaimedSandboxes) remove(id string) (found bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, found = s.byID[id]
-	delete(s.byID, id)
-	return found
-}
-
-// replace replaces all sandboxes with a new list.
-func (s *unclaimedSandboxes) replace(pods []*api.PodSandbox) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.byID)
-	for _, pod := range pods {
-		s.byID[pod.GetId()] = pod
-	}
-}
-
-// list returns the sandboxes, sorted by ID.
-func (s *unclaimedSandboxes) list() []*api.PodSandbox {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	pods := make([]*api.PodSandbox, 0, len(s.byID))
-	for _, id := range slices.Sorted(maps.Keys(s.byID)) {
-		pods = append(pods, s.byID[id])
-	}
-	return pods
-}
-
 // lostLimit limits the duration of one search for claims whose records were lost with the journal: the search runs
 // within a sweep, and the next sweep comes after 30 s.
 const lostLimit = 20 * time.Second
@@ -87,7 +40,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lostLimit)
 	defer cancel()
 	logger := klog.FromContext(ctx)
-	for _, pod := range d.nri.unclaimed.list() {
+	for _, pod := range d.nri.unclaimedSandboxes() {
 		lost, err := d.lostClaims(ctx, pod)
 		if err == nil && len(lost) > 0 {
 			logger.Info("Preparing claims of the lost journal", "pod", podOf(pod).String(), "sandbox",
@@ -99,16 +52,26 @@ func (d *Driver) recoverLost(ctx context.Context) {
 			continue
 		}
 		// This also covers pods whose claims were prepared for another pod, or by an attempt that failed later.
-		if d.nri.unclaimed.remove(pod.GetId()) && !d.nri.isAttachedUnrecorded(pod) {
+		if _, unclaimed := d.nri.unclaimed.LoadAndDelete(pod.GetId()); unclaimed && !d.nri.isAttachedUnrecorded(pod) {
 			d.sandboxes.ExpectAlso(pod.GetId())
 			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.runtime.isBusy(pod.GetId())) })
 		}
 	}
 }
 
+// unclaimedSandboxes returns the sandboxes whose pods have no claims known to the driver, sorted by ID.
+func (n *nriPlugin) unclaimedSandboxes() (pods []*api.PodSandbox) {
+	n.unclaimed.Range(func(_, pod any) bool {
+		pods = append(pods, pod.(*api.PodSandbox))
+		return true
+	})
+	slices.SortFunc(pods, func(a, b *api.PodSandbox) int { return cmp.Compare(a.GetId(), b.GetId()) })
+	return pods
+}
+
 // isAttachedUnrecorded reports whether at least one claim of a pod is still attached since before the journal was lost.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
-	records, err := n.claims.find(pod)
+	records, err := n.claimsOf(pod)
 	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
 		return n.isUnrecorded(pod, []attach.Part{{ClaimUID: record.Claim.UID}})
 	})

@@ -3,6 +3,7 @@ package plugin
 import (
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +22,7 @@ import (
 type metrics struct {
 	registry    *prometheus.Registry
 	publish     *publish.Metrics
-	attach      *attach.Metrics
+	attach      *prometheus.HistogramVec
 	steps       *prometheus.HistogramVec
 	prepared    *prometheus.HistogramVec
 	hooks       *prometheus.HistogramVec
@@ -54,7 +55,7 @@ func newMetrics(version string) *metrics {
 }
 
 // watch registers gauges that read the current state on each scrape.
-func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, executor *executor.Executor) {
+func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, runner *executor.Executor) {
 	for name, gauge := range map[string]struct {
 		help string
 		read func() int
@@ -62,24 +63,15 @@ func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, execu
 		"dra_network_claims": {"Claims that are prepared on the node.", func() int { return len(claims.All()) }},
 		"dra_network_sandboxes": {"Pod sandboxes that are attached, or being attached or detached.",
 			func() int { return sandboxes.Count() }},
-		"dra_network_quarantined": {"Devices in quarantine because their cleanup failed.",
-			func() int { return quarantines(executor) }},
+		// The other leftovers only hold names or addresses.
+		"dra_network_quarantined": {"Devices in quarantine because their cleanup failed.", func() int {
+			return len(slices.DeleteFunc(runner.Leftovers(),
+				func(leftover executor.Leftover) bool { return leftover.Quarantines() == nil }))
+		}},
 	} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: gauge.help},
 			func() float64 { return float64(gauge.read()) }))
 	}
-}
-
-// quarantines returns the number of leftovers that quarantine a device. The other leftovers only hold names or
-// addresses.
-func quarantines(executor *executor.Executor) int {
-	held := 0
-	for _, leftover := range executor.Leftovers() {
-		if leftover.Quarantines() != nil {
-			held++
-		}
-	}
-	return held
 }
 
 // measuredCalls forwards records of CNI calls to a recorder, measures the calls, and logs each of them at level 6.

@@ -147,7 +147,7 @@ func (n *nriPlugin) unattached(pod executor.Pod) []claims.Record {
 	if sandbox := n.reported.of(pod.UID); sandbox != nil && n.Sandboxes.Knows(sandbox.GetId()) {
 		return nil
 	}
-	records, err := n.claims.find(&api.PodSandbox{Namespace: pod.Namespace, Name: pod.Name, Uid: pod.UID})
+	records, err := n.claimsOf(&api.PodSandbox{Namespace: pod.Namespace, Name: pod.Name, Uid: pod.UID})
 	if err != nil {
 		return nil // the pod has no prepared claims of its own
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -41,16 +42,14 @@ type nriConfig struct {
 // without claims costs only a map lookup.
 type nriPlugin struct {
 	nriConfig
-	claims    podClaims
-	runtime   runtimeView
-	unclaimed *unclaimedSandboxes
+	runtime runtimeView
+	// unclaimed contains the sandboxes, by ID, that the runtime has reported and whose pods have no claims known to the
+	// driver. Most pods use no claims at all.
+	unclaimed sync.Map
 	reported  reportedSandboxes
 }
 
-func newNRIPlugin(c nriConfig) *nriPlugin {
-	return &nriPlugin{nriConfig: c, claims: podClaims{cluster: c.Cluster, claims: c.Claims},
-		unclaimed: newUnclaimedSandboxes()}
-}
+func newNRIPlugin(c nriConfig) *nriPlugin { return &nriPlugin{nriConfig: c} }
 
 // namesClaim reports whether a container names a claim of the driver.
 func namesClaim(container *api.Container) bool { return len(partsNamed(container)) > 0 }
@@ -133,7 +132,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 		if n.ready(pod) { // even if its claims are unknown because the API server has not responded yet
 			return
 		}
-		records, err := n.claims.find(pod)
+		records, err := n.claimsOf(pod)
 		switch {
 		case err == nil && len(records) == 0:
 			return
@@ -191,14 +190,13 @@ func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
 func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err error) {
 	start := n.Clock.Now()
 	defer func() {
-		telemetry.Observe(n.Metrics.hooks, n.Clock.Since(start), err, "RunPodSandbox")
-		n.logCall("RunPodSandbox", pod, n.Clock.Since(start), err)
+		n.observe("RunPodSandbox", pod, n.Clock.Since(start), err)
 		err = telemetry.WireError(err)
 	}()
 	n.reported.add(pod)
-	records, err := n.claims.find(pod)
+	records, err := n.claimsOf(pod)
 	if err == nil && len(records) == 0 && !isStatic(pod) {
-		n.unclaimed.add(pod)
+		n.unclaimed.Store(pod.GetId(), pod)
 	}
 	if err != nil || len(records) == 0 {
 		return err
@@ -221,11 +219,8 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 // older than the runtime's process.
 func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	start := n.Clock.Now()
-	defer func() {
-		telemetry.Observe(n.Metrics.hooks, n.Clock.Since(start), nil, "StopPodSandbox")
-		n.logCall("StopPodSandbox", pod, n.Clock.Since(start), nil)
-	}()
-	n.unclaimed.remove(pod.GetId())
+	defer func() { n.observe("StopPodSandbox", pod, n.Clock.Since(start), nil) }()
+	n.unclaimed.Delete(pod.GetId())
 	n.reported.remove(pod)
 	budget := n.Clock.NewTimer(n.Sandboxes.Budget(ctx))
 	defer budget.Stop()
@@ -239,7 +234,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 
 // RemovePodSandbox handles a call that the runtime makes after, instead of, or before StopPodSandbox.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
-	n.unclaimed.remove(pod.GetId())
+	n.unclaimed.Delete(pod.GetId())
 	n.reported.remove(pod)
 	n.Sandboxes.RemoveSandbox(pod.GetId())
 	return nil
@@ -279,22 +274,22 @@ func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.
 	if err != nil {
 		return nil, fmt.Errorf("cannot create container %s of pod %s: %w", container.GetName(), podOf(pod), err)
 	}
-	var adjustment *api.ContainerAdjustment
+	if limits == (attach.ContainerLimits{}) {
+		return nil, nil
+	}
+	adjustment := &api.ContainerAdjustment{}
 	if limits.LockedMemory > 0 {
-		adjustment = &api.ContainerAdjustment{}
 		adjustment.AddRlimit(memlock, limits.LockedMemory, limits.LockedMemory)
 	}
 	if limits.RDMA != "" {
-		if adjustment == nil {
-			adjustment = &api.ContainerAdjustment{}
-		}
 		adjustment.AddLinuxUnified("rdma.max", limits.RDMA)
 	}
 	return adjustment, nil
 }
 
-// logCall logs the response to the runtime.
-func (n *nriPlugin) logCall(event string, pod *api.PodSandbox, duration time.Duration, err error) {
+// observe measures and logs the response to the runtime.
+func (n *nriPlugin) observe(event string, pod *api.PodSandbox, duration time.Duration, err error) {
+	telemetry.Observe(n.Metrics.hooks, duration, err, event)
 	klog.FromContext(n.Work).V(telemetry.LevelCalls).Info("Answered the container runtime", "event", event, "pod",
 		podOf(pod).String(),
 		"sandbox", pod.GetId(), "duration", duration.Round(time.Microsecond), "err", err)
@@ -324,7 +319,7 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 	if len(named) > 0 && n.isUnrecorded(pod, named) {
 		return nil
 	}
-	records, err := n.claims.find(pod)
+	records, err := n.claimsOf(pod)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -149,9 +148,12 @@ func (c *nriConnection) Synchronize(
 	}
 	c.runtime.begin(decided, busy)
 	c.reported.replace(pods)
-	c.unclaimed.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
-		return isStatic(pod) || c.Sandboxes.Knows(pod.GetId())
-	}))
+	c.unclaimed.Clear()
+	for _, pod := range pods {
+		if !isStatic(pod) && !c.Sandboxes.Knows(pod.GetId()) {
+			c.unclaimed.Store(pod.GetId(), pod)
+		}
+	}
 	err := c.Sandboxes.Confirm(listed)
 	c.setConnected(true)
 	c.attachAfterResync(pods, busy)

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
@@ -19,41 +18,27 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// planner builds the records of claims: their consumers, their devices, and the plans for their topologies. It has no
-// side effects except sending events to pods.
-type planner struct {
-	cluster   *cluster
-	publisher *publish.Publisher
-	claims    *claims.Store
-	executor  *executor.Executor
-	statuses  *status.Writer
-	// missingLinkTypes returns those of the given link types that the kernel does not support.
-	missingLinkTypes func(linkTypes []string) ([]string, error)
-	clock            clock.Clock
-}
-
-// compile builds the record of a claim.
-func (p *planner) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (claims.Record, error) {
-	record := claims.Record{Claim: claimOf(claim), PreparedAt: p.clock.Now(), Shareable: shareable(claim)}
+// compile builds the record of a claim: its consumers, its devices, and the plans for its topologies. It has no side
+// effects except sending events to pods.
+func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClaim) (claims.Record, error) {
+	record := claims.Record{Claim: claimOf(claim), PreparedAt: d.Clock.Now(), Shareable: shareable(claim)}
 	devices, err := claimspec.Devices(claim)
 	if err == nil {
-		err = claimspec.CheckClasses(claim, devices, items[*v1alpha1.NetworkTopology](p.cluster.topologies))
+		err = claimspec.CheckClasses(claim, devices, items[*v1alpha1.NetworkTopology](d.Cluster.topologies))
 	}
 	if err != nil {
 		return record, err
 	}
-	pods, err := p.addConsumers(ctx, claim, &record, len(devices) > 0)
+	pods, err := d.addConsumers(ctx, claim, &record, len(devices) > 0)
 	if err != nil {
 		return record, err
 	}
 	roots := map[string][]cnichain.RootDevice{}
 	for i := range devices {
-		held, device, err := p.publisher.Resolve(&devices[i].DeviceRequestAllocationResult)
+		held, device, err := d.Publisher.Resolve(&devices[i].DeviceRequestAllocationResult)
 		if err != nil {
 			return record, err
 		}
@@ -64,50 +49,50 @@ func (p *planner) compile(ctx context.Context, claim *resourceapi.ResourceClaim)
 		})
 	}
 	for _, name := range claimspec.Topologies(devices) {
-		plan, err := p.plan(ctx, &record, name, roots[name])
+		plan, err := d.plan(ctx, &record, name, roots[name])
 		if err != nil {
 			return record, err
 		}
 		record.Plans = append(record.Plans, *plan)
 	}
-	return record, p.checkSelections(ctx, pods, record.Plans)
+	return record, d.checkSelections(ctx, pods, record.Plans)
 }
 
 // plan compiles a topology for the claim of a record. Addresses that earlier plans in the record use are not available.
-func (p *planner) plan(
+func (d *draPlugin) plan(
 	ctx context.Context, record *claims.Record, name string, roots []cnichain.RootDevice,
 ) (*cnichain.Plan, error) {
-	topology, err := p.cluster.topology(name)
+	topology, err := d.Cluster.topology(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkNamespace(topology, record.Claim.Namespace); err != nil {
+	if err := d.checkNamespace(topology, record.Claim.Namespace); err != nil {
 		return nil, err
 	}
-	taken := p.claims.TakenAddresses()
+	taken := d.Claims.TakenAddresses()
 	cnichain.TakenAddresses(record.Plans, len(record.Consumers), taken)
-	blocks, err := p.cluster.addressBlocks(cnichain.Ranges(topology), taken)
+	blocks, err := d.Cluster.addressBlocks(cnichain.Ranges(topology), taken)
 	if err != nil {
 		return nil, err
 	}
-	schemas := p.cluster.PluginSchemas()
-	topology, err = p.define(ctx, topology, schemas, record.Claim.Namespace)
+	schemas := d.Cluster.PluginSchemas()
+	topology, err = d.define(ctx, topology, schemas, record.Claim.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	plugins, err := p.executor.Probe(ctx, cnichain.Types(topology))
+	plugins, err := d.Executor.Probe(ctx, cnichain.Types(topology))
 	if err != nil {
 		return nil, err
 	}
-	missing, err := schemas.KernelLacks(cnichain.Types(topology), p.missingLinkTypes)
+	missing, err := schemas.KernelLacks(cnichain.Types(topology), d.MissingLinkTypes)
 	if err != nil { // the kernel may support the link types nevertheless
 		klog.FromContext(ctx).Error(err,
 			"Cannot query the link types of the kernel; assuming that all are available")
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
-		Claim: record.Claim, Node: p.cluster.nodeName, Schemas: schemas, Plugins: plugins, KernelLacks: missing,
+		Claim: record.Claim, Node: d.Cluster.nodeName, Schemas: schemas, Plugins: plugins, KernelLacks: missing,
 		Devices: roots, Blocks: blocks, Pods: len(record.Consumers),
-		Dirs: p.executor.Dirs, DirsHelp: "set cniPlugins.image or paths.cniBin of the chart",
+		Dirs: d.Executor.Dirs, DirsHelp: "set cniPlugins.image or paths.cniBin of the chart",
 	})
 	if len(problems) > 0 {
 		return nil, topologyError(name, problems)
@@ -125,11 +110,11 @@ func topologyError(name string, problems field.ErrorList) error {
 
 // checkNamespace returns an error if a topology does not allow claims from a namespace. It reads the namespace's labels
 // only for topologies that restrict namespaces.
-func (p *planner) checkNamespace(topology *v1alpha1.NetworkTopology, namespace string) error {
+func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace string) error {
 	if topology.Spec.AllowedNamespaces == nil {
 		return nil
 	}
-	labels, err := p.cluster.namespaceLabels(namespace)
+	labels, err := d.Cluster.namespaceLabels(namespace)
 	if err != nil {
 		return err
 	}
@@ -141,7 +126,7 @@ const definitionsPath = "/apis/k8s.cni.cncf.io/v1/namespaces/%s/network-attachme
 
 // define copies the current content of NetworkAttachmentDefinitions into a topology. The claim's plan contains this
 // copy, so later changes to the definitions only apply to later claims.
-func (p *planner) define(
+func (d *draPlugin) define(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, namespace string,
 ) (*v1alpha1.NetworkTopology, error) {
 	names := cnichain.Definitions(topology, schemas, namespace)
@@ -150,7 +135,7 @@ func (p *planner) define(
 	}
 	configs := map[string]string{}
 	for _, name := range names {
-		config, found, err := p.cluster.definition(ctx, name)
+		config, found, err := d.Cluster.definition(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("NetworkTopology %s: %w", topology.Name, err)
 		}
@@ -194,7 +179,7 @@ func (c *cluster) getDefinition(ctx context.Context, name string) ([]byte, error
 // checkSelections rejects a claim if no pod selects the networks that the claim attaches: the plugin would fail, or
 // wait for minutes. A claim with several pods is prepared if at least one of them selects the networks; the others get
 // an event.
-func (p *planner) checkSelections(ctx context.Context, pods []*corev1.Pod, plans []cnichain.Plan) error {
+func (d *draPlugin) checkSelections(ctx context.Context, pods []*corev1.Pod, plans []cnichain.Plan) error {
 	var wanted []cnichain.WantedNetwork
 	for i := range plans {
 		wanted = append(wanted, plans[i].WantedNetworks()...)
@@ -204,7 +189,7 @@ func (p *planner) checkSelections(ctx context.Context, pods []*corev1.Pod, plans
 	}
 	refused := make(map[*corev1.Pod]error, len(pods))
 	for _, pod := range pods {
-		annotations, err := p.cluster.annotations(ctx, pod)
+		annotations, err := d.Cluster.annotations(ctx, pod)
 		if err != nil {
 			return err
 		}
@@ -217,7 +202,7 @@ func (p *planner) checkSelections(ctx context.Context, pods []*corev1.Pod, plans
 	}
 	for _, pod := range pods {
 		if err := refused[pod]; err != nil {
-			p.statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
+			d.Statuses.WarnPod(executor.Pod{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
 				"NetworkNotSelected", telemetry.Shorten(err.Error()))
 		}
 	}

@@ -11,30 +11,24 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// podClaims finds the prepared claims of pods.
-type podClaims struct {
-	cluster *cluster
-	claims  *claims.Store
-}
-
-// find returns the prepared claims of a pod that have something to attach, in the order of the pod's resourceClaims,
+// claimsOf returns the prepared claims of a pod that have something to attach, in the order of the pod's resourceClaims,
 // followed by the claim for its extended resources. It does not query the API server.
 //
 // Any pod may name any claim in its namespace, including claims that were generated for other pods, and the kubelet
 // prepares a claim only once. A record therefore does not list all users of its claim; the pod's spec is authoritative.
-// find reads it from the pod cache, or uses the claim names from the record of a claim that was prepared for this pod.
-// If neither is available and other pods in the namespace have claims, find returns an error, and the kubelet retries
+// claimsOf reads it from the pod cache, or uses the claim names from the record of a claim that was prepared for this pod.
+// If neither is available and other pods in the namespace have claims, claimsOf returns an error, and the kubelet retries
 // the sandbox.
-func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
+func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]claims.Record, error) {
 	if isStatic(pod) {
 		return nil, nil
 	}
-	records := attachable(p.claims.OfPod(pod.GetUid()))
-	if !p.claims.HasOthers(pod.GetNamespace(), pod.GetUid()) {
+	records := attachable(n.Claims.OfPod(pod.GetUid()))
+	if !n.Claims.HasOthers(pod.GetNamespace(), pod.GetUid()) {
 		return records, nil
 	}
 	var names []string
-	if cached := p.cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid()); cached != nil {
+	if cached := n.Cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid()); cached != nil {
 		var err error
 		if names, err = claimNames(cached); err != nil {
 			return nil, err
@@ -43,7 +37,7 @@ func (p podClaims) find(pod *api.PodSandbox) ([]claims.Record, error) {
 		return nil, fmt.Errorf("cannot look up the claims of pod %s: the API server has not reported the pod to the "+
 			"driver yet, and its namespace has prepared claims that the pod may name; kubelet retries", podOf(pod))
 	}
-	named := p.prepared(pod.GetNamespace(), names)
+	named := n.prepared(pod.GetNamespace(), names)
 	for _, record := range records { // the cache may be older than the kubelet's Prepare call
 		isNamed := func(other claims.Record) bool { return other.Claim.UID == record.Claim.UID }
 		if !slices.ContainsFunc(named, isNamed) {
@@ -73,10 +67,10 @@ func attachable(records []claims.Record) []claims.Record {
 }
 
 // prepared returns the prepared claims of a namespace that have one of the names and something to attach.
-func (p podClaims) prepared(namespace string, names []string) []claims.Record {
+func (n *nriPlugin) prepared(namespace string, names []string) []claims.Record {
 	var records []claims.Record
 	for _, name := range names {
-		if record, found := p.claims.Named(namespace, name); found {
+		if record, found := n.Claims.Named(namespace, name); found {
 			records = append(records, record)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 // usesClaims returns the names of the claims that are found for a pod in the namespace ns.
 func (f *fixture) usesClaims(pod string) ([]string, error) {
-	records, err := f.nri.claims.find(&api.PodSandbox{Id: pod + "-0", Uid: pod, Name: pod, Namespace: "ns"})
+	records, err := f.nri.claimsOf(&api.PodSandbox{Id: pod + "-0", Uid: pod, Name: pod, Namespace: "ns"})
 	var names []string
 	for i := range records {
 		names = append(names, records[i].Claim.Name)

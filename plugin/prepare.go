@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -59,27 +60,13 @@ type draConfig struct {
 // draPlugin implements the calls that the kubelet makes.
 type draPlugin struct {
 	draConfig
-	// locks serializes Prepare and release for each claim UID.
-	locks     *keylock.Locks
-	planner   *planner
-	baselines baselines
-	releaser  *releaser
+	// locks serializes Prepare and release for each claim UID, so that the kubelet's calls for one claim never overlap.
+	locks *keylock.Locks
+	// evicting contains the UIDs of claims that are being evicted.
+	evicting sync.Map
 }
 
-// newDRAPlugin creates a draPlugin. Prepare and release share the per-claim locks, so that the kubelet's calls for one
-// claim never overlap.
-func newDRAPlugin(c draConfig) *draPlugin {
-	locks := keylock.New(1)
-	return &draPlugin{
-		draConfig: c, locks: locks,
-		planner: &planner{cluster: c.Cluster, publisher: c.Publisher, claims: c.Claims, executor: c.Executor,
-			statuses: c.Statuses, missingLinkTypes: c.MissingLinkTypes, clock: c.Clock},
-		baselines: baselines{executor: c.Executor, busy: c.Busy, outdated: c.Publisher.Trigger},
-		releaser: &releaser{cluster: c.Cluster, publisher: c.Publisher, claims: c.Claims, sandboxes: c.Sandboxes,
-			executor: c.Executor, external: c.External, statuses: c.Statuses, health: c.Health, locks: locks,
-			work: c.Work},
-	}
-}
+func newDRAPlugin(c draConfig) *draPlugin { return &draPlugin{draConfig: c, locks: keylock.New(1)} }
 
 var _ kubeletplugin.DRAPlugin = &draPlugin{}
 
@@ -143,7 +130,7 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		// pod was force-deleted or the node was lost.
 		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is " +
 			"released first")
-		if err := d.releaser.release(ctx, record.Claim.UID); err != nil {
+		if err := d.release(ctx, record.Claim.UID); err != nil {
 			return nil, fmt.Errorf("cannot release the devices of the claim's earlier allocation: %w", err)
 		}
 		known = false
@@ -199,16 +186,16 @@ func (d *draPlugin) tellOthers(record *claims.Record) error {
 func (d *draPlugin) compileAndHold(
 	ctx context.Context, claim *resourceapi.ResourceClaim,
 ) (record claims.Record, err error) {
-	complete := func(record *claims.Record) error { return d.baselines.snapshot(ctx, record) }
+	complete := func(record *claims.Record) error { return d.snapshot(ctx, record) }
 	for {
-		record, err = d.planner.compile(ctx, claim)
+		record, err = d.compile(ctx, claim)
 		if err == nil {
 			err = d.checkConnected(&record)
 		}
 		if err != nil {
 			return record, err
 		}
-		err = d.Claims.HoldWhenFree(ctx, d.Clock, record, d.releaser.rivalsOf(record.Claim), complete)
+		err = d.Claims.HoldWhenFree(ctx, d.Clock, record, d.rivalsOf(record.Claim), complete)
 		if !errors.Is(err, claims.ErrAddressesTaken) || ctx.Err() != nil {
 			return record, err
 		}
@@ -257,7 +244,8 @@ func (d *draPlugin) UnprepareResourceClaims(
 	results := make(map[types.UID]error, len(claims))
 	for _, claim := range claims {
 		start := time.Now()
-		err := d.releaser.unprepareToTheEnd(ctx, string(claim.UID))
+		err := d.Sandboxes.RunToTheEnd("release the claim",
+			func() error { return d.unprepare(ctx, string(claim.UID)) })
 		telemetry.Observe(d.Metrics.prepared, time.Since(start), err, "release")
 		if err != nil {
 			err = fmt.Errorf("node %s: cannot release claim %s yet: %w", d.Cluster.nodeName, claim, err)

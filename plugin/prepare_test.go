@@ -149,7 +149,7 @@ func TestQuarantine(t *testing.T) {
 	f.must(f.attach("a-0", record))
 	f.node.Lose()
 	attempts := 0
-	for f.dra.releaser.unprepare(context.Background(), "claim-a") != nil {
+	for f.dra.unprepare(context.Background(), "claim-a") != nil {
 		if attempts++; attempts > 20 {
 			t.Fatal("the claim is never released")
 		}
@@ -160,7 +160,7 @@ func TestQuarantine(t *testing.T) {
 	next := f.prepared("claim-b", "b", "up1") // another device is not affected
 	next.Plans[0].Steps[0].Device = record.Plans[0].Steps[0].Device
 	refused := func() error {
-		_, err := f.dra.baselines.ofDevice(*record.Plans[0].Steps[0].Device)
+		_, err := f.dra.ofDevice(*record.Plans[0].Steps[0].Device)
 		return err
 	}
 	if err := refused(); err == nil || !strings.Contains(err.Error(), "quarantine") {
@@ -205,7 +205,7 @@ func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
 	}
 	f.must(f.attach("a-0", record))
 	f.node.Fail("host-device DEL", errors.New("no IP ranges specified"))
-	for attempts := 0; f.dra.releaser.unprepare(context.Background(), "claim-a") != nil; attempts++ {
+	for attempts := 0; f.dra.unprepare(context.Background(), "claim-a") != nil; attempts++ {
 		if attempts > 20 {
 			t.Fatal("the claim is never released")
 		}
@@ -234,12 +234,12 @@ func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f.must(f.claims.Release("claim-a"))
 	f.must(f.claims.Hold(record, asItIs))
 	f.node.RemoveHostLink("up0") // attached, but its record is damaged
-	if err := f.dra.releaser.unprepare(context.Background(), "claim-a"); err == nil ||
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "no link up0") {
 		t.Fatalf("error is %v", err)
 	}
 	f.node.AddHostLink("up0")
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	if len(f.dra.Executor.Leftovers()) > 0 {
 		t.Error("there are leftovers")
 	}
@@ -303,7 +303,7 @@ func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 	} {
 		f := newFixture(t)
 		f.busyLinks = map[discovery.IfName]discovery.Use{"up0": test.use}
-		err := f.dra.baselines.notBusy(t.Context(), []cnichain.PlanStep{{Device: &cnichain.Device{Name: "up0",
+		err := f.dra.notBusy(t.Context(), []cnichain.PlanStep{{Device: &cnichain.Device{Name: "up0",
 			IfName: "up0", Exclusive: true, AllowInUse: test.allow}}})
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%+v, allowed %v: %v", test.use, test.allow, err)
@@ -345,7 +345,7 @@ func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0"
 	f.dra.Executor.Host = renamedHost{f.dra.Executor.Host}
 	record.Plans[0].Steps[0].Device.BootID = "of an earlier boot"
-	if _, changed, err := f.dra.baselines.renewed(t.Context(), record.Plans, true); changed || err != nil {
+	if _, changed, err := f.dra.renewed(t.Context(), record.Plans, true); changed || err != nil {
 		t.Errorf("the plan takes the new name: %t, %v", changed, err)
 	}
 	if err := f.attach("a-0", record); err == nil || !strings.Contains(err.Error(), "is called up1 now") {
@@ -367,5 +367,5 @@ func TestPrepareBeforeTheDevicesAreKnown(t *testing.T) {
 	if err := results["claim-b"].Err; err == nil || !strings.Contains(err.Error(), "are not known yet") {
 		t.Errorf("error is %v", err)
 	}
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 }

@@ -28,6 +28,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
 // ReplayConfig selects a recorded machine and the node under whose name it is published.
@@ -73,6 +74,7 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 			corev1.EventSource{Component: v1alpha1.DriverName, Host: config.NodeName}),
 		Metrics:    publish.NewMetrics(prometheus.NewRegistry()),
 		FreeMemory: debug.FreeOSMemory, Clock: clock.RealClock{},
+		Heartbeats: telemetry.NewHeartbeats(clock.RealClock{}),
 	})
 	if err != nil {
 		return err

@@ -91,7 +91,7 @@ func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 		"RDMA device mlx5_0 of claim ns/claim-a is no longer in the pod") {
 		t.Errorf("error is %v", err)
 	}
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	if states := f.boxes.States(); states[0].Interfaces[0].Missing != "RDMA device mlx5_0" {
 		t.Errorf("its state is %+v", states[0].Interfaces)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,83 +11,54 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
-	"github.com/dra-networking/dra-network-driver/cnichain/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 )
 
 // unprepareLimit covers one plugin call, which is limited to 30 s, and some seconds for the journal: the response must
 // arrive before the kubelet gives up, otherwise its error is lost. The next call continues the work.
 const unprepareLimit = 35 * time.Second
 
-// releaser releases a claim when the kubelet requests it, when the claim has been allocated again, and when the devices
-// of a claim without pods have been allocated to another claim.
-type releaser struct {
-	cluster   *cluster
-	publisher *publish.Publisher
-	claims    *claims.Store
-	sandboxes *attach.Sandboxes
-	executor  *executor.Executor
-	external  *external.Files
-	statuses  *status.Writer
-	health    *status.Health
-	// locks serializes Prepare and release for each claim UID.
-	locks *keylock.Locks
-	// work is canceled when the driver stops.
-	work context.Context
+// A claim is released when the kubelet requests it, when the claim has been allocated again, and when the devices of a
+// claim without pods have been allocated to another claim.
 
-	// evicting contains the UIDs of claims that are being evicted.
-	evicting sync.Map
-}
-
-// unprepareToTheEnd completes a release even if the driver is being stopped: the gRPC server does not wait for running
-// calls, and the plugins would be killed together with the driver. The response also waits until the release is
-// complete, since the kubelet forgets a claim as soon as a call succeeds.
-func (r *releaser) unprepareToTheEnd(ctx context.Context, uid string) error {
-	result := make(chan error, 1)
-	if !r.sandboxes.GoTracked(func() { result <- r.unprepare(ctx, uid) }) {
-		return attach.ShutdownError("release the claim")
-	}
-	return <-result
-}
-
-func (r *releaser) unprepare(ctx context.Context, uid string) error {
-	unlock, err := r.locks.Acquire(ctx, uid)
+// unprepare releases a claim. The caller runs it to the end even if the driver is being stopped: the gRPC server does not
+// wait for running calls, and the plugins would be killed together with the driver. The response also waits until the
+// release is complete, since the kubelet forgets a claim as soon as a call succeeds.
+func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
+	unlock, err := d.locks.Acquire(ctx, uid)
 	if err != nil {
 		return fmt.Errorf("another call for the claim takes too long: %w; %s", err, attach.SlowRemedy)
 	}
 	defer unlock()
-	return r.release(ctx, uid)
+	return d.release(ctx, uid)
 }
 
 // rivalsOf returns the rules for claims that hold devices of another claim. An earlier claim with the same name is
 // treated as having no pods: the kubelet has just read the claim that now has this name from the API server. Otherwise,
 // the pod that waits for the new claim would prevent the old claim from being released.
-func (r *releaser) rivalsOf(claim cnichain.Claim) claims.Rivals {
+func (d *draPlugin) rivalsOf(claim cnichain.Claim) claims.Rivals {
 	podsNaming := func(holder *claims.Record) []*corev1.Pod {
 		if holder.Claim.Namespace == claim.Namespace && holder.Claim.Name == claim.Name {
 			return nil
 		}
-		return r.cluster.podsWithClaim(holder.Claim.Namespace, holder.Claim.Name)
+		return d.Cluster.podsWithClaim(holder.Claim.Namespace, holder.Claim.Name)
 	}
 	return claims.Rivals{
-		IsLeaving: func(holder *claims.Record) bool { return r.isLeaving(holder, podsNaming(holder)) },
-		Evict:     func(holder *claims.Record) { r.evict(holder, podsNaming(holder)) },
+		IsLeaving: func(holder *claims.Record) bool { return d.isLeaving(holder, podsNaming(holder)) },
+		Evict:     func(holder *claims.Record) { d.evict(holder, podsNaming(holder)) },
 	}
 }
 
 // isLeaving reports whether a claim is being released or soon will be because all of its pods, both its consumers and
 // the pods that name it, are terminating or gone. The kubelet releases a claim some time after its pod was
 // force-deleted.
-func (r *releaser) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
-	if r.sandboxes.IsReleasing(record.Claim.UID) {
+func (d *draPlugin) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
+	if d.Sandboxes.IsReleasing(record.Claim.UID) {
 		return true
 	}
 	return !slices.ContainsFunc(record.Consumers, func(consumer claims.Consumer) bool {
-		return !r.cluster.podIsLeaving(consumer.PodUID)
+		return !d.Cluster.podIsLeaving(consumer.PodUID)
 	}) && !slices.ContainsFunc(naming, func(pod *corev1.Pod) bool { return !isLeaving(pod) })
 }
 
@@ -96,52 +66,52 @@ func (r *releaser) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
 // no pods in the API server, because its pods were force-deleted. The kubelet would release the claim some seconds
 // later, after stopping the containers. Until then, the containers run without their interfaces, as after every forced
 // deletion.
-func (r *releaser) evict(record *claims.Record, naming []*corev1.Pod) {
+func (d *draPlugin) evict(record *claims.Record, naming []*corev1.Pod) {
 	uid := record.Claim.UID
-	if r.sandboxes.IsReleasing(uid) || len(naming) > 0 || !r.isAbandoned(record) {
+	if d.Sandboxes.IsReleasing(uid) || len(naming) > 0 || !d.isAbandoned(record) {
 		return
 	}
 	// Every claim that is waiting for the device calls evict once per second.
-	if _, begun := r.evicting.LoadOrStore(uid, true); begun {
+	if _, begun := d.evicting.LoadOrStore(uid, true); begun {
 		return
 	}
-	begun := r.sandboxes.GoTracked(func() {
-		defer r.evicting.Delete(uid)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.work), unprepareLimit)
+	begun := d.Sandboxes.GoTracked(func() {
+		defer d.evicting.Delete(uid)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(d.Work), unprepareLimit)
 		defer cancel()
-		logger := klog.FromContext(r.work).WithValues("claim", record.Claim.String())
-		unlock, err := r.locks.Acquire(ctx, uid)
+		logger := klog.FromContext(d.Work).WithValues("claim", record.Claim.String())
+		unlock, err := d.locks.Acquire(ctx, uid)
 		if err != nil {
 			return // the claim is being prepared or released
 		}
 		defer unlock()
 		// Check under the claim's lock, and read from the API server directly. A cache may lag behind an allocation
 		// that Prepare has just acted on.
-		allocated, err := r.cluster.isAllocated(ctx, record)
+		allocated, err := d.Cluster.isAllocated(ctx, record)
 		if err != nil || allocated {
 			logger.V(2).Info("A claim without pods keeps its devices", "allocated", allocated, "err", err)
 			return
 		}
-		if err := r.release(ctx, uid); err != nil {
+		if err := d.release(ctx, uid); err != nil {
 			logger.Error(err, "Cannot release a claim of pods that were deleted by force; the kubelet also requests it")
 			return
 		}
 		logger.V(2).Info("Released a claim of pods that were deleted by force, because another claim has its devices")
 	})
 	if !begun {
-		r.evicting.Delete(uid)
+		d.evicting.Delete(uid)
 	}
 }
 
 // isAbandoned reports whether none of the known users of a claim exists in the API server any longer.
-func (r *releaser) isAbandoned(record *claims.Record) bool {
+func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
-		if !r.cluster.podUIDIsGone(consumer.PodUID) {
+		if !d.Cluster.podUIDIsGone(consumer.PodUID) {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(r.sandboxes.Users(record.Claim.UID),
-		func(pod executor.Pod) bool { return !r.cluster.podUIDIsGone(pod.UID) })
+	return !slices.ContainsFunc(d.Sandboxes.Users(record.Claim.UID),
+		func(pod executor.Pod) bool { return !d.Cluster.podUIDIsGone(pod.UID) })
 }
 
 // release returns every device to the host. The caller must hold the claim's lock.
@@ -149,33 +119,33 @@ func (r *releaser) isAbandoned(record *claims.Record) bool {
 // The order matters if the process terminates in between. First, the devices are returned and verified. Then the record
 // is deleted, which frees them for other claims. The remaining steps concern files, which a sweep repairs, and the
 // status of the claim.
-func (r *releaser) release(ctx context.Context, uid string) error {
-	done, err := r.sandboxes.ReleaseClaim(ctx, uid)
+func (d *draPlugin) release(ctx context.Context, uid string) error {
+	done, err := d.Sandboxes.ReleaseClaim(ctx, uid)
 	defer done()
 	if err != nil {
 		return err
 	}
-	record, held := r.claims.Get(uid)
+	record, held := d.Claims.Get(uid)
 	record.Claim.UID = uid
 	if held {
-		if err := r.executor.VerifyReturned(record.Plans); err != nil {
+		if err := d.Executor.VerifyReturned(record.Plans); err != nil {
 			return err
 		}
 	}
-	r.health.Released(record.Devices) // before another claim can get them, so as not to discard the next owner's health
-	if err := r.claims.Release(uid); err != nil {
+	d.Health.Released(record.Devices) // before another claim can get them, so as not to discard the next owner's health
+	if err := d.Claims.Release(uid); err != nil {
 		return err
 	}
 	if hasExternal(&record) {
-		if err := r.external.Sync(uid); err != nil {
+		if err := d.External.Sync(uid); err != nil {
 			return err
 		}
 	}
 	// While the record existed, a disconnected driver only suspended the gate.
-	if err := r.sandboxes.SyncGate(uid); err != nil {
+	if err := d.Sandboxes.SyncGate(uid); err != nil {
 		return err
 	}
-	r.statuses.Clear(&record)
-	r.publisher.Trigger()
+	d.Statuses.Clear(&record)
+	d.Publisher.Trigger()
 	return nil
 }

@@ -79,9 +79,6 @@ func newInstallation(config *Config, helperDir string) (installation, error) {
 		config.CDIDir, config.NetNSDir)}, err
 }
 
-// noteGates records why gates could not be written, or nil if all were written.
-func (i *installation) noteGates(ctx context.Context, err error) { i.defects.note(ctx, partGates, err) }
-
 // repairInstallation restores the files and directories that the driver, its hook and the runtime need on the node,
 // regardless of how they were removed or changed. Directories come first, since files are written to them.
 func (d *Driver) repairInstallation(ctx context.Context) {

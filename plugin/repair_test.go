@@ -7,15 +7,14 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/install"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// repairing returns a driver whose sweeps repair its installation.
-func (f *fixture) repairing() (*Driver, *attach.Sweeper) {
+// repairing returns a driver whose sweeps repair its installation, and a sweep.
+func (f *fixture) repairing() (d *Driver, sweep func()) {
 	f.Helper()
-	d := f.driver()
+	d = f.driver()
 	d.external = f.dra.External
 	d.config.NetNSDir = filepath.Join(f.dir, "netns")
 	directories := install.NewDirectories("/proc", d.config.CDIDir, d.config.NetNSDir)
@@ -24,14 +23,13 @@ func (f *fixture) repairing() (*Driver, *attach.Sweeper) {
 	d.installed.journal, err = os.Lstat(d.journalPath())
 	f.must(err)
 	sweeper := f.sweeper()
-	sweeper.Repair, sweeper.GatesWritten = d.repairInstallation, d.installed.noteGates
-	return d, sweeper
+	return d, func() { d.sweep(f.Context(), sweeper) }
 }
 
 // A sweep restores the gates of attached claims, regardless of what happened to their files, and reports failures.
 func TestRemovedFilesAreRepaired(t *testing.T) {
 	f := newFixture(t)
-	d, sweeper := f.repairing()
+	d, sweep := f.repairing()
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	gate := filepath.Join(d.config.CDIDir, nodeapi.GateName("claim-a"))
 	whole, err := os.ReadFile(gate)
@@ -62,14 +60,14 @@ func TestRemovedFilesAreRepaired(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f.must(test.damage())
-			sweeper.Sweep(t.Context())
+			sweep()
 			says := strings.Join(d.missing(), "\n")
 			if test.want != "" && !strings.Contains(says, test.want) {
 				t.Errorf("not ready is %q, want %q", says, test.want)
 			}
 			if test.repair != nil {
 				f.must(test.repair())
-				sweeper.Sweep(t.Context())
+				sweep()
 				says = strings.Join(d.missing(), "\n")
 			}
 			if strings.Contains(says, "cannot open") || strings.Contains(says, "journal") ||

@@ -21,7 +21,7 @@ func TestAttachAndStop(t *testing.T) {
 	<-f.boxes.StopSandbox("a-0")
 	f.expect(clean)
 	<-f.boxes.StopSandbox("a-0") // Remove after Stop
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 }
 
 // slow starts a chain that blocks in its second step, and returns once RunPodSandbox has stopped waiting.
@@ -58,7 +58,7 @@ func TestSlowChainHoldsContainers(t *testing.T) {
 func TestUnprepareDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	f.expect(clean)
 	if _, known := f.claims.Get("claim-a"); known {
 		t.Error("the claim is still recorded")
@@ -70,9 +70,9 @@ func TestReleasingOneClaimLeavesTheOther(t *testing.T) {
 	first, second := f.prepared("claim-a", "a", "up0"), f.prepared("claim-b", "a", "up1")
 	f.must(f.attach("a-0", first, second))
 	f.expect("host [] pods [dra-a-0[net1 net2]] leases [a-0/net1 a-0/net2]", "claim-a", "claim-b")
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	f.expect("host [up0] pods [dra-a-0[net2]] leases [a-0/net2]", "claim-b")
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-b"))
+	f.must(f.dra.unprepare(context.Background(), "claim-b"))
 	f.expect(clean)
 }
 
@@ -81,7 +81,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	f.must(f.attach("a-0", record))
 	f.node.Fail("host-device DEL", errors.New("busy"))
-	if err := f.dra.releaser.unprepare(context.Background(), "claim-a"); err == nil ||
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "busy") {
 		t.Errorf("error is %v", err)
 	}
@@ -89,7 +89,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 		t.Error("the claim of a device that is not on the host has no record")
 	}
 	f.node.Fail("host-device DEL", nil)
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	f.expect(clean)
 }
 
@@ -100,7 +100,7 @@ func TestRestartKeepsWhatIsReady(t *testing.T) {
 	f.crash()
 	f.start("boot-1")
 	f.expect(attachedA, "claim-a")
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	f.expect(clean)
 }
 
@@ -111,18 +111,18 @@ func TestRestartRemembersWhatIsNotHome(t *testing.T) {
 	record.Plans[0].Steps[0].Device.PCIAddress = "0000:01:00.0" // hardware, which always returns to the host
 	f.must(f.attach("a-0", record))
 	f.node.Lose()
-	if err := f.dra.releaser.unprepare(context.Background(), "claim-a"); err == nil ||
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "no link up0") {
 		t.Fatalf("error is %v", err)
 	}
 	f.crash()
 	f.start("boot-1")
-	if err := f.dra.releaser.unprepare(context.Background(), "claim-a"); err == nil ||
+	if err := f.dra.unprepare(context.Background(), "claim-a"); err == nil ||
 		!strings.Contains(err.Error(), "no link up0") {
 		t.Fatalf("error after a restart is %v", err)
 	}
 	f.node.AddHostLink("up0")
-	f.must(f.dra.releaser.unprepare(context.Background(), "claim-a"))
+	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 	f.expect(clean)
 }
 
@@ -134,7 +134,7 @@ func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
 	release := f.node.Hold("host-device DEL")
 	t.Cleanup(release)
 	ended := make(chan error, 1)
-	go func() { ended <- f.dra.releaser.unprepare(context.Background(), "claim-a") }()
+	go func() { ended <- f.dra.unprepare(context.Background(), "claim-a") }()
 	f.eventually("DEL runs",
 		func() bool { return strings.Contains(strings.Join(f.node.Calls(), ","), "host-device DEL") })
 	if err := f.attach("a-1", record); err == nil || !strings.Contains(err.Error(), "is being released") {

@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -71,25 +70,25 @@ func TestGIDsThatChange(t *testing.T) {
 		}
 		return "none"
 	}
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	if len(f.described) != 1 || len(f.lost) != 0 {
 		t.Errorf("nothing has changed, and %d files were written; %q was reported", len(f.described), f.lost)
 	}
 	f.node.AddPodLink(f.boxes.States()[0].Pin, "a") // its entries come first
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	if index() != "5" || len(f.described) != 2 ||
 		*f.described[1].Metadata.Attributes["dra.networking/gidIndex"].IntValue != 5 {
 		t.Errorf("the index is %s, %d files were written", index(), len(f.described))
 	}
 	f.node.DelayGIDs(1)
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	if index() != "none" {
 		t.Errorf("the kernel has no GIDs, and the index is %s", index())
 	}
 	if text := f.boxes.States()[0].Interfaces[0].RDMAUnknown; !strings.Contains(text, "10.0.0.2 on net1") {
 		t.Errorf("netdra shows %q", text)
 	}
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	if index() != "5" {
 		t.Errorf("the index is %s", index())
 	}
@@ -100,7 +99,7 @@ func TestGIDsThatChange(t *testing.T) {
 	if index() != "7" { // the journal contains 3
 		t.Errorf("after a restart the gate is opened with the index %s", index())
 	}
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	if described := f.described[before:]; len(described) != 1 ||
 		*described[0].Metadata.Attributes["dra.networking/gidIndex"].IntValue != 7 {
 		t.Errorf("after a restart the files are written again with %+v", described)

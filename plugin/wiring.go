@@ -109,7 +109,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		Log:  measuredCalls{d.calls, d.metrics, klog.FromContext(ctx)},
 		Dirs: d.config.CNIDirs,
 		CheckFree: func(ctx context.Context, device *cnichain.Device) error {
-			return d.dra.baselines.notBusy(ctx, []cnichain.PlanStep{{Device: device}})
+			return d.dra.notBusy(ctx, []cnichain.PlanStep{{Device: device}})
 		},
 		OnLeftover: func(leftover executor.Leftover) {
 			klog.FromContext(ctx).Error(errors.New(leftover.Reason),
@@ -145,7 +145,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.dra = newDRAPlugin(draConfig{
 		Cluster: d.cluster, Publisher: d.publisher, Claims: d.claims, Sandboxes: d.sandboxes, Executor: runner,
 		Gate: claimGate, External: d.external, Statuses: d.statuses, Health: d.health, Metrics: d.metrics,
-		Connected: d.nri.runtime.isConnected, Busy: d.linkUse.find,
+		Connected: d.nri.runtime.isConnected, Busy: d.cluster.linkUse,
 		MissingLinkTypes: d.linkTypes.Missing, Fatal: d.fail, Clock: realClock, Work: work,
 	})
 	return errors.Join(d.cluster.onChange(d.publisher.TriggerSoon), d.cluster.onReplaced(d.fail),

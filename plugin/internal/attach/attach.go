@@ -57,7 +57,7 @@ func (s *Sandboxes) Attach(
 		s.noteEnded(id, pod, records, err)
 		var inUse *claimspec.InUseError
 		if errors.As(err, &inUse) {
-			s.observer.AttachFailed(pod, records, err, 0)
+			s.Observer.AttachFailed(pod, records, err, 0)
 		}
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *Sandboxes) Attach(
 		s.forget(box)
 		return errStopped
 	}
-	timer := s.clock.NewTimer(budget)
+	timer := s.Clock.NewTimer(budget)
 	defer timer.Stop()
 	select {
 	case <-box.answer:
@@ -89,7 +89,7 @@ func (s *Sandboxes) Attach(
 func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 	slow := 0
 	for _, box := range s.list() {
-		if box.slow() {
+		if now := box.view(); now.background && now.running {
 			slow++
 		}
 	}
@@ -123,41 +123,40 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
 	// A stopping driver lets a running chain finish: an interrupted ADD would have to be rolled back. Only a detach
 	// cancels this context, through stop.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(s.work))
+	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Work))
 	defer cancel()
 	box.setStop(cancel)
 	logger := s.logger(box)
 	for delay := Retry; ; delay = min(2*delay, retryMax) {
-		start := s.clock.Now()
+		start := s.Clock.Now()
 		err := s.attachOnce(ctx, box, netns, records)
-		telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "attach")
+		telemetry.Observe(s.Metrics, s.Clock.Since(start), err, "attach")
 		if err == nil {
-			logger.V(2).Info("Attached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
-			if box.isInBackground() {
-				s.observer.AttachedLate(box.pod, records)
+			logger.V(2).Info("Attached the pod", "duration", s.Clock.Since(start).Round(time.Millisecond))
+			if box.view().background {
+				s.Observer.AttachedLate(box.pod, records)
 			}
 			return
 		}
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
 			return // the caller that stops the sandbox rolls it back
 		}
-		err = s.withAddressHolders(err, records)
-		logger.Error(err, "Cannot attach the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
+		logger.Error(err, "Cannot attach the pod", "duration", s.Clock.Since(start).Round(time.Millisecond))
 		// If RunPodSandbox is still waiting, it returns the failure and the runtime removes the sandbox. Nothing must
 		// be attached to the sandbox after that.
 		if box.reportFailure(err) {
-			s.observer.AttachFailed(box.pod, records, err, 0)
+			s.Observer.AttachFailed(box.pod, records, err, 0)
 			s.noteEnded(box.id, box.pod, records, err)
 			s.detachUntilDone(box) // forgets the sandbox, or keeps rolling back the remaining steps
 			return
 		}
-		s.observer.AttachFailed(box.pod, records, err, delay)
+		s.Observer.AttachFailed(box.pod, records, err, delay)
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.work.Done():
+		case <-s.Work.Done():
 			return
-		case <-s.clock.After(delay):
+		case <-s.Clock.After(delay):
 		}
 	}
 }
@@ -183,19 +182,19 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	}
 	defer box.release()
 	// A detach that was requested during the wait has closed the gates and is waiting for the slot.
-	if box.isEnding() {
+	if box.view().phase.isEnding() {
 		return errStopped
 	}
 	if box.attachment.Phase == executor.PhaseDetaching {
 		// Do not forget steps that an earlier attempt could not roll back.
-		if err := s.executor.Del(ctx, box.attachment); err != nil {
+		if err := s.Executor.Del(ctx, box.attachment); err != nil {
 			return err
 		}
 	}
 	// Each attempt has a new record with its own pin: the steps in the previous record have been rolled back, and a
 	// plugin that keys its state by namespace path treats the new path as a different pod.
 	box.startAttempt(s.newAttachment(box.id, box.pod, records))
-	if err := s.executor.Add(ctx, box.attachment, netns, s.node); err != nil {
+	if err := s.Executor.Add(ctx, box.attachment, netns, s.Node); err != nil {
 		return err
 	}
 	return s.becomeReady(box, records)
@@ -207,7 +206,7 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.work, cancel)() // a stopping driver finishes running work and starts none
+	defer context.AfterFunc(s.Work, cancel)() // a stopping driver finishes running work and starts none
 	var places []func()                       // functions that release one slot each
 	leave = func() {
 		for _, giveBack := range places {
@@ -230,10 +229,13 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 		leave()
 		return nil, fmt.Errorf("cannot run the chain: %d others have just started: %w", maxChains, ctx.Err())
 	}
-	box.setRunning(true)
+	box.set(func(b *boxState) { b.running = true })
 	// Both the timer and the end of the chain release the slot. A second release would free the slot of another chain.
-	release := sync.OnceFunc(func() { box.setRunning(false); <-s.chains })
-	timer := s.clock.AfterFunc(chainTurn, release)
+	release := sync.OnceFunc(func() {
+		box.set(func(b *boxState) { b.running = false })
+		<-s.chains
+	})
+	timer := s.Clock.AfterFunc(chainTurn, release)
 	places = append(places, func() { timer.Stop(); release() })
 	return leave, nil
 }
@@ -267,15 +269,15 @@ func (s *Sandboxes) becomeReady(box *sandbox, records []claims.Record) error {
 		return errStopped
 	}
 	// Use a separate context: the chain may have used up most of attachTimeout, and the rollback needs time.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Work), DetachTimeout)
 	defer cancel()
-	s.observer.DescribeClaims(ctx, records)
+	s.Observer.DescribeClaims(ctx, records)
 	if err := s.syncGates(uids); err != nil {
 		// Reset the phase first, so that the second SyncGate closes the gates that the first one opened.
 		box.resumeAttaching()
-		return errors.Join(err, s.syncGates(uids), s.executor.Del(ctx, box.attachment))
+		return errors.Join(err, s.syncGates(uids), s.Executor.Del(ctx, box.attachment))
 	}
 	box.markReady()
-	s.observer.Attached(records)
+	s.Observer.Attached(records)
 	return nil
 }

@@ -25,7 +25,8 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 	next := newConnection(listed)
 	for _, box := range s.list() {
 		same, known := s.confirmIn(next, box)
-		pin, ready := box.pinned()
+		now := box.view()
+		pin, ready := now.pin, now.phase.isAttached()
 		netns := listed[box.id]
 		if ready && !known && s.NamespaceExists(netns) { // otherwise the sandbox is gone
 			s.tellUnconfirmed(box, netns)
@@ -67,11 +68,12 @@ func (s *Sandboxes) confirmAgain() {
 // network namespace; see compareNamespaces.
 func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bool) {
 	netns := current.listed[box.id]
-	pin, ready := box.pinned()
+	now := box.view()
+	ready := now.phase.isAttached()
 	if ready && netns != "" {
-		s.repin(box, pin)
+		s.repin(box, now.pin)
 	}
-	same, known = s.compareNamespaces(netns, pin, box.identity())
+	same, known = s.compareNamespaces(netns, now.pin, now.netNSID)
 	if netns == "" || ready && !same {
 		return same, known
 	}
@@ -88,13 +90,7 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the attached one: the driver's file for "+
 		"it was removed, or the kernel did not answer; delete the pod if its containers do not start again", netns)
 	s.logger(box).Error(err, "Cannot confirm the sandbox; its interfaces stay attached and its gates closed")
-	var records []claims.Record
-	for _, uid := range box.attachedClaims() {
-		if record, held := s.claims.Get(uid); held {
-			records = append(records, record)
-		}
-	}
-	s.observer.AttachFailed(box.pod, records, err, 0)
+	s.Observer.AttachFailed(box.pod, s.recordsOf(box), err, 0)
 }
 
 // compareNamespaces reports whether both paths refer to the same network namespace. known is false if one of them could
@@ -102,7 +98,7 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 // the same identity. Without the pin, another namespace may have this identity by now: equal identities prove nothing,
 // but different ones prove that the namespaces differ.
 func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known bool) {
-	host := s.executor.Host
+	host := s.Executor.Host
 	if netns == "" || !host.Exists(netns) {
 		return false, false
 	}
@@ -127,18 +123,19 @@ func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known 
 // Without the pin, the kernel would destroy the namespace when its last process terminates, including virtual links,
 // before any DEL could run.
 func (s *Sandboxes) repin(box *sandbox, pin string) bool {
-	if s.executor.Host.Exists(pin) {
+	if s.Executor.Host.Exists(pin) {
 		return true
 	}
-	netns := box.namespace()
-	if netns == "" || !s.executor.Host.Exists(netns) {
+	now := box.view()
+	netns := now.netns
+	if netns == "" || !s.Executor.Host.Exists(netns) {
 		return false
 	}
-	links, err := s.executor.Host.Links(netns)
-	if err != nil || len(missingLinks(box.attachedNow(), links)) > 0 {
+	links, err := s.Executor.Host.Links(netns)
+	if err != nil || len(missingLinks(now.attached, links)) > 0 {
 		return false
 	}
-	if err := s.executor.Host.Pin(netns, pin); err != nil {
+	if err := s.Executor.Host.Pin(netns, pin); err != nil {
 		s.logger(box).Error(err, "Cannot pin the network namespace again")
 		return false
 	}
@@ -171,17 +168,14 @@ func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]st
 // because a subscription requires a socket for each pod and loses notifications when its buffer is full, so that
 // listing would still be necessary.
 func (s *Sandboxes) inspect() (changed []*sandbox) {
-	reader := s.executor.VerbsReader()
+	reader := s.Executor.VerbsReader()
 	for _, box := range s.list() {
-		pin, ready := box.pinned()
-		if !ready {
-			continue
+		now := box.view()
+		pin, steps := now.pin, now.attached
+		if !now.phase.isAttached() || !s.repin(box, pin) {
+			continue // if it is not pinned, the sandbox is probably gone, which other checks detect
 		}
-		if !s.repin(box, pin) {
-			continue // the sandbox is probably gone, which other checks detect
-		}
-		steps := box.attachedNow()
-		links, err := s.executor.Host.Links(pin)
+		links, err := s.Executor.Host.Links(pin)
 		if err != nil {
 			s.logger(box).Error(err, "Cannot list the interfaces of the pod")
 			continue
@@ -207,7 +201,7 @@ func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.Step
 		if missing[i] != "" {
 			continue
 		}
-		_, name, err := s.executor.RDMANow(pin, &steps[i])
+		_, name, err := s.Executor.RDMANow(pin, &steps[i])
 		if err != nil {
 			return err
 		}
@@ -221,13 +215,13 @@ func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.Step
 // reportMissing reports interfaces that are now missing or have returned.
 func (s *Sandboxes) reportMissing(changed []*sandbox) {
 	for _, box := range changed {
-		uids := box.attachedClaims()
+		now := box.view()
 		var err error
-		if missing := box.missingNames(); len(missing) > 0 {
+		if missing := now.missingNames(); len(missing) > 0 {
 			err = errors.New(MissingText(missing...))
 			s.logger(box).Error(err, "Interfaces of the pod are missing")
 		}
-		s.observer.InterfacesChanged(box.pod, uids, err)
+		s.Observer.InterfacesChanged(box.pod, now.attachedClaims(), err)
 	}
 }
 
@@ -237,7 +231,8 @@ func MissingText(names ...string) string { return nodestate.MissingText("the pod
 // MissingInterface returns the interface of a held device that is missing from its pod, or "" if none is missing.
 func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) string {
 	for _, box := range s.list() {
-		if name := MissingOf(box.steps(claimUID), box.missingOf(claimUID), claimUID, held); name != "" {
+		now := box.view()
+		if name := MissingOf(now.steps(claimUID), now.missingOf(claimUID), claimUID, held); name != "" {
 			return name
 		}
 	}
@@ -248,12 +243,12 @@ func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) s
 // its way to or from one. If it returns false, the device no longer exists.
 func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	for _, box := range s.list() {
-		if !box.uses(claimUID) {
+		now := box.view()
+		if !now.uses(claimUID) {
 			continue
 		}
-		steps := box.steps(claimUID)
-		root := stepsOf(steps, claimUID, held)
-		if len(root) == 0 || box.missingOf(claimUID)[root[0]] == "" {
+		root := stepsOf(now.steps(claimUID), claimUID, held)
+		if len(root) == 0 || now.missingOf(claimUID)[root[0]] == "" {
 			return true
 		}
 	}

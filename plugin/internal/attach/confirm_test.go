@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -84,9 +83,9 @@ func TestLostJournalAndPodsThatEnd(t *testing.T) {
 	f.start("boot-1")
 	sweeper := f.sweeper()
 	sweeper.IsNamed = func(string) bool { return false }
-	sweeper.Sweep(context.Background())
+	f.must(sweeper.Sweep())
 	f.expect(attachedA, "claim-a") // a single check proves nothing
-	sweeper.Sweep(context.Background())
+	f.must(sweeper.Sweep())
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
@@ -96,7 +95,7 @@ func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.must(f.gate.close("claim-a"))
 	f.must(f.gate.open(&claims.Record{Claim: cnichain.Claim{UID: "claim-of-old"}}, nil, nil))
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	f.expect(attachedA, "claim-a")
 }
 
@@ -106,12 +105,12 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	pin, _ := f.boxes.find("a-0").pinned()
+	pin := f.boxes.find("a-0").view().pin
 	f.node.RemovePin(pin)
 	if f.node.Exists(pin) {
 		t.Fatal("the pin was restored for another namespace")
 	}
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	if !f.node.Exists(pin) {
 		t.Error("the pin is missing")
 	}
@@ -129,7 +128,7 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 			f := newFixture(t)
 			f.node.KeepPods()
 			f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"), f.prepared("claim-b", "a", "up1")))
-			pin, _ := f.boxes.find("a-0").pinned()
+			pin := f.boxes.find("a-0").view().pin
 			f.node.RemovePin(pin)
 			f.node.DeletePodLink(f.runtime["a-0"], "net1")
 			again(f)
@@ -146,7 +145,7 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
-	pin, _ := f.boxes.find("a-0").pinned()
+	pin := f.boxes.find("a-0").view().pin
 	f.node.RemovePin(pin)
 	f.ends("a-0")
 	f.node.AddNamespace("/var/run/netns/cni-other")
@@ -163,7 +162,7 @@ func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	box := f.boxes.find("a-0")
 	box.netNSID = ""
-	pin, _ := box.pinned()
+	pin := box.view().pin
 	f.node.RemovePin(pin)
 	f.node.DeletePodLink(f.runtime["a-0"], "net1")
 	f.must(f.boxes.Disconnect())
@@ -182,7 +181,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	f.must(f.boxes.Disconnect())
 	f.node.Fail("NamespaceID", errors.New("too many open files"))
 	f.must(f.boxes.Confirm(f.runtime))
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	f.expect(attachedA) // no gate is open
 	if len(f.failed) != 1 {
 		t.Errorf("the pod gets %q", f.failed)
@@ -194,7 +193,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	f.node.Fail("NamespaceID", nil)
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	f.expect(attachedA, "claim-a")
 }
 
@@ -209,7 +208,7 @@ func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	if same, known := f.boxes.confirmIn(earlier, box); !same || !known { // by a sweep that began earlier
 		t.Error("the sandbox is not compared")
 	}
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	f.expect(attachedA)
 }
 

@@ -91,12 +91,12 @@ func (s *Sandboxes) beginUnsynced(
 	}
 	for _, other := range s.byID {
 		if other.pod.UID == pod.UID && other.id != id &&
-			(!s.connection.has(other) || !s.executor.Host.Exists(other.namespace())) {
-			other.supersede()
+			(!s.connection.has(other) || !s.Executor.Host.Exists(other.view().netns)) {
+			other.set(func(b *boxState) { b.superseded = true })
 		}
 	}
 	for _, other := range s.byID { // may include this sandbox, if the remains of a crash are being rolled back
-		if other.pod.UID == pod.UID && (other.id == id || !other.isSuperseded()) {
+		if other.pod.UID == pod.UID && (other.id == id || !other.view().superseded) {
 			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
 		}
 	}

@@ -25,7 +25,7 @@ const (
 // removed.
 func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...string) error {
 	leaving := box.markReleasing(claimUIDs)
-	box.noteEnding(s.clock.Now())
+	box.noteEnding(s.Clock.Now())
 	if err := s.syncGates(leaving); err != nil {
 		s.tellDetached(box, err)
 		return err
@@ -40,10 +40,10 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	// Without claims, Del rolls back the whole attachment, including steps for claims that the caller did not name: an
 	// interrupted chain is rolled back as a whole.
 	wanted := leaving
-	if box.isEnding() {
+	if box.view().phase.isEnding() {
 		wanted = nil // the whole attachment
 	}
-	err := s.executor.Del(ctx, box.attachment, wanted...)
+	err := s.Executor.Del(ctx, box.attachment, wanted...)
 	s.tellDetached(box, err) // a caller that did not get the slot has nothing to report
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 // the pod.
 func (s *Sandboxes) tellDetached(box *sandbox, err error) {
 	if box.noteDetached(err) {
-		s.observer.DetachFailed(box.pod, err)
+		s.Observer.DetachFailed(box.pod, err)
 	}
 }
 
@@ -101,9 +101,9 @@ func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 		defer close(done)
 		for delay := detachRetry; !s.detachOnce(box, delay); delay = min(2*delay, detachRetryMax) {
 			select {
-			case <-s.work.Done():
+			case <-s.Work.Done():
 				return
-			case <-s.clock.After(delay):
+			case <-s.Clock.After(delay):
 			}
 		}
 	})
@@ -120,16 +120,16 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 		return true // already rolled back, and the ID may belong to another sandbox by now
 	}
 	// As with chains, a stopping driver lets a running attempt finish but does not start another.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.work), DetachTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Work), DetachTimeout)
 	defer cancel()
-	start := s.clock.Now()
+	start := s.Clock.Now()
 	err := s.detach(ctx, box)
-	telemetry.Observe(s.metrics.attempts, s.clock.Since(start), err, "detach")
+	telemetry.Observe(s.Metrics, s.Clock.Since(start), err, "detach")
 	if err != nil {
 		s.logger(box).Error(err, "Cannot detach the pod; trying again", "again", delay)
 		return false
 	}
-	s.logger(box).V(2).Info("Detached the pod", "duration", s.clock.Since(start).Round(time.Millisecond))
+	s.logger(box).V(2).Info("Detached the pod", "duration", s.Clock.Since(start).Round(time.Millisecond))
 	return true
 }
 
@@ -181,7 +181,7 @@ func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), 
 	}
 	problems := []error{s.releaseUnrecorded(uid)}
 	for _, box := range s.list() {
-		if box.uses(uid) {
+		if box.view().uses(uid) {
 			if err := s.detach(ctx, box, uid); err != nil {
 				problems = append(problems, fmt.Errorf("pod %s: %w", box.pod, err))
 			}

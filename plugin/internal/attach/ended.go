@@ -28,16 +28,16 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.byID {
-		if other.pod.UID == pod.UID && other.id != id && !other.isSuperseded() {
+		if other.pod.UID == pod.UID && other.id != id && !other.view().superseded {
 			return
 		}
 	}
-	now := s.clock.Now()
+	now := s.Clock.Now()
 	maps.DeleteFunc(s.ended, func(_ string, box endedSandbox) bool { return now.Sub(box.failedAt) >= endedFor })
 	pod.Annotations = nil // users may set any number of annotations
 	s.ended[pod.UID] = endedSandbox{failedAt: now, state: nodestate.Sandbox{ID: id, Pod: pod,
 		Claims: claimUIDs(records), State: nodestate.SandboxEnded, Since: now, Failure: failure.Error(),
-		FailureHint: executor.KernelHint(failure, s.node)}}
+		FailureHint: executor.KernelHint(failure, s.Node)}}
 }
 
 // forgetEnded drops the records of pods that have terminated according to the API server: they are no longer waiting.
@@ -63,10 +63,10 @@ func (s *Sandboxes) endedStates() []nodestate.Sandbox {
 	for _, box := range s.ended {
 		state := box.state
 		state.Claims = slices.DeleteFunc(slices.Clone(state.Claims), func(uid string) bool {
-			_, held := s.claims.Get(uid)
+			_, held := s.Claims.Get(uid)
 			return !held
 		})
-		if len(state.Claims) > 0 && s.clock.Since(box.failedAt) < endedFor {
+		if len(state.Claims) > 0 && s.Clock.Since(box.failedAt) < endedFor {
 			states = append(states, state)
 		}
 	}

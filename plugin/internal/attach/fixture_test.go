@@ -167,7 +167,7 @@ func (f *fixture) DescribeClaims(_ context.Context, records []claims.Record) (co
 	f.described++
 	for _, box := range f.boxes.list() {
 		for i := range records {
-			if uid := records[i].Claim.UID; box.uses(uid) && len(box.slot) == 0 {
+			if uid := records[i].Claim.UID; box.view().uses(uid) && len(box.slot) == 0 {
 				f.unguarded = append(f.unguarded, uid)
 			}
 		}
@@ -277,7 +277,7 @@ func (f *fixture) ready(id string) bool {
 	}
 	select {
 	case <-box.answer:
-		return !box.isEnding()
+		return !box.view().phase.isEnding()
 	default:
 		return false
 	}

@@ -27,11 +27,11 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 	if box == nil {
 		return ContainerLimits{}, nil
 	}
-	pin, _ := box.pinned()
-	names := sync.OnceValues(s.executor.Host.RDMANames) // reads one file per device, under the runtime's lock
+	now := box.view()
+	names := sync.OnceValues(s.Executor.Host.RDMANames) // reads one file per device, under the runtime's lock
 	var limits ContainerLimits
 	var lines []string
-	steps := box.attachedNow()
+	steps := now.attached
 	for _, i := range s.stepsOfParts(steps, named) {
 		step := &steps[i]
 		memory, err := cnichain.LockedMemory(step.Step.Limits)
@@ -39,7 +39,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 			return ContainerLimits{}, fmt.Errorf("%s: %w", step.Title(), err)
 		}
 		limits.LockedMemory = max(limits.LockedMemory, memory)
-		devices, missing, err := s.executor.RDMANow(pin, step)
+		devices, missing, err := s.Executor.RDMANow(now.pin, step)
 		if err == nil && missing != "" {
 			err = fmt.Errorf("RDMA device %s of claim %s is no longer in the pod: its kernel module was "+
 				"unloaded, or the device was removed; delete the pod to have it attached again", missing, step.Claim)
@@ -62,7 +62,7 @@ func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, e
 func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []int {
 	var found []int
 	for _, part := range named {
-		record, held := s.claims.Get(part.ClaimUID)
+		record, held := s.Claims.Get(part.ClaimUID)
 		if !held {
 			part.Request = "" // the claim is being released: too many limits are better than none
 		}

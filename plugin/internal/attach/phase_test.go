@@ -75,7 +75,7 @@ func TestAnswersOfTransitions(t *testing.T) {
 			t.Errorf("RunPodSandbox does not get the failure of a sandbox that is %s", p)
 		}
 		box = boxIn(p)
-		if err := box.stopWaiting(); err != nil || box.reportFailure(errors.New("no")) || !box.isInBackground() {
+		if err := box.stopWaiting(); err != nil || box.reportFailure(errors.New("no")) || !box.view().background {
 			t.Errorf("RunPodSandbox has returned %v, and gets the failure of a sandbox that is %s", err, p)
 		}
 		stopped := false

@@ -24,7 +24,7 @@ import (
 func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	pins := map[string]bool{}
 	for _, id := range slices.Sorted(maps.Keys(attachments)) {
-		box := recovered(attachments[id], s.bootID)
+		box := recovered(attachments[id], s.BootID)
 		pins[filepath.Base(attachments[id].Pin)] = true
 		s.mu.Lock()
 		s.byID[id] = box
@@ -32,21 +32,22 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 	}
 	problems := []error{s.adoptGates(pins)}
 	if err := s.removeUnknownPins(pins); err != nil { // an unknown pin is a leak, but not a reason to refuse service
-		klog.FromContext(s.work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.pinDir)
+		klog.FromContext(s.Work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.PinDir)
 	}
-	reader := s.executor.VerbsReader()
+	reader := s.Executor.VerbsReader()
 	for _, box := range s.list() {
-		switch pin, ready := box.pinned(); {
-		case ready && !s.repin(box, pin):
+		switch now := box.view(); {
+		case !now.phase.isAttached():
+		case !s.repin(box, now.pin):
 			// The pod may be running in the attached namespace even so: Confirm decides.
-			netns := box.namespace()
-			if _, known := s.compareNamespaces(netns, pin, box.identity()); known || !s.NamespaceExists(netns) {
+			_, known := s.compareNamespaces(now.netns, now.pin, now.netNSID)
+			if known || !s.NamespaceExists(now.netns) {
 				box.markReleasing(nil)
 			}
-		case ready: // gates open before the first sweep; the journal only contains the state at the time of attachment
-			s.refreshVerbs(box, pin, reader)
+		default: // gates open before the first sweep; the journal only contains the state at the time of attachment
+			s.refreshVerbs(box, now.pin, reader)
 		}
-		if box.isEnding() {
+		if box.view().phase.isEnding() {
 			s.detachUntilDone(box)
 		}
 	}
@@ -60,45 +61,49 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 //
 // Suspended gates count as open: the earlier process may have lost its connection to the runtime before it was killed.
 func (s *Sandboxes) adoptGates(known map[string]bool) error {
-	uids, err := s.gate.claims()
+	uids, err := s.Gate.claims()
 	problems := []error{err,
-		s.gate.sweep(func(info fs.FileInfo) bool { return s.clock.Since(info.ModTime()) > time.Hour })}
+		s.Gate.sweep(func(info fs.FileInfo) bool { return s.Clock.Since(info.ModTime()) > time.Hour })}
+	unrecorded := map[string][]string{}
 	for _, uid := range uids {
 		if pins := s.orphanPins(uid, known); len(pins) > 0 {
-			s.unrecorded.add(uid, pins)
-			problems = append(problems, s.gate.resume(uid))
-			klog.FromContext(s.work).Info("Found a claim of running pods without a record in the journal; their "+
+			unrecorded[uid] = pins
+			problems = append(problems, s.Gate.resume(uid))
+			klog.FromContext(s.Work).Info("Found a claim of running pods without a record in the journal; their "+
 				"containers may start again",
 				"claimUID", uid, "pins", pins)
 			continue
 		}
-		if _, held := s.claims.Get(uid); held {
-			problems = append(problems, s.gate.suspend(uid))
+		if _, held := s.Claims.Get(uid); held {
+			problems = append(problems, s.Gate.suspend(uid))
 			continue
 		}
-		problems = append(problems, s.gate.close(uid))
+		problems = append(problems, s.Gate.close(uid))
 	}
-	for _, uid := range s.unrecorded.claims() { // after the loop: gates of several claims of a pod share a pin
-		for _, pin := range s.unrecorded.pinsOf(uid) {
+	for _, pins := range unrecorded { // after the loop: gates of several claims of a pod share a pin
+		for _, pin := range pins {
 			known[filepath.Base(pin)] = true
 		}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unrecorded = unrecorded
 	return errors.Join(problems...)
 }
 
 // orphanPins returns the pins in an open or suspended gate that belong to no record.
 func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
-	if _, held := s.claims.Get(uid); held {
+	if _, held := s.Claims.Get(uid); held {
 		return nil
 	}
-	pins, err := s.gate.Namespaces(uid)
+	pins, err := s.Gate.Namespaces(uid)
 	if err != nil {
 		return nil // its file cannot be read, so the gate is effectively closed
 	}
 	return slices.DeleteFunc(pins, func(pin string) bool {
 		name := filepath.Base(pin)
-		return filepath.Dir(pin) != filepath.Clean(s.pinDir) || !host.IsPinName(name) || known[name] ||
-			!s.executor.Host.Exists(pin)
+		return filepath.Dir(pin) != filepath.Clean(s.PinDir) || !host.IsPinName(name) || known[name] ||
+			!s.Executor.Host.Exists(pin)
 	})
 }
 
@@ -107,7 +112,7 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 // device stays in such a namespace. The pods of unknown pins keep running in namespaces that the runtime holds. But
 // once such a pod has terminated, the kernel returns its devices to the host only if nothing else holds the namespace.
 func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
-	entries, err := os.ReadDir(s.pinDir)
+	entries, err := os.ReadDir(s.PinDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -115,7 +120,7 @@ func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	for _, entry := range entries {
 		name := entry.Name()
 		if host.IsPinName(name) && !known[host.PinOf(name)] && !s.keepsLeftover(name) {
-			problems = append(problems, s.executor.Host.Unpin(filepath.Join(s.pinDir, name)))
+			problems = append(problems, s.Executor.Host.Unpin(filepath.Join(s.PinDir, name)))
 		}
 	}
 	return errors.Join(problems...)
@@ -124,6 +129,6 @@ func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 // keepsLeftover reports whether a pin belongs to a step that could not be rolled back: its namespace may contain a
 // device.
 func (s *Sandboxes) keepsLeftover(name string) bool {
-	return slices.ContainsFunc(s.executor.Leftovers(),
+	return slices.ContainsFunc(s.Executor.Leftovers(),
 		func(leftover executor.Leftover) bool { return host.IsPinOf(name, leftover.Attachment.Pin) })
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
-	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
@@ -26,15 +25,22 @@ type sandbox struct {
 	slot       chan struct{}
 	attachment *executor.Attachment
 
-	mu  sync.Mutex // guards the rest; never held over I/O
-	pin string     // pin of the attachment's network namespace
+	mu sync.Mutex // guards the rest; never held over I/O
+	boxState
+	stop       context.CancelFunc // cancels the attach
+	answer     chan struct{}      // closed when RunPodSandbox has its result
+	detachDone chan struct{}      // non-nil while the sandbox is being rolled back in the background; closed at the end
+}
+
+// boxState is the state of a sandbox. Its methods are in view, so that they cannot be called without the lock.
+type boxState struct {
+	pin string // pin of the attachment's network namespace
 	// claims contains the claims that may have attached steps: true if wanted, false if leaving.
 	claims   map[string]bool
 	phase    phase
 	attached []executor.StepRecord // a copy of the steps, while they are attached
 	netns    string                // the runtime's path
 	netNSID  string                // identity of netns when everything was attached; see executor.Attachment
-	stop     context.CancelFunc    // cancels the attach
 	// superseded is true if the pod has a newer sandbox.
 	superseded bool
 	// missing contains the attached interfaces, by step index, that are no longer in the pod according to the kernel.
@@ -51,8 +57,25 @@ type sandbox struct {
 	endingSince time.Time
 	// detachFailure is the error of the last attempt to roll back steps; nil if it succeeded.
 	detachFailure error
-	answer        chan struct{} // closed when RunPodSandbox has its result
-	detachDone    chan struct{} // non-nil while the sandbox is being rolled back in the background; closed at the end
+}
+
+// view is a copy of the state of a sandbox. It is consistent: all fields were read under one lock.
+type view boxState
+
+// view returns the current state.
+func (b *sandbox) view() view {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := view(b.boxState)
+	now.claims = maps.Clone(b.claims) // the other maps and slices are replaced instead of changed
+	return now
+}
+
+// set changes the state.
+func (b *sandbox) set(change func(*boxState)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.boxState)
 }
 
 var errStopped = errors.New("the sandbox is being stopped")
@@ -62,9 +85,9 @@ var errStopped = errors.New("the sandbox is being stopped")
 // release, and the kubelet will request the release again.
 func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
-		id: id, pod: pod, since: attachment.CreatedAt, boot: attachment.BootID, pin: attachment.Pin,
-		netns: attachment.NetNS, attachment: attachment, slot: make(chan struct{}, 1),
-		claims: map[string]bool{}, answer: make(chan struct{}), stop: func() {},
+		id: id, pod: pod, since: attachment.CreatedAt, boot: attachment.BootID, attachment: attachment,
+		slot: make(chan struct{}, 1), answer: make(chan struct{}), stop: func() {},
+		boxState: boxState{pin: attachment.Pin, netns: attachment.NetNS, claims: map[string]bool{}},
 	}
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
@@ -110,32 +133,19 @@ func (b *sandbox) release() { <-b.slot }
 // startAttempt sets the record for a new attempt. The caller must hold the slot.
 func (b *sandbox) startAttempt(attachment *executor.Attachment) {
 	b.attachment = attachment
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.pin = attachment.Pin
-}
-
-// hasPin reports whether a file name belongs to the pin of the latest attempt.
-func (b *sandbox) hasPin(name string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return host.IsPinOf(name, b.pin)
+	b.set(func(b *boxState) { b.pin = attachment.Pin })
 }
 
 // uses reports whether steps of a claim may be attached.
-func (b *sandbox) uses(claimUID string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, uses := b.claims[claimUID]
+func (v view) uses(claimUID string) bool {
+	_, uses := v.claims[claimUID]
 	return uses
 }
 
 // steps returns the steps of the sandbox if it is attached and has the claim, otherwise nil.
-func (b *sandbox) steps(claimUID string) []executor.StepRecord {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.phase.isAttached() && b.claims[claimUID] {
-		return b.attached
+func (v view) steps(claimUID string) []executor.StepRecord {
+	if v.phase.isAttached() && v.claims[claimUID] {
+		return v.attached
 	}
 	return nil
 }
@@ -174,95 +184,28 @@ func (b *sandbox) stopWaiting() error {
 	}
 }
 
-// slow reports whether a chain of the sandbox is running in the background.
-func (b *sandbox) slow() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.background && b.running
-}
-
-// isInBackground reports whether RunPodSandbox returned before the sandbox was ready, or does not wait for it.
-func (b *sandbox) isInBackground() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.background
-}
-
-// namespace returns the runtime's path of the network namespace, or "" if an earlier driver did not record it.
-func (b *sandbox) namespace() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.netns
-}
-
-// identity returns the identity of the attachment's network namespace, or "" if an earlier driver did not record it.
-func (b *sandbox) identity() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.netNSID
-}
-
-// pinned returns the path at which the network namespace is pinned, and whether everything is attached.
-func (b *sandbox) pinned() (pin string, ready bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.pin, b.phase.isAttached()
-}
-
-// supersede records that the pod has a newer sandbox, so that no container may start in this one.
-func (b *sandbox) supersede() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.superseded = true
-}
-
-// attachedNow returns a copy of the steps, or nil if they are not attached.
-func (b *sandbox) attachedNow() []executor.StepRecord {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.attached
-}
-
 // attachedClaims returns the attached claims, sorted.
-func (b *sandbox) attachedClaims() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var uids []string
-	for _, uid := range slices.Sorted(maps.Keys(b.claims)) {
-		if b.claims[uid] {
-			uids = append(uids, uid)
-		}
-	}
-	return uids
+func (v view) attachedClaims() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(v.claims)), func(uid string) bool { return !v.claims[uid] })
 }
 
 // missingNames returns the missing interfaces of attached claims, sorted.
-func (b *sandbox) missingNames() []string {
+func (v view) missingNames() []string {
 	var names []string
-	for _, uid := range b.attachedClaims() {
-		for _, name := range b.missingOf(uid) {
-			names = append(names, name)
-		}
+	for uid := range v.claims {
+		names = slices.AppendSeq(names, maps.Values(v.missingOf(uid)))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-func (b *sandbox) isSuperseded() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.superseded
-}
-
 // admits returns the steps of the sandbox and the pin of the namespace in which containers of a claim may start,
 // provided that the runtime still has the sandbox. The pin is empty if no container may start.
-func (b *sandbox) admits(claimUID string) (steps []executor.StepRecord, pin string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.phase.isAttached() && !b.superseded && b.claims[claimUID] {
-		return b.attached, b.pin
+func (v view) admits(claimUID string) (steps []executor.StepRecord, pin string) {
+	if steps = v.steps(claimUID); steps == nil || v.superseded {
+		return nil, ""
 	}
-	return nil, ""
+	return steps, v.pin
 }
 
 // setMissing records the interfaces that are missing from the pod, and reports whether they changed: every sweep
@@ -278,29 +221,14 @@ func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
 }
 
 // missingOf returns the missing interfaces of a claim's steps, by step index.
-func (b *sandbox) missingOf(claimUID string) map[int]string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (v view) missingOf(claimUID string) map[int]string {
 	missing := map[int]string{}
-	for index, name := range b.missing {
-		if b.phase.isAttached() && b.claims[claimUID] && b.attached[index].Claim.UID == claimUID {
+	for index, name := range v.missing {
+		if v.phase.isAttached() && v.claims[claimUID] && v.attached[index].Claim.UID == claimUID {
 			missing[index] = name
 		}
 	}
 	return missing
-}
-
-func (b *sandbox) setRunning(running bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.running = running
-}
-
-// isEnding reports whether the sandbox is being or has been rolled back.
-func (b *sandbox) isEnding() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.phase.isEnding()
 }
 
 // setStop sets the function that cancels the attach. It calls the function immediately if the sandbox is already being

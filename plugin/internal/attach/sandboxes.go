@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -20,11 +21,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/cnichain/keylock"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// ShutdownError returns the error for an action, such as "attach pod ns/name", that a stopping driver rejects. The next
+// shutdownError returns the error for an action, such as "attach pod ns/name", that a stopping driver rejects. The next
 // driver process performs the action when the kubelet or the user retries.
-func ShutdownError(action string) error {
+func shutdownError(action string) error {
 	return fmt.Errorf("cannot %s: the driver is shutting down; wait until it restarts", action)
 }
 
@@ -37,7 +39,7 @@ type Config struct {
 	Gate     Gate
 	Clock    clock.WithTickerAndDelayedExecution
 	Observer Observer
-	Metrics  *Metrics
+	Metrics  *prometheus.HistogramVec // of [NewMetrics]
 	// Node is the name of the node; BootID is the ID of its current boot.
 	Node, BootID string
 	// PinDir is the directory in which network namespaces are pinned.
@@ -69,23 +71,12 @@ type Observer interface {
 // The lock guards the maps. It is acquired before the lock of a sandbox, never after it, and methods of claims.Store
 // may be called while it is held.
 type Sandboxes struct {
-	executor *executor.Executor
-	claims   *claims.Store
-	gate     Gate
+	Config
 	// gates contains the locks for opening and closing the gate of each claim.
-	gates    *keylock.Locks
-	observer Observer
-	metrics  *Metrics
-	node     string
-	bootID   string
-	pinDir   string
-	clock    clock.WithTickerAndDelayedExecution
+	gates *keylock.Locks
 	// chains limits how many chains begin concurrently; byTopology limits how many chains run for each topology.
 	chains     chan struct{}
 	byTopology *keylock.Locks
-	// work is canceled when the driver stops: after that, nothing is retried, but running work is completed.
-	work       context.Context
-	unrecorded *unrecorded
 
 	mu         sync.Mutex
 	connection *connection // to the runtime; nil without a connection
@@ -95,20 +86,28 @@ type Sandboxes struct {
 	// during the stop, it lists them again after its restart.
 	stopped sets.Set[string]
 	ended   ended
-	closing bool
-	seq     uint64 // sequence number of the latest sandbox
-	wait    sync.WaitGroup
+	// unrecorded contains, by claim UID, the pins in the gates of claims whose records were lost with the journal.
+	unrecorded map[string][]string
+	closing    bool
+	seq        uint64 // sequence number of the latest sandbox
+	wait       sync.WaitGroup
 }
 
 // New creates the component. Nothing runs and the observer is not called before [Sandboxes.Recover].
 func New(config Config) *Sandboxes {
 	return &Sandboxes{
-		executor: config.Executor, claims: config.Claims, gate: config.Gate, gates: keylock.New(1),
-		observer: config.Observer, metrics: config.Metrics, node: config.Node, bootID: config.BootID,
-		pinDir: config.PinDir, clock: config.Clock, work: config.Work,
-		chains: make(chan struct{}, maxChains), byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{},
-		releasing: map[string]int{}, stopped: sets.New[string](), ended: ended{}, unrecorded: newUnrecorded(),
+		Config: config, gates: keylock.New(1), chains: make(chan struct{}, maxChains),
+		byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{}, releasing: map[string]int{},
+		stopped: sets.New[string](), ended: ended{}, unrecorded: map[string][]string{},
 	}
+}
+
+// NewMetrics registers the histogram of the attempts to attach and detach.
+func NewMetrics(registry prometheus.Registerer) *prometheus.HistogramVec {
+	attempts := telemetry.NewHistogram("attach_seconds",
+		"Duration of one attempt to attach or detach all claims of a pod sandbox.", "operation", "result")
+	registry.MustRegister(attempts)
+	return attempts
 }
 
 // SyncGate opens the gate of a claim for the sandboxes to which the claim is attached. It closes the gate if there is
@@ -124,7 +123,7 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 		return err
 	}
 	defer unlock()
-	record, held := s.claims.Get(claimUID)
+	record, held := s.Claims.Get(claimUID)
 	// The file is the only record of the claim, so it cannot be regenerated.
 	if !held && s.IsUnrecorded(claimUID) {
 		return nil
@@ -133,11 +132,11 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	switch {
 	// The content stays on disk in case the journal is lost.
 	case held && !s.isConnected():
-		return s.gate.suspend(claimUID)
+		return s.Gate.suspend(claimUID)
 	case !held || len(pins) == 0:
-		return s.gate.close(claimUID)
+		return s.Gate.close(claimUID)
 	}
-	return s.gate.open(&record, steps, pins)
+	return s.Gate.open(&record, steps, pins)
 }
 
 // admitted returns the pins of the namespaces in which containers of a claim may start, and the steps of the sandboxes
@@ -148,7 +147,7 @@ func (s *Sandboxes) admitted(claimUID string) (steps [][]executor.StepRecord, pi
 		return nil, nil
 	}
 	for _, box := range boxes {
-		if ofBox, pin := box.admits(claimUID); pin != "" {
+		if ofBox, pin := box.view().admits(claimUID); pin != "" {
 			pins, steps = append(pins, pin), append(steps, ofBox)
 		}
 	}
@@ -165,8 +164,8 @@ func (s *Sandboxes) syncGates(claimUIDs []string) error {
 
 // syncAllGates calls SyncGate for all claims and all existing gates.
 func (s *Sandboxes) syncAllGates() error {
-	uids, err := s.gate.claims()
-	for _, record := range s.claims.All() {
+	uids, err := s.Gate.claims()
+	for _, record := range s.Claims.All() {
 		if !slices.Contains(uids, record.Claim.UID) {
 			uids = append(uids, record.Claim.UID)
 		}
@@ -186,6 +185,16 @@ func (s *Sandboxes) GoTracked(do func()) bool {
 	}
 	s.wait.Go(do)
 	return true
+}
+
+// RunToTheEnd runs work that FinishWork waits for, and returns its result. If the driver is stopping, it returns an error
+// about the action, such as "release the claim", without running anything.
+func (s *Sandboxes) RunToTheEnd(action string, do func() error) error {
+	result := make(chan error, 1)
+	if !s.GoTracked(func() { result <- do() }) {
+		return shutdownError(action)
+	}
+	return <-result
 }
 
 // FinishWork prevents new work and waits until running work has finished.
@@ -215,11 +224,11 @@ func (s *Sandboxes) begin(
 // mayBegin returns an error if a sandbox must not be registered. The caller must hold the lock.
 func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 	if s.closing {
-		return ShutdownError("attach pod " + pod.String())
+		return shutdownError("attach pod " + pod.String())
 	}
 	for i := range records {
 		uid := records[i].Claim.UID
-		if _, held := s.claims.Get(uid); !held || s.releasing[uid] > 0 {
+		if _, held := s.Claims.Get(uid); !held || s.releasing[uid] > 0 {
 			return fmt.Errorf("cannot attach claim %s: it is being released; wait until the pod is created again",
 				records[i].Claim)
 		}
@@ -227,7 +236,7 @@ func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 			continue
 		}
 		for _, other := range s.byID {
-			if other.pod.UID != pod.UID && other.uses(uid) {
+			if other.pod.UID != pod.UID && other.view().uses(uid) {
 				return &claimspec.InUseError{Claim: records[i].Claim.String(), Pod: other.pod.String()}
 			}
 		}
@@ -240,7 +249,7 @@ func (s *Sandboxes) mayBegin(pod executor.Pod, records []claims.Record) error {
 func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records []claims.Record) *sandbox {
 	for _, other := range s.byID {
 		if other.pod.UID == pod.UID {
-			other.supersede()
+			other.set(func(b *boxState) { b.superseded = true })
 		}
 	}
 	pod.Annotations = usedAnnotations(pod.Annotations, records)
@@ -264,8 +273,8 @@ func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.
 		plans = append(plans, record.Plans...)
 	}
 	attachment := executor.NewAttachment(id, pod, plans)
-	attachment.BootID, attachment.CreatedAt = s.bootID, s.clock.Now()
-	attachment.Pin = filepath.Join(s.pinDir, host.PinName(id, attachment.CreatedAt))
+	attachment.BootID, attachment.CreatedAt = s.BootID, s.Clock.Now()
+	attachment.Pin = filepath.Join(s.PinDir, host.PinName(id, attachment.CreatedAt))
 	return attachment
 }
 
@@ -286,12 +295,7 @@ func usedAnnotations(annotations map[string]string, records []claims.Record) map
 }
 
 func exclusive(record *claims.Record) bool {
-	for _, device := range record.Devices {
-		if device.Exclusive {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(record.Devices, func(device claims.HeldDevice) bool { return device.Exclusive })
 }
 
 // Knows reports whether a sandbox is registered.
@@ -303,9 +307,8 @@ func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	if box == nil {
 		return false, false, nil
 	}
-	box.mu.Lock()
-	defer box.mu.Unlock()
-	return true, box.phase.isAttached() && !box.superseded, box.failure
+	now := box.view()
+	return true, now.phase.isAttached() && !now.superseded, now.failure
 }
 
 // deviceNodes returns, without duplicates, the device nodes that containers with a part of a claim get in any of the
@@ -336,8 +339,9 @@ func (s *Sandboxes) AttachedSteps(claimUID string) []executor.StepRecord {
 // its pod, by step index.
 func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string) {
 	for _, box := range s.list() {
-		if steps := box.steps(claimUID); steps != nil {
-			return steps, box.missingOf(claimUID)
+		now := box.view()
+		if steps := now.steps(claimUID); steps != nil {
+			return steps, now.missingOf(claimUID)
 		}
 	}
 	return nil, nil
@@ -347,7 +351,7 @@ func (s *Sandboxes) AttachedTo(claimUID string) (steps []executor.StepRecord, mi
 func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 	var pods []executor.Pod
 	for _, box := range s.list() {
-		if box.uses(claimUID) {
+		if box.view().uses(claimUID) {
 			pods = append(pods, box.pod)
 		}
 	}
@@ -357,7 +361,7 @@ func (s *Sandboxes) Users(claimUID string) []executor.Pod {
 // IsUsedSinceBoot reports whether a claim is attached to a sandbox from this boot, or is being attached or detached.
 func (s *Sandboxes) IsUsedSinceBoot(claimUID string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool {
-		return box.boot == s.bootID && box.uses(claimUID)
+		return box.boot == s.BootID && box.view().uses(claimUID)
 	})
 }
 
@@ -369,7 +373,7 @@ func (s *Sandboxes) Count() int {
 }
 
 // NamespaceExists reports whether a network namespace exists at a path.
-func (s *Sandboxes) NamespaceExists(path string) bool { return s.executor.Host.Exists(path) }
+func (s *Sandboxes) NamespaceExists(path string) bool { return s.Executor.Host.Exists(path) }
 
 func (s *Sandboxes) find(id string) *sandbox {
 	s.mu.Lock()
@@ -405,12 +409,12 @@ func (s *Sandboxes) listLocked() []*sandbox {
 }
 
 func (s *Sandboxes) logger(box *sandbox) klog.Logger {
-	return klog.FromContext(s.work).WithValues("pod", box.pod.String(), "sandbox", box.id)
+	return klog.FromContext(s.Work).WithValues("pod", box.pod.String(), "sandbox", box.id)
 }
 
 // HasPin reports whether a pin belongs to a sandbox.
 func (s *Sandboxes) HasPin(name string) bool {
-	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return box.hasPin(name) })
+	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return host.IsPinOf(name, box.view().pin) })
 }
 
 // UnpinUnknown removes a pin that belongs to no sandbox. It holds the lock meanwhile, so that no sandbox with this pin
@@ -418,13 +422,10 @@ func (s *Sandboxes) HasPin(name string) bool {
 func (s *Sandboxes) UnpinUnknown(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, box := range s.byID {
-		if box.hasPin(filepath.Base(path)) {
-			return nil
-		}
-	}
-	if s.unrecorded.hasPin(filepath.Base(path)) {
+	name := filepath.Base(path)
+	if s.isUnrecordedPin(name) || slices.ContainsFunc(s.listLocked(),
+		func(box *sandbox) bool { return host.IsPinOf(name, box.view().pin) }) {
 		return nil
 	}
-	return s.executor.Host.Unpin(path)
+	return s.Executor.Host.Unpin(path)
 }

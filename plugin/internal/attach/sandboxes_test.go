@@ -172,14 +172,14 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
 	release := f.slow(record)
-	paths := []string{f.boxes.find("a-0").state("n").Pin}
+	paths := []string{f.boxes.find("a-0").view().pin}
 	f.node.Fail("tuning ADD", errors.New("no such knob"))
 	release()
 	f.eventually("the failure is told", func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.failed) == 1 })
 	f.node.Fail("tuning ADD", nil)
 	f.step(Retry)
 	f.eventually("the sandbox is ready", func() bool { return f.ready("a-0") })
-	paths = append(paths, f.boxes.find("a-0").state("n").Pin)
+	paths = append(paths, f.boxes.find("a-0").view().pin)
 	f.crash()
 	f.clock.Step(time.Second)
 	f.start("boot-2") // rolls back the earlier attachments
@@ -187,7 +187,7 @@ func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f.boxes.ExpectUnsynced(map[string]bool{"a-0": true})
 	f.must(f.boxes.AttachAfterResync("a-0", podNamed("a-0"), f.runs("a-0"), []claims.Record{record}))
 	f.eventually("the sandbox is ready again", func() bool { return f.ready("a-0") })
-	paths = append(paths, f.boxes.find("a-0").state("n").Pin)
+	paths = append(paths, f.boxes.find("a-0").view().pin)
 	for i, path := range paths {
 		if !strings.HasPrefix(path, "/run/netns/dra-a-0.") || slices.Contains(paths[:i], path) {
 			t.Errorf("the paths of the attempts are %q", paths)
@@ -271,12 +271,12 @@ func TestSecondPodOfAnExclusiveClaimIsRefused(t *testing.T) {
 		states[1].Pod.Name != "b" {
 		t.Errorf("states are %+v", states)
 	}
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	if states := f.boxes.States(); len(states) != 2 {
 		t.Errorf("while the pod waits, states are %+v", states)
 	}
 	f.podsGone["b"] = true
-	f.sweeper().Sweep(context.Background())
+	f.must(f.sweeper().Sweep())
 	if states := f.boxes.States(); len(states) != 1 || states[0].State != nodestate.SandboxReady {
 		t.Errorf("after the pod was deleted, states are %+v", states)
 	}
@@ -309,13 +309,13 @@ func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
 	f.slow(f.prepared("claim-a", "a", "up0"))
 	// The chain never ends: the files on disk are in the state that a killed process leaves.
-	runner := executor.New(f.boxes.executor.Options)
+	runner := executor.New(f.boxes.Executor.Options)
 	left, _, err := f.chains.Load(runner)
 	f.must(err)
 	if len(left) != 1 || left["a-0"].Phase != executor.PhaseAttaching {
 		t.Fatalf("records %v", left)
 	}
-	next := New(f.config(f.boxes.work, runner))
+	next := New(f.config(f.boxes.Work, runner))
 	f.must(next.Recover(left))
 	f.eventually("the started steps are reverted", func() bool { known, _, _ := next.State("a-0"); return !known })
 	f.expect(clean)

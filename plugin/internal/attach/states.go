@@ -15,11 +15,11 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 	boxes := s.list()
 	states := make([]nodestate.Sandbox, 0, len(boxes))
 	for _, box := range boxes {
-		state := box.state(s.node)
+		now := box.view()
+		state := now.state(box, s.Node)
 		for _, uid := range state.Claims {
-			if record, prepared := s.claims.Get(uid); prepared {
-				state.Interfaces = append(state.Interfaces,
-					interfacesOf(&record, box.steps(uid), box.missingOf(uid))...)
+			if record, prepared := s.Claims.Get(uid); prepared {
+				state.Interfaces = append(state.Interfaces, interfacesOf(&record, now.steps(uid), now.missingOf(uid))...)
 			}
 		}
 		states = append(states, state)
@@ -64,31 +64,29 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 	return interfaces
 }
 
-// state returns the sandbox as shown by "netdra claims" and in recordings. All fields are read under one lock, so that
-// the phase and the failure are consistent. A hint about the failure contains the node's name.
-func (b *sandbox) state(node string) nodestate.Sandbox {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	state := nodestate.Sandbox{ID: b.id, Pod: b.pod, Claims: slices.AppendSeq([]string{}, maps.Keys(b.claims)),
-		State: nodestate.SandboxAttaching, Since: b.since, Pin: b.pin}
+// state returns the sandbox as shown by "netdra claims" and in recordings. A hint about the failure contains the node's
+// name.
+func (v view) state(box *sandbox, node string) nodestate.Sandbox {
+	state := nodestate.Sandbox{ID: box.id, Pod: box.pod, Claims: slices.AppendSeq([]string{}, maps.Keys(v.claims)),
+		State: nodestate.SandboxAttaching, Since: box.since, Pin: v.pin}
 	slices.Sort(state.Claims)
 	switch {
-	case b.phase.isAttached():
+	case v.phase.isAttached():
 		state.State = nodestate.SandboxReady
-	case b.phase.isEnding():
+	case v.phase.isEnding():
 		state.State = nodestate.SandboxDetaching
-		if !b.endingSince.IsZero() {
-			state.Since = b.endingSince
+		if !v.endingSince.IsZero() {
+			state.Since = v.endingSince
 		}
 	}
-	if b.detachFailure != nil {
-		state.DetachFailure = b.detachFailure.Error()
+	if v.detachFailure != nil {
+		state.DetachFailure = v.detachFailure.Error()
 	}
 	switch {
-	case b.failure != nil:
-		state.Failure, state.FailureHint = b.failure.Error(), executor.KernelHint(b.failure, node)
-	case b.last != nil && state.State == nodestate.SandboxAttaching:
-		state.Failure, state.FailureHint = b.last.Failure, b.last.FailureHint
+	case v.failure != nil:
+		state.Failure, state.FailureHint = v.failure.Error(), executor.KernelHint(v.failure, node)
+	case v.last != nil && state.State == nodestate.SandboxAttaching:
+		state.Failure, state.FailureHint = v.last.Failure, v.last.FailureHint
 	}
 	return state
 }

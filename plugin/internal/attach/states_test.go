@@ -10,15 +10,15 @@ import (
 
 func TestStatesOfSandboxes(t *testing.T) {
 	box := newSandbox("id", executor.Pod{Namespace: "ns", Name: "a"}, &executor.Attachment{})
-	if got := box.state("n"); got.State != "attaching" {
+	if got := box.view().state(box, "n"); got.State != "attaching" {
 		t.Errorf("new: %+v", got)
 	}
 	box.phase, box.failure = phaseDetaching, errors.New("no")
-	if got := box.state("n"); got.State != "detaching" || got.Failure != "no" {
+	if got := box.view().state(box, "n"); got.State != "detaching" || got.Failure != "no" {
 		t.Errorf("stopped: %+v", got)
 	}
 	box.failure = &executor.StepError{Type: "bridge", Err: errors.New("vlan tag: operation not supported")}
-	if got := box.state("n"); !strings.Contains(got.FailureHint, "kernel of node n may lack what bridge needs") {
+	if got := box.view().state(box, "n"); !strings.Contains(got.FailureHint, "kernel of node n may lack what bridge needs") {
 		t.Errorf("of a kernel that lacks something: %+v", got)
 	}
 }

@@ -55,18 +55,14 @@ func TestEndedSandboxesAreCollectedAfterARestart(t *testing.T) {
 	f.expect(clean)
 }
 
-func TestCollectingEndsWithTheDriver(t *testing.T) {
+func TestSweepsCollect(t *testing.T) {
 	f := newFixture(t)
-	ended := make(chan error, 1)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.ends("a-0")
 	f.podsGone["a"] = true
-	go func() { ended <- f.sweeper().Run(f.boxes.work) }()
+	sweeper := f.sweeper()
 	for range 2 {
-		f.step(gcPeriod)
+		f.must(sweeper.Sweep())
 	}
-	f.eventually("the sandbox is forgotten",
-		func() bool { known, _, _ := f.boxes.State("a-0"); f.clock.Step(gcPeriod); return !known })
-	f.stopWork()
-	f.must(<-ended)
+	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 }

@@ -4,7 +4,24 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
+
+// pinHost records the pins that are removed.
+type pinHost struct {
+	*cnitest.Node
+	unpinned []string
+	err      error
+}
+
+func (h *pinHost) Unpin(pin string) error {
+	if h.err == nil {
+		h.unpinned = append(h.unpinned, pin)
+	}
+	return h.err
+}
 
 // A pin that several claims of a pod share stays until the last of these claims is released.
 func TestUnrecorded(t *testing.T) {
@@ -12,32 +29,29 @@ func TestUnrecorded(t *testing.T) {
 	const (
 		first, second = "/run/netns/dra-1", "/run/netns/dra-2"
 	)
-	u := newUnrecorded()
-	u.add("b", []string{first})
-	u.add("a", []string{first, second})
-	if got := u.claims(); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("claims are %v", got)
-	}
-	if u.has("c") || !u.has("a") || u.hasPin("dra-3") || !u.hasPin("dra-2") {
+	node := &pinHost{Node: cnitest.NewNode()}
+	s := New(Config{Executor: executor.New(executor.Options{Host: node})})
+	s.unrecorded = map[string][]string{"b": {first}, "a": {first, second}}
+	if s.IsUnrecorded("c") || !s.IsUnrecorded("a") || s.IsUnrecordedPin("dra-3") || !s.IsUnrecordedPin("dra-2") {
 		t.Error("the set contains an unknown claim, or lacks an added claim")
 	}
-	var unpinned []string
-	unpin := func(pin string) error { unpinned = append(unpinned, pin); return nil }
-	broken := errors.New("the mount is busy")
-	if err := u.remove("a", func(string) error { return broken }); !errors.Is(err, broken) || !u.has("a") ||
-		!u.hasPin("dra-2") {
+	node.err = errors.New("the mount is busy")
+	if err := s.releaseUnrecorded("a"); !errors.Is(err, node.err) || !s.IsUnrecorded("a") ||
+		!s.IsUnrecordedPin("dra-2") {
 		t.Errorf("a claim whose pin still exists is forgotten (%v)", err)
 	}
+	node.err = nil
 	for _, step := range []struct {
 		claim string
 		want  []string
 	}{{"a", []string{second}}, {"b", []string{first}}, {"b", nil}} {
-		unpinned = nil
-		if err := u.remove(step.claim, unpin); err != nil || !slices.Equal(unpinned, step.want) || u.has(step.claim) {
-			t.Errorf("releasing %s has unpinned %v (%v), want %v", step.claim, unpinned, err, step.want)
+		node.unpinned = nil
+		if err := s.releaseUnrecorded(step.claim); err != nil || !slices.Equal(node.unpinned, step.want) ||
+			s.IsUnrecorded(step.claim) {
+			t.Errorf("releasing %s has unpinned %v (%v), want %v", step.claim, node.unpinned, err, step.want)
 		}
 	}
-	if u.hasPin("dra-1") || u.hasPin("dra-2") {
+	if s.IsUnrecordedPin("dra-1") || s.IsUnrecordedPin("dra-2") {
 		t.Error("a pin without a claim is known")
 	}
 }

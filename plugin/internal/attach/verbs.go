@@ -129,7 +129,7 @@ func envPrefix(ifName string) string {
 // refreshVerbs updates how a pod's applications address its RDMA devices: if an address is removed and added again, the
 // kernel assigns a different GID index. describeAgain publishes the changes.
 func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.VerbsReader) {
-	steps := box.attachedNow()
+	steps := box.view().attached
 	now := map[int]*executor.Verbs{}
 	for i := range steps {
 		if verbs := reader.Read(pin, steps, i); verbs != nil && !reflect.DeepEqual(verbs, steps[i].Verbs) {
@@ -155,47 +155,39 @@ func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 	b.undescribed = true
 }
 
-// isUndescribed reports whether the claims' files lack changes that setVerbs has recorded.
-func (b *sandbox) isUndescribed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.undescribed && b.phase.isAttached()
-}
-
-// setDescribed records whether the files contain the changes. It must be called before the files are written, so that
-// changes during the write are not overlooked. Otherwise, such a change would not be written until the next change.
-func (b *sandbox) setDescribed(described bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.undescribed = !described
-}
-
 // describeAgain rewrites the files of a sandbox's claims if their content has changed, and reports whether it did. It
 // holds the slot, so that no claim is released meanwhile: the file names contain the claim's name, which a later claim
 // may reuse. If a claim of the sandbox is being detached, the next sweep handles the sandbox. describeAgain waits only
 // briefly for the slot, because a sweep covers all sandboxes on the node.
+//
+// The changes count as described before the files are written, so that changes during the write are not overlooked.
 func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
-	if !box.isUndescribed() {
+	if now := box.view(); !now.undescribed || !now.phase.isAttached() {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(s.work, describeWait)
+	ctx, cancel := context.WithTimeout(s.Work, describeWait)
 	defer cancel()
 	if box.acquire(ctx) != nil {
 		return false
 	}
 	defer box.release()
-	if !box.isUndescribed() { // the sandbox is being detached
+	if now := box.view(); !now.undescribed || !now.phase.isAttached() { // the sandbox is being detached
 		return false
 	}
-	box.setDescribed(true)
-	var records []claims.Record
-	for _, uid := range box.attachedClaims() {
-		if record, held := s.claims.Get(uid); held {
+	box.set(func(b *boxState) { b.undescribed = false })
+	if !s.Observer.DescribeClaims(s.Work, s.recordsOf(box)) {
+		// The next sweep retries: the driver may not be registered with the kubelet yet.
+		box.set(func(b *boxState) { b.undescribed = true })
+	}
+	return true
+}
+
+// recordsOf returns the records of a sandbox's attached claims.
+func (s *Sandboxes) recordsOf(box *sandbox) (records []claims.Record) {
+	for _, uid := range box.view().attachedClaims() {
+		if record, held := s.Claims.Get(uid); held {
 			records = append(records, record)
 		}
 	}
-	if !s.observer.DescribeClaims(s.work, records) {
-		box.setDescribed(false) // the next sweep retries: the driver may not be registered with the kubelet yet
-	}
-	return true
+	return records
 }

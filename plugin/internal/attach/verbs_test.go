@@ -110,16 +110,16 @@ func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	record.Plans[0].Steps[0].RDMA = &v1alpha1.StepRDMA{}
 	f.must(f.attach("a-0", record))
 	box := f.boxes.find("a-0")
-	pin, _ := box.pinned()
+	pin := box.view().pin
 	f.node.AddPodLink(pin, "a") // its GIDs come first
 	f.must(box.acquire(t.Context()))
-	f.sweeper().Sweep(t.Context())
+	f.must(f.sweeper().Sweep())
 	box.release()
 	if f.described != 1 {
 		t.Errorf("files were written %d times", f.described)
 	}
-	f.sweeper().Sweep(t.Context())
-	f.sweeper().Sweep(t.Context())
+	f.must(f.sweeper().Sweep())
+	f.must(f.sweeper().Sweep())
 	if f.described != 2 || len(f.unguarded) > 0 {
 		t.Errorf("files were written %d times, and the files of %q without a guard", f.described, f.unguarded)
 	}
@@ -133,13 +133,13 @@ func TestFilesThatWereNotWrittenAreWrittenLater(t *testing.T) {
 	record := f.prepared("claim-a", "a", "up0")
 	record.Plans[0].Steps[0].RDMA = &v1alpha1.StepRDMA{}
 	f.must(f.attach("a-0", record))
-	pin, _ := f.boxes.find("a-0").pinned()
+	pin := f.boxes.find("a-0").view().pin
 	f.node.AddPodLink(pin, "a") // its GIDs come first
 	f.writesFail = true
-	f.sweeper().Sweep(t.Context())
+	f.must(f.sweeper().Sweep())
 	f.writesFail = false
-	f.sweeper().Sweep(t.Context())
-	f.sweeper().Sweep(t.Context())
+	f.must(f.sweeper().Sweep())
+	f.must(f.sweeper().Sweep())
 	if f.described != 3 { // at the attach, the failed write, and the retry
 		t.Errorf("files were written %d times, want 3", f.described)
 	}

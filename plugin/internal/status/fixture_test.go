@@ -136,5 +136,5 @@ func storedClaim(name string) *resourceapi.ResourceClaim {
 
 // sweep inspects the sandboxes, as the driver does periodically.
 func (f *fixture) sweep() {
-	(&attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(executor.Pod) bool { return false }}).Sweep(f.Context())
+	f.must((&attach.Sweeper{Sandboxes: f.boxes, PodHasEnded: func(executor.Pod) bool { return false }}).Sweep())
 }
