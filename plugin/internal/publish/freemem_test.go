@@ -16,9 +16,9 @@ import (
 func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	m.clock = clock.RealClock{} // the clock of the bubble
+	m.Clock = clock.RealClock{} // the clock of the bubble
 	var rests atomic.Int32
-	m.freeMemory = func() { rests.Add(1) }
+	m.FreeMemory = func() { rests.Add(1) }
 	f.must(m.Refresh(t.Context()))
 	f.clock.Step(settleTime)
 	f.must(m.Refresh(t.Context())) // the names have settled, so there is nothing to wait for

@@ -61,7 +61,7 @@ func TestSharedDeviceThatIsRenamed(t *testing.T) {
 	m := sharedMachine(f, discoverytest.Machine(1, 0), expose("all", "true", true))
 	m.expect(t, "ens0")
 	m.hold(f, "c", "n/ens0", "ens0")
-	m.read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
+	m.Read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
 		facts, err := discovery.Read(ctx, m.host.Sources())
 		facts.Devices[0].Name, facts.Devices[0].Interface = "lan0", "lan0"
 		return facts, err

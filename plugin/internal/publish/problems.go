@@ -78,8 +78,8 @@ func (p *Publisher) reportProblems(
 		if events++; events > maxEvents {
 			continue
 		}
-		p.recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered",
-			telemetry.WithHint("node "+p.nodeName+": "+problem.text, p.hint(problem)))
+		p.Recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered",
+			telemetry.WithHint("node "+p.NodeName+": "+problem.text, p.hint(problem)))
 	}
 	if len(found) == 0 && len(p.problems) > 0 {
 		klog.FromContext(ctx).Info("Problems with the devices of the node are resolved")
@@ -87,7 +87,7 @@ func (p *Publisher) reportProblems(
 	p.mu.Lock()
 	p.problems = found
 	p.mu.Unlock()
-	p.metrics.computed(decision, result, bySource)
+	p.Metrics.computed(decision, result, bySource)
 }
 
 // shellWord matches a word that a shell does not interpret.
@@ -97,21 +97,21 @@ var shellWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@-]*$`)
 // not be executed if a user copies the command.
 func (p *Publisher) hint(problem finding) string {
 	if !shellWord.MatchString(problem.device) {
-		return fmt.Sprintf(`"kubectl netdra doctor --node %s" checks the node`, p.nodeName)
+		return fmt.Sprintf(`"kubectl netdra doctor --node %s" checks the node`, p.NodeName)
 	}
 	return fmt.Sprintf(`"kubectl netdra explain %s --node %s" shows what policies make of the device`, problem.device,
-		p.nodeName)
+		p.NodeName)
 }
 
 // subject returns the object that an event is about.
 func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
-	for _, policy := range p.cluster.ExposurePolicies() {
+	for _, policy := range p.Cluster.ExposurePolicies() {
 		if policy.Name == problem.policy {
 			return &corev1.ObjectReference{APIVersion: policyapi.GroupVersion().String(), Kind: "DeviceExposurePolicy",
 				Name: policy.Name, UID: policy.UID}
 		}
 	}
-	name := p.nodeName // in events about a node, the kubelet and kubectl describe use its name as the UID
+	name := p.NodeName // in events about a node, the kubelet and kubectl describe use its name as the UID
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: types.UID(name)}
 }
 

@@ -92,7 +92,7 @@ type Config struct {
 	HealthChanged func()
 	Recorder      record.EventRecorder
 	Metrics       *Metrics
-	Heartbeats    *telemetry.Heartbeats // may be nil
+	Heartbeats    *telemetry.Heartbeats
 	// FreeMemory returns the memory that the last computation used to the kernel. It is called when nothing has changed
 	// for [freeMemoryAfter].
 	FreeMemory func()
@@ -102,42 +102,22 @@ type Config struct {
 // Publisher keeps the node's ResourceSlices in line with the facts and the policies. It recomputes them after each
 // reading of the host.
 type Publisher struct {
-	nodeName string
-	cluster  Cluster
+	Config
 	resolver policy.Resolver
-	claims   *claims.Store
 	memory   *deviceMemory
 	server   *apiServer
-	// read reads the devices of the node, given the node's addresses in the cluster.
-	read func(context.Context, []netip.Addr) (discovery.Facts, error)
-	// quarantined reports whether a device is quarantined.
-	quarantined    func(discovery.Device) bool
-	carrierTracker *carrierTracker
-	// mayBeInPod reports whether a device that a claim holds but that is not on the host may be in a pod.
-	mayBeInPod func(claimUID string, held *claims.HeldDevice) bool
-	// healthChanged is called when the health of a device has changed.
-	healthChanged func()
-	events        discovery.Events
-	period        time.Duration // interval between scans
-	cniDirs       []string
-	// missingLinkTypes returns those of the given link types that the kernel cannot create.
-	missingLinkTypes func(linkTypes []string) ([]string, error)
-	recorder         record.EventRecorder
-	metrics          *Metrics
-	heartbeats       *telemetry.Heartbeats // may be nil
+	// carriers tracks the links that have lost their carrier.
+	carriers *carrierTracker
+	period   time.Duration // interval between scans
 	// logged contains the last log message about each device at the log level for decisions.
 	logged map[string]string
-	// freeMemory returns the memory that the last computation used to the kernel. It is called when nothing has changed
-	// for [freeMemoryAfter].
-	freeMemory func()
-	// publish passes the complete resources to the controller that writes the slices.
-	publish func(context.Context, resourceslice.DriverResources) error
 
 	offers         offers
 	triggers, soon chan struct{}
-	clock          clock.Clock // for the pause between readings
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// publish passes the complete resources to the controller that writes the slices.
+	publish  func(context.Context, resourceslice.DriverResources) error
 	problems []finding       // from the last computation; only Refresh sets them
 	gone     map[string]bool // identities of allocated devices that no longer exist
 	unusable map[string]string
@@ -150,16 +130,10 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 		return nil, nil, err
 	}
 	return &Publisher{
-		nodeName: config.NodeName, cluster: config.Cluster, claims: config.Claims, memory: memory,
+		Config: config, memory: memory, carriers: newCarrierTracker(config.Clock, memory.kept.Lost...),
 		server: &apiServer{client: config.Client, node: config.NodeName, clock: config.Clock,
 			lists: config.ListAttributes, groups: config.CompatibilityGroups},
-		read: config.Read, events: config.Events, period: scanPeriod, cniDirs: config.CNIDirs,
-		missingLinkTypes: config.MissingLinkTypes,
-		quarantined:      config.Quarantined, mayBeInPod: config.MayBeInPod,
-		carrierTracker: newCarrierTracker(config.Clock, memory.kept.Lost...),
-		healthChanged:  config.HealthChanged, recorder: config.Recorder, metrics: config.Metrics,
-		heartbeats: config.Heartbeats, freeMemory: config.FreeMemory, triggers: make(chan struct{}, 1),
-		soon: make(chan struct{}, 1), clock: config.Clock,
+		period: scanPeriod, triggers: make(chan struct{}, 1), soon: make(chan struct{}, 1),
 	}, damaged, nil
 }
 
@@ -180,7 +154,7 @@ func request(requests chan<- struct{}) {
 
 // Watch returns a channel that receives a value when the devices should be read again.
 func (p *Publisher) Watch(ctx context.Context) (<-chan struct{}, error) {
-	return discovery.Watch(ctx, p.events, p.period)
+	return discovery.Watch(ctx, p.Events, p.period)
 }
 
 // Settle starts publishing once no device has appeared for a while.
@@ -205,24 +179,20 @@ func (p *Publisher) Settle(
 // publishing has started.
 func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	const loop = "discovery"
-	if p.heartbeats != nil {
-		defer p.heartbeats.End(loop)
-	}
+	defer p.Heartbeats.End(loop)
 	for {
-		if p.heartbeats != nil {
-			p.heartbeats.Beat(loop, refreshLimit)
-		}
-		start := p.clock.Now()
+		p.Heartbeats.Beat(loop, refreshLimit)
+		start := p.Clock.Now()
 		var again <-chan time.Time
 		if err := p.Refresh(ctx); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err,
 				"Cannot compute the devices of the node; the published ResourceSlices stay", "again", refreshRetry)
 			p.offers.fail(err)
 			again = time.After(refreshRetry)
-		} else if wait := soonest(p.carrierTracker.retryAfter(), p.memory.retryAfter()); wait > 0 {
+		} else if wait := soonest(p.carriers.retryAfter(), p.memory.retryAfter()); wait > 0 {
 			again = time.After(wait)
 		}
-		end := p.clock.Now()
+		end := p.Clock.Now()
 		if !p.wait(ctx, changes, again) || !p.pause(ctx, changes, end, end.Sub(start)) {
 			return
 		}
@@ -232,14 +202,14 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 // pause delays the next reading in proportion to the duration of the last one. It returns false when ctx is done. A
 // reading serves all requests that arrived before it started.
 func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last time.Time, taken time.Duration) bool {
-	long := p.clock.NewTimer(max(min(pauseFactor*taken, longestPause)-p.clock.Since(last), shortestPause))
+	long := p.Clock.NewTimer(max(min(pauseFactor*taken, longestPause)-p.Clock.Since(last), shortestPause))
 	defer long.Stop()
 	select {
 	case <-ctx.Done():
 		return false
 	case <-long.C():
 	case <-p.soon:
-		short := p.clock.NewTimer(shortestPause)
+		short := p.Clock.NewTimer(shortestPause)
 		defer short.Stop()
 		select {
 		case <-ctx.Done():
@@ -265,7 +235,7 @@ func (p *Publisher) wait(ctx context.Context, changes <-chan struct{}, again <-c
 		case <-ctx.Done():
 			return false
 		case <-quiet:
-			p.freeMemory()
+			p.FreeMemory()
 			continue
 		case <-p.triggers:
 		case <-p.soon:
@@ -291,8 +261,8 @@ func soonest(a, b time.Duration) time.Duration {
 // slices stay unchanged: slices based on an incomplete reading would withdraw existing devices from the scheduler.
 func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	start := time.Now()
-	defer func() { telemetry.Observe(p.metrics.refreshes, time.Since(start), err) }()
-	node, err := p.cluster.ThisNode()
+	defer func() { telemetry.Observe(p.Metrics.refreshes, time.Since(start), err) }()
+	node, err := p.Cluster.ThisNode()
 	if err != nil {
 		return err
 	}
@@ -300,7 +270,7 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	plugins, err := Binaries(p.cniDirs)
+	plugins, err := Binaries(p.CNIDirs)
 	if err != nil {
 		return err
 	}
@@ -308,13 +278,13 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	decision, err := p.resolver.Resolve(ctx, facts, p.cluster.ExposurePolicies(),
+	decision, err := p.resolver.Resolve(ctx, facts, p.Cluster.ExposurePolicies(),
 		policy.Node{Name: node.Name, Labels: node.Labels})
 	if err != nil {
 		return err
 	}
-	schemas := p.cluster.PluginSchemas()
-	result, err := draslices.Build(p.nodeName, decision, draslices.Features{
+	schemas := p.Cluster.PluginSchemas()
+	result, err := draslices.Build(p.NodeName, decision, draslices.Features{
 		CNIBinaries: plugins, UnusableCNIs: p.findUnusable(ctx, plugins, &decision, schemas),
 		MovingCNIs: sets.New(schemas.Moving()...), Held: held,
 		ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
@@ -322,8 +292,7 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	result = result.Tainted(taintSource{gone: p.IsGone, quarantined: p.quarantined,
-		lost: p.carrierTracker.isLost}.taintsOf).Without(server.missing)
+	result = result.Tainted(p.taintsOf).Without(server.missing)
 	p.reportProblems(ctx, findings(&facts, &decision, &result, server.problems), &decision, &result)
 	p.logDecision(ctx, &decision)
 	return p.handOn(ctx, &result)
@@ -341,7 +310,7 @@ func (p *Publisher) findUnusable(
 			named.Insert(decision.Devices[i].Personas[j].Plugins...)
 		}
 	}
-	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.missingLinkTypes)
+	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.MissingLinkTypes)
 	if err != nil {
 		// The plugins may have all link types that they need: withdrawing the node's devices would be worse.
 		klog.FromContext(ctx).Error(err,
@@ -365,20 +334,20 @@ func (p *Publisher) UnusableCNIs() map[string]string {
 func (p *Publisher) facts(
 	ctx context.Context, node *corev1.Node,
 ) (facts discovery.Facts, held map[draslices.EntryID]draslices.Holding, err error) {
-	before := p.claims.All()
-	suspects := before.GoneDevices(nil, p.mayBeInPod)
-	seen, err := p.read(ctx, NodeAddresses(node))
+	before := p.Claims.All()
+	suspects := before.GoneDevices(nil, p.MayBeInPod)
+	seen, err := p.Read(ctx, NodeAddresses(node))
 	if err != nil {
 		return facts, nil, err
 	}
-	r := reading{before: before, seen: seen, after: p.claims.All()}
-	changed := p.setGone(r.goneDevices(suspects, p.mayBeInPod))
-	if p.carrierTracker.observe(seen) || changed {
-		p.healthChanged()
+	r := reading{before: before, seen: seen, after: p.Claims.All()}
+	changed := p.setGone(r.goneDevices(suspects, p.MayBeInPod))
+	if p.carriers.observe(seen) || changed {
+		p.HealthChanged()
 	}
 	inUse := r.inUse()
 	facts = r.merge(p.memory.restore(seen, inUse...))
-	if err := p.memory.keep(facts, inUse, p.carrierTracker.links()); err != nil {
+	if err := p.memory.keep(facts, inUse, p.carriers.links()); err != nil {
 		return facts, nil, fmt.Errorf("cannot note the names of devices in the journal: %w", err)
 	}
 	return facts, r.holdings(), nil
@@ -394,7 +363,7 @@ func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 }
 
 // LostCarrier reports whether a device, or the physical function of a virtual function, has lost its carrier.
-func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carrierTracker.isLost(device) }
+func (p *Publisher) LostCarrier(device discovery.Device) bool { return p.carriers.isLost(device) }
 
 // IsGone reports whether a device that a claim holds no longer exists.
 func (p *Publisher) IsGone(device discovery.Device) bool {
@@ -446,7 +415,7 @@ func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	}
 	// The digest is only recorded after success. After an error, the next computation publishes again even without
 	// changes.
-	p.metrics.changes.Inc()
+	p.Metrics.changes.Inc()
 	p.offers.setPublished(digest)
 	return nil
 }

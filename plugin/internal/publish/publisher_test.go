@@ -27,6 +27,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -52,7 +53,7 @@ func newTestPublisher(
 		Quarantined: func(discovery.Device) bool { return false },
 		MayBeInPod:  func(string, *claims.HeldDevice) bool { return true }, HealthChanged: func() {},
 		Recorder: record.NewFakeRecorder(100), Metrics: NewMetrics(prometheus.NewRegistry()), Clock: f.clock,
-		FreeMemory: func() {},
+		FreeMemory: func() {}, Heartbeats: telemetry.NewHeartbeats(f.clock),
 	})
 	f.must(err)
 	p.server.known = &capabilities{}
@@ -142,13 +143,13 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 		f.must(os.WriteFile(filepath.Join(dir, name), nil, 0o755))
 	}
 	p, published := newTestPublisher(f, &noLinks{}, new(error))
-	p.cniDirs = []string{dir}
-	p.read = func(context.Context, []netip.Addr) (facts discovery.Facts, err error) {
+	p.CNIDirs = []string{dir}
+	p.Read = func(context.Context, []netip.Addr) (facts discovery.Facts, err error) {
 		facts.Devices = []discovery.Device{{Name: "up0", Interface: "up0", Type: discovery.TypeNIC}}
 		return facts, nil
 	}
 	missing := []string{"ipvlan"}
-	p.missingLinkTypes = func(linkTypes []string) ([]string, error) {
+	p.MissingLinkTypes = func(linkTypes []string) ([]string, error) {
 		if !slices.Equal(linkTypes, []string{"ipvlan"}) {
 			t.Errorf("queried link types: %v", linkTypes)
 		}
@@ -215,7 +216,7 @@ type testMachine struct {
 func newTestMachine(f *fixture, host *discoverytest.Host) *testMachine {
 	m := &testMachine{host: host}
 	m.Publisher, _ = newTestPublisher(f, &noLinks{}, new(error))
-	m.read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
+	m.Read = func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
 		return discovery.Read(ctx, m.host.Sources())
 	}
 	m.StartPublishing(func(_ context.Context, resources resourceslice.DriverResources) error {
@@ -309,7 +310,7 @@ func TestWithdrawnPolicies(t *testing.T) {
 func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	m.quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
+	m.Quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
 	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
 	// netdra only gets the taints: the rest of the published form would take half of the driver's memory.
 	for _, entry := range m.Offered() {
@@ -334,7 +335,7 @@ func TestMissingFeatures(t *testing.T) {
 	m.server.asked = f.clock.Now()
 	m.expect(t, "")
 	m.expect(t, "")
-	recorder, ok := m.recorder.(*record.FakeRecorder)
+	recorder, ok := m.Recorder.(*record.FakeRecorder)
 	if !ok {
 		t.Fatal("no recorder")
 	}
@@ -355,7 +356,7 @@ func TestRemarksAreNoEvents(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	events := record.NewFakeRecorder(10)
-	m.recorder = events
+	m.Recorder = events
 	m.reportProblems(t.Context(), []finding{{source: fromSlices, policy: "all", text: "a remark", remark: true},
 		{source: fromSlices, policy: "all", text: "a fault"}}, &policy.Decision{}, &draslices.Result{})
 	close(events.Events)
@@ -405,7 +406,7 @@ func TestStormsOfChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(2, 8))
 	events := &storm{}
-	m.events, m.period, m.clock = events, time.Minute, clock.RealClock{} // of the bubbles
+	m.Events, m.period, m.Clock = events, time.Minute, clock.RealClock{} // of the bubbles
 	for _, test := range []struct {
 		name        string
 		change      func(i int, link *discovery.RecordedLink)
@@ -456,7 +457,7 @@ func TestStormsOfChanges(t *testing.T) {
 func TestFirstPublicationIsSoon(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	m.events, m.period = &storm{}, time.Minute
+	m.Events, m.period = &storm{}, time.Minute
 	synctest.Test(t, func(t *testing.T) {
 		m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // of this bubble
 		begun := false
@@ -482,9 +483,9 @@ func TestReadingsKeepADistance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			m := newTestMachine(f, discoverytest.Machine(1, 2))
-			read, readings := m.read, 0
+			read, readings := m.Read, 0
 			meanwhile := func() {} // what happens during a reading
-			m.read = func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
+			m.Read = func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
 				readings++
 				meanwhile()
 				f.clock.Step(test.reading)

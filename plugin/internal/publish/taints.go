@@ -4,7 +4,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/discovery"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
@@ -23,28 +22,18 @@ const (
 	taintNoCarrier = "no-carrier"
 )
 
-// taintSource determines which entries must not be allocated.
-type taintSource struct {
-	// gone reports whether an allocated device no longer exists.
-	gone func(discovery.Device) bool
-	// quarantined reports whether a device is quarantined.
-	quarantined func(discovery.Device) bool
-	// lost reports whether a device has lost its carrier.
-	lost func(discovery.Device) bool
-}
-
 // taintsOf returns the taint of a device. There is at most one, since a single taint is enough to keep pods off the
 // device; if there are several reasons, it has the one that lasts longest.
-func (u taintSource) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
+func (p *Publisher) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 	reason := ""
 	switch device := entry.Device; {
-	case u.gone(device):
+	case p.IsGone(device):
 		reason = taintGone
-	case u.quarantined(device):
+	case p.Quarantined(device):
 		reason = taintQuarantined
 	case entry.Withdrawn:
 		reason = taintWithdrawn
-	case u.lost(device):
+	case p.LostCarrier(device):
 		reason = taintNoCarrier
 	default:
 		return nil
