@@ -7,14 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
@@ -33,16 +30,14 @@ type Networks struct {
 	claims *claims.Store
 	// sandboxes returns the current sandboxes on the node.
 	sandboxes func() []nodestate.Sandbox
-	queue     workqueue.TypedRateLimitingInterface[string]
+	queue     queue
 }
 
 // NewNetworks creates the component; Run starts it.
 func NewNetworks(
 	client kubernetes.Interface, store *claims.Store, sandboxes func() []nodestate.Sandbox,
 ) *Networks {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
-	return &Networks{client: client, claims: store, sandboxes: sandboxes,
-		queue: workqueue.NewTypedRateLimitingQueue(limiter)}
+	return &Networks{client: client, claims: store, sandboxes: sandboxes, queue: newQueue()}
 }
 
 // Changed requests an update of the annotations of a claim's pods. It does not block. On a nil receiver it does
@@ -55,29 +50,10 @@ func (n *Networks) Changed(claimUID string) {
 
 // Run writes until ctx is done. On a nil receiver it returns immediately.
 func (n *Networks) Run(ctx context.Context) error {
-	if n == nil {
-		return nil
+	if n != nil {
+		n.queue.run(ctx, n.claims.All(), n.write, "Cannot write the network status of a pod; trying again")
 	}
-	for _, record := range n.claims.All() {
-		n.queue.Add(record.Claim.UID)
-	}
-	go func() {
-		<-ctx.Done()
-		n.queue.ShutDown()
-	}()
-	for {
-		uid, shutdown := n.queue.Get()
-		if shutdown {
-			return nil
-		}
-		if err := n.write(ctx, uid); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot write the network status of a pod; trying again", "claimUID", uid)
-			n.queue.AddRateLimited(uid)
-		} else {
-			n.queue.Forget(uid)
-		}
-		n.queue.Done(uid)
-	}
+	return nil
 }
 
 // write writes the annotations of all pods that have a claim. A failure for one pod does not affect the others: the

@@ -43,7 +43,7 @@ func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []d
 		return entry.since.IsZero() && (s.atStart.Has(claim.UID) || !entry.ready)
 	}
 	if slices.ContainsFunc(entries, mayBeOld) {
-		found, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+		found, err := s.Client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 		if err == nil && string(found.UID) != claim.UID {
 			err = apierrors.NewNotFound(schema.GroupResource{Group: resourceapi.GroupName, Resource: "resourceclaims"},
 				claim.Name)

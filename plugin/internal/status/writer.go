@@ -23,7 +23,6 @@ import (
 	resourceapply "k8s.io/client-go/applyconfigurations/resource/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -52,18 +51,11 @@ const (
 // Writer writes the status of claims to the API server, in the background and with retries. The status is always
 // computed from the records, so a crash loses nothing: after a restart, everything is written again.
 type Writer struct {
-	client kubernetes.Interface
-	events record.EventRecorder
-	claims *claims.Store
-	// attachments provides the attached steps.
-	attachments Attachments
-	clock       clock.Clock
+	Config
 	// manager is the field manager for the written fields. Each node has its own: a claim may have been on another node
 	// before, and late writes by that node must not remove the fields of this node.
 	manager string
-	// node is the name of the node.
-	node  string
-	queue workqueue.TypedRateLimitingInterface[string]
+	queue   queue
 	// atStart contains the claims that were already prepared when the driver started and whose status has not been
 	// written since. Only Run uses it.
 	atStart sets.Set[string]
@@ -117,11 +109,8 @@ type Config struct {
 
 // New creates the component; Run starts it.
 func New(config Config) *Writer {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, 2*time.Minute)
 	return &Writer{
-		client: config.Client, events: config.Events, claims: config.Claims, attachments: config.Attachments,
-		clock: config.Clock, manager: fieldManager(config.Node), node: config.Node,
-		queue: workqueue.NewTypedRateLimitingQueue(limiter), atStart: sets.New[string](),
+		Config: config, manager: fieldManager(config.Node), queue: newQueue(), atStart: sets.New[string](),
 		failures: map[string]failure{}, written: map[string][]deviceStatus{}, released: map[string]cnichain.Claim{},
 	}
 }
@@ -148,10 +137,10 @@ const ReasonPrepare = "PrepareFailed"
 
 // Failed records the reason why a claim is not ready.
 func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reason string, err error) {
-	now := s.clock.Now()
-	hint := attachHint("claim/"+claim.Name, claim.Namespace, s.node, err)
+	now := s.Clock.Now()
+	hint := attachHint("claim/"+claim.Name, claim.Namespace, s.Node, err)
 	if reason == ReasonPrepare {
-		hint = PrepareHint(claim, s.node, err)
+		hint = PrepareHint(claim, s.Node, err)
 	}
 	message := telemetry.WithHint(err.Error(), hint)
 	s.mu.Lock()
@@ -184,7 +173,7 @@ func (s *Writer) Refused() []nodestate.RefusedClaim {
 // ForgetOld removes failures that have not recurred for a long time, and the oldest failures if there are too many.
 // Their text stays in the status of their claims.
 func (s *Writer) ForgetOld() {
-	now := s.clock.Now()
+	now := s.Clock.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uids := slices.Sorted(maps.Keys(s.failures))
@@ -212,7 +201,7 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 		message += fmt.Sprintf("; next try in %s", again)
 	}
 	s.WarnPod(pod, "NetworkAttachFailed", telemetry.WithHint(message,
-		attachHint("pod/"+pod.Name, pod.Namespace, s.node, err)))
+		attachHint("pod/"+pod.Name, pod.Namespace, s.Node, err)))
 	var inUse *claimspec.InUseError
 	used := errors.As(err, &inUse)
 	for i := range records {
@@ -231,7 +220,7 @@ func (s *Writer) DetachFailed(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint("the network could not be detached yet, and the pod "+
 		"waits: "+
 		err.Error()+"; the driver retries until it abandons the step", attachHint("pod/"+pod.Name,
-		pod.Namespace, s.node, err)))
+		pod.Namespace, s.Node, err)))
 }
 
 // InterfacesLost reports missing interfaces to their pod. For users, the event and the condition are named
@@ -244,7 +233,7 @@ func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
 func (s *Writer) WarnPod(pod executor.Pod, reason, message string) {
 	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
 		UID: types.UID(pod.UID)}
-	s.events.Event(reference, corev1.EventTypeWarning, reason, message)
+	s.Events.Event(reference, corev1.EventTypeWarning, reason, message)
 }
 
 // forget removes all state of a claim.
@@ -271,31 +260,13 @@ func (s *Writer) Clear(record *claims.Record) {
 
 // Run writes until ctx is done.
 //
-// One worker is sufficient: it writes one claim after another, the queue contains each claim only once, and no two
-// writes for a claim overlap. After a restart, all claims are written, since the writes of the previous driver process
-// are unknown.
+// After a restart, all claims are written, since the writes of the previous driver process are unknown.
 func (s *Writer) Run(ctx context.Context) error {
-	for _, record := range s.claims.All() {
+	for _, record := range s.Claims.All() {
 		s.atStart.Insert(record.Claim.UID)
-		s.queue.Add(record.Claim.UID)
 	}
-	go func() {
-		<-ctx.Done()
-		s.queue.ShutDown()
-	}()
-	for {
-		uid, shutdown := s.queue.Get()
-		if shutdown {
-			return nil
-		}
-		if err := s.write(ctx, uid); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot write claim status; trying again", "claimUID", uid)
-			s.queue.AddRateLimited(uid)
-		} else {
-			s.queue.Forget(uid)
-		}
-		s.queue.Done(uid)
-	}
+	s.queue.run(ctx, s.Claims.All(), s.write, "Cannot write claim status; trying again")
+	return nil
 }
 
 // write updates the status of a claim. If the API server rejects the network data, which comes from plugins, the
@@ -305,7 +276,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	if !needed {
 		return nil
 	}
-	err := s.setSince(ctx, claim, wanted, s.clock.Now())
+	err := s.setSince(ctx, claim, wanted, s.Clock.Now())
 	if err == nil {
 		err = s.apply(ctx, claim, wanted)
 	}
@@ -332,7 +303,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 		delete(s.written, uid) // including a write that was in progress when the claim was released
 		return nil
 	}
-	_, held := s.claims.Get(uid)
+	_, held := s.Claims.Get(uid)
 	if _, failed := s.failures[uid]; !held && !failed {
 		return nil // the claim was released meanwhile, so its entry would never be removed
 	}
@@ -359,12 +330,12 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 	s.mu.Lock()
 	failure, failed := s.failures[uid]
 	s.mu.Unlock()
-	claimRecord, prepared := s.claims.Get(uid)
+	claimRecord, prepared := s.Claims.Get(uid)
 	claim, devices := claimRecord.Claim, claimRecord.Devices
 	if !prepared {
 		claim, devices = failure.claim, failure.devices
 	}
-	steps, missing := s.attachments.AttachedTo(uid)
+	steps, missing := s.Attachments.AttachedTo(uid)
 	var entries []deviceStatus
 	for i := range devices {
 		entry := deviceStatus{pool: devices[i].Pool, device: devices[i].Name, shareID: devices[i].ShareID}
@@ -452,7 +423,7 @@ func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []devi
 		}
 		status.WithDevices(device)
 	}
-	_, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).ApplyStatus(ctx,
+	_, err := s.Client.ResourceV1().ResourceClaims(claim.Namespace).ApplyStatus(ctx,
 		resourceapply.ResourceClaim(claim.Name, claim.Namespace).WithUID(types.UID(claim.UID)).WithStatus(status),
 		metav1.ApplyOptions{FieldManager: s.manager, Force: true})
 	return err
