@@ -81,40 +81,29 @@ func (f *Files) Sync(claimUID string) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()
 	// Do this under the lock: of two concurrent calls, the later one must not write files based on older records.
-	specs, infos, err := f.wanted()
-	if err != nil {
-		return err
+	wanted := map[string]file{}
+	records := f.claims.All()
+	for i := range records {
+		if err := f.add(&records[i], wanted); err != nil {
+			return err
+		}
 	}
 	var problems []error
 	if !f.keepUnknown() {
-		problems = []error{f.removeSpecs(specs), f.removeInfos(infos)}
+		problems = []error{f.remove(f.cdiDir, wanted, isSpec), f.remove(f.infoDir, wanted, isOwnInfo)}
 	}
-	for _, wanted := range []map[string]file{specs, infos} {
-		for _, path := range slices.Sorted(maps.Keys(wanted)) {
-			err := f.write(path, wanted[path].data)
-			if claim, needs := wanted[path].claims[claimUID]; err != nil && needs {
-				problems = append(problems,
-					fmt.Errorf("cannot pass the devices of claim %s to the pod network: %w", claim, err))
-			}
+	for _, path := range slices.Sorted(maps.Keys(wanted)) {
+		err := f.write(path, wanted[path].data)
+		if claim, needs := wanted[path].claims[claimUID]; err != nil && needs {
+			problems = append(problems,
+				fmt.Errorf("cannot pass the devices of claim %s to the pod network: %w", claim, err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// wanted returns the files of all claims by path.
-func (f *Files) wanted() (specs, infos map[string]file, err error) {
-	specs, infos = map[string]file{}, map[string]file{}
-	records := f.claims.All()
-	for i := range records {
-		if err := f.add(&records[i], specs, infos); err != nil {
-			return nil, nil, err
-		}
-	}
-	return specs, infos, nil
-}
-
 // add adds the files of a claim. Claims that share a device have the same device information.
-func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
+func (f *Files) add(record *claims.Record, wanted map[string]file) error {
 	var ids []string
 	for i := range record.Devices {
 		held := &record.Devices[i]
@@ -125,7 +114,7 @@ func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
 		if !slices.Contains(ids, step.Device.NetworkID) {
 			ids = append(ids, step.Device.NetworkID)
 		}
-		if err := f.addInfo(record.Claim, held, step.Device, infos); err != nil {
+		if err := f.addInfo(record.Claim, held, step.Device, wanted); err != nil {
 			return err
 		}
 	}
@@ -134,7 +123,7 @@ func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
 	}
 	env := "DRA_NETWORK_EXTERNAL_" + strings.ToUpper(strings.ReplaceAll(record.Claim.UID, "-", "_")) + "=reserved"
 	data, err := nodeapi.EncodeExternal(record.Claim.UID, record.Claim.String(), ids, env)
-	addFile(specs, filepath.Join(f.cdiDir, nodeapi.ExternalName(record.Claim.UID)), data, record.Claim)
+	addFile(wanted, filepath.Join(f.cdiDir, nodeapi.ExternalName(record.Claim.UID)), data, record.Claim)
 	return err
 }
 
@@ -142,7 +131,7 @@ func (f *Files) add(record *claims.Record, specs, infos map[string]file) error {
 // name from the policy, and once for Multus up to 4.2, which identifies it by the name of the claim. The specification
 // does not cover links.
 func (f *Files) addInfo(
-	claim cnichain.Claim, held *claims.HeldDevice, device *cnichain.Device, infos map[string]file,
+	claim cnichain.Claim, held *claims.HeldDevice, device *cnichain.Device, wanted map[string]file,
 ) error {
 	if device.PCIAddress == "" {
 		return nil
@@ -155,7 +144,7 @@ func (f *Files) addInfo(
 	for _, resource := range []string{device.NetworkResource, claim.Name} {
 		name := nodeapi.DeviceInfoName(resource, device.NetworkID)
 		if resource != "" && len(name) <= maxFileName { // otherwise no reader can open the file
-			addFile(infos, filepath.Join(f.infoDir, name), data, claim)
+			addFile(wanted, filepath.Join(f.infoDir, name), data, claim)
 		}
 	}
 	return nil
@@ -181,34 +170,27 @@ func (f *Files) write(path string, data []byte) error {
 	return err
 }
 
-// removeSpecs removes the CDI specs that no claim needs.
-func (f *Files) removeSpecs(wanted map[string]file) error {
-	return remove(f.cdiDir, func(path string) bool {
-		kind, _ := nodeapi.ParseSpecName(path)
-		_, needed := wanted[path]
-		return kind == nodeapi.ExternalSpec && !needed
-	})
+// isSpec reports whether a file is a CDI spec of this package.
+func isSpec(path string) bool {
+	kind, _ := nodeapi.ParseSpecName(path)
+	return kind == nodeapi.ExternalSpec
 }
 
-// removeInfos removes the driver's device information files that no claim needs, and incomplete files left by a killed
-// driver.
-//
-// Files of other components are kept, regardless of their names.
-func (f *Files) removeInfos(wanted map[string]file) error {
-	return remove(f.infoDir, func(path string) bool {
-		if strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) {
-			return true
-		}
-		if _, needed := wanted[path]; needed || !nodeapi.IsDeviceInfo(path) {
-			return false
-		}
-		data, err := os.ReadFile(path)
-		return err == nil && nodeapi.IsWrittenByDriver(data)
-	})
+// isOwnInfo reports whether a file is a device information file of the driver, or an incomplete file left by a killed
+// driver. Files of other components are kept, regardless of their names.
+func isOwnInfo(path string) bool {
+	if strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) {
+		return true
+	}
+	if !nodeapi.IsDeviceInfo(path) {
+		return false
+	}
+	data, err := os.ReadFile(path)
+	return err == nil && nodeapi.IsWrittenByDriver(data)
 }
 
-// remove removes those files in a directory for which unneeded returns true.
-func remove(dir string, unneeded func(path string) bool) error {
+// remove removes the driver's files in a directory that no claim needs.
+func (f *Files) remove(dir string, wanted map[string]file, isOurs func(path string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("cannot look for files of released claims: %w", err)
@@ -216,7 +198,7 @@ func remove(dir string, unneeded func(path string) bool) error {
 	var problems []error
 	for _, entry := range entries {
 		path := filepath.Join(dir, entry.Name())
-		if !entry.Type().IsRegular() || !unneeded(path) {
+		if _, needed := wanted[path]; needed || !entry.Type().IsRegular() || !isOurs(path) {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
