@@ -54,7 +54,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 		// This also covers pods whose claims were prepared for another pod, or by an attempt that failed later.
 		if _, unclaimed := d.nri.unclaimed.LoadAndDelete(pod.GetId()); unclaimed && !d.nri.isAttachedUnrecorded(pod) {
 			d.sandboxes.ExpectAlso(pod.GetId())
-			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.runtime.isBusy(pod.GetId())) })
+			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.runtime.now().busy[pod.GetId()]) })
 		}
 	}
 }

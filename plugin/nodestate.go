@@ -21,7 +21,7 @@ func (d *Driver) state() nodestate.State {
 	state := nodestate.State{
 		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
 			d.missing()...), Problems: d.publisher.Problems(), UnusableCNIs: d.publisher.UnusableCNIs(),
-		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.requestTimeout(), Topologies: d.cluster.topologyStates(),
+		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.now().timeout, Topologies: d.cluster.topologyStates(),
 		HostPaths: map[string][]string{}, LinkTypes: map[string][]string{}, PodAnnotations: map[string]string{},
 		Refused: d.refusedClaims(),
 		Settings: nodestate.Settings{

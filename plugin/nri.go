@@ -123,7 +123,7 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 // the sandbox ends, or as soon as the sandbox is stopped, which removes it from the expected sandboxes.
 func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	logger := klog.FromContext(n.Work).WithValues("pod", podOf(pod).String(), "sandbox", pod.GetId())
-	disconnected := n.runtime.disconnected()
+	disconnected := n.runtime.now().connected
 	if disconnected == nil {
 		return
 	}
@@ -313,7 +313,7 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 		return fmt.Errorf("container %s waits for the interfaces of pod %s: they are being attached or detached",
 			container.GetName(), podOf(pod))
 	}
-	if len(named) == 0 && n.runtime.wasDecided(pod.GetId()) && !n.isToBeAttached(pod) {
+	if len(named) == 0 && n.runtime.now().decided.Has(pod.GetId()) && !n.isToBeAttached(pod) {
 		return nil
 	}
 	if len(named) > 0 && n.isUnrecorded(pod, named) {
@@ -342,7 +342,7 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 // because they were not prepared at that time. If that keeps failing, the pod gets an event.
 func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
 	if n.Sandboxes.ExpectAlso(pod.GetId()) {
-		n.Sandboxes.GoTracked(func() { n.attachLate(pod, n.runtime.isBusy(pod.GetId())) })
+		n.Sandboxes.GoTracked(func() { n.attachLate(pod, n.runtime.now().busy[pod.GetId()]) })
 	}
 }
 
@@ -350,7 +350,7 @@ func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
 // prepared claims, and no running container names them. The runtime does not list containers whose creation was
 // rejected, so its list alone cannot answer this.
 func (n *nriPlugin) isToBeAttached(pod *api.PodSandbox) bool {
-	return !n.runtime.isBusy(pod.GetId()) && len(attachable(n.Claims.OfPod(pod.GetUid()))) > 0
+	return !n.runtime.now().busy[pod.GetId()] && len(attachable(n.Claims.OfPod(pod.GetUid()))) > 0
 }
 
 // isUnrecorded reports whether all claims that a container names are attached to its pod even though their records were

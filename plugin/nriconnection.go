@@ -191,11 +191,15 @@ func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy ma
 // runtimeView is the driver's view of the container runtime: whether the runtime reports new pods, and the containers
 // that existed at the start of the connection. It is safe for concurrent use.
 type runtimeView struct {
-	mu        sync.Mutex
+	mu sync.Mutex
+	runtimeState
+}
+
+type runtimeState struct {
 	connected chan struct{} // closed when the connection ends; nil without a connection
+	timeout   time.Duration // for a request, as last reported by the runtime; 0 before the first connection
 	// end ends the connection with a reason. It is nil before the first connection.
-	end     context.CancelCauseFunc
-	timeout time.Duration // for a request, as last reported by the runtime
+	end context.CancelCauseFunc
 	// decided contains the sandboxes that had containers without a claim when the connection began, except those that
 	// must still be attached (see [sandboxesOf]). Whether the driver must attach them was decided earlier, possibly by
 	// a driver process that could reach the API server.
@@ -203,6 +207,16 @@ type runtimeView struct {
 	// busy contains the sandboxes that had running containers that name a claim when the connection began.
 	busy map[string]bool
 }
+
+// now returns the current state.
+func (v *runtimeView) now() runtimeState {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.runtimeState
+}
+
+// isConnected reports whether the runtime reports new pods to the driver.
+func (v *runtimeView) isConnected() bool { return v.now().connected != nil }
 
 // begin records the sandboxes that the runtime lists when a connection begins, as grouped by [sandboxesOf].
 func (v *runtimeView) begin(decided sets.Set[string], busy map[string]bool) {
@@ -223,43 +237,8 @@ func (v *runtimeView) setConnected(connected bool) {
 	}
 }
 
-// disconnected returns a channel that is closed when the current connection ends, or nil if there is no connection.
-func (v *runtimeView) disconnected() <-chan struct{} {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.connected
-}
-
-// isConnected reports whether the runtime reports new pods to the driver.
-func (v *runtimeView) isConnected() bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.connected != nil
-}
-
 func (v *runtimeView) setTimeout(timeout time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.timeout = timeout
-}
-
-// requestTimeout returns the runtime's timeout for requests to the driver, or 0 before the first connection.
-func (v *runtimeView) requestTimeout() time.Duration {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.timeout
-}
-
-// isBusy reports whether a sandbox had running containers that name a claim when the connection began.
-func (v *runtimeView) isBusy(sandbox string) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.busy[sandbox]
-}
-
-// wasDecided reports whether a sandbox is among the decided ones.
-func (v *runtimeView) wasDecided(sandbox string) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.decided.Has(sandbox)
 }

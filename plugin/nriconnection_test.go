@@ -16,25 +16,25 @@ import (
 func TestRuntimeView(t *testing.T) {
 	t.Parallel()
 	var view runtimeView
-	if view.isConnected() || view.requestTimeout() != 0 || view.wasDecided("a") || view.isBusy("b") {
+	if view.isConnected() || view.now().timeout != 0 || view.now().decided.Has("a") || view.now().busy["b"] {
 		t.Error("the view is not empty before the first connection")
 	}
 	view.begin(sets.New("a"), map[string]bool{"b": true})
 	view.setTimeout(time.Second)
 	view.setConnected(true)
-	ended := view.disconnected()
+	ended := view.now().connected
 	view.setConnected(false)
 	select {
 	case <-ended:
 	default:
 		t.Error("the work for a connection continues after its end")
 	}
-	if view.isConnected() || view.requestTimeout() != time.Second || !view.wasDecided("a") || view.wasDecided("b") ||
-		!view.isBusy("b") || view.isBusy("a") {
+	if view.isConnected() || view.now().timeout != time.Second || !view.now().decided.Has("a") || view.now().decided.Has("b") ||
+		!view.now().busy["b"] || view.now().busy["a"] {
 		t.Error("the end of a connection changed the runtime's reports")
 	}
 	view.begin(sets.New("b"), nil)
-	if view.wasDecided("a") || !view.wasDecided("b") || view.isBusy("b") {
+	if view.now().decided.Has("a") || !view.now().decided.Has("b") || view.now().busy["b"] {
 		t.Error("another connection did not replace the runtime's reports")
 	}
 }

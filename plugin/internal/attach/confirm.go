@@ -23,6 +23,7 @@ import (
 // a sandbox that has not been compared yet, even if SyncGate is called meanwhile.
 func (s *Sandboxes) Confirm(listed map[string]string) error {
 	next := newConnection(listed)
+	next.live = true
 	for _, box := range s.list() {
 		same, known := s.confirmIn(next, box)
 		now := box.view()
@@ -54,7 +55,7 @@ func (s *Sandboxes) confirmAgain() {
 	s.mu.Lock()
 	current := s.connection
 	boxes := slices.DeleteFunc(s.listLocked(), func(box *sandbox) bool {
-		return current == nil || current.confirmed.Has(box)
+		return !current.live || current.confirmed.Has(box)
 	})
 	s.mu.Unlock()
 	for _, box := range boxes {
@@ -80,7 +81,7 @@ func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byID[box.id] == box { // otherwise the sandbox is gone
-		current.confirm(box)
+		current.confirmed.Insert(box)
 	}
 	return same, known
 }

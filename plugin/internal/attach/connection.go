@@ -14,8 +14,10 @@ import (
 
 // connection is one connection to the runtime: the sandboxes listed at its start, and the results of their comparison.
 // A new connection starts from scratch: the state of an earlier connection or driver process proves nothing. The lock
-// of Sandboxes guards it; nil means disconnected.
+// of Sandboxes guards it.
 type connection struct {
+	// live is false while the driver is not connected to the runtime; the connection is then empty.
+	live bool
 	// listed contains the network namespaces of sandboxes by sandbox ID.
 	listed map[string]string
 	// confirmed contains the sandboxes whose network namespace, according to the runtime, is the one at the pin.
@@ -28,32 +30,14 @@ func newConnection(listed map[string]string) *connection {
 	return &connection{listed: maps.Clone(listed), confirmed: sets.New[*sandbox](), unsynced: sets.New[string]()}
 }
 
-func (c *connection) confirm(box *sandbox) {
-	if c != nil {
-		c.confirmed.Insert(box)
-	}
-}
-
-func (c *connection) forget(box *sandbox) {
-	if c != nil {
-		c.confirmed.Delete(box)
-	}
-}
-
 // has reports whether the runtime has reported a sandbox.
 func (c *connection) has(box *sandbox) bool { return c.confirmed.Has(box) || c.listed[box.id] != "" }
-
-func (c *connection) attachNoMore(id string) {
-	if c != nil {
-		c.unsynced.Delete(id)
-	}
-}
 
 // Disconnect must be called when the runtime no longer reports new sandboxes. It closes the gates: if a pod got a new
 // sandbox, the sandbox would not be attached, and the kubelet would not request it.
 func (s *Sandboxes) Disconnect() error {
 	s.mu.Lock()
-	s.connection = nil
+	s.connection = newConnection(nil)
 	s.mu.Unlock()
 	return s.syncAllGates()
 }
@@ -61,17 +45,15 @@ func (s *Sandboxes) Disconnect() error {
 func (s *Sandboxes) isConnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.connection != nil
+	return s.connection.live
 }
 
 // confirmed returns the confirmed sandboxes, sorted by ID, and whether the runtime is connected.
 func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.connection == nil {
-		return nil, false
-	}
-	return slices.DeleteFunc(s.listLocked(), func(box *sandbox) bool { return !s.connection.confirmed.Has(box) }), true
+	return slices.DeleteFunc(s.listLocked(), func(box *sandbox) bool { return !s.connection.confirmed.Has(box) }),
+		s.connection.live
 }
 
 // beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
@@ -84,7 +66,7 @@ func (s *Sandboxes) beginUnsynced(
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.connection == nil:
+	case !s.connection.live:
 		return nil, errors.New("not connected to the container runtime (NRI)")
 	case !s.connection.unsynced.Has(id):
 		return nil, errStopped
@@ -103,7 +85,7 @@ func (s *Sandboxes) beginUnsynced(
 	if err := s.mayBegin(pod, records); err != nil {
 		return nil, err
 	}
-	s.connection.attachNoMore(id)
+	s.connection.unsynced.Delete(id)
 	return s.register(id, pod, netns, records), nil
 }
 
@@ -112,7 +94,7 @@ func (s *Sandboxes) beginUnsynced(
 func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.connection == nil {
+	if !s.connection.live {
 		return // the list does not apply to the next connection
 	}
 	maps.DeleteFunc(s.stopped, func(id string, _ sets.Empty) bool { return !ids[id] })
@@ -128,7 +110,7 @@ func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 func (s *Sandboxes) ExpectAlso(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.connection == nil || s.byID[id] != nil || s.stopped.Has(id) || s.connection.unsynced.Has(id) {
+	if !s.connection.live || s.byID[id] != nil || s.stopped.Has(id) || s.connection.unsynced.Has(id) {
 		return false
 	}
 	s.connection.unsynced.Insert(id)
@@ -140,5 +122,5 @@ func (s *Sandboxes) ExpectAlso(id string) bool {
 func (s *Sandboxes) IsUnsynced(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.connection != nil && s.connection.unsynced.Has(id)
+	return s.connection.unsynced.Has(id)
 }

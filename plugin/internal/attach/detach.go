@@ -142,7 +142,7 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 func (s *Sandboxes) StopSandbox(id string) <-chan struct{} {
 	s.mu.Lock()
 	s.stopped.Insert(id)
-	s.connection.attachNoMore(id)
+	s.connection.unsynced.Delete(id)
 	box := s.byID[id]
 	s.mu.Unlock()
 	if box == nil {

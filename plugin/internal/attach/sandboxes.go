@@ -79,7 +79,7 @@ type Sandboxes struct {
 	byTopology *keylock.Locks
 
 	mu         sync.Mutex
-	connection *connection // to the runtime; nil without a connection
+	connection *connection // to the runtime
 	byID       map[string]*sandbox
 	releasing  map[string]int // claims that are being unprepared
 	// stopped contains the sandboxes that the runtime has begun to stop but has not removed. If the runtime is killed
@@ -98,7 +98,7 @@ func New(config Config) *Sandboxes {
 	return &Sandboxes{
 		Config: config, gates: keylock.New(1), chains: make(chan struct{}, maxChains),
 		byTopology: keylock.New(maxTopology), byID: map[string]*sandbox{}, releasing: map[string]int{},
-		stopped: sets.New[string](), ended: ended{}, unrecorded: map[string][]string{},
+		connection: newConnection(nil), stopped: sets.New[string](), ended: ended{}, unrecorded: map[string][]string{},
 	}
 }
 
@@ -257,7 +257,7 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 	s.seq++
 	box.seq, box.netns = s.seq, netns
 	s.byID[id] = box
-	s.connection.confirm(box)
+	s.connection.confirmed.Insert(box)
 	if last, failed := s.ended[pod.UID]; failed {
 		box.last = &last.state
 	}
@@ -389,7 +389,7 @@ func (s *Sandboxes) forget(box *sandbox) {
 	if s.byID[box.id] == box {
 		delete(s.byID, box.id)
 	}
-	s.connection.forget(box)
+	s.connection.confirmed.Delete(box)
 }
 
 // list returns a copy sorted by ID, so that callers work without the lock, and log and write files in a stable order.

@@ -80,24 +80,25 @@ func notRunnable(dir string, err error) error {
 	return fmt.Errorf("cannot run the helper binary: %w; mount the file system of %s without noexec", err, dir)
 }
 
-// write replaces the binary unless it is a regular executable file with the same content as the source.
+// write durably replaces the binary unless it is a regular executable file with the same content as the source.
 func (h *Helper) write(target string) error {
 	data, err := os.ReadFile(h.source)
 	if err != nil {
 		return fmt.Errorf("%w; it must be in the directory of the driver's binary", err)
 	}
-	info, err := os.Lstat(target)
-	if err == nil && info.Mode() == helperMode {
+	if info, err := os.Lstat(target); err == nil && info.Mode() == helperMode {
 		if old, err := os.ReadFile(target); err == nil && bytes.Equal(old, data) {
 			return nil
 		}
 	}
-	if err == nil && info.IsDir() {
-		if err := os.RemoveAll(target); err != nil {
+	return replace(target, func(temp string) error {
+		file, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
 			return err
 		}
-	}
-	return replaceProgram(target, data)
+		_, err = file.Write(data)
+		return errors.Join(err, file.Chmod(helperMode), file.Sync(), file.Close())
+	})
 }
 
 // state identifies a file and its content: it changes with every write and every change of the mode. It is zero if the
@@ -122,57 +123,27 @@ func makeDir(path string) error {
 	return os.MkdirAll(path, 0o755)
 }
 
-// replaceProgram durably writes a program to a temporary file and renames it.
-func replaceProgram(path string, data []byte) (err error) {
-	const temp = ".new-*"
-	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), temp)) // left behind by a killed driver
-	if err != nil {
-		return err
-	}
-	for _, name := range left {
-		if err := ignoreMissing(os.Remove(name)); err != nil {
-			return err
-		}
-	}
-	file, err := os.CreateTemp(filepath.Dir(path), temp)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(file.Name()))
-		}
-	}()
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Chmod(helperMode), file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
-}
-
 // linkTo creates a symbolic link and replaces any file with the same name.
 func linkTo(target, path string) error {
 	if now, err := os.Readlink(path); err == nil && now == target {
 		return nil
+	}
+	return replace(path, func(temp string) error { return os.Symlink(target, temp) })
+}
+
+// replace replaces any file or directory atomically by a file that create creates under a temporary name.
+func replace(path string, create func(temp string) error) error {
+	temp := path + ".new"
+	if err := os.RemoveAll(temp); err != nil { // left behind by a killed driver
+		return err
 	}
 	if info, err := os.Lstat(path); err == nil && info.IsDir() {
 		if err := os.RemoveAll(path); err != nil {
 			return err
 		}
 	}
-	temp := path + ".new"
-	if err := ignoreMissing(os.Remove(temp)); err != nil {
-		return err
-	}
-	if err := os.Symlink(target, temp); err != nil {
-		return err
+	if err := create(temp); err != nil {
+		return errors.Join(err, os.RemoveAll(temp))
 	}
 	return os.Rename(temp, path)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
@@ -60,8 +59,9 @@ type feature struct {
 	probe resourceapi.ResourceSliceSpec
 	// kept reports whether the stored slice still contains the feature's fields.
 	kept func(resourceapi.ResourceSliceSpec) bool
-	// effect describes the consequence of a missing feature.
+	// effect describes the consequence of a missing feature, and lack applies it.
 	effect string
+	lack   func(*capabilities)
 }
 
 // detect returns the cached capabilities, or queries the API server. While a feature is missing, detect repeats the
@@ -93,25 +93,21 @@ func (s *apiServer) dropped(features []string) {
 		found = *s.known
 		found.problems = slices.Clone(found.problems)
 	}
-	missing := sets.New(features...)
-	found.without(missing)
 	for _, candidate := range s.features() {
-		problem := candidate.problem()
-		if missing.Has(candidate.name) && !slices.Contains(found.problems, problem) {
-			found.problems = append(found.problems, problem)
+		if slices.Contains(features, candidate.name) {
+			found.without(candidate)
 		}
 	}
 	s.known, s.asked = &found, s.clock.Now()
 }
 
-// without records that features are missing.
-func (a *capabilities) without(missing sets.Set[string]) {
-	a.missing.Counters = a.missing.Counters || missing.Has(partitionableDevices)
-	a.missing.Sharing = a.missing.Sharing || missing.Has(consumableCapacity)
-	a.missing.Taints = a.missing.Taints || missing.Has(deviceTaints)
-	a.groups = a.groups && !missing.Has(compatibilityGroups)
-	if missing.Has(listAttributes) {
-		a.refusal = errNoLists // classes expect lists: without lists, no device would match
+// without records that a feature is missing.
+func (c *capabilities) without(f feature) {
+	f.lack(c)
+	problem := fmt.Sprintf("the feature %s is disabled in the API server: %s; enable it on all components", f.name,
+		f.effect)
+	if !slices.Contains(c.problems, problem) {
+		c.problems = append(c.problems, problem)
 	}
 }
 
@@ -132,25 +128,16 @@ func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 				"upgrade to 1.36.2 or newer", info.GitVersion))
 	}
 	found.groups = s.groups
-	missing := sets.New[string]()
 	for _, candidate := range s.features() {
 		kept, err := s.keeps(ctx, candidate)
 		if err != nil {
 			return found, err
 		}
 		if !kept {
-			missing.Insert(candidate.name)
-			found.problems = append(found.problems, candidate.problem())
+			found.without(candidate)
 		}
 	}
-	found.without(missing)
 	return found, nil
-}
-
-// problem describes the missing feature.
-func (f feature) problem() string {
-	return fmt.Sprintf("the feature %s is disabled in the API server: %s; enable it on all components",
-		f.name, f.effect)
 }
 
 var errNoLists = errors.New("the API server rejects list attributes, which --list-attributes requires; enable the " +
@@ -191,15 +178,18 @@ func (s *apiServer) features() []feature {
 		probe: resourceapi.ResourceSliceSpec{SharedCounters: []resourceapi.CounterSet{{Name: "set",
 			Counters: counters}}},
 		kept: func(spec resourceapi.ResourceSliceSpec) bool { return len(spec.SharedCounters) > 0 },
+		lack: func(c *capabilities) { c.missing.Counters = true },
 	}, {
 		name: consumableCapacity, effect: "devices that pods share are not published",
 		probe: withDevice(resourceapi.Device{AllowMultipleAllocations: ptr.To(true)}),
 		kept:  keepsDevice(func(d resourceapi.Device) bool { return d.AllowMultipleAllocations != nil }),
+		lack:  func(c *capabilities) { c.missing.Sharing = true },
 	}, {
 		name: deviceTaints, effect: "devices that should not be used are published without a taint",
 		probe: withDevice(resourceapi.Device{Taints: []resourceapi.DeviceTaint{{Key: taintKey,
 			Effect: resourceapi.DeviceTaintEffectNoSchedule}}}),
 		kept: keepsDevice(func(d resourceapi.Device) bool { return len(d.Taints) > 0 }),
+		lack: func(c *capabilities) { c.missing.Taints = true },
 	}}
 	if s.groups {
 		features = append(features, feature{
@@ -210,6 +200,7 @@ func (s *apiServer) features() []feature {
 			kept: keepsDevice(func(d resourceapi.Device) bool {
 				return len(d.ConsumesCounters) > 0 && len(d.ConsumesCounters[0].CompatibilityGroups) > 0
 			}),
+			lack: func(c *capabilities) { c.groups = false },
 		})
 	}
 	if s.lists {
@@ -223,6 +214,8 @@ func (s *apiServer) features() []feature {
 				},
 			),
 			kept: keepsDevice(func(d resourceapi.Device) bool { return len(d.Attributes["list"].StringValues) > 0 }),
+			// Classes expect lists: without lists, no device would match.
+			lack: func(c *capabilities) { c.refusal = errNoLists },
 		})
 	}
 	return features

@@ -21,32 +21,31 @@ import (
 
 // finding is a problem and the object that it refers to.
 type finding struct {
-	source string
-	// policy is empty if the problem concerns the node; device is empty if it does not concern a specific device.
-	policy, device string
-	text           string
+	nodestate.Problem // Policy is empty if the problem concerns the node
+	// device is empty if the problem does not concern a specific device.
+	device string
 	// general is true for a fault in the policy itself, which the controller reports once instead of every node.
 	general bool
-	// remark is true for a problem that does not prevent a device from being offered as its policy requires.
-	remark bool
 }
 
 // findings returns the problems found during a computation.
 func findings(facts *discovery.Facts, decision *policy.Decision, result *draslices.Result, server []string) []finding {
 	var found []finding
+	add := func(source, policy, device, text string, remark bool) {
+		found = append(found, finding{device: device, general: source == fromPolicies && device == "",
+			Problem: nodestate.Problem{Source: source, Policy: policy, Text: text, Remark: remark}})
+	}
 	for _, text := range server {
-		found = append(found, finding{source: fromServer, text: text})
+		add(fromServer, "", "", text, false)
 	}
 	for _, problem := range facts.Problems {
-		found = append(found, finding{source: fromDiscovery, text: problem.String()})
+		add(fromDiscovery, "", "", problem.String(), false)
 	}
 	for _, problem := range decision.Problems {
-		found = append(found, finding{source: fromPolicies, policy: problem.Policy, device: problem.Device,
-			text: problem.String(), general: problem.Device == "", remark: problem.Remark})
+		add(fromPolicies, problem.Policy, problem.Device, problem.String(), problem.Remark)
 	}
 	for _, problem := range result.Problems {
-		found = append(found, finding{source: fromSlices, policy: problem.Policy, device: problem.Device,
-			text: problem.String(), remark: problem.Remark})
+		add(fromSlices, problem.Policy, problem.Device, problem.String(), problem.Remark)
 	}
 	return found
 }
@@ -66,20 +65,20 @@ func (p *Publisher) reportProblems(
 	bySource := map[string]int{}
 	events := 0
 	for _, problem := range found {
-		bySource[problem.source]++
+		bySource[problem.Source]++
 		if known[problem] {
 			continue
 		}
-		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.source, "problem",
-			problem.text)
-		if problem.general || problem.remark { // no event: no specific device is withheld
+		klog.FromContext(ctx).Info("Found a problem with the devices of the node", "source", problem.Source, "problem",
+			problem.Text)
+		if problem.general || problem.Remark { // no event: no specific device is withheld
 			continue
 		}
 		if events++; events > maxEvents {
 			continue
 		}
 		p.Recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered",
-			telemetry.WithHint("node "+p.NodeName+": "+problem.text, p.hint(problem)))
+			telemetry.WithHint("node "+p.NodeName+": "+problem.Text, p.hint(problem)))
 	}
 	if len(found) == 0 && len(p.problems) > 0 {
 		klog.FromContext(ctx).Info("Problems with the devices of the node are resolved")
@@ -106,7 +105,7 @@ func (p *Publisher) hint(problem finding) string {
 // subject returns the object that an event is about.
 func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
 	for _, policy := range p.Cluster.ExposurePolicies() {
-		if policy.Name == problem.policy {
+		if policy.Name == problem.Policy {
 			return &corev1.ObjectReference{APIVersion: policyapi.GroupVersion().String(), Kind: "DeviceExposurePolicy",
 				Name: policy.Name, UID: policy.UID}
 		}
@@ -143,8 +142,7 @@ func (p *Publisher) Problems() []nodestate.Problem {
 	defer p.mu.Unlock()
 	problems := make([]nodestate.Problem, 0, len(p.problems))
 	for _, problem := range p.problems {
-		problems = append(problems, nodestate.Problem{Source: problem.source, Policy: problem.policy,
-			Text: problem.text, Remark: problem.remark})
+		problems = append(problems, problem.Problem)
 	}
 	return problems
 }

@@ -299,8 +299,8 @@ func TestWithdrawnPolicies(t *testing.T) {
 	}
 	// This is the expected state: the taint reports it, and no action is required.
 	for _, problem := range m.problems {
-		if strings.Contains(problem.text, "ens0v0") {
-			t.Errorf("problem %q", problem.text)
+		if strings.Contains(problem.Text, "ens0v0") {
+			t.Errorf("problem %q", problem.Text)
 		}
 	}
 	f.must(f.claims.Release("c"))
@@ -357,8 +357,9 @@ func TestRemarksAreNoEvents(t *testing.T) {
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	events := record.NewFakeRecorder(10)
 	m.Recorder = events
-	m.reportProblems(t.Context(), []finding{{source: fromSlices, policy: "all", text: "a remark", remark: true},
-		{source: fromSlices, policy: "all", text: "a fault"}}, &policy.Decision{}, &draslices.Result{})
+	m.reportProblems(t.Context(), []finding{
+		{Problem: nodestate.Problem{Source: fromSlices, Policy: "all", Text: "a remark", Remark: true}},
+		{Problem: nodestate.Problem{Source: fromSlices, Policy: "all", Text: "a fault"}}}, &policy.Decision{}, &draslices.Result{})
 	close(events.Events)
 	var told []string
 	for event := range events.Events {
