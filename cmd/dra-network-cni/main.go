@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,12 +35,7 @@ func main() {
 		run()
 		return
 	}
-	names := make([]string, 0, len(all))
-	for name := range all {
-		names = append(names, name)
-	}
-	slices.Sort(names)
 	fmt.Fprintf(os.Stderr, "dra-network-cni: cannot run %q: unknown program; use one of these names as the name of "+
-		"the binary or as the first argument: %s\n", name, strings.Join(names, ", "))
+		"the binary or as the first argument: %s\n", name, strings.Join(slices.Sorted(maps.Keys(all)), ", "))
 	os.Exit(2)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -26,7 +27,7 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 		return fmt.Errorf("cannot parse --config %s: %w; write a YAML map of flag names to values, each name once",
 			path, err)
 	}
-	for _, name := range sortedNames(settings) {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		flag := flags.Lookup(name)
 		if flag == nil || name == configFlag || isOfCobra(name) {
 			return fmt.Errorf("cannot apply --config %s: unknown setting %q; settings have the names of flags, see "+
@@ -79,13 +80,4 @@ func settings(flags *pflag.FlagSet) []string {
 		}
 	})
 	return all
-}
-
-func sortedNames(m map[string]any) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

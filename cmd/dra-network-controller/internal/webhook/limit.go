@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
@@ -34,13 +35,13 @@ const (
 // keep their bodies in memory, so their number is also bounded.
 type limited struct {
 	next http.Handler
-	// requests holds a token for each request that is being read, is waiting, or is being checked; slots holds one for
-	// the request that is being checked.
-	requests, slots chan struct{}
+	// requests counts the requests that are being read, are waiting, or are being checked; slots counts the request that
+	// is being checked.
+	requests, slots *semaphore.Weighted
 }
 
 func newLimited(next http.Handler) *limited {
-	return &limited{next: next, requests: make(chan struct{}, maxRequests), slots: make(chan struct{}, 1)}
+	return &limited{next: next, requests: semaphore.NewWeighted(maxRequests), slots: semaphore.NewWeighted(1)}
 }
 
 // ServeHTTP implements http.Handler.
@@ -48,12 +49,12 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 	defer cancel()
 	// Acquire before reading the body, so that a slow client occupies a single place, and only until the deadline.
-	if !acquire(ctx, l.requests) {
+	if l.requests.Acquire(ctx, 1) != nil {
 		refuse(w, http.StatusServiceUnavailable,
 			fmt.Errorf("cannot check the object: %d other requests are in progress; retry later", maxRequests))
 		return
 	}
-	defer release(l.requests)
+	defer l.requests.Release(1)
 	if deadline, ok := ctx.Deadline(); ok {
 		// Only connections in tests do not support deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(deadline)
@@ -71,30 +72,18 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, fmt.Errorf("cannot read the request: %w", err))
 		return
 	}
-	if !acquire(ctx, l.slots) {
+	if l.slots.Acquire(ctx, 1) != nil {
 		refuse(w, http.StatusServiceUnavailable,
 			errors.New("cannot check the object: other objects are being checked; retry later"))
 		return
 	}
-	defer release(l.slots)
+	defer l.slots.Release(1)
 	r = r.WithContext(ctx)
 	if r.Body = http.NoBody; len(body) > 0 {
 		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	l.next.ServeHTTP(w, r)
 }
-
-// acquire takes a place. It returns false if no place becomes free before ctx is done.
-func acquire(ctx context.Context, places chan struct{}) bool {
-	select {
-	case places <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func release(places chan struct{}) { <-places }
 
 // refuse responds without a check. The API server treats this as a webhook failure. With the failurePolicy Ignore in
 // the shipped configuration, the object is stored unchecked, and the condition Accepted reports its problems.
