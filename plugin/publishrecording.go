@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -132,22 +133,15 @@ type polled struct{ dir string }
 
 // Subscribe implements discovery.Events.
 func (p polled) Subscribe(ctx context.Context, changed func()) (<-chan error, error) {
-	broken := make(chan error, 1)
+	broken, seen := make(chan error, 1), p.state()
 	go func() {
-		ticker := time.NewTicker(replayPeriod)
-		defer ticker.Stop()
-		for seen := p.state(); ; {
-			select {
-			case <-ctx.Done():
-				broken <- context.Cause(ctx)
-				return
-			case <-ticker.C:
-			}
+		wait.UntilWithContext(ctx, func(context.Context) {
 			if now := p.state(); now != seen {
 				seen = now
 				changed()
 			}
-		}
+		}, replayPeriod)
+		broken <- context.Cause(ctx)
 	}()
 	return broken, nil
 }

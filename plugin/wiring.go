@@ -57,10 +57,7 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, record := range append(damaged, damagedChains...) {
-		logger.Error(record.Err, "Cannot read a journal record; ignoring it", "bucket", record.Bucket,
-			"key", record.Key)
-	}
+	logDamaged(ctx, append(damaged, damagedChains...))
 	if err := d.exec().AwaitEarlier(ctx, earlierLimit); err != nil {
 		logger.Error(err, "Continuing although CNI plugins of an earlier driver process may still run")
 	}
@@ -169,12 +166,16 @@ func (d *Driver) buildPublisher(
 	if err != nil {
 		return err
 	}
-	for _, record := range damaged {
+	logDamaged(ctx, damaged)
+	d.publisher = publisher
+	return nil
+}
+
+func logDamaged(ctx context.Context, records []journal.Damaged) {
+	for _, record := range records {
 		klog.FromContext(ctx).Error(record.Err, "Cannot read a journal record; ignoring it", "bucket", record.Bucket,
 			"key", record.Key)
 	}
-	d.publisher = publisher
-	return nil
 }
 
 // unhealthy returns the health problem of an allocated device, or "" if it has none.

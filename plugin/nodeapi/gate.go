@@ -32,57 +32,26 @@ const (
 // CNI plugins in the binary.
 func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin") }
 
-// Gate is the content of a claim's CDI spec: the devices and variables for its containers, and the namespaces in which
-// these may run.
-type Gate struct {
-	// Kind is the vendor and class in the names of the CDI devices.
-	Kind string
-	// Devices are the CDI devices, which the kubelet can pass to containers individually.
-	Devices []GateDevice
-	// Claim is the namespace and name of the claim, for error messages.
-	Claim string
-	// Env contains environment variables for all containers, as NAME=value.
-	Env []string
-	// Namespaces are the paths at which the driver has pinned the network namespaces that the claim is attached to.
-	Namespaces []string
-	// Hook is the path of the helper binary on the host.
-	Hook string
-}
-
-// GateDevice is one CDI device of a claim.
-type GateDevice struct {
-	// Name is the name within Kind.
-	Name string
-	// DeviceNodes are the paths of device nodes on the host.
-	DeviceNodes []string
-	// Env contains environment variables, as NAME=value, in addition to those of the gate.
-	Env []string
-}
-
-// Encode returns the CDI spec to be written to path.
-func (g Gate) Encode(path string) ([]byte, error) {
+// EncodeGate returns the CDI spec of a claim, to be written to path. kind is the vendor and class in the names of the CDI
+// devices, which the kubelet can pass to containers individually. claim is the namespace and name of the claim, for
+// error messages. namespaces are the paths at which the driver has pinned the network namespaces that the claim is
+// attached to, in which its containers may run. helper is the path of the helper binary on the host.
+func EncodeGate(path, kind, claim string, devices []specs.Device, namespaces []string, helper string) ([]byte, error) {
 	timeout := gateHookTimeout
-	spec := specs.Spec{
+	return json.Marshal(&specs.Spec{
 		Version:     cdiVersion,
-		Kind:        g.Kind,
-		Annotations: map[string]string{claimAnnotation: g.Claim, namespacesAnnotation: strings.Join(g.Namespaces, ",")},
+		Kind:        kind,
+		Annotations: map[string]string{claimAnnotation: claim, namespacesAnnotation: strings.Join(namespaces, ",")},
+		Devices:     devices,
 		// Edits at the top level of the spec are applied to a container only once, regardless of how many of the
 		// devices the container has.
 		ContainerEdits: specs.ContainerEdits{Hooks: []*specs.Hook{{
 			// The hook runs in the runtime's namespaces, after the container's namespaces have been created and before
 			// its process starts (OCI runtime specification, "POSIX-platform Hooks").
-			HookName: "createRuntime", Path: g.Hook, Args: []string{HelperName, GateHookCommand, path},
+			HookName: "createRuntime", Path: helper, Args: []string{HelperName, GateHookCommand, path},
 			Timeout: &timeout,
 		}}},
-	}
-	for _, device := range g.Devices {
-		edits := specs.ContainerEdits{Env: slices.Concat(g.Env, device.Env)} // a device must have at least one edit
-		for _, node := range device.DeviceNodes {
-			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw"})
-		}
-		spec.Devices = append(spec.Devices, specs.Device{Name: device.Name, ContainerEdits: edits})
-	}
-	return json.Marshal(&spec)
+	})
 }
 
 // ClaimOfHook returns the UID of the claim whose gate an OCI hook with these arguments checks. ok is false for other
@@ -95,7 +64,7 @@ func ClaimOfHook(args []string) (uid string, ok bool) {
 	return uid, kind == GateSpec
 }
 
-// ReadNamespaces returns the Claim and the Namespaces of the Gate that was encoded.
+// ReadNamespaces returns the claim and the namespaces that EncodeGate has encoded.
 func ReadNamespaces(path string) (claim string, namespaces []string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -94,18 +95,21 @@ func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 // parts returns the parts of a claim, each under both names, with the device nodes and variables from the steps of its
 // sandboxes. The whole claim comes first, which is used by containers that earlier drivers prepared, followed by each
 // request.
-func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []nodeapi.GateDevice) {
+func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []specs.Device) {
 	seen := map[Part]bool{}
 	add := func(part Part) {
 		if seen[part] {
 			return
 		}
 		seen[part] = true
-		device := nodeapi.GateDevice{Name: deviceName(part), DeviceNodes: deviceNodes(record, steps, part),
-			Env: slices.Concat(part.env(), interfaceEnv(record, steps, part), verbsEnv(record, steps, part))}
-		devices = append(devices, device)
-		device.Name = partName(notAttachedYet, part)
-		devices = append(devices, device)
+		// A device must have at least one edit.
+		edits := specs.ContainerEdits{Env: slices.Concat([]string{envName(record.Claim.UID) + "=attached"},
+			part.env(), interfaceEnv(record, steps, part), verbsEnv(record, steps, part))}
+		for _, node := range deviceNodes(record, steps, part) {
+			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw"})
+		}
+		devices = append(devices, specs.Device{Name: deviceName(part), ContainerEdits: edits},
+			specs.Device{Name: partName(notAttachedYet, part), ContainerEdits: edits})
 	}
 	add(Part{ClaimUID: record.Claim.UID})
 	for i := range record.Devices {
@@ -124,13 +128,8 @@ func (g Gate) path(claimUID string) string {
 // costs the runtime nothing.
 func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []string) error {
 	claim := record.Claim
-	content := nodeapi.Gate{
-		Kind: gateKind, Devices: parts(record, steps), Claim: claim.String(),
-		Env:        []string{envName(claim.UID) + "=attached"},
-		Namespaces: pins, Hook: g.helper,
-	}
 	path := g.path(claim.UID)
-	data, err := content.Encode(path)
+	data, err := nodeapi.EncodeGate(path, gateKind, claim.String(), parts(record, steps), pins, g.helper)
 	if err != nil {
 		return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 	}

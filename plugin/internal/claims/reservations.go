@@ -25,13 +25,9 @@ const (
 
 // conflictError is the error for a claim whose devices cannot be held at the same time as those of other claims.
 type conflictError struct {
+	error
 	holders []Record
-	reason  error
 }
-
-func (e *conflictError) Error() string { return e.reason.Error() }
-
-func (e *conflictError) Unwrap() error { return e.reason }
 
 // Rivals contains the rules for the claims that hold the devices of a waiting claim.
 type Rivals struct {

@@ -109,11 +109,11 @@ func (c *Store) reserve(record Record) error {
 	ahead := c.aheadLocked(record.Claim.UID)
 	for _, records := range []map[string]Record{c.byUID, c.reserved, ahead} {
 		if holder, err := findConflict(&record, records); err != nil {
-			return &conflictError{holders: []Record{holder}, reason: err}
+			return &conflictError{err, []Record{holder}}
 		}
 	}
 	if err := capacityExceeded(&record, c.byUID, c.reserved, ahead); err != nil {
-		return &conflictError{holders: sharing(&record, c.byUID, ahead), reason: err}
+		return &conflictError{err, sharing(&record, c.byUID, ahead)}
 	}
 	if err := addressesExceeded(&record, c.byUID, c.reserved); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (c *Store) compareLinks(record Record) error {
 	defer c.mu.Unlock()
 	for _, records := range []map[string]Record{c.byUID, c.reserved} {
 		if holder, err := findStacked(&record, records); err != nil {
-			return &conflictError{holders: []Record{holder}, reason: err}
+			return &conflictError{err, []Record{holder}}
 		}
 	}
 	c.reserved[record.Claim.UID] = record
@@ -170,15 +170,11 @@ func (c *Store) Release(uid string) error {
 	if err := c.bucket.Delete(uid); err != nil {
 		return err
 	}
-	c.forget(uid)
-	return nil
-}
-
-func (c *Store) forget(uid string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.byUID, uid)
 	c.releasedLocked()
+	return nil
 }
 
 // OfPod returns the records that list a pod as a consumer, in the order of the pod's resourceClaims.

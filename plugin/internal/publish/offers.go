@@ -16,15 +16,13 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// offers contains the devices that can currently be allocated to claims, and a digest of the resources that were last
-// published. It is safe for concurrent use.
+// offers contains the devices that can currently be allocated to claims. It is safe for concurrent use.
 type offers struct {
 	mu sync.Mutex
 	// entries contains only the taints from Spec, since the rest would account for half of the driver's memory. The map
 	// is nil until the devices are known.
-	entries   map[draslices.EntryID]draslices.Entry
-	failure   error             // the reason why the devices are unknown
-	published [sha256.Size]byte // digest of the last published resources
+	entries map[draslices.EntryID]draslices.Entry
+	failure error // the reason why the devices are unknown
 }
 
 // set replaces the offered devices.
@@ -86,20 +84,6 @@ func (o *offers) list() []draslices.Entry {
 	return slices.SortedFunc(maps.Values(o.entries), func(a, b draslices.Entry) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
 	})
-}
-
-// isPublished reports whether the resources with this digest are the ones that were last published.
-func (o *offers) isPublished(digest [sha256.Size]byte) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.published == digest
-}
-
-// setPublished records the digest of the published resources. The zero digest forces the next publication.
-func (o *offers) setPublished(digest [sha256.Size]byte) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.published = digest
 }
 
 // digestOf returns a digest of the resources. It encodes them slice by slice, since the encoder keeps a buffer as large

@@ -117,10 +117,12 @@ type Publisher struct {
 
 	mu sync.Mutex
 	// publish passes the complete resources to the controller that writes the slices.
-	publish  func(context.Context, resourceslice.DriverResources) error
-	problems []finding       // from the last computation; only Refresh sets them
-	gone     map[string]bool // identities of allocated devices that no longer exist
-	unusable map[string]string
+	publish func(context.Context, resourceslice.DriverResources) error
+	// published is the digest of the resources that were last published. The zero digest forces the next publication.
+	published [sha256.Size]byte
+	problems  []finding       // from the last computation; only Refresh sets them
+	gone      map[string]bool // identities of allocated devices that no longer exist
+	unusable  map[string]string
 }
 
 // New creates a publisher; Run starts it. New returns the parts of the journal that are unreadable, and ignores them.
@@ -380,7 +382,9 @@ func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
 		// Devices may be published without the fields that keep mutually exclusive devices apart.
 		p.server.dropped(dropped.DisabledFeatures())
-		p.offers.setPublished([sha256.Size]byte{})
+		p.mu.Lock()
+		p.published = [sha256.Size]byte{}
+		p.mu.Unlock()
 		p.Trigger()
 	}
 }
@@ -403,9 +407,9 @@ func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error 
 		return err
 	}
 	p.mu.Lock()
-	publish := p.publish
+	publish, isPublished := p.publish, p.published == digest
 	p.mu.Unlock()
-	if publish == nil || p.offers.isPublished(digest) {
+	if publish == nil || isPublished {
 		return nil
 	}
 	klog.FromContext(ctx).V(2).Info("Publishing ResourceSlices", "pools", len(result.Resources.Pools), "devices",
@@ -416,7 +420,9 @@ func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	// The digest is only recorded after success. After an error, the next computation publishes again even without
 	// changes.
 	p.Metrics.changes.Inc()
-	p.offers.setPublished(digest)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.published = digest
 	return nil
 }
 

@@ -35,8 +35,7 @@ func TestContainersStartOnlyWhereTheirClaimIsAttached(t *testing.T) {
 	}
 	spec := filepath.Join(dir, "claim.json")
 	write := func(pins ...string) {
-		data, err := nodeapi.Gate{Kind: "example.com/net", Claim: "ns/c", Namespaces: pins, Hook: "/hook",
-			Devices: []nodeapi.GateDevice{{Name: "d"}}}.Encode(spec)
+		data, err := nodeapi.EncodeGate(spec, "example.com/net", "ns/c", nil, pins, "/hook")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,7 +3,6 @@ package webhook
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -17,20 +16,12 @@ import (
 
 // checkClaim checks a claim's parameters with the functions that nodes call when they prepare the claim. An error at
 // that point comes too late: the claim is already allocated and blocks its devices until the pod is deleted.
-func (h *Handler) checkClaim(ctx context.Context, raw []byte) assessment {
-	var claim resourceapi.ResourceClaim
-	if err := json.Unmarshal(raw, &claim); err != nil {
-		return assessment{err: err} // ResourceClaim is not the driver's API: do not reject it
-	}
-	return h.checkClaimSpec(ctx, &claim, field.NewPath("spec"))
+func (h *Handler) checkClaim(ctx context.Context, claim *resourceapi.ResourceClaim) assessment {
+	return h.checkClaimSpec(ctx, claim, field.NewPath("spec"))
 }
 
 // checkTemplate checks the claims that will be created from a template.
-func (h *Handler) checkTemplate(ctx context.Context, raw []byte) assessment {
-	var template resourceapi.ResourceClaimTemplate
-	if err := json.Unmarshal(raw, &template); err != nil {
-		return assessment{err: err}
-	}
+func (h *Handler) checkTemplate(ctx context.Context, template *resourceapi.ResourceClaimTemplate) assessment {
 	claim := resourceapi.ResourceClaim{ObjectMeta: template.ObjectMeta, Spec: template.Spec.Spec}
 	return h.checkClaimSpec(ctx, &claim, field.NewPath("spec", "spec"))
 }

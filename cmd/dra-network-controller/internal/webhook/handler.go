@@ -89,34 +89,40 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 // that lists other served versions receives those, which have the same schema.
 func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []byte) assessment {
 	version := schema.GroupVersionKind(kind).GroupVersion()
+	ours := topologyapi.IsServed(version.String())
 	switch {
 	case version == resourceapi.SchemeGroupVersion && kind.Kind == kindClaim:
-		return h.checkClaim
+		return decoded(h.checkClaim, undecided)
 	case version == resourceapi.SchemeGroupVersion && kind.Kind == kindTemplate:
-		return h.checkTemplate
-	case !topologyapi.IsServed(version.String()):
-		return nil
-	}
-	switch kind.Kind {
-	case kindPolicy:
-		return h.checkPolicy
-	case kindTopology:
-		return h.checkTopology
-	case kindSchema:
-		return checkSchema
+		return decoded(h.checkTemplate, undecided)
+	case ours && kind.Kind == kindPolicy:
+		return decoded(h.checkPolicy, unreadable)
+	case ours && kind.Kind == kindTopology:
+		return decoded(h.checkTopology, unreadable)
+	case ours && kind.Kind == kindSchema:
+		return decoded(checkSchema, unreadable)
 	}
 	return nil
 }
 
-// checkPolicy checks a policy with the same function as nodes, so that both always agree.
-func (h *Handler) checkPolicy(ctx context.Context, raw []byte) assessment {
-	var p policyapi.DeviceExposurePolicy
-	if err := json.Unmarshal(raw, &p); err != nil {
-		return unreadable(err)
+// decoded returns a check that decodes an object of type T first. failed assesses an object that cannot be decoded.
+func decoded[T any](
+	check func(context.Context, *T) assessment, failed func(error) assessment,
+) func(context.Context, []byte) assessment {
+	return func(ctx context.Context, raw []byte) assessment {
+		object := new(T)
+		if err := json.Unmarshal(raw, object); err != nil {
+			return failed(err)
+		}
+		return check(ctx, object)
 	}
-	problems, remarks := policy.Check(&p)
+}
+
+// checkPolicy checks a policy with the same function as nodes, so that both always agree.
+func (h *Handler) checkPolicy(ctx context.Context, p *policyapi.DeviceExposurePolicy) assessment {
+	problems, remarks := policy.Check(p)
 	if schemas, err := topology.Schemas(ctx, h.cluster); err == nil { // schemas only add remarks
-		remarks = append(remarks, cnichain.MisspeltPlugins(exposure.Plugins(&p), schemas)...)
+		remarks = append(remarks, cnichain.MisspeltPlugins(exposure.Plugins(p), schemas)...)
 	}
 	return assessment{problems: problems, remarks: remarks}
 }
@@ -124,24 +130,16 @@ func (h *Handler) checkPolicy(ctx context.Context, raw []byte) assessment {
 // checkTopology also rejects violated plugin contracts. The controller tolerates them in a topology that was accepted
 // earlier (see Reconciler.evaluate in package topology), but in this case an author is changing the spec and can fix
 // it.
-func (h *Handler) checkTopology(ctx context.Context, raw []byte) assessment {
-	var t topologyapi.NetworkTopology
-	if err := json.Unmarshal(raw, &t); err != nil {
-		return unreadable(err)
-	}
+func (h *Handler) checkTopology(ctx context.Context, t *topologyapi.NetworkTopology) assessment {
 	schemas, err := topology.Schemas(ctx, h.cluster)
 	if err != nil {
-		return assessment{err: err}
+		return undecided(err)
 	}
-	problems, breaches := topology.Validate(&t, schemas, policy.CheckClassSelector)
-	return assessment{problems: append(problems, breaches...), remarks: topology.Remarks(ctx, h.cluster, &t, schemas)}
+	problems, breaches := topology.Validate(t, schemas, policy.CheckClassSelector)
+	return assessment{problems: append(problems, breaches...), remarks: topology.Remarks(ctx, h.cluster, t, schemas)}
 }
 
-func checkSchema(_ context.Context, raw []byte) assessment {
-	var s topologyapi.CNIPluginSchema
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return unreadable(err)
-	}
+func checkSchema(_ context.Context, s *topologyapi.CNIPluginSchema) assessment {
 	return assessment{problems: cnichain.ValidateSchema(&s.Spec)}
 }
 
@@ -151,6 +149,10 @@ func unreadable(err error) assessment {
 	return assessment{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
 		fmt.Sprintf("cannot be decoded: %v; install the CRDs of the controller's version", err))}}
 }
+
+// undecided is the assessment of an object that cannot be checked, or of a claim that cannot be decoded: ResourceClaim
+// is not the driver's API, so it is not rejected.
+func undecided(err error) assessment { return assessment{err: err} }
 
 // sameSpec reports whether two objects have the same spec. It returns false for objects without a spec, because there
 // is nothing to compare. JSON is compared by value, because the API server may change the order of keys.
