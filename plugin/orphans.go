@@ -26,7 +26,7 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	found, err := d.orphanSpecs()
 	problems := []error{err}
 	pins, err := os.ReadDir(d.config.NetNSDir)
-	problems = append(problems, missingIsEmpty(err))
+	problems = append(problems, nodeapi.IgnoreMissing(err))
 	logs, err := d.callLog.Old(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	problems = append(problems, err)
 	for _, entry := range pins {
@@ -55,20 +55,13 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 				Claim: uid})
 		}
 	}
-	return found, missingIsEmpty(err)
+	return found, nodeapi.IgnoreMissing(err)
 }
 
 // isGone reports whether a file has been removed by its owner since it was listed.
 func isGone(file nodestate.Orphan) bool {
 	_, err := os.Lstat(file.Path)
 	return errors.Is(err, os.ErrNotExist)
-}
-
-func missingIsEmpty(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 func (d *Driver) isPrepared(claimUID string) bool {
@@ -80,7 +73,7 @@ func (d *Driver) isPrepared(claimUID string) bool {
 // are started with the metadata of these claims.
 func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
-	return missingIsEmpty(err) != nil ||
+	return nodeapi.IgnoreMissing(err) != nil ||
 		slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
 }
 
@@ -140,7 +133,7 @@ func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) err
 	if d.isPrepared(file.Claim) {
 		return nil
 	}
-	return errors.Join(d.removeMetadataFile(file.Path), missingIsEmpty(os.Remove(file.Path)))
+	return errors.Join(d.removeMetadataFile(file.Path), nodeapi.IgnoreMissing(os.Remove(file.Path)))
 }
 
 // removeMetadataFile removes the file that a spec mounts into containers, and each parent directory that is empty
@@ -149,7 +142,7 @@ func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) err
 func (d *Driver) removeMetadataFile(spec string) error {
 	data, err := os.ReadFile(spec)
 	if err != nil {
-		return missingIsEmpty(err)
+		return nodeapi.IgnoreMissing(err)
 	}
 	var content specs.Spec
 	if err := json.Unmarshal(data, &content); err != nil {
@@ -163,7 +156,7 @@ func (d *Driver) removeMetadataFile(spec string) error {
 			if !strings.HasPrefix(path, root+"/") || d.hasMetadata(path) {
 				continue
 			}
-			problems = append(problems, missingIsEmpty(os.Remove(path)))
+			problems = append(problems, nodeapi.IgnoreMissing(os.Remove(path)))
 			for folder := filepath.Dir(path); folder != root && len(folder) > len(root); folder = filepath.Dir(folder) {
 				if os.Remove(folder) != nil {
 					break // it contains other files

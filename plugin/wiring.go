@@ -119,12 +119,14 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
 	realClock := clock.RealClock{}
 	claimGate := attach.NewGate(d.config.CDIDir, d.helperPath())
+	observer := &reporter{driver: d}
 	d.sandboxes = attach.New(attach.Config{
-		Work: work, Executor: runner, Claims: d.claims, Gate: claimGate, Clock: realClock, Observer: reporter{d},
+		Work: work, Executor: runner, Claims: d.claims, Gate: claimGate, Clock: realClock, Observer: observer,
 		Metrics: d.metrics.attach, Node: d.config.NodeName, BootID: bootID, PinDir: d.config.NetNSDir,
 	})
 	d.statuses = status.New(status.Config{Client: d.client, Events: recorder, Claims: d.claims,
 		Attachments: d.sandboxes, Clock: realClock, Node: d.config.NodeName})
+	observer.Writer = d.statuses
 	if d.config.NetworkStatus {
 		d.networks = status.NewNetworks(d.client, d.claims, d.sandboxes.States)
 	}
@@ -137,7 +139,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.nri = newNRIPlugin(nriConfig{
 		Socket: d.config.NRISocket, Cluster: d.cluster, Claims: d.claims, Sandboxes: d.sandboxes, Clock: realClock,
 		Namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir},
-		Work:       work, Metrics: d.metrics, Observer: reporter{d},
+		Work:       work, Metrics: d.metrics, Observer: observer,
 	})
 	d.dra = newDRAPlugin(draConfig{
 		Cluster: d.cluster, Publisher: d.publisher, Claims: d.claims, Sandboxes: d.sandboxes, Executor: runner,

@@ -10,6 +10,14 @@ import (
 // ignore such names.
 const TempPrefix = "." + driverName + "-"
 
+// IgnoreMissing returns nil for the error that a file does not exist, and any other error unchanged.
+func IgnoreMissing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // WriteFile replaces a file atomically and, if it fails, leaves no other file behind. It does not sync the directory:
 // it is for files whose content is only valid during the current boot.
 func WriteFile(path string, data []byte) (err error) {

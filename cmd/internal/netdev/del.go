@@ -39,20 +39,16 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 }
 
 // delLink reads the record without holding the lock. No other process writes the record for this attachment, because
-// runtimes do not call plugins concurrently for the same container. removeIncomplete comes last, so that its error does
-// not prevent the link from being returned.
+// runtimes do not call plugins concurrently for the same container.
 func delLink(ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs) error {
 	r, err := readRecord(recordPath(args.ContainerID, args.IfName))
 	if err == nil && r == nil {
 		r, err = conf.recordOfResult(host, args)
 	}
-	if err != nil {
+	if err != nil || r == nil {
 		return err
 	}
-	if r == nil {
-		return removeIncomplete(ctx)
-	}
-	return errors.Join(releaseLocked(ctx, host, r, args.Netns), removeIncomplete(ctx))
+	return releaseLocked(ctx, host, r, args.Netns)
 }
 
 func releaseLocked(ctx context.Context, host *namespace, r *record, netns string) error {

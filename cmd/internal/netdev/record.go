@@ -116,7 +116,7 @@ func (r *record) peerMoved(index int) (bool, error) {
 func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
 
 // incomplete returns the path of the record that is being written. There is only one, because writing requires the
-// lock. A killed process may leave it behind.
+// lock. A killed process may leave it behind; the next one replaces it, and no reader reads it.
 func incomplete() string { return filepath.Join(stateDir, "incomplete") }
 
 // recordPath returns the path of a record. The path stays inside the directory for any input.
@@ -146,23 +146,6 @@ func (r *record) write() error {
 func (r *record) remove() error {
 	if err := os.Remove(r.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot remove the record of link %q: %w", r.Name, err)
-	}
-	return nil
-}
-
-// removeIncomplete removes the file that was left by an ADD that was killed while writing its record, before it moved
-// anything.
-func removeIncomplete(ctx context.Context) error {
-	if _, err := os.Lstat(incomplete()); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	unlock, err := lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	if err := os.Remove(incomplete()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot remove an incomplete record: %w", err)
 	}
 	return nil
 }

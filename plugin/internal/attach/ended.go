@@ -16,12 +16,7 @@ const endedFor = 2 * time.Minute
 
 // ended contains, by pod UID, the sandboxes that the runtime removes after a failed RunPodSandbox. Until the kubelet
 // creates another sandbox, they are the only record of why the pod is waiting. The lock of Sandboxes guards it.
-type ended map[string]endedSandbox
-
-type endedSandbox struct {
-	state    nodestate.Sandbox
-	failedAt time.Time
-}
+type ended map[string]nodestate.Sandbox
 
 // noteEnded records a sandbox whose RunPodSandbox call fails, unless the pod has another sandbox by now.
 func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Record, failure error) {
@@ -33,11 +28,10 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 		}
 	}
 	now := s.Clock.Now()
-	maps.DeleteFunc(s.ended, func(_ string, box endedSandbox) bool { return now.Sub(box.failedAt) >= endedFor })
+	maps.DeleteFunc(s.ended, func(_ string, box nodestate.Sandbox) bool { return now.Sub(box.Since) >= endedFor })
 	pod.Annotations = nil // users may set any number of annotations
-	s.ended[pod.UID] = endedSandbox{failedAt: now, state: nodestate.Sandbox{ID: id, Pod: pod,
-		Claims: claimUIDs(records), State: nodestate.SandboxEnded, Since: now, Failure: failure.Error(),
-		FailureHint: executor.KernelHint(failure, s.Node)}}
+	s.ended[pod.UID] = nodestate.Sandbox{ID: id, Pod: pod, Claims: claimUIDs(records), State: nodestate.SandboxEnded,
+		Since: now, Failure: failure.Error(), FailureHint: executor.KernelHint(failure, s.Node)}
 }
 
 // forgetEnded drops the records of pods that have terminated according to the API server: they are no longer waiting.
@@ -46,7 +40,7 @@ func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 	s.mu.Lock()
 	known := maps.Clone(s.ended)
 	s.mu.Unlock()
-	maps.DeleteFunc(known, func(_ string, box endedSandbox) bool { return !podHasEnded(box.state.Pod) })
+	maps.DeleteFunc(known, func(_ string, box nodestate.Sandbox) bool { return !podHasEnded(box.Pod) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for podUID := range known {
@@ -60,13 +54,12 @@ func (s *Sandboxes) endedStates() []nodestate.Sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var states []nodestate.Sandbox
-	for _, box := range s.ended {
-		state := box.state
+	for _, state := range s.ended {
 		state.Claims = slices.DeleteFunc(slices.Clone(state.Claims), func(uid string) bool {
 			_, held := s.Claims.Get(uid)
 			return !held
 		})
-		if len(state.Claims) > 0 && s.Clock.Since(box.failedAt) < endedFor {
+		if len(state.Claims) > 0 && s.Clock.Since(state.Since) < endedFor {
 			states = append(states, state)
 		}
 	}

@@ -141,7 +141,7 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 	}
 	// Remove the suspended file last: a crash before this leaves both files, and the open one counts. In the opposite
 	// order, a crash would leave neither, and if the journal were lost as well, the pod's namespaces would be unknown.
-	return ignoreMissing(os.Remove(path + nodeapi.Suspended))
+	return nodeapi.IgnoreMissing(os.Remove(path + nodeapi.Suspended))
 }
 
 // suspend closes a gate but keeps its content, in case the journal is lost.
@@ -150,7 +150,7 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 func (g Gate) suspend(claimUID string) error {
 	path := g.path(claimUID)
 	// If the gate is already closed or suspended, the file does not exist, which is correct.
-	if err := ignoreMissing(os.Rename(path, path+nodeapi.Suspended)); err != nil {
+	if err := nodeapi.IgnoreMissing(os.Rename(path, path+nodeapi.Suspended)); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
@@ -159,7 +159,7 @@ func (g Gate) suspend(claimUID string) error {
 // resume reopens a suspended gate with its previous content.
 func (g Gate) resume(claimUID string) error {
 	path := g.path(claimUID)
-	return ignoreMissing(os.Rename(path+nodeapi.Suspended, path))
+	return nodeapi.IgnoreMissing(os.Rename(path+nodeapi.Suspended, path))
 }
 
 func envName(claimUID string) string {
@@ -195,8 +195,8 @@ func PartsOfEnv(claimUID string, env []string) (parts []Part) {
 // close prevents further containers of the claim from being created. It is not an error if the gate is already closed.
 func (g Gate) close(claimUID string) error {
 	path := g.path(claimUID)
-	if err := errors.Join(ignoreMissing(os.Remove(path)),
-		ignoreMissing(os.Remove(path+nodeapi.Suspended))); err != nil {
+	if err := errors.Join(nodeapi.IgnoreMissing(os.Remove(path)),
+		nodeapi.IgnoreMissing(os.Remove(path+nodeapi.Suspended))); err != nil {
 		return fmt.Errorf("cannot close the gate of claim %s: %w", claimUID, err)
 	}
 	return nil
@@ -244,15 +244,8 @@ func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 				!isOld(info) {
 				continue
 			}
-			problems = append(problems, ignoreMissing(os.Remove(path)))
+			problems = append(problems, nodeapi.IgnoreMissing(os.Remove(path)))
 		}
 	}
 	return errors.Join(problems...)
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }

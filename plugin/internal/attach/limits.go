@@ -92,7 +92,7 @@ func rdmaMax(
 	}
 	var lines []string
 	for _, device := range devices {
-		if device.Name == "" || strings.ContainsFunc(device.Name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		if !isPrintable(device.Name) {
 			return nil, fmt.Errorf("RDMA device %q of claim %s cannot be limited: no name with spaces or control "+
 				"characters can be written to rdma.max; delete the pod, or rename the device in it (rdma dev set)",
 				device.Name, step.Claim)

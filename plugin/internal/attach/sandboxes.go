@@ -259,7 +259,7 @@ func (s *Sandboxes) register(id string, pod executor.Pod, netns string, records 
 	s.byID[id] = box
 	s.connection.confirmed.Insert(box)
 	if last, failed := s.ended[pod.UID]; failed {
-		box.last = &last.state
+		box.last = &last
 	}
 	delete(s.ended, pod.UID)
 	return box

@@ -110,8 +110,8 @@ func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 		fmt.Sprintf("%sGID_INDEX=%d", prefix, gid.Index), prefix+"GID="+gid.GID, prefix+"GID_TYPE="+gid.Type)
 }
 
-// isPrintable reports whether a name, which may have been chosen by an application, is valid in an environment
-// variable.
+// isPrintable reports whether a name, which may have been chosen by an application, is valid in an environment variable
+// and in rdma.max.
 func isPrintable(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
 }

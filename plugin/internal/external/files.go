@@ -201,7 +201,7 @@ func (f *Files) remove(dir string, wanted map[string]file, isOurs func(path stri
 		if _, needed := wanted[path]; needed || !entry.Type().IsRegular() || !isOurs(path) {
 			continue
 		}
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := nodeapi.IgnoreMissing(os.Remove(path)); err != nil {
 			problems = append(problems, fmt.Errorf("cannot remove the file of a released claim: %w", err))
 		}
 	}

@@ -60,18 +60,15 @@ func Status(
 	classes := classesReady(topology, len(problems) == 0, outcome)
 	switch {
 	case accepted.Status == metav1.ConditionFalse:
-		accepted = conditions.WithHint(accepted, validateCommand(topology), "shows each problem with its line")
+		accepted = conditions.WithHint(accepted, fmt.Sprintf(
+			"kubectl get ntopo %s -o yaml | kubectl netdra chain validate -", topology.Name),
+			"shows each problem with its line")
 	case classes.Status == metav1.ConditionFalse:
 		classes = conditions.WithHint(classes, "kubectl netdra classes", "lists the classes that claims can request")
 	}
 	meta.SetStatusCondition(&status.Conditions, accepted)
 	meta.SetStatusCondition(&status.Conditions, classes)
 	return status
-}
-
-// validateCommand returns the command that prints a topology's problems with their line numbers.
-func validateCommand(topology *v1alpha1.NetworkTopology) string {
-	return fmt.Sprintf("kubectl get ntopo %s -o yaml | kubectl netdra chain validate -", topology.Name)
 }
 
 // rootSteps counts the root steps. The topology has one class for each of them.
