@@ -13,9 +13,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 )
 
-// snapshot completes a record: it rejects quarantined devices and records the current state of the others while they are free: this is the
-// state in which they must return to the host. Whatever a later crash leaves behind never becomes the baseline, because
-// the claim is not released until its devices have returned.
+// snapshot completes a record: it rejects quarantined devices and records the current state of the others while they
+// are free: this is the state in which they must return to the host. Whatever a later crash leaves behind never becomes
+// the baseline, because the claim is not released until its devices have returned.
 func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
@@ -161,8 +161,8 @@ func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) e
 	return d.Claims.Renew(*record)
 }
 
-// linkUse reports how the node itself uses the named links. As long as the addresses in the Node object are unknown, any
-// address could be one of them, so no use counts as restorable.
+// linkUse reports how the node itself uses the named links. As long as the addresses in the Node object are unknown,
+// any address could be one of them, so no use counts as restorable.
 func (c *cluster) linkUse(
 	ctx context.Context, names ...discovery.IfName,
 ) (map[discovery.IfName]discovery.Use, error) {

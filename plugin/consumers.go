@@ -61,7 +61,8 @@ func (d *draPlugin) addConsumers(
 				members = []*corev1.Pod{pod}
 			}
 		case reference.APIGroup == schedulingapi.GroupName && reference.Resource == "podgroups":
-			members = slices.DeleteFunc(d.Cluster.podsWithClaim(claim.Namespace, claim.Name), func(pod *corev1.Pod) bool {
+			members = d.Cluster.podsWithClaim(claim.Namespace, claim.Name)
+			members = slices.DeleteFunc(members, func(pod *corev1.Pod) bool {
 				return pod.Spec.SchedulingGroup == nil ||
 					ptr.Deref(pod.Spec.SchedulingGroup.PodGroupName, "") != reference.Name
 			})

@@ -59,12 +59,12 @@ func serve(ctx context.Context, what string, listener net.Listener, handler http
 func (d *Driver) debugHandler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, answer := range map[string]func(context.Context) (any, error){
-		"GET " + nodeapi.PathPolicies:  func(context.Context) (any, error) { return d.cluster.policyInputs(), nil },
-		"GET " + nodeapi.PathPublished: func(context.Context) (any, error) { return d.publisher.Offered(), nil },
+		"GET " + nodeapi.PathPolicies:  func(context.Context) (any, error) { return d.Cluster.policyInputs(), nil },
+		"GET " + nodeapi.PathPublished: func(context.Context) (any, error) { return d.Publisher.Offered(), nil },
 		"GET " + nodeapi.PathClaims:    func(context.Context) (any, error) { return d.claimStates(), nil },
-		"GET " + nodeapi.PathSandboxes: func(context.Context) (any, error) { return d.sandboxes.States(), nil },
+		"GET " + nodeapi.PathSandboxes: func(context.Context) (any, error) { return d.Sandboxes.States(), nil },
 		"GET " + nodeapi.PathState:     func(context.Context) (any, error) { return d.state(), nil },
-		"GET " + nodeapi.PathLeftovers: func(context.Context) (any, error) { return d.dra.Executor.Leftovers(), nil },
+		"GET " + nodeapi.PathLeftovers: func(context.Context) (any, error) { return d.Executor.Leftovers(), nil },
 		"GET " + nodeapi.PathOrphans:   func(context.Context) (any, error) { return d.findOrphans() },
 		"POST " + nodeapi.PathOrphans:  func(ctx context.Context) (any, error) { return d.removeOrphans(ctx) },
 	} {
@@ -89,21 +89,21 @@ func (d *Driver) debugHandler() http.Handler {
 	return mux
 }
 
-// retryLeftover retries the rollback of a leftover. With forget, it also succeeds if the rollback can never succeed, and
-// returns its failure; see [executor.Executor.Forget]. It completes a retry even if the driver is being stopped or the
-// client disconnects: neither may interrupt a running plugin.
+// retryLeftover retries the rollback of a leftover. With forget, it also succeeds if the rollback can never succeed,
+// and returns its failure; see [executor.Executor.Forget]. It completes a retry even if the driver is being stopped or
+// the client disconnects: neither may interrupt a running plugin.
 func (d *Driver) retryLeftover(ctx context.Context, key string, forget bool) (failure, err error) {
-	if !slices.ContainsFunc(d.dra.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
+	if !slices.ContainsFunc(d.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
 		return nil, fmt.Errorf("cannot retry leftover %q: it does not exist; \"netdra release\" lists those "+
 			"that are left", key)
 	}
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), attach.DetachTimeout)
 	defer cancel()
-	err = d.sandboxes.RunToTheEnd("retry leftover "+strconv.Quote(key), func() (err error) {
+	err = d.Sandboxes.RunToTheEnd("retry leftover "+strconv.Quote(key), func() (err error) {
 		if !forget {
-			return d.dra.Executor.Retry(limited, key)
+			return d.Executor.Retry(limited, key)
 		}
-		failure, err = d.dra.Executor.Forget(limited, key)
+		failure, err = d.Executor.Forget(limited, key)
 		return err
 	})
 	if err != nil {
@@ -115,6 +115,6 @@ func (d *Driver) retryLeftover(ctx context.Context, key string, forget bool) (fa
 	} else {
 		klog.FromContext(ctx).Info("Cleaned up a leftover", "leftover", key)
 	}
-	d.publisher.Trigger() // its device is free again
+	d.Publisher.Trigger() // its device is free again
 	return failure, nil
 }

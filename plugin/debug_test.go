@@ -29,8 +29,7 @@ func (f *fixture) driver() *Driver {
 	return &Driver{
 		config: Config{NodeName: "n", PluginDir: f.dir, CNIDirs: []string{f.pluginDir()}, CDIDir: f.cdiDir(),
 			NetNSDir: f.pinDir},
-		publisher: f.dra.Publisher, claims: f.claims, sandboxes: f.boxes, dra: f.dra,
-		cluster: f.dra.Cluster, nri: f.nri, statuses: f.dra.Statuses,
+		components: f.dra.components, dra: f.dra, nri: f.nri,
 		registered: func() bool { return false }, startup: readyStartup(),
 	}
 }

@@ -30,9 +30,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
@@ -83,14 +80,9 @@ type Config struct {
 
 // Driver is the node driver. New builds it; Run runs it once.
 type Driver struct {
+	components
 	config    Config
 	client    kubernetes.Interface
-	cluster   *cluster
-	claims    *claims.Store
-	sandboxes *attach.Sandboxes
-	publisher *publish.Publisher
-	statuses  *status.Writer
-	external  *external.Files
 	networks  *status.Networks // nil unless NetworkStatus is set
 	nri       *nriPlugin
 	dra       *draPlugin
@@ -100,8 +92,6 @@ type Driver struct {
 	sources   discovery.Sources // used by the publisher
 	linkTypes *host.LinkTypes
 	journal   journal.Opened
-	metrics   *metrics
-	health    *status.Health
 	stopWork  context.CancelFunc
 	// again prepares claims in the same way as a call from the kubelet.
 	again func(context.Context, []*drapb.Claim) error
@@ -126,7 +116,8 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	}
 	config.CNIDirs = append(slices.Clone(config.CNIDirs), nodeapi.HelperDir(config.PluginDir))
 	d := &Driver{
-		config: config, client: client, fatal: make(chan error, 1), metrics: newMetrics(config.Version),
+		components: components{Metrics: newMetrics(config.Version), Clock: clock.RealClock{}},
+		config:     config, client: client, fatal: make(chan error, 1),
 		registered: func() bool { return false }, startup: newStartup(),
 		heartbeats: telemetry.NewHeartbeats(clock.RealClock{}),
 		linkTypes:  host.NewLinkTypes(host.MissingLinkTypes, clock.RealClock{}),
@@ -135,13 +126,13 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	if d.installed, err = newInstallation(&config, nodeapi.HelperDir(config.PluginDir)); err != nil {
 		return nil, err
 	}
-	d.locks = &lockProbe{try: func() { _, _, _ = d.sandboxes.Count(), d.claims.All(), d.nri.runtime.isConnected() }}
+	d.locks = &lockProbe{try: func() { _, _, _ = d.Sandboxes.Count(), d.Claims.All(), d.nri.runtime.isConnected() }}
 	defer func() {
 		if err != nil {
 			d.Close()
 		}
 	}()
-	if d.cluster, err = newCluster(config.RestConfig, client, config.NodeName); err != nil {
+	if d.Cluster, err = newCluster(config.RestConfig, client, config.NodeName); err != nil {
 		return nil, err
 	}
 	d.sources, err = discovery.Host()
@@ -244,8 +235,8 @@ func (d *Driver) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	nrilog.Set(nriLogger{klog.FromContext(ctx)})
 	group.Go(func() error { return d.nri.run(nriCtx) })
-	group.Go(func() error { return d.cluster.run(ctx) })
-	group.Go(func() error { return d.statuses.Run(ctx) })
+	group.Go(func() error { return d.Cluster.run(ctx) })
+	group.Go(func() error { return d.Statuses.Run(ctx) })
 	group.Go(func() error { return d.networks.Run(ctx) })
 	every := func(period time.Duration, do func(context.Context)) {
 		group.Go(func() error { wait.UntilWithContext(ctx, do, period); return nil })
@@ -278,7 +269,7 @@ const (
 func (d *Driver) sweepUntilDone(ctx context.Context) error {
 	const loop = "sweeps"
 	defer d.heartbeats.End(loop)
-	sweeper := &attach.Sweeper{Sandboxes: d.sandboxes, PodHasEnded: d.cluster.podHasEnded,
+	sweeper := &attach.Sweeper{Sandboxes: d.Sandboxes, PodHasEnded: d.Cluster.podHasEnded,
 		IsNamed: d.nri.Namespaces.isNamed}
 	ticker := time.NewTicker(sweepPeriod)
 	defer ticker.Stop()
@@ -292,7 +283,7 @@ func (d *Driver) sweepUntilDone(ctx context.Context) error {
 		d.sweep(ctx, sweeper)
 		d.repairFiles(ctx)
 		d.recoverLost(ctx)
-		d.statuses.ForgetOld()
+		d.Statuses.ForgetOld()
 	}
 }
 
@@ -312,7 +303,7 @@ const leftoverRetry = 5 * time.Minute
 
 // retryLeftovers retries failed rollbacks. A device leaves quarantine once it has returned to the host.
 func (d *Driver) retryLeftovers(ctx context.Context) {
-	for _, leftover := range d.dra.Executor.Leftovers() {
+	for _, leftover := range d.Executor.Leftovers() {
 		if _, err := d.retryLeftover(ctx, leftover.Key, false); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot clean up a leftover; it is tried again later", "leftover",
 				leftover.Key)
@@ -350,19 +341,19 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 		return status != nil && status.PluginRegistered
 	}
 	d.mu.Unlock()
-	if err := d.cluster.synced(ctx); err != nil {
+	if err := d.Cluster.synced(ctx); err != nil {
 		return nil //nolint:nilerr // ctx has ended
 	}
 	d.repairFiles(ctx) // files may have been removed while the driver was down
-	changes, err := d.publisher.Watch(ctx)
+	changes, err := d.Publisher.Watch(ctx)
 	if err != nil {
 		return err
 	}
 	ticker := time.NewTicker(socketPeriod)
 	defer ticker.Stop()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return d.publisher.Settle(ctx, helper.PublishResources) })
-	group.Go(func() error { d.publisher.Run(ctx, changes); return nil })
+	group.Go(func() error { return d.Publisher.Settle(ctx, helper.PublishResources) })
+	group.Go(func() error { d.Publisher.Run(ctx, changes); return nil })
 	group.Go(func() error { return watchSockets(ctx, ticker.C, d.socketsAreThere) })
 	return group.Wait()
 }
@@ -373,7 +364,7 @@ func (d *Driver) finishWork() {
 	d.stopWork()
 	done := make(chan struct{})
 	go func() {
-		d.sandboxes.FinishWork()
+		d.Sandboxes.FinishWork()
 		d.calls.Flush()
 		close(done)
 	}()

@@ -26,7 +26,7 @@ func hasExternal(record *claims.Record) bool {
 func (d *Driver) isExternal(claim *resourceapi.ResourceClaim) bool {
 	devices, err := claimspec.Devices(claim)
 	for _, name := range claimspec.Topologies(devices) {
-		topology, unknown := d.cluster.topology(name)
+		topology, unknown := d.Cluster.topology(name)
 		if unknown != nil || topology.Spec.Attachment != v1alpha1.AttachmentExternal {
 			return false
 		}

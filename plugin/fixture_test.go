@@ -181,17 +181,18 @@ func (f *fixture) startAlone(bootID string) {
 	health := status.NewHealth(f.claims,
 		func(_ string, held *claims.HeldDevice) string { return f.unhealthy[held.Facts.Name] }, f.clock)
 	f.cluster = testCluster()
-	f.nri = newNRIPlugin(nriConfig{Cluster: f.cluster, Claims: f.claims, Sandboxes: f.boxes, Clock: f.clock, Work: work,
-		Observer: f, Metrics: f.metrics})
+	parts := components{Cluster: f.cluster, Claims: f.claims, Sandboxes: f.boxes, Executor: runner, Gate: f.gate,
+		External: external.New(f.cdiDir(), f.infoDir(), f.claims, func() bool { return f.journalLost }),
+		Statuses: statuses, Health: health, Metrics: f.metrics, Clock: f.clock, Work: work, Observer: f,
+		Publisher: f.newPublisher(nil)}
+	f.nri = newNRIPlugin(nriConfig{components: parts})
 	f.dra = newDRAPlugin(draConfig{
-		Cluster: f.cluster, Publisher: f.newPublisher(nil), Claims: f.claims, Sandboxes: f.boxes, Executor: runner,
-		Gate: f.gate, External: external.New(f.cdiDir(), f.infoDir(), f.claims, func() bool { return f.journalLost }),
-		Statuses: statuses, Health: health, Metrics: f.metrics, Connected: f.nri.runtime.isConnected, Busy: f.busy,
+		components: parts, Connected: f.nri.runtime.isConnected, Busy: f.busy,
 		MissingLinkTypes: func(types []string) ([]string, error) {
 			return slices.DeleteFunc(types,
 				func(linkType string) bool { return !f.missingLinkTypes.Has(linkType) }), nil
 		},
-		Fatal: func(err error) { f.Error(err) }, Clock: f.clock, Work: work,
+		Fatal: func(err error) { f.Error(err) },
 	})
 	f.offer("host-device")
 	f.must(f.boxes.Recover(left))

@@ -64,7 +64,7 @@ func (d *Driver) serveHTTP(ctx context.Context) error {
 		}
 		_, _ = io.WriteString(w, "ok\n")
 	})
-	mux.Handle("GET /metrics", d.metrics.handler())
+	mux.Handle("GET /metrics", d.Metrics.handler())
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if missing := d.missing(); len(missing) > 0 {
 			http.Error(w, "not ready: "+strings.Join(missing, ", "), http.StatusServiceUnavailable)
@@ -97,7 +97,7 @@ func (d *Driver) missing() []string {
 	} else if err := d.socketsAreThere(); err != nil {
 		missing = append(missing, err.Error())
 	}
-	if err := d.publisher.Readiness(); err != nil {
+	if err := d.Publisher.Readiness(); err != nil {
 		missing = append(missing, err.Error())
 	}
 	return append(missing, d.installed.defects.texts()...)

@@ -29,7 +29,7 @@ func TestHealthOnAPortThatIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	d := &Driver{config: Config{HTTPAddress: taken.Addr().String()}, metrics: newMetrics("v1")}
+	d := &Driver{config: Config{HTTPAddress: taken.Addr().String()}, components: components{Metrics: newMetrics("v1")}}
 	if err := d.serveHTTP(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "set --http-address (node.httpAddress of the chart) to a free port") {
 		t.Errorf("error is %v", err)

@@ -34,7 +34,7 @@ const lostLimit = 20 * time.Second
 // It uses the same code path as a call from the kubelet, with the same checks and locks. A pod stays in the list until
 // its claims are prepared.
 func (d *Driver) recoverLost(ctx context.Context) {
-	if !d.journalLost() || !d.nri.runtime.isConnected() || !d.cluster.hasSynced() {
+	if !d.journalLost() || !d.nri.runtime.isConnected() || !d.Cluster.hasSynced() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, lostLimit)
@@ -53,8 +53,8 @@ func (d *Driver) recoverLost(ctx context.Context) {
 		}
 		// This also covers pods whose claims were prepared for another pod, or by an attempt that failed later.
 		if _, unclaimed := d.nri.unclaimed.LoadAndDelete(pod.GetId()); unclaimed && !d.nri.isAttachedUnrecorded(pod) {
-			d.sandboxes.ExpectAlso(pod.GetId())
-			d.sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.runtime.now().busy[pod.GetId()]) })
+			d.Sandboxes.ExpectAlso(pod.GetId())
+			d.Sandboxes.GoTracked(func() { d.nri.attachLate(pod, d.nri.runtime.now().busy[pod.GetId()]) })
 		}
 	}
 }
@@ -82,13 +82,13 @@ func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 // baselines cannot be recorded while they are in the pod.
 func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.Claim, error) {
 	netns, err := d.nri.Namespaces.pathOf(pod)
-	known := d.cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
+	known := d.Cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	if err != nil || netns == "" || known == nil || known.DeletionTimestamp != nil {
 		return nil, nil //nolint:nilerr // the sandbox has ended, or is about to
 	}
 	var lost []*drapb.Claim
 	for name := range resourceclaim.PodClaims(known) {
-		if _, prepared := d.claims.Named(pod.GetNamespace(), name); prepared {
+		if _, prepared := d.Claims.Named(pod.GetNamespace(), name); prepared {
 			continue
 		}
 		claim, err := d.client.ResourceV1().ResourceClaims(pod.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
@@ -99,7 +99,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 			return nil, fmt.Errorf("cannot read claim %s/%s: %w", pod.GetNamespace(), name, err)
 		}
 		uid := string(claim.UID)
-		if isForPod(claim, known) && !d.isExternal(claim) && !d.sandboxes.AdmitsUnrecorded(uid, netns) {
+		if isForPod(claim, known) && !d.isExternal(claim) && !d.Sandboxes.AdmitsUnrecorded(uid, netns) {
 			lost = append(lost, &drapb.Claim{Namespace: claim.Namespace, Name: claim.Name, Uid: uid})
 		}
 	}

@@ -151,7 +151,7 @@ func (d *Driver) repairMetadata(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, repairLimit)
 	defer cancel()
 	var problems []error
-	for _, record := range d.claims.All() {
+	for _, record := range d.Claims.All() {
 		if !d.lacksMetadata(&record) {
 			continue
 		}

@@ -19,9 +19,9 @@ import (
 func (d *Driver) state() nodestate.State {
 	c := &d.config
 	state := nodestate.State{
-		Node: c.NodeName, Version: c.Version, Synced: d.cluster.hasSynced(), NotReady: append([]string{},
-			d.missing()...), Problems: d.publisher.Problems(), UnusableCNIs: d.publisher.UnusableCNIs(),
-		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.now().timeout, Topologies: d.cluster.topologyStates(),
+		Node: c.NodeName, Version: c.Version, Synced: d.Cluster.hasSynced(), NotReady: append([]string{},
+			d.missing()...), Problems: d.Publisher.Problems(), UnusableCNIs: d.Publisher.UnusableCNIs(),
+		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.now().timeout, Topologies: d.Cluster.topologyStates(),
 		HostPaths: map[string][]string{}, LinkTypes: map[string][]string{}, PodAnnotations: map[string]string{},
 		Refused: d.refusedClaims(),
 		Settings: nodestate.Settings{
@@ -30,7 +30,7 @@ func (d *Driver) state() nodestate.State {
 			DeviceInfoDir: c.DeviceInfoDir,
 		},
 	}
-	for cniType, schema := range d.cluster.PluginSchemas().All() {
+	for cniType, schema := range d.Cluster.PluginSchemas().All() {
 		if len(schema.HostPaths) > 0 {
 			state.HostPaths[cniType] = schema.HostPaths
 		}
@@ -44,7 +44,7 @@ func (d *Driver) state() nodestate.State {
 	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // the publisher reports errors
 		state.CNIPlugins = sets.List(plugins)
 	}
-	if node, err := d.cluster.ThisNode(); err == nil {
+	if node, err := d.Cluster.ThisNode(); err == nil {
 		info := &node.Status.NodeInfo
 		state.NodeFound = true
 		state.Addresses = publish.NodeAddresses(node)
@@ -59,18 +59,18 @@ func (d *Driver) state() nodestate.State {
 // Therefore a rejected claim is omitted once a later claim with the same name is prepared or rejected.
 func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
 	latest := map[string]nodestate.RefusedClaim{}
-	for _, refused := range d.statuses.Refused() {
+	for _, refused := range d.Statuses.Refused() {
 		if name := refused.Claim.String(); latest[name].At.Before(refused.At) {
 			latest[name] = refused
 		}
 	}
-	for _, record := range d.claims.All() {
+	for _, record := range d.Claims.All() {
 		delete(latest, record.Claim.String())
 	}
 	var waiting []nodestate.RefusedClaim
 	for _, name := range slices.Sorted(maps.Keys(latest)) {
 		refused := latest[name]
-		for _, pod := range d.cluster.podsWithClaim(refused.Claim.Namespace, refused.Claim.Name) {
+		for _, pod := range d.Cluster.podsWithClaim(refused.Claim.Namespace, refused.Claim.Name) {
 			refused.Pods = append(refused.Pods, pod.Namespace+"/"+pod.Name)
 		}
 		if len(refused.Pods) > 0 {
@@ -84,7 +84,8 @@ func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
 func (c *cluster) topologyStates() []nodestate.Topology {
 	states := []nodestate.Topology{}
 	for _, topology := range items[*chainapi.NetworkTopology](c.topologies) {
-		state := nodestate.Topology{Name: topology.Name, Conditions: []metav1.Condition{}, Plugins: cnichain.Types(topology)}
+		state := nodestate.Topology{Name: topology.Name, Conditions: []metav1.Condition{},
+			Plugins: cnichain.Types(topology)}
 		for _, kind := range []string{chainapi.ConditionAccepted, chainapi.ConditionClassesReady} {
 			if condition := meta.FindStatusCondition(topology.Status.Conditions, kind); condition != nil {
 				state.Conditions = append(state.Conditions, *condition)
@@ -102,7 +103,7 @@ func (c *cluster) topologyStates() []nodestate.Topology {
 
 // claimStates returns the prepared claims, sorted by UID.
 func (d *Driver) claimStates() []nodestate.Claim {
-	records := d.claims.All()
+	records := d.Claims.All()
 	states := make([]nodestate.Claim, 0, len(records))
 	for i := range records {
 		states = append(states, nodestate.Claim{ClaimRecord: records[i], Unused: d.isOrphaned(&records[i])})
@@ -115,10 +116,10 @@ func (d *Driver) claimStates() []nodestate.Claim {
 // pods is filled.
 func (d *Driver) isOrphaned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
-		if !d.cluster.podUIDIsGone(consumer.PodUID) {
+		if !d.Cluster.podUIDIsGone(consumer.PodUID) {
 			return false
 		}
 	}
-	return d.cluster.pods.HasSynced() && len(d.sandboxes.Users(record.Claim.UID)) == 0 &&
-		len(d.cluster.podsWithClaim(record.Claim.Namespace, record.Claim.Name)) == 0
+	return d.Cluster.pods.HasSynced() && len(d.Sandboxes.Users(record.Claim.UID)) == 0 &&
+		len(d.Cluster.podsWithClaim(record.Claim.Namespace, record.Claim.Name)) == 0
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
@@ -23,19 +22,11 @@ const configSource = "kubernetes.io/config.source"
 
 // nriConfig contains the dependencies of an nriPlugin.
 type nriConfig struct {
+	components
 	// Socket is the container runtime's NRI socket.
-	Socket    string
-	Cluster   *cluster
-	Claims    *claims.Store
-	Sandboxes *attach.Sandboxes
-	Clock     clock.Clock
+	Socket string
 	// Namespaces finds the network namespaces of sandboxes.
 	Namespaces namespaces
-	// Work is canceled when the driver stops.
-	Work    context.Context
-	Metrics *metrics
-	// Observer notifies a pod and its claims of the reason why the pod is not attached.
-	Observer attach.Observer
 }
 
 // nriPlugin implements the handlers for the container runtime. The runtime calls them under a node-wide lock, so a pod

@@ -29,7 +29,8 @@ func TestRuntimeView(t *testing.T) {
 	default:
 		t.Error("the work for a connection continues after its end")
 	}
-	if view.isConnected() || view.now().timeout != time.Second || !view.now().decided.Has("a") || view.now().decided.Has("b") ||
+	if view.isConnected() || view.now().timeout != time.Second || !view.now().decided.Has("a") ||
+		view.now().decided.Has("b") ||
 		!view.now().busy["b"] || view.now().busy["a"] {
 		t.Error("the end of a connection changed the runtime's reports")
 	}

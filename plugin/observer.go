@@ -33,7 +33,7 @@ func (r *reporter) Attached(records []claims.Record) {
 
 // AttachedLate implements Observer.
 func (r *reporter) AttachedLate(_ executor.Pod, records []claims.Record) {
-	r.driver.health.Attached(records)
+	r.driver.Health.Attached(records)
 }
 
 // InterfacesChanged implements Observer. It also triggers the publisher: a missing interface may mean that a device no
@@ -45,6 +45,6 @@ func (r *reporter) InterfacesChanged(pod executor.Pod, claimUIDs []string, err e
 	if err != nil {
 		r.InterfacesLost(pod, err)
 	}
-	r.driver.health.Changed()
-	r.driver.publisher.Trigger()
+	r.driver.Health.Changed()
+	r.driver.Publisher.Trigger()
 }

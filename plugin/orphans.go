@@ -31,8 +31,8 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	problems = append(problems, err)
 	for _, entry := range pins {
 		// Check in this order: leftovers of a sandbox are recorded before the sandbox is forgotten.
-		if host.IsPinName(entry.Name()) && !d.sandboxes.HasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
-			!d.sandboxes.IsUnrecordedPin(entry.Name()) {
+		if host.IsPinName(entry.Name()) && !d.Sandboxes.HasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
+			!d.Sandboxes.IsUnrecordedPin(entry.Name()) {
 			found = append(found,
 				nodestate.Orphan{Kind: nodestate.OrphanNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
 		}
@@ -49,7 +49,7 @@ func (d *Driver) orphanSpecs() ([]nodestate.Orphan, error) {
 	found := []nodestate.Orphan{}
 	for _, entry := range entries {
 		kind, uid := nodeapi.ParseSpecName(entry.Name())
-		needed := d.isPrepared(uid) || d.sandboxes.IsUnrecorded(uid) || kind != nodeapi.GateSpec && d.journalLost()
+		needed := d.isPrepared(uid) || d.Sandboxes.IsUnrecorded(uid) || kind != nodeapi.GateSpec && d.journalLost()
 		if kind != nodeapi.NoSpec && !needed {
 			found = append(found, nodestate.Orphan{Kind: kind, Path: filepath.Join(d.config.CDIDir, entry.Name()),
 				Claim: uid})
@@ -65,7 +65,7 @@ func isGone(file nodestate.Orphan) bool {
 }
 
 func (d *Driver) isPrepared(claimUID string) bool {
-	_, prepared := d.claims.Get(claimUID)
+	_, prepared := d.Claims.Get(claimUID)
 	return prepared
 }
 
@@ -79,7 +79,7 @@ func (d *Driver) journalLost() bool {
 
 // keepsPin reports whether a leftover needs a pin for retrying its rollback.
 func (d *Driver) keepsPin(name string) bool {
-	for _, leftover := range d.dra.Executor.Leftovers() {
+	for _, leftover := range d.Executor.Leftovers() {
 		if host.IsPinOf(name, leftover.Attachment.Pin) {
 			return true
 		}
@@ -109,13 +109,13 @@ func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) 
 func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
 	case nodeapi.GateSpec: // kept if the claim has been attached since
-		return d.sandboxes.SyncGate(file.Claim)
+		return d.Sandboxes.SyncGate(file.Claim)
 	case nodeapi.MetadataSpec:
 		return d.removeMetadata(ctx, file)
 	case nodeapi.ExternalSpec:
-		return d.external.Sync(file.Claim)
+		return d.External.Sync(file.Claim)
 	case nodestate.OrphanNamespace:
-		return d.sandboxes.UnpinUnknown(file.Path)
+		return d.Sandboxes.UnpinUnknown(file.Path)
 	case nodestate.OrphanLog:
 		return d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), d.isPrepared)
 	}
@@ -174,7 +174,7 @@ const metadataDir = "dra-device-metadata"
 // hasMetadata reports whether a metadata file belongs to a prepared claim.
 func (d *Driver) hasMetadata(path string) bool {
 	folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
-	return slices.ContainsFunc(d.claims.All(), func(record claims.Record) bool {
+	return slices.ContainsFunc(d.Claims.All(), func(record claims.Record) bool {
 		return folder == record.Claim.Namespace+"_"+record.Claim.Name
 	})
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// claimsOf returns the prepared claims of a pod that have something to attach, in the order of the pod's resourceClaims,
-// followed by the claim for its extended resources. It does not query the API server.
+// claimsOf returns the prepared claims of a pod that have something to attach, in the order of the pod's
+// resourceClaims, followed by the claim for its extended resources. It does not query the API server.
 //
 // Any pod may name any claim in its namespace, including claims that were generated for other pods, and the kubelet
 // prepares a claim only once. A record therefore does not list all users of its claim; the pod's spec is authoritative.
-// claimsOf reads it from the pod cache, or uses the claim names from the record of a claim that was prepared for this pod.
-// If neither is available and other pods in the namespace have claims, claimsOf returns an error, and the kubelet retries
-// the sandbox.
+// claimsOf reads it from the pod cache, or uses the claim names from the record of a claim that was prepared for this
+// pod. If neither is available and other pods in the namespace have claims, claimsOf returns an error, and the kubelet
+// retries the sandbox.
 func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]claims.Record, error) {
 	if isStatic(pod) {
 		return nil, nil

@@ -32,8 +32,8 @@ import (
 // longer, and the kubelet retries.
 const prepareLimit = 20 * time.Second
 
-// draConfig contains the dependencies of a draPlugin.
-type draConfig struct {
+// components are the parts of the driver that calls of the kubelet, the runtime and netdra share.
+type components struct {
 	Cluster   *cluster
 	Publisher *publish.Publisher
 	Claims    *claims.Store
@@ -44,6 +44,16 @@ type draConfig struct {
 	Statuses  *status.Writer
 	Health    *status.Health
 	Metrics   *metrics
+	Clock     clock.Clock
+	// Work is canceled when the driver stops.
+	Work context.Context
+	// Observer notifies a pod and its claims of the reason why the pod is not attached.
+	Observer attach.Observer
+}
+
+// draConfig contains the dependencies of a draPlugin.
+type draConfig struct {
+	components
 	// Connected reports whether the container runtime would report a new pod to the driver.
 	Connected func() bool
 	// Busy reports how the node itself uses links.
@@ -52,9 +62,6 @@ type draConfig struct {
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Fatal is called with an error that requires a new process.
 	Fatal func(error)
-	Clock clock.Clock
-	// Work is canceled when the driver stops.
-	Work context.Context
 }
 
 // draPlugin implements the calls that the kubelet makes.

@@ -22,9 +22,9 @@ const unprepareLimit = 35 * time.Second
 // A claim is released when the kubelet requests it, when the claim has been allocated again, and when the devices of a
 // claim without pods have been allocated to another claim.
 
-// unprepare releases a claim. The caller runs it to the end even if the driver is being stopped: the gRPC server does not
-// wait for running calls, and the plugins would be killed together with the driver. The response also waits until the
-// release is complete, since the kubelet forgets a claim as soon as a call succeeds.
+// unprepare releases a claim. The caller runs it to the end even if the driver is being stopped: the gRPC server does
+// not wait for running calls, and the plugins would be killed together with the driver. The response also waits until
+// the release is complete, since the kubelet forgets a claim as soon as a call succeeds.
 func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	unlock, err := d.locks.Acquire(ctx, uid)
 	if err != nil {

@@ -90,7 +90,7 @@ func (d *Driver) repairInstallation(ctx context.Context) {
 // repairFiles restores the files about claims that the kubelet, the runtime and components that attach devices read.
 func (d *Driver) repairFiles(ctx context.Context) {
 	d.installed.defects.note(ctx, partMetadata, d.repairMetadata(ctx))
-	d.installed.defects.note(ctx, partExternal, d.external.Sync(""))
+	d.installed.defects.note(ctx, partExternal, d.External.Sync(""))
 	// Announce last, since the runtime then reads all specs.
 	d.installed.defects.note(ctx, partAnnouncement, d.installed.directories.Announce(d.config.CDIDir))
 }

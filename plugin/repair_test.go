@@ -15,7 +15,7 @@ import (
 func (f *fixture) repairing() (d *Driver, sweep func()) {
 	f.Helper()
 	d = f.driver()
-	d.external = f.dra.External
+	d.External = f.dra.External
 	d.config.NetNSDir = filepath.Join(f.dir, "netns")
 	directories := install.NewDirectories("/proc", d.config.CDIDir, d.config.NetNSDir)
 	d.installed = installation{directories: directories, helper: &install.Helper{}}

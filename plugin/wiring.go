@@ -49,11 +49,11 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.claims = claims
+	d.Claims = claims
 	if err := d.build(ctx, chains); err != nil {
 		return err
 	}
-	attachments, damagedChains, err := chains.Load(d.dra.Executor)
+	attachments, damagedChains, err := chains.Load(d.Executor)
 	if err != nil {
 		return err
 	}
@@ -61,10 +61,10 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	if err := d.exec().AwaitEarlier(ctx, earlierLimit); err != nil {
 		logger.Error(err, "Continuing although CNI plugins of an earlier driver process may still run")
 	}
-	if err := d.external.Sync(""); err != nil {
+	if err := d.External.Sync(""); err != nil {
 		logger.Error(err, "Cannot update the files about devices that others attach; retrying in the next sweep")
 	}
-	return d.sandboxes.Recover(attachments)
+	return d.Sandboxes.Recover(attachments)
 }
 
 // earlierLimit is how long CNI plugins that an earlier process started may still run. That process would have killed
@@ -101,9 +101,9 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.callLog = calllog.New(d.config.LogDir,
 		func(err error) { klog.FromContext(ctx).Error(err, "Cannot write the CNI call log") })
 	d.calls = calllog.NewBackground(d.callLog)
-	runner := executor.New(executor.Options{
+	d.Executor = executor.New(executor.Options{
 		Exec: d.inProcess(), Host: host, Journal: chains,
-		Log:  measuredCalls{d.calls, d.metrics, klog.FromContext(ctx)},
+		Log:  measuredCalls{d.calls, d.Metrics, klog.FromContext(ctx)},
 		Dirs: d.config.CNIDirs,
 		CheckFree: func(ctx context.Context, device *cnichain.Device) error {
 			return d.dra.notBusy(ctx, []cnichain.PlanStep{{Device: device}})
@@ -117,59 +117,50 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.events = record.NewBroadcaster(record.WithContext(ctx))
 	recorder := d.events.NewRecorder(scheme.Scheme,
 		corev1.EventSource{Component: v1alpha1.DriverName, Host: d.config.NodeName})
-	realClock := clock.RealClock{}
-	claimGate := attach.NewGate(d.config.CDIDir, d.helperPath())
+	d.Gate = attach.NewGate(d.config.CDIDir, d.helperPath())
 	observer := &reporter{driver: d}
-	d.sandboxes = attach.New(attach.Config{
-		Work: work, Executor: runner, Claims: d.claims, Gate: claimGate, Clock: realClock, Observer: observer,
-		Metrics: d.metrics.attach, Node: d.config.NodeName, BootID: bootID, PinDir: d.config.NetNSDir,
+	d.Work, d.Observer = work, observer
+	d.Sandboxes = attach.New(attach.Config{
+		Work: work, Executor: d.Executor, Claims: d.Claims, Gate: d.Gate, Clock: clock.RealClock{}, Observer: observer,
+		Metrics: d.Metrics.attach, Node: d.config.NodeName, BootID: bootID, PinDir: d.config.NetNSDir,
 	})
-	d.statuses = status.New(status.Config{Client: d.client, Events: recorder, Claims: d.claims,
-		Attachments: d.sandboxes, Clock: realClock, Node: d.config.NodeName})
-	observer.Writer = d.statuses
+	d.Statuses = status.New(status.Config{Client: d.client, Events: recorder, Claims: d.Claims,
+		Attachments: d.Sandboxes, Clock: d.Clock, Node: d.config.NodeName})
+	observer.Writer = d.Statuses
 	if d.config.NetworkStatus {
-		d.networks = status.NewNetworks(d.client, d.claims, d.sandboxes.States)
+		d.networks = status.NewNetworks(d.client, d.Claims, d.Sandboxes.States)
 	}
-	d.external = external.New(d.config.CDIDir, d.config.DeviceInfoDir, d.claims, d.journalLost)
-	d.metrics.watch(d.claims, d.sandboxes, runner)
-	d.health = status.NewHealth(d.claims, d.unhealthy(runner), realClock)
-	if err := d.buildPublisher(ctx, recorder, runner, bootID); err != nil {
+	d.External = external.New(d.config.CDIDir, d.config.DeviceInfoDir, d.Claims, d.journalLost)
+	d.Metrics.watch(d.Claims, d.Sandboxes, d.Executor)
+	d.Health = status.NewHealth(d.Claims, d.unhealthy, clock.RealClock{})
+	if err := d.buildPublisher(ctx, recorder, bootID); err != nil {
 		return err
 	}
-	d.nri = newNRIPlugin(nriConfig{
-		Socket: d.config.NRISocket, Cluster: d.cluster, Claims: d.claims, Sandboxes: d.sandboxes, Clock: realClock,
-		Namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir},
-		Work:       work, Metrics: d.metrics, Observer: observer,
-	})
-	d.dra = newDRAPlugin(draConfig{
-		Cluster: d.cluster, Publisher: d.publisher, Claims: d.claims, Sandboxes: d.sandboxes, Executor: runner,
-		Gate: claimGate, External: d.external, Statuses: d.statuses, Health: d.health, Metrics: d.metrics,
-		Connected: d.nri.runtime.isConnected, Busy: d.cluster.linkUse,
-		MissingLinkTypes: d.linkTypes.Missing, Fatal: d.fail, Clock: realClock, Work: work,
-	})
-	return errors.Join(d.cluster.onChange(d.publisher.TriggerSoon), d.cluster.onReplaced(d.fail),
-		d.cluster.onPodGone(d.claims.Wake), d.cluster.onSandbox(d.nri.expectSandbox))
+	d.nri = newNRIPlugin(nriConfig{components: d.components, Socket: d.config.NRISocket,
+		Namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir}})
+	d.dra = newDRAPlugin(draConfig{components: d.components, Connected: d.nri.runtime.isConnected,
+		Busy: d.Cluster.linkUse, MissingLinkTypes: d.linkTypes.Missing, Fatal: d.fail})
+	return errors.Join(d.Cluster.onChange(d.Publisher.TriggerSoon), d.Cluster.onReplaced(d.fail),
+		d.Cluster.onPodGone(d.Claims.Wake), d.Cluster.onSandbox(d.nri.expectSandbox))
 }
 
 // buildPublisher creates the publisher of devices.
-func (d *Driver) buildPublisher(
-	ctx context.Context, recorder record.EventRecorder, executor *executor.Executor, bootID string,
-) error {
+func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, bootID string) error {
 	publisher, damaged, err := publish.New(publish.Config{
-		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.cluster, Claims: d.claims, Client: d.client,
+		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.Cluster, Claims: d.Claims, Client: d.client,
 		ListAttributes: d.config.ListAttributes, CompatibilityGroups: d.config.CompatibilityGroups,
 		DB: d.journal.DB, Read: publish.ReadHost(d.sources), Events: discovery.KernelEvents(),
 		CNIDirs: d.config.CNIDirs, MissingLinkTypes: d.linkTypes.Missing,
-		Quarantined: quarantined(executor), MayBeInPod: mayBeInPod(d.claims, d.sandboxes, executor.Host),
-		HealthChanged: d.health.Changed,
-		Recorder:      recorder, Metrics: d.metrics.publish, Heartbeats: d.heartbeats, FreeMemory: debug.FreeOSMemory,
-		Clock: clock.RealClock{},
+		Quarantined: d.isQuarantined, MayBeInPod: mayBeInPod(d.Claims, d.Sandboxes, d.Executor.Host),
+		HealthChanged: d.Health.Changed,
+		Recorder:      recorder, Metrics: d.Metrics.publish, Heartbeats: d.heartbeats, FreeMemory: debug.FreeOSMemory,
+		Clock: d.Clock,
 	})
 	if err != nil {
 		return err
 	}
 	logDamaged(ctx, damaged)
-	d.publisher = publisher
+	d.Publisher = publisher
 	return nil
 }
 
@@ -181,30 +172,25 @@ func logDamaged(ctx context.Context, records []journal.Damaged) {
 }
 
 // unhealthy returns the health problem of an allocated device, or "" if it has none.
-func (d *Driver) unhealthy(executor *executor.Executor) func(string, *claims.HeldDevice) string {
-	isQuarantined := quarantined(executor)
-	return func(claimUID string, held *claims.HeldDevice) string {
-		switch {
-		case d.publisher.IsGone(held.Facts):
-			return "the device no longer exists on the node"
-		case isQuarantined(held.Facts):
-			return "in quarantine: its cleanup after an earlier pod failed"
-		case d.publisher.LostCarrier(held.Facts):
-			return "the link has lost its carrier"
-		}
-		// Health is a property of the device: the kubelet reports it to all pods that share the device, although only
-		// one of them lacks its interface.
-		if name := d.sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
-			return attach.MissingText(name)
-		}
-		return ""
+func (d *Driver) unhealthy(claimUID string, held *claims.HeldDevice) string {
+	switch {
+	case d.Publisher.IsGone(held.Facts):
+		return "the device no longer exists on the node"
+	case d.isQuarantined(held.Facts):
+		return "in quarantine: its cleanup after an earlier pod failed"
+	case d.Publisher.LostCarrier(held.Facts):
+		return "the link has lost its carrier"
 	}
+	// Health is a property of the device: the kubelet reports it to all pods that share the device, although only one
+	// of them lacks its interface.
+	if name := d.Sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
+		return attach.MissingText(name)
+	}
+	return ""
 }
 
-// quarantined returns a function that reports whether a device is quarantined.
-func quarantined(executor *executor.Executor) func(discovery.Device) bool {
-	return func(device discovery.Device) bool {
-		return executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress),
-			IfName: string(device.Interface)}) != nil
-	}
+// isQuarantined reports whether a device is quarantined.
+func (d *Driver) isQuarantined(device discovery.Device) bool {
+	return d.Executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress),
+		IfName: string(device.Interface)}) != nil
 }

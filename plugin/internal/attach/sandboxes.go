@@ -187,8 +187,8 @@ func (s *Sandboxes) GoTracked(do func()) bool {
 	return true
 }
 
-// RunToTheEnd runs work that FinishWork waits for, and returns its result. If the driver is stopping, it returns an error
-// about the action, such as "release the claim", without running anything.
+// RunToTheEnd runs work that FinishWork waits for, and returns its result. If the driver is stopping, it returns an
+// error about the action, such as "release the claim", without running anything.
 func (s *Sandboxes) RunToTheEnd(action string, do func() error) error {
 	result := make(chan error, 1)
 	if !s.GoTracked(func() { result <- do() }) {

@@ -19,7 +19,8 @@ func (s *Sandboxes) States() []nodestate.Sandbox {
 		state := now.state(box, s.Node)
 		for _, uid := range state.Claims {
 			if record, prepared := s.Claims.Get(uid); prepared {
-				state.Interfaces = append(state.Interfaces, interfacesOf(&record, now.steps(uid), now.missingOf(uid))...)
+				state.Interfaces = append(state.Interfaces,
+					interfacesOf(&record, now.steps(uid), now.missingOf(uid))...)
 			}
 		}
 		states = append(states, state)

@@ -18,7 +18,8 @@ func TestStatesOfSandboxes(t *testing.T) {
 		t.Errorf("stopped: %+v", got)
 	}
 	box.failure = &executor.StepError{Type: "bridge", Err: errors.New("vlan tag: operation not supported")}
-	if got := box.view().state(box, "n"); !strings.Contains(got.FailureHint, "kernel of node n may lack what bridge needs") {
+	if got := box.view().state(box, "n"); !strings.Contains(got.FailureHint,
+		"kernel of node n may lack what bridge needs") {
 		t.Errorf("of a kernel that lacks something: %+v", got)
 	}
 }

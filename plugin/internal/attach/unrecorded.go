@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// This file manages the gates that an earlier driver process opened for claims whose records were lost with the journal.
-// The gate file determines whether their containers may restart; the driver does nothing else for them.
+// This file manages the gates that an earlier driver process opened for claims whose records were lost with the
+// journal. The gate file determines whether their containers may restart; the driver does nothing else for them.
 
 // IsUnrecorded reports whether a claim has attachments whose records were lost with the journal.
 func (s *Sandboxes) IsUnrecorded(claimUID string) bool { return len(s.pinsInGate(claimUID)) > 0 }
@@ -58,8 +58,8 @@ func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 
 // releaseUnrecorded forgets a claim that is only known from its gate, and removes its pins, except those that are also
 // in another gate: a pod may have several claims. The kernel returns the claim's devices to the host when the namespace
-// is destroyed. If this fails, the claim is restored for the next attempt. The lock is not held meanwhile, since runtime
-// hooks take it.
+// is destroyed. If this fails, the claim is restored for the next attempt. The lock is not held meanwhile, since
+// runtime hooks take it.
 func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
 	s.mu.Lock()
 	pins := s.unrecorded[claimUID]

@@ -359,7 +359,8 @@ func TestRemarksAreNoEvents(t *testing.T) {
 	m.Recorder = events
 	m.reportProblems(t.Context(), []finding{
 		{Problem: nodestate.Problem{Source: fromSlices, Policy: "all", Text: "a remark", Remark: true}},
-		{Problem: nodestate.Problem{Source: fromSlices, Policy: "all", Text: "a fault"}}}, &policy.Decision{}, &draslices.Result{})
+		{Problem: nodestate.Problem{Source: fromSlices, Policy: "all", Text: "a fault"}}}, &policy.Decision{},
+		&draslices.Result{})
 	close(events.Events)
 	var told []string
 	for event := range events.Events {

@@ -23,7 +23,9 @@ func newQueue() queue {
 // run writes the claims of records, and every claim that is added, until ctx is done. It logs failures with the given
 // message and retries them. One worker is sufficient: it writes one claim after another, so no two writes for a claim
 // overlap.
-func (q queue) run(ctx context.Context, records claims.Snapshot, write func(context.Context, string) error, failed string) {
+func (q queue) run(
+	ctx context.Context, records claims.Snapshot, write func(context.Context, string) error, failed string,
+) {
 	for i := range records {
 		q.Add(records[i].Claim.UID)
 	}

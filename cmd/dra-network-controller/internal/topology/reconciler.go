@@ -201,8 +201,8 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 		outcome.Ready = append(outcome.Ready, class)
 	}
 	for i := range changes.Create {
-		// The API server guarantees that a class of another owner, or one created by a concurrent reconciliation, is not
-		// overwritten. If the class exists, the cache does not contain it yet.
+		// The API server guarantees that a class of another owner, or one created by a concurrent reconciliation, is
+		// not overwritten. If the class exists, the cache does not contain it yet.
 		class := &changes.Create[i]
 		written("create", class.Name, r.Client.Create(ctx, class, client.FieldOwner(FieldOwner)))
 	}

@@ -35,8 +35,8 @@ const (
 // keep their bodies in memory, so their number is also bounded.
 type limited struct {
 	next http.Handler
-	// requests counts the requests that are being read, are waiting, or are being checked; slots counts the request that
-	// is being checked.
+	// requests counts the requests that are being read, are waiting, or are being checked; slots counts the request
+	// that is being checked.
 	requests, slots *semaphore.Weighted
 }
 
