@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -161,17 +162,25 @@ func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) e
 	return d.Claims.Renew(*record)
 }
 
-// linkUse reports how the node itself uses the named links. As long as the addresses in the Node object are unknown,
-// any address could be one of them, so no use counts as restorable.
-func (c *cluster) linkUse(
+// linkUse determines how the node itself uses its links. It is safe for concurrent use.
+type linkUse struct {
+	cluster *cluster
+
+	mu sync.Mutex
+	// sources were opened at the start, when every thread was in the network namespace of the host. They are not shared,
+	// because sources are not safe for concurrent use.
+	sources discovery.Sources
+}
+
+// find reports how the node itself uses the named links. As long as the addresses in the Node object are unknown, any
+// address could be one of them, so no use counts as restorable.
+func (u *linkUse) find(
 	ctx context.Context, names ...discovery.IfName,
 ) (map[discovery.IfName]discovery.Use, error) {
-	sources, err := discovery.Host() // not shared, because sources are not safe for concurrent use
-	if err != nil {
-		return nil, err
-	}
-	defer sources.Close()
-	node, unknown := c.ThisNode()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	sources := u.sources
+	node, unknown := u.cluster.ThisNode()
 	if unknown == nil {
 		sources.NodeAddresses = publish.NodeAddresses(node)
 	}
@@ -181,4 +190,11 @@ func (c *cluster) linkUse(
 		uses[name] = use
 	}
 	return uses, err
+}
+
+// close closes the sources. find must not be called afterwards.
+func (u *linkUse) close() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.sources.Close()
 }

@@ -90,6 +90,7 @@ type Driver struct {
 	calls     *calllog.Background // writes to callLog in the background
 	events    record.EventBroadcaster
 	sources   discovery.Sources // used by the publisher
+	linkUse   linkUse
 	linkTypes *host.LinkTypes
 	journal   journal.Opened
 	stopWork  context.CancelFunc
@@ -135,7 +136,11 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	if d.Cluster, err = newCluster(config.RestConfig, client, config.NodeName); err != nil {
 		return nil, err
 	}
-	d.sources, err = discovery.Host()
+	if d.sources, err = discovery.Host(); err != nil {
+		return nil, err
+	}
+	d.linkUse.cluster = d.Cluster
+	d.linkUse.sources, err = discovery.Host()
 	return d, err
 }
 
@@ -183,6 +188,7 @@ func (d *Driver) Close() {
 		d.stopWork()
 	}
 	d.sources.Close()
+	d.linkUse.close()
 	if d.journal.DB != nil {
 		_ = d.journal.Close()
 	}

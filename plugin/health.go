@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -152,29 +152,25 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 
 // startup records the reason why the driver has not started yet. It is safe for concurrent use.
 type startup struct {
-	mu      sync.Mutex
-	waiting error // nil if nothing is missing
+	waiting atomic.Pointer[error] // points to nil if nothing is missing
 }
 
-func newStartup() *startup { return &startup{waiting: errors.New("starting")} }
+func newStartup() *startup {
+	s := &startup{}
+	starting := errors.New("starting")
+	s.waiting.Store(&starting)
+	return s
+}
 
 // reason returns the reason why the driver does not work yet, or nil after the start is complete.
-func (s *startup) reason() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.waiting
-}
+func (s *startup) reason() error { return *s.waiting.Load() }
 
 // complete marks the start as complete.
 func (s *startup) complete() { s.note(nil) }
 
 // note sets the reason and reports whether its text has changed.
 func (s *startup) note(reason error) (isNews bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	isNews = fmt.Sprint(s.waiting) != fmt.Sprint(reason)
-	s.waiting = reason
-	return isNews
+	return fmt.Sprint(*s.waiting.Swap(&reason)) != fmt.Sprint(reason)
 }
 
 // await calls try until it succeeds. Until then, its latest error is the reason that reason returns. await logs

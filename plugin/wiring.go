@@ -139,7 +139,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	d.nri = newNRIPlugin(nriConfig{components: d.components, Socket: d.config.NRISocket,
 		Namespaces: namespaces{procDir: d.config.HostProcDir, dir: d.config.NetNSDir}})
 	d.dra = newDRAPlugin(draConfig{components: d.components, Connected: d.nri.runtime.isConnected,
-		Busy: d.Cluster.linkUse, MissingLinkTypes: d.linkTypes.Missing, Fatal: d.fail})
+		Busy: d.linkUse.find, MissingLinkTypes: d.linkTypes.Missing, Fatal: d.fail})
 	return errors.Join(d.Cluster.onChange(d.Publisher.TriggerSoon), d.Cluster.onReplaced(d.fail),
 		d.Cluster.onPodGone(d.Claims.Wake), d.Cluster.onSandbox(d.nri.expectSandbox))
 }

@@ -25,7 +25,11 @@ const (
 // removed.
 func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...string) error {
 	leaving := box.markReleasing(claimUIDs)
-	box.noteEnding(s.Clock.Now())
+	box.set(func(b *boxState) {
+		if b.phase.isEnding() && b.endingSince.IsZero() {
+			b.endingSince = s.Clock.Now()
+		}
+	})
 	if err := s.syncGates(leaving); err != nil {
 		s.tellDetached(box, err)
 		return err

@@ -130,12 +130,6 @@ func (b *sandbox) acquire(ctx context.Context) error {
 
 func (b *sandbox) release() { <-b.slot }
 
-// startAttempt sets the record for a new attempt. The caller must hold the slot.
-func (b *sandbox) startAttempt(attachment *executor.Attachment) {
-	b.attachment = attachment
-	b.set(func(b *boxState) { b.pin = attachment.Pin })
-}
-
 // uses reports whether steps of a claim may be attached.
 func (v view) uses(claimUID string) bool {
 	_, uses := v.claims[claimUID]
@@ -148,15 +142,6 @@ func (v view) steps(claimUID string) []executor.StepRecord {
 		return v.attached
 	}
 	return nil
-}
-
-// noteEnding records the current time the first time it is called while the sandbox is being rolled back.
-func (b *sandbox) noteEnding(now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.phase.isEnding() && b.endingSince.IsZero() {
-		b.endingSince = now
-	}
 }
 
 // noteDetached records the result of an attempt to roll back steps, and reports whether it is a new failure.

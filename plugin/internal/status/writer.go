@@ -89,19 +89,13 @@ type deviceStatus struct {
 	data string
 }
 
-// Attachments provides the attachments of claims.
-type Attachments interface {
-	// AttachedTo returns the steps, with their results, of the first ready sandbox that has the claim, and the
-	// interfaces that are missing from the pod, by step index.
-	AttachedTo(claimUID string) (steps []executor.StepRecord, missing map[int]string)
-}
-
 // Config contains the sources and the destination of the status.
 type Config struct {
-	Client      kubernetes.Interface
-	Events      record.EventRecorder
-	Claims      *claims.Store
-	Attachments Attachments
+	Client kubernetes.Interface
+	Events record.EventRecorder
+	Claims *claims.Store
+	// Attachments provides the attached steps.
+	Attachments *attach.Sandboxes
 	Clock       clock.Clock
 	// Node is the name of the node.
 	Node string

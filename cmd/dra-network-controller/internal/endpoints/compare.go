@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -61,7 +62,9 @@ func Compare(
 			}
 		}
 	}
-	for _, group := range slices.SortedFunc(maps.Keys(rest), compareGroups) {
+	for _, group := range slices.SortedFunc(maps.Keys(rest), func(a, b Group) int {
+		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(a.Ports, b.Ports))
+	}) {
 		for len(rest[group]) > 0 {
 			slice := discoveryapi.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace,
 				Name: freeName(service, names)}, AddressType: group.Family}
@@ -72,10 +75,6 @@ func Compare(
 		}
 	}
 	return c, nil
-}
-
-func compareGroups(a, b Group) int {
-	return strings.Compare(string(a.Family)+a.Ports, string(b.Family)+b.Ports)
 }
 
 // groupOf returns the group of an existing slice. Ports are compared as text. The API server does not distinguish

@@ -68,7 +68,7 @@ func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, 
 	var newest *resourceapi.ResourceSlice // a slice of the newest generation of the pool; older ones are outdated
 	var seen map[entry]bool               // in the pool, which contains all entries of its devices
 	for _, slice := range published {
-		if newest == nil || !samePool(newest, slice) {
+		if newest == nil || nodeOf(newest) != nodeOf(slice) || newest.Spec.Pool.Name != slice.Spec.Pool.Name {
 			newest, seen = slice, map[entry]bool{}
 		}
 		if slice.Spec.Pool.Generation < newest.Spec.Pool.Generation {
@@ -94,10 +94,6 @@ func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, 
 		}
 	}
 	return byPolicy, unnamed
-}
-
-func samePool(a, b *resourceapi.ResourceSlice) bool {
-	return nodeOf(a) == nodeOf(b) && a.Spec.Pool.Name == b.Spec.Pool.Name
 }
 
 func nodeOf(slice *resourceapi.ResourceSlice) string { return ptr.Deref(slice.Spec.NodeName, "") }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -48,6 +49,7 @@ type Repair struct {
 // and not changed; a correct class is ready; any other class is repaired. Wanted classes that do not exist are created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
+	wanted, existing = sorted(wanted), sorted(existing)
 	wanted, changes.Named = withoutTakenNames(topology, wanted, existing)
 	byName := map[string]*resourceapi.DeviceClass{}
 	for i := range wanted {
@@ -69,17 +71,17 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 			changes.Repair = append(changes.Repair, Repair{Found: *found, Repaired: repaired(found, want)})
 		}
 	}
-	for _, missing := range byName {
-		changes.Create = append(changes.Create, *missing)
+	for _, missing := range slices.Sorted(maps.Keys(byName)) {
+		changes.Create = append(changes.Create, *byName[missing])
 	}
-	for _, list := range [][]resourceapi.DeviceClass{
-		changes.Create, changes.Delete, changes.Taken, changes.Named,
-	} {
-		slices.SortFunc(list, func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
-	}
-	slices.SortFunc(changes.Repair, func(a, b Repair) int { return cmp.Compare(a.Found.Name, b.Found.Name) })
-	slices.Sort(changes.Ready)
+	changes.Named = sorted(changes.Named)
 	return changes
+}
+
+// sorted returns a copy of classes that is sorted by name.
+func sorted(classes []resourceapi.DeviceClass) []resourceapi.DeviceClass {
+	return slices.SortedFunc(slices.Values(classes),
+		func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // withoutTakenNames returns the wanted classes without the extended resources that other classes already have, and
@@ -212,8 +214,7 @@ func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []r
 			orphans = append(orphans, existing[i])
 		}
 	}
-	slices.SortFunc(orphans, func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
-	return orphans
+	return sorted(orphans)
 }
 
 // topologyOf returns the reference to the topology that a class was created for; nil if there is none. It accepts all
