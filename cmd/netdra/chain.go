@@ -24,7 +24,7 @@ Exit status:
   3  something could not be undone, or differs from the state before the run`,
 		Example: `  netdra chain validate deploy/samples/topologies.yaml
   netdra chain plan topology.yaml --device uplink=eth1
-  sudo netdra chain run topology.yaml --device uplink=eth1 --hold
+  sudo netdra chain run topology.yaml --device uplink=eth1 --keep
   sudo netdra chain undo`,
 		Args: subcommandOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },

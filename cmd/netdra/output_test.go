@@ -57,21 +57,9 @@ func TestMilliseconds(t *testing.T) {
 	}
 }
 
-func TestTerminal(t *testing.T) {
-	var out bytes.Buffer
-	p := &printer.Printer{W: &out, Terminal: true, Colours: true}
-	p.Pending("ADD a")
-	p.EndPending()
-	p.Good("ADD a")
-	want := "\x1b[2m… ADD a\x1b[0m\r\x1b[K\x1b[32m✓\x1b[0m ADD a\n"
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestCallLog(t *testing.T) {
 	var out bytes.Buffer
-	(&chainrun.CallLog{W: &out}).Record(executor.Call{
+	(&chainrun.Narrator{Full: &printer.Printer{W: &out}}).Record(executor.Call{
 		Command: "ADD", Plugin: "/opt/cni/bin/bridge", Step: "port", Instance: 1, Duration: 12 * time.Millisecond,
 		Env: []string{"CNI_COMMAND=ADD", "PATH=/bin"}, Stdin: []byte(`{"bridge":"br0"}`),
 		Output: executor.CallOutput{Stdout: []byte("oops\n"), Stderr: []byte("a\nb\n"), ExitCode: 3},
@@ -130,7 +118,7 @@ func TestHarmless(t *testing.T) {
 		t.Errorf("without colours (-want +got):\n%s", diff)
 	}
 	out.Reset()
-	(&printer.Printer{W: &out, Terminal: true, Colours: true}).Bad("%s", hostile+"x")
+	(&printer.Printer{W: &out, Colours: true}).Bad("%s", hostile+"x")
 	if diff := cmp.Diff("\x1b[31m✗\x1b[0m "+marked+"\x1b[32mh\tÄ 東\u00a0\nx\n", out.String()); diff != "" {
 		t.Errorf("with colours (-want +got):\n%s", diff)
 	}

@@ -29,8 +29,8 @@ has allocated to claims, unless both uses are shared. --force uses them anyway.
 in {{ claim }} has the name of the pod. The selector of a step is validated but not evaluated: you choose the link.
 
 With -o json and -o yaml the progress is written to stderr. --log does not remove secrets.`,
-		Example: `  # one step takes a device; inspect the interfaces in another shell until you press Enter
-  sudo netdra chain run topologies.yaml --name macvlan-tuned --device eth1 --shared uplink --hold
+		Example: `  # one step takes a device
+  sudo netdra chain run topologies.yaml --name macvlan-tuned --device eth1 --shared uplink
 
   # move a virtual function, given by its PCI address, to an existing namespace; print the result for a script
   sudo netdra chain run vf.yaml --device vf0=0000:3b:02.1 --netns blue -o json
@@ -38,7 +38,7 @@ With -o json and -o yaml the progress is written to stderr. --log does not remov
   # log the input and output of every call, to debug a failing plugin
   sudo netdra chain run topology.yaml --device uplink=eth1 --log
 
-  # leave it attached, and undo it later
+  # leave it attached to inspect the interfaces, and undo it later
   sudo netdra chain run topology.yaml --device uplink=eth1 --keep
   sudo netdra chain undo`,
 		Args: oneArgument("TOPOLOGY", "topology.yaml --device uplink=eth1"),
@@ -52,9 +52,7 @@ With -o json and -o yaml the progress is written to stderr. --log does not remov
 	timeoutFlag(cmd, &flags.Timeout)
 	logFlag(cmd, &flags.Log)
 	cmd.Flags().BoolVar(&flags.Keep, "keep", false, "leave the topology attached until \"netdra chain undo\"")
-	cmd.Flags().BoolVar(&flags.Hold, "hold", false, "wait for Enter or Ctrl-C before undoing")
 	cmd.Flags().BoolVar(&flags.Check, "check", false,
 		"call STATUS before attaching and CHECK while attached, for plugins that support them")
-	cmd.MarkFlagsMutuallyExclusive("keep", "hold")
 	return cmd
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -44,57 +43,6 @@ func TestRunAsJSON(t *testing.T) {
   "topology": "moved",
   "outcome": "undone",
   "namespace": "/run/netns/netdra-1",
-  "steps": [
-    {
-      "step": "link",
-      "instance": 0,
-      "type": "host-device",
-      "interface": "net1",
-      "device": "up1",
-      "added": true,
-      "deleted": true,
-      "result": {
-        "cniVersion": "1.1.0",
-        "interfaces": [
-          {
-            "mac": "02:00:00:00:00:01",
-            "name": "net1",
-            "sandbox": "/run/netns/netdra-1"
-          }
-        ],
-        "ips": [
-          {
-            "address": "10.0.0.2/24",
-            "interface": 0
-          }
-        ]
-      }
-    },
-    {
-      "step": "tune",
-      "instance": 0,
-      "type": "tuning",
-      "interface": "net1",
-      "added": true,
-      "deleted": true,
-      "result": {
-        "cniVersion": "1.1.0",
-        "interfaces": [
-          {
-            "mac": "02:00:00:00:00:01",
-            "name": "net1",
-            "sandbox": "/run/netns/netdra-1"
-          }
-        ],
-        "ips": [
-          {
-            "address": "10.0.0.2/24",
-            "interface": 0
-          }
-        ]
-      }
-    }
-  ],
   "attached": {
     "interfaces": [
       {
@@ -190,47 +138,6 @@ netdra: interrupted: step "tune" (tuning) of topology moved failed at ADD: tunin
 everything that was done is undone
 `)
 	f.expectNode(clean)
-}
-
-// watcher calls a function when a given text is written.
-type watcher struct {
-	bytes.Buffer
-	text string
-	call func()
-}
-
-func (w *watcher) Write(data []byte) (int, error) {
-	if strings.Contains(string(data), w.text) {
-		w.call()
-	}
-	return w.Buffer.Write(data)
-}
-
-func TestHold(t *testing.T) {
-	for name, test := range map[string]struct {
-		stdin string
-		stop  bool
-	}{
-		"Enter": {stdin: "\n"}, "Ctrl-C": {stop: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFake(t)
-			f.stdin = test.stdin
-			ctx, interrupt := context.WithCancel(t.Context())
-			defer interrupt()
-			out := &watcher{text: "Enter or Ctrl-C", call: func() {
-				f.expectNode("host [br0 up1] pods [netdra-1[net1]] leases [netdra-1/net1]")
-				if test.stop {
-					interrupt()
-				}
-			}}
-			if code := f.runTo(ctx, out, out, "run", f.write("t.yaml", linkThenTune), "-d", "up0",
-				"--hold"); code != exit.OK {
-				t.Errorf("exit status %d:\n%s", code, out)
-			}
-			f.expectNode(clean)
-		})
-	}
 }
 
 func TestRunThatChangesTheMachine(t *testing.T) {

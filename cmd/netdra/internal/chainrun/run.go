@@ -16,13 +16,12 @@ import (
 )
 
 // RunOptions are the options of "chain run". Timeout applies to each plugin call. Keep leaves the chain attached after
-// the command; Hold leaves it attached until the user presses Enter or a signal arrives.
+// the command.
 type RunOptions struct {
 	Options
 	State   string
 	Timeout time.Duration
 	Keep    bool
-	Hold    bool
 	Check   bool
 	Log     bool
 }
@@ -76,17 +75,15 @@ func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opene
 }
 
 func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printer, opened *RunJournal, dirs []string,
-	timeout time.Duration, log bool) (*executor.Executor, *narrator) {
-	told := &narrator{Journal: opened.Chains, out: out, clock: deps.Clock}
-	options := executor.Options{
-		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: told, Dirs: dirs, StepTimeout: timeout,
-		Clock: deps.Clock,
-	}
+	timeout time.Duration, log bool) (*executor.Executor, *Narrator) {
+	narrator := &Narrator{Out: out}
 	if log {
-		options.Log = &CallLog{W: streams.Err}
-		out.Terminal = false // lines of the log would break a line that is rewritten
+		narrator.Full = &printer.Printer{W: streams.Err} // colours of a plugin's output are control sequences, too
 	}
-	return executor.New(options), told
+	return executor.New(executor.Options{
+		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: opened.Chains, Dirs: dirs, StepTimeout: timeout,
+		Clock: deps.Clock, Log: narrator,
+	}), narrator
 }
 
 // prepare finds the devices and the namespace, and compiles the plan. It changes nothing.

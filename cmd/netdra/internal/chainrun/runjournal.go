@@ -51,7 +51,7 @@ func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
 func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, error) {
 	opened, err := journal.Open(journalPath(dir), clock)
 	if errors.Is(err, bolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("cannot open the journal in %s: another netdra is using it, perhaps a run with --hold; "+
+		return nil, fmt.Errorf("cannot open the journal in %s: another netdra is using it; "+
 			"wait until it ends, or set another --state", dir)
 	}
 	if err != nil {

@@ -1,11 +1,9 @@
 package chainrun
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
@@ -25,7 +23,7 @@ type session struct {
 	out      *printer.Printer
 	journal  *RunJournal
 	executor *executor.Executor
-	narrator *narrator
+	narrator *Narrator
 
 	node string
 	// namespace is where the chain is attached; temporary reports whether the run created it.
@@ -44,10 +42,9 @@ type RunResult struct {
 	Run      string `json:"run"`
 	Topology string `json:"topology"`
 	// Outcome is "undone", "kept", "failed" (and undone) or "left" (something could not be undone).
-	Outcome   string       `json:"outcome"`
-	Error     string       `json:"error,omitempty"`
-	Namespace string       `json:"namespace"`
-	Steps     []stepReport `json:"steps"`
+	Outcome   string `json:"outcome"`
+	Error     string `json:"error,omitempty"`
+	Namespace string `json:"namespace"`
 	// Attached is the content of the namespace while the chain was attached.
 	Attached *view.View `json:"attached,omitempty"`
 	// Differences are the differences from the state before the run.
@@ -74,9 +71,6 @@ func (s *session) runAndUndo(ctx context.Context) error {
 	failure := s.attach(ctx)
 	if failure == nil && s.Keep && ctx.Err() == nil {
 		return s.leaveAttached()
-	}
-	if failure == nil && s.Hold && ctx.Err() == nil {
-		s.wait(ctx)
 	}
 	return s.finish(failure, s.detach(ctx))
 }
@@ -119,7 +113,6 @@ func (s *session) begin() (release func(), err error) {
 func (s *session) attach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	if err := s.executor.Add(ctx, s.attachment, s.namespace, s.node); err != nil {
-		s.out.EndPending()
 		return s.cause(ctx, err)
 	}
 	attached, err := s.deps.Inspect(s.held)
@@ -131,14 +124,9 @@ func (s *session) attach(ctx context.Context) error {
 		PrintView(s.out, attached)
 		s.out.Printf("")
 	}
-	if s.Check {
-		return s.checkAttached(ctx)
+	if !s.Check {
+		return nil
 	}
-	return nil
-}
-
-// checkAttached runs the CNI command CHECK for all plugins.
-func (s *session) checkAttached(ctx context.Context) error {
 	if err := s.executor.Check(ctx, s.attachment); err != nil {
 		return err
 	}
@@ -161,29 +149,6 @@ func (s *session) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// wait returns when the user presses Enter, or when ctx is done. At the end of the input it waits for ctx, because the
-// run may have no terminal. The reading goroutine stays until the process exits, because a read from a terminal cannot
-// be cancelled.
-func (s *session) wait(ctx context.Context) {
-	keys := "Enter or Ctrl-C"
-	if s.File == "-" { // the input was the topology
-		keys = "Ctrl-C"
-	}
-	s.out.Printf("Attached. Look at it with \"ip netns exec %s ip addr\". %s undoes it.",
-		filepath.Base(s.attachment.Pin), keys)
-	entered := make(chan struct{})
-	go func() {
-		if _, err := bufio.NewReader(s.streams.In).ReadString('\n'); !errors.Is(err, io.EOF) {
-			close(entered)
-		}
-	}()
-	select {
-	case <-entered:
-	case <-ctx.Done():
-		s.out.Printf("")
-	}
-}
-
 // leaveAttached ends a run with --keep.
 func (s *session) leaveAttached() error {
 	s.result.Outcome, s.result.Undo = OutcomeKept, s.journal.undoHint()
@@ -195,16 +160,13 @@ func (s *session) leaveAttached() error {
 // detach undoes the chain and verifies the result. If something remains, it returns an error, and the run stays in the
 // journal. If there are only differences, it deletes the run, because the user must inspect them and undo cannot help.
 func (s *session) detach(ctx context.Context) error {
-	s.narrator.watch(s.attachment)
 	err := undoAttachment(ctx, s.executor, s.out, s.attachment)
+	if err == nil {
+		s.result.Differences, err = s.verifyRestored()
+	}
 	if err != nil {
 		return err
 	}
-	differences, err := s.verifyRestored()
-	if err != nil {
-		return err
-	}
-	s.result.Differences = differences
 	return s.journal.Runs.Delete(s.attachment.SandboxID)
 }
 
@@ -226,7 +188,6 @@ func undoAttachment(ctx context.Context, executor *executor.Executor, out *print
 			time.Duration(len(attachment.Steps)+1)*executor.StepTimeout)
 		err := executor.Del(limited, attachment)
 		cancel()
-		out.EndPending()
 		if err == nil || attempt == UndoAttempts || executor.Clock.Since(start) > executor.StepTimeout {
 			return err
 		}
@@ -311,7 +272,6 @@ func (s *session) print() error {
 	if s.Form == printer.FormText {
 		return nil
 	}
-	s.result.Run, s.result.Topology, s.result.Namespace, s.result.Steps = s.attachment.SandboxID, s.record.Topology,
-		s.namespace, s.narrator.steps
+	s.result.Run, s.result.Topology, s.result.Namespace = s.attachment.SandboxID, s.record.Topology, s.namespace
 	return printer.Encode(s.streams.Out, s.Form, s.result)
 }

@@ -36,7 +36,7 @@ type undoer struct {
 	journal  *RunJournal
 	earlier  *earlierRuns
 	executor *executor.Executor
-	narrator *narrator
+	narrator *Narrator
 	remains  []error
 }
 
@@ -94,6 +94,7 @@ func (u *undoer) undoAll(ctx context.Context) error {
 			u.remains = append(u.remains, err)
 		}
 	}
+	u.narrator.watch(nil)
 	for _, leftover := range u.executor.Leftovers() {
 		if err := u.retryLeftover(ctx, leftover); err != nil {
 			u.remains = append(u.remains, err)

@@ -145,15 +145,13 @@ func Encode(w io.Writer, form string, result any) error {
 // Printer writes text for people. It ignores write errors, because a run must not depend on its readers. It is not safe
 // for concurrent use.
 type Printer struct {
-	W        io.Writer
-	Terminal bool // the cursor can be moved
-	Colours  bool
+	W       io.Writer
+	Colours bool
 }
 
-// New returns a printer; it uses colours and moves the cursor only on a terminal.
+// New returns a printer; it uses colours only on a terminal.
 func New(w io.Writer) *Printer {
-	terminal := IsTerminal(w)
-	return &Printer{W: w, Terminal: terminal, Colours: terminal && os.Getenv("NO_COLOR") == ""}
+	return &Printer{W: w, Colours: IsTerminal(w) && os.Getenv("NO_COLOR") == ""}
 }
 
 // IsTerminal reports whether w is a terminal that can move its cursor.
@@ -164,12 +162,11 @@ func IsTerminal(w io.Writer) bool {
 
 // Escape sequences (ECMA-48).
 const (
-	Green     = "\x1b[32m"
-	Red       = "\x1b[31m"
-	Yellow    = "\x1b[33m"
-	Dim       = "\x1b[2m"
-	plain     = "\x1b[0m"
-	clearLine = "\r\x1b[K"
+	Green  = "\x1b[32m"
+	Red    = "\x1b[31m"
+	Yellow = "\x1b[33m"
+	Dim    = "\x1b[2m"
+	plain  = "\x1b[0m"
 )
 
 // Sanitize replaces characters that control the terminal or change the text direction, because plugin messages and link
@@ -227,20 +224,6 @@ func (p *Printer) Warn(format string, arguments ...any) { p.mark(Yellow, "!", fo
 
 func (p *Printer) mark(colour, mark, format string, arguments ...any) {
 	p.line(p.Colour(colour, mark) + " " + fmt.Sprintf(format, arguments...))
-}
-
-// Pending shows the current activity on a terminal until EndPending.
-func (p *Printer) Pending(text string) {
-	if p.Terminal {
-		_, _ = fmt.Fprint(p.W, Sanitize(p.Colour(Dim, "… "+text), p.Colours))
-	}
-}
-
-// EndPending removes the text that Pending has written.
-func (p *Printer) EndPending() {
-	if p.Terminal {
-		_, _ = fmt.Fprint(p.W, clearLine)
-	}
 }
 
 // Section writes a heading after an empty line.

