@@ -31,7 +31,7 @@ Files may contain
   CNIPluginSchema, Namespace   schemas to validate topologies, and labels for their allowedNamespaces
   DeviceClass, ResourceSlice   for example those of other drivers
   DeviceTaintRule              devices that only claims with a toleration get
-Other kinds are ignored. A note names ignored kinds that create pods, such as DaemonSet and CronJob.
+Other kinds are ignored. A note names ignored objects with claims, such as those of a DaemonSet or CronJob.
 
 With --cluster, claims and templates that are not in the files are read from the pod's namespace in the cluster. A
 claim that has devices keeps them.
@@ -44,10 +44,9 @@ assumed to be enabled if a slice uses them.
 
 For each pod or claim it prints the nodes on which it fits, with the devices, or the reason why it does not fit. The
 reason names claims that are in the way: without all of them the new claims fit, with any one of them they do not.
-There may be other such sets of claims. Pods and claims of the simulation that hold the wanted devices are listed
-separately, because they cannot be released, with the number of those that exceed the capacity. For a pod of --pod
-whose claims are allocated, it prints why the driver does not attach them. Only devices are counted. Other scheduling
-constraints are not checked. Neither is whether a node has the plugins and kernel link types for the steps after the
+There may be other such sets of claims. Pods and claims of the simulation that are in the way are listed separately,
+because they cannot be released. For a pod of --pod whose claims are allocated, it prints why the driver does not attach
+them. Only devices are counted. Other scheduling constraints are not checked. Neither is whether a node has the plugins and kernel link types for the steps after the
 device, such as a VLAN or bond on top of it: run netdra doctor --all-nodes to check that.
 
 Exit status: 0 everything fits, 1 something does not fit, 2 the result is unknown.`,

@@ -105,15 +105,15 @@ func TestSimulateWorkloads(t *testing.T) {
 	}
 }
 
-// Unsupported kinds with pods are named in a remark; kinds without pods are not.
+// Unsupported kinds with claims are named in a remark; kinds without claims are not.
 func TestSimulateNamesOtherWorkloads(t *testing.T) {
 	template := "template: " + workloadPod
 	for want, document := range map[string]string{
-		"! DaemonSet agent is not simulated: how many pods it has depends on its nodes; give a Pod": workloadText(
+		"! DaemonSet agent is not simulated: netdra simulates pods of Deployment, ": workloadText(
 			"apps/v1", "DaemonSet", "agent", "selector: {}, "+template),
 		"! CronJob nightly is not simulated: netdra simulates pods of Deployment, ": workloadText("batch/v1", "CronJob",
 			"nightly", "schedule: daily, jobTemplate: {spec: {"+template+"}}"),
-		"! Job many of batch.volcano.sh is not simulated: ": workloadText("batch.volcano.sh/v1alpha1", "Job", "many",
+		"! Job many is not simulated: ": workloadText("batch.volcano.sh/v1alpha1", "Job", "many",
 			"tasks: [{replicas: 2, "+template+"}]"),
 		"! VirtualMachine vm is not simulated: ": workloadText("kubevirt.io/v1", "VirtualMachine", "vm",
 			"template: {spec: {resourceClaims: [{name: net}]}}"),
@@ -249,24 +249,17 @@ func TestSimulateWorkloadInItsOwnWay(t *testing.T) {
 		not       string
 	}{
 		"only its own": {deployment, []string{"✗ pod default/web-5 does not fit",
-			"    Taken by 4 pods of this simulation: default/web-1, default/web-2, default/web-3, default/web-4\n" +
-				"    It fits without any one of them\n4 of 5 pods fit\n"}, "released"},
-		"some of its own": {strings.Replace(deployment, "replicas: 5", "replicas: 3", 1) + strings.Replace(big,
-			"count: 8", "count: 6", 1), []string{
-			"    Taken by 3 pods of this simulation: default/web-1, default/web-2, default/web-3\n" +
-				"    It fits without 2 of them, for example default/web-2, default/web-3\n"}, "released"},
-		"one of others would do, too": {held + deployment, []string{"✗ pod default/web-4 does not fit",
-			"    Taken by 3 pods of this simulation: default/web-1, default/web-2, default/web-3\n" +
-				"    It fits without any one of them, or when this claim is released: default/held\n",
-			"✗ pod default/web-5 does not fit, as pod default/web-4", "\n3 of 5 pods fit\n"}, "Taken by 1"},
+			"    Taken in this simulation by pod default/web-4\n4 of 5 pods fit\n"}, "released"},
+		"others do not hinder": {held + deployment, []string{"✗ pod default/web-4 does not fit",
+			"    Taken in this simulation by pod default/web-3\n✗ pod default/web-5 does not fit, as pod default/web-4",
+			"\n3 of 5 pods fit\n"}, "released"},
 		"of others, too": {held + deployment + big, []string{
-			"    Taken by 3 pods of this simulation: default/web-1, default/web-2, default/web-3\n" +
-				"    It fits without them, and when this claim is released: default/held\n", "\n3 of 6 pods fit\n"},
+			"    Taken in this simulation by pod default/web-1, pod default/web-2, pod default/web-3\n" +
+				"    It fits without them when this claim is released: default/held\n", "\n3 of 6 pods fit\n"},
 			"It fits when"},
-		"any of others": {many.String() + strings.Replace(deployment, "replicas: 5", "replicas: 1", 1), []string{
-			"It fits when any one of these is released: default/held-eth0v0, default/held-eth0v1, " +
-				"default/held-eth0v2, and 4 others\n"},
-			"this claim is released"},
+		"of others": {many.String() + strings.Replace(deployment, "replicas: 5", "replicas: 1", 1), []string{
+			"    claim default/held-eth1v2 holds device eth1v2 of pool igb-4vfs/eth1\n" +
+				"    It fits when this claim is released: default/held-eth1v2\n"}, "these claims are released"},
 		"one pod": {strings.Replace(deployment, "replicas: 5", "replicas: 1", 1),
 			[]string{"✓ pod default/web-1 fits"}, "pods fit"},
 	} {
@@ -293,8 +286,6 @@ func TestSimulateOnlyDevice(t *testing.T) {
 	for documents, want := range map[string]string{
 		strings.Replace(only, `cel: "true"`, `cel: 'device.attributes["dra.networking"].pfName == "ens9"'`, 1): "the " +
 			"node's only device is not of that class: its selector is false for the only device with CNI plugin sriov",
-		strings.Replace(only, `cel: "true"`, `cel: 'device.attributes["dra.networking"].ifName == "etho0v0"'`, 1): "" +
-			`is false for the only device with CNI plugin sriov: no device is called "etho0v0"; there is "eth0v0"`,
 		strings.Replace(only, "count: 2", `selectors: [{cel: {expression: "false"}}]`, 1): "the request's own " +
 			"selectors are false for the only device of that class",
 	} {

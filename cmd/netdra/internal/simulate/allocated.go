@@ -30,6 +30,9 @@ func (t *Answer) setAllocated(trial *trial) {
 	}
 }
 
+// hasStarted reports whether a trial is a pod from the cluster that has started.
+func (t *trial) hasStarted() bool { return t.pod != nil && hasStarted(t.pod) }
+
 // hasStarted reports whether any container in a pod has ever started. The driver holds back all containers until the
 // devices are attached. The existence of a sandbox proves nothing: a chain may still be running in it.
 func hasStarted(pod *corev1.Pod) bool {

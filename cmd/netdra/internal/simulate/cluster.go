@@ -17,7 +17,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
-	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // Cluster contains the objects that the scheduler uses to allocate devices.
@@ -37,10 +36,6 @@ type Cluster struct {
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
 	// Live is true if objects come from an API server rather than only from files.
 	Live bool
-	// plugins maps attribute names to CNI plugin names, as far as they are known: host_device to host-device.
-	plugins map[string]string
-	// policies are the policies for the nodes, as far as they are known.
-	policies []policyapi.DeviceExposurePolicy
 }
 
 // Simulator tests whether claims fit. It is not safe for concurrent use. It caches compiled expressions because the
@@ -51,8 +46,8 @@ type Simulator struct {
 	// taken contains, by UID, the allocated claims in the cluster that have a UID, and the claims that the simulation
 	// has allocated. The latter are also appended to cluster.Claims.
 	taken map[types.UID]*resourceapi.ResourceClaim
-	// given marks the claims in taken that were allocated by the simulation.
-	given map[types.UID]bool
+	// takers contains, for each claim that the simulation has allocated, the pod or claim that it was allocated for.
+	takers map[types.UID]string
 }
 
 // New returns a simulator for a cluster.
@@ -62,8 +57,8 @@ func New(cluster Cluster) *Simulator {
 		cluster.ListAttributes = cluster.ListAttributes || anyDevice(cluster.Slices, hasListAttribute)
 		cluster.CompatibilityGroups = cluster.CompatibilityGroups || anyDevice(cluster.Slices, hasGroups)
 	}
-	s := &Simulator{cluster: cluster, taken: map[types.UID]*resourceapi.ResourceClaim{}, given: map[types.UID]bool{},
-		compiled: dracel.NewCache(200, dracel.Features{EnableConsumableCapacity: true,
+	s := &Simulator{cluster: cluster, taken: map[types.UID]*resourceapi.ResourceClaim{},
+		takers: map[types.UID]string{}, compiled: dracel.NewCache(200, dracel.Features{EnableConsumableCapacity: true,
 			EnableListTypeAttributes: cluster.ListAttributes})}
 	for _, claim := range cluster.Claims {
 		if claim.UID != "" {
@@ -95,16 +90,17 @@ func hasGroups(device resourceapi.Device) bool {
 	})
 }
 
-// Reserve adds newly allocated claims to the cluster. results has one element per claim, or none if the claims were not
-// allocated. A claim that was already allocated keeps its devices, because several pods may reference it.
-func (s *Simulator) Reserve(claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
+// Reserve adds newly allocated claims to the cluster. taker is the pod or claim that they were allocated for. results has
+// one element per claim, or none if the claims were not allocated. A claim that was already allocated keeps its devices,
+// because several pods may reference it.
+func (s *Simulator) Reserve(taker string, claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
 	for i := range results {
 		if s.taken[claims[i].UID] != nil {
 			continue
 		}
 		taken := claims[i].DeepCopy()
 		taken.Status.Allocation = &results[i]
-		s.taken[taken.UID], s.given[taken.UID] = taken, true
+		s.taken[taken.UID], s.takers[taken.UID] = taken, taker
 		s.cluster.Claims = append(s.cluster.Claims, taken)
 	}
 }

@@ -6,13 +6,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
-	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
@@ -20,20 +18,24 @@ import (
 // The scheduler allocates whatever a claim requests, but the driver may still refuse the claim.
 
 // addDriverChecks adds the errors that the driver would return if it refused the claims in a trial with the given
-// devices. Claims that do not fit have no devices. For these, it adds the problems that do not depend on devices as
-// remarks, so that users see them before a device becomes free.
+// devices. Claims that do not fit have no devices: for these, it only adds the namespaces that their topologies do not
+// allow as remarks. Of a pod that has started, only the problems that its node has reported count.
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
+	if t.started = t.Allocated && hasStarted(trial.pod); t.Fits && !t.started {
+		t.Refused = m.exclusiveProblems(trial, results)
+	}
 	var plans []cnichain.Plan
 	for i, claim := range trial.claims {
+		if t.started {
+			break
+		}
 		problems, certain := m.namespaceProblems(claim)
 		if !t.Fits || !certain {
 			t.addRemarks(problems)
 		}
-		t.addRemarks(m.topologyRemarks(claim))
 		if !t.Fits {
-			t.addRemarks(m.writtenProblems(claim))
 			continue
 		}
 		if certain {
@@ -41,22 +43,15 @@ func (t *Answer) addDriverChecks(
 		}
 		allocated := claim.DeepCopy()
 		allocated.Status.Allocation = &results[i]
-		refused, remarks := m.refusals(allocated, trial.pod, classes)
-		t.Refused = append(t.Refused, refused...)
-		t.addRemarks(remarks)
-		if len(refused) == 0 {
-			plans = append(plans, m.outlines(allocated, classes)...)
-		}
+		found := m.refusals(allocated, trial.pod, classes)
+		t.Refused, plans = append(t.Refused, found.refused...), append(plans, found.plans...)
+		t.addRemarks(found.remarks)
 	}
 	if err := checkInterfaces(trial.pod, plans); err != nil && len(t.Refused) == 0 {
 		t.Refused = []string{err.Error()}
 	}
-	if t.Fits {
-		t.Refused = append(t.Refused, m.exclusiveProblems(trial, results)...)
-	}
 	if t.Allocated && len(t.Refused) == 0 {
 		t.Refused = attachProblems(trial.claims)
-		t.started = hasStarted(trial.pod)
 	}
 	t.Fits = t.Fits && len(t.Refused) == 0
 }
@@ -101,33 +96,13 @@ func (m *model) isUsed(claim *resourceapi.ResourceClaim, pod *corev1.Pod) bool {
 	return pod != nil && user != "" && user != fullName(pod)
 }
 
-// use records the claims in a trial that fits.
+// use records the pod of a trial that fits as the user of its claims.
 func (m *model) use(trial *trial) {
 	for _, claim := range trial.claims {
 		if trial.pod != nil && m.users[claim.UID] == "" {
 			m.users[claim.UID] = fullName(trial.pod)
 		}
-		if claim.Status.Allocation == nil && m.takers[claim.UID] == nil {
-			m.takers[claim.UID] = trial
-		}
 	}
-}
-
-// outlines returns the plans for a claim that passed its checks, as far as they are known without the node. Topologies
-// that are not in the files are skipped.
-func (m *model) outlines(claim *resourceapi.ResourceClaim, classes []*resourceapi.DeviceClass) []cnichain.Plan {
-	devices, err := claimspec.Devices(claim)
-	if err != nil {
-		return nil
-	}
-	var plans []cnichain.Plan
-	id := cnichain.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
-	for _, name := range claimspec.Topologies(devices) {
-		if topology, complete := m.topologyOf(name, classes); complete {
-			plans = append(plans, cnichain.Outline(claimspec.SpecOf(topology, id.String(), devices), id, m.schemas))
-		}
-	}
-	return plans
 }
 
 // checkInterfaces returns an error if a pod's interfaces would have conflicting names: two claims that are each valid
@@ -141,55 +116,55 @@ func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	return executor.AssignNames(attachment, nil)
 }
 
-// refusals returns the errors that the driver would return for an allocated claim. pod is nil if the claim has no pod.
-// remarks lists the checks that were not possible.
+// checked is the result of the driver's checks of a claim: the errors, remarks on checks that were not possible, and the
+// plans as far as they are known without the node. There are no plans if there are errors.
+type checked struct {
+	refused, remarks []string
+	plans            []cnichain.Plan
+}
+
+// refusals checks an allocated claim. pod is nil if the claim has no pod.
 //
-// It calls the same functions as the driver does at Prepare. An object that is missing from the files yields a remark
-// instead of an error, because the cluster may contain it.
+// It calls the same functions as the driver does at Prepare. A topology that is missing from the files yields a remark
+// instead of an error if it has a class, because the cluster may contain it.
 func (m *model) refusals(
 	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
-) (refused, remarks []string) {
+) (found checked) {
 	devices, err := claimspec.Devices(claim)
 	if err == nil && len(devices) > 0 && pod != nil {
 		err = claimspec.CheckPod(pod)
 	}
 	if err != nil {
-		return []string{err.Error()}, nil
+		return checked{refused: []string{err.Error()}}
 	}
+	id := cnichain.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
 	for _, name := range claimspec.Topologies(devices) {
-		topology, complete := m.topologyOf(name, classes)
-		if topology == nil && pod != nil && hasStarted(pod) {
-			if !m.unread { // otherwise a remark already states that topologies cannot be read
-				remarks = append(remarks, fmt.Sprintf("NetworkTopology %s was deleted: the pod keeps its interfaces, "+
-					"and no other claim gets any", name))
-			}
+		topology := m.topology(name)
+		if topology == nil && slices.ContainsFunc(classes, func(class *resourceapi.DeviceClass) bool {
+			return class.Labels[v1alpha1.LabelTopology] == name
+		}) {
+			found.remarks = append(found.remarks, fmt.Sprintf("cannot check claim %s: NetworkTopology %s is not in the "+
+				"files; add it with -f", id, name))
 			continue
 		}
 		if topology == nil {
-			refused = append(refused, claimspec.UnknownTopology(name).Error())
+			found.refused = append(found.refused, claimspec.UnknownTopology(name).Error())
 			continue
 		}
-		spec := claimspec.SpecOf(topology, claim.Namespace+"/"+claim.Name, devices)
+		spec := claimspec.SpecOf(topology, id.String(), devices)
 		if len(spec.CheckDevices()) > 0 {
-			remarks = append(remarks, limitsRemark(claim)...)
+			found.remarks = append(found.remarks, limitsRemark(claim)...)
 		}
-		if complete {
-			for _, problem := range spec.Check() {
-				refused = append(refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.Error()))
-			}
-			more, unknown := m.networkProblems(topology, &spec, claim.Namespace, pod)
-			refused, remarks = append(refused, more...), append(remarks, unknown...)
-			continue
+		for _, problem := range spec.Check() {
+			found.refused = append(found.refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.Error()))
 		}
-		for _, problem := range spec.CheckDevices() {
-			refused = append(refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.ErrorBody()))
-		}
-		if slices.ContainsFunc(spec.Roots, func(root claimspec.Root) bool { return len(root.Parameters) > 0 }) {
-			remarks = append(remarks, fmt.Sprintf("cannot check the parameters of claim %s: "+
-				"NetworkTopology %s is not in the files; add it with -f", spec.Claim, name))
+		refused, unknown := m.networkProblems(topology, &spec, claim.Namespace, pod)
+		found.refused, found.remarks = append(found.refused, refused...), append(found.remarks, unknown...)
+		if len(found.refused) == 0 {
+			found.plans = append(found.plans, cnichain.Outline(spec, id, m.schemas))
 		}
 	}
-	return refused, remarks
+	return found
 }
 
 // limitsRemark explains how to make a request if the pod uses extended resources instead of a claim. It follows a
@@ -235,37 +210,14 @@ func (m *model) networkProblems(
 	return refused, remarks
 }
 
-// topologyOf returns a topology from the files or the cluster. If there is none, it derives the root steps from the
-// classes and returns complete = false. It returns nil if it does not find any classes either.
-func (m *model) topologyOf(
-	name string, classes []*resourceapi.DeviceClass,
-) (topology *v1alpha1.NetworkTopology, complete bool) {
+// topology returns a topology from the files or the cluster; nil if there is none.
+func (m *model) topology(name string) *v1alpha1.NetworkTopology {
 	for _, topology := range slices.Concat(m.topologies, m.live) {
 		if topology.Name == name {
-			return topology, true
+			return topology
 		}
 	}
-	steps := rootsWithClass(classes, name)
-	if len(steps) == 0 {
-		return nil, false
-	}
-	topology = &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	for _, step := range steps {
-		topology.Spec.Steps = append(topology.Spec.Steps, v1alpha1.Step{Name: step})
-	}
-	return topology, false
-}
-
-// rootsWithClass returns the steps in a topology that have a class, in the order of the classes.
-func rootsWithClass(classes []*resourceapi.DeviceClass, topology string) []string {
-	var steps []string
-	for _, class := range classes {
-		step := class.Labels[v1alpha1.LabelStep]
-		if class.Labels[v1alpha1.LabelTopology] == topology && !slices.Contains(steps, step) {
-			steps = append(steps, step)
-		}
-	}
-	return steps
+	return nil
 }
 
 // namespaceProblems returns an error for each topology of a claim that does not allow the claim's namespace. certain is
@@ -295,44 +247,6 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 		check(topology, topology.Status.DeviceClasses) // classes with the default names may belong to another topology
 	}
 	return problems, certain
-}
-
-// topologyRemarks returns remarks about the topologies that a claim uses: general remarks on topologies in the files,
-// and remarks on address ranges that do not exist in the cluster.
-func (m *model) topologyRemarks(claim *resourceapi.ResourceClaim) []string {
-	var remarks []string
-	for _, topology := range m.topologies {
-		if !requestsClass(claim, manifest.ClassNames(topology)) {
-			continue
-		}
-		for _, remark := range append(cnichain.Remarks(topology, m.schemas), deviceclasses.Remarks(topology)...) {
-			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, remark))
-		}
-	}
-	for _, topology := range slices.Concat(m.topologies, m.live) {
-		if !m.rangesComplete || !requestsClass(claim, manifest.ClassNames(topology)) {
-			continue
-		}
-		for _, remark := range cnichain.RangeRemarks(topology, m.ranges) {
-			remarks = append(remarks, fmt.Sprintf("NetworkTopology %s: %s", topology.Name, remark))
-		}
-	}
-	return remarks
-}
-
-// writtenProblems returns the reasons why a claim as written would not be prepared on any node, whatever its devices.
-func (m *model) writtenProblems(claim *resourceapi.ResourceClaim) []string {
-	topologies := slices.Clone(m.live)
-	for _, topology := range m.topologies {
-		made := topology.DeepCopy()
-		made.Status.DeviceClasses = manifest.ClassNames(topology)
-		topologies = append(topologies, made)
-	}
-	var texts []string
-	for _, problem := range claimspec.CheckWritten(claim, topologies, nil) {
-		texts = append(texts, "even with a device it is refused: "+problem.Detail)
-	}
-	return texts
 }
 
 // requestsClass reports whether a claim requests one of the classes.

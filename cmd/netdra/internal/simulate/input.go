@@ -24,7 +24,6 @@ type input struct {
 	namespace         string // of objects without one
 	policies          []policyapi.DeviceExposurePolicy
 	topologyDocuments []manifest.Document // validated after all schemas are read
-	ranges            []string            // names of AddressRanges
 	schemas           cnichain.Schemas
 	namespaces        []*corev1.Namespace
 	classes           []*resourceapi.DeviceClass
@@ -79,9 +78,6 @@ func (w *input) add(found *manifest.Document) error {
 		return err
 	case manifest.KindTopology:
 		w.topologyDocuments = append(w.topologyDocuments, *found)
-		return nil
-	case manifest.KindRange:
-		w.ranges = append(w.ranges, found.Name)
 		return nil
 	case manifest.KindSchema:
 		schema, err := manifest.ReadSchema(found)

@@ -18,9 +18,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // liveCluster provides read-only access to a cluster.
@@ -110,19 +108,12 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 	if err != nil {
 		remarks = append(remarks, fmt.Sprintf("cannot list the NetworkTopologies: %v; their restrictions are not "+
 			"checked; ask for the ClusterRole dra-network-view", err))
-		m.unread = true
 	}
 	for i := range topologies {
 		ofFile := func(t *v1alpha1.NetworkTopology) bool { return t.Name == topologies[i].Name }
 		if !slices.ContainsFunc(m.topologies, ofFile) {
 			m.live = append(m.live, &topologies[i])
 		}
-	}
-	if slices.ContainsFunc(slices.Concat(m.topologies, m.live), func(t *v1alpha1.NetworkTopology) bool {
-		return len(cnichain.Ranges(t)) > 0
-	}) {
-		known := l.ranges(ctx)
-		m.ranges, m.rangesComplete = append(known, m.ranges...), known != nil
 	}
 	known := map[string]bool{}
 	for _, namespace := range m.namespaces {
@@ -151,43 +142,27 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 	for i := range m.trials {
 		for _, claim := range m.trials[i].claims {
 			consumers := podsOf(claim)
-			if _, done := m.started[claim.UID]; done || len(consumers) < 2 {
+			if _, done := m.started[claim.UID]; done || len(consumers) < 2 || m.trials[i].hasStarted() {
 				continue
 			}
-			user, err := l.startedOf(ctx, m.trials[i].pod, claim.Namespace, consumers)
-			if err != nil {
-				remarks = append(remarks, fmt.Sprintf("cannot determine which pod uses claim %s: %v; assuming the "+
-					"first pod in its status.reservedFor", fullName(claim), err))
-				user = claim.Namespace + "/" + consumers[0].Name
+			m.started[claim.UID] = ""
+			for _, consumer := range consumers {
+				pod, err := l.core.Pods(claim.Namespace).Get(ctx, consumer.Name, metav1.GetOptions{})
+				if err != nil && !apierrors.IsNotFound(err) {
+					remarks = append(remarks, fmt.Sprintf("cannot determine which pod uses claim %s: cannot get pod "+
+						"%s/%s: %v; assuming the first pod in its status.reservedFor", fullName(claim), claim.Namespace,
+						consumer.Name, err))
+					m.started[claim.UID] = claim.Namespace + "/" + consumers[0].Name
+				} else if err == nil && pod.UID == consumer.UID && hasStarted(pod) {
+					m.started[claim.UID] = fullName(pod)
+				}
+				if m.started[claim.UID] != "" {
+					break
+				}
 			}
-			m.started[claim.UID] = user
 		}
 	}
 	return remarks
-}
-
-// startedOf returns the first of several pods that has started, or "" if none has. asked is the pod that the user
-// named, or nil. If asked has started, startedOf returns it without reading the others.
-func (l *liveCluster) startedOf(
-	ctx context.Context, asked *corev1.Pod, namespace string, consumers []resourceapi.ResourceClaimConsumerReference,
-) (string, error) {
-	if asked != nil && hasStarted(asked) && slices.ContainsFunc(consumers,
-		func(consumer resourceapi.ResourceClaimConsumerReference) bool { return consumer.UID == asked.UID }) {
-		return fullName(asked), nil
-	}
-	for _, consumer := range consumers {
-		pod, err := l.core.Pods(namespace).Get(ctx, consumer.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return "", fmt.Errorf("cannot get pod %s/%s: %w", namespace, consumer.Name, err)
-		}
-		if pod.UID == consumer.UID && hasStarted(pod) {
-			return fullName(pod), nil
-		}
-	}
-	return "", nil
 }
 
 func (l *liveCluster) get(ctx context.Context, path string) ([]byte, error) {
@@ -206,32 +181,6 @@ func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopolog
 		err = json.Unmarshal(data, &list)
 	}
 	return list.Items, err
-}
-
-// ranges returns the names of the AddressRanges in the cluster, or nil if the caller is not permitted to read them.
-func (l *liveCluster) ranges(ctx context.Context) []string {
-	data, err := l.get(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/addressranges")
-	var list v1alpha1.AddressRangeList
-	if err != nil || json.Unmarshal(data, &list) != nil {
-		return nil
-	}
-	names := make([]string, len(list.Items))
-	for i := range list.Items {
-		names[i] = list.Items[i].Name
-	}
-	return names
-}
-
-// policies returns the policies in the cluster. It returns none if the caller is not permitted to read them, since
-// policies only add hints.
-func (l *liveCluster) policies(ctx context.Context) []policyapi.DeviceExposurePolicy {
-	data, err := l.get(ctx, "/apis/"+policyapi.GroupVersion().String()+
-		"/deviceexposurepolicies")
-	var list policyapi.DeviceExposurePolicyList
-	if err != nil || json.Unmarshal(data, &list) != nil {
-		return nil
-	}
-	return list.Items
 }
 
 // podTrials returns a trial with the claims for each pod. Allocated claims keep their devices and thus determine the

@@ -3,7 +3,6 @@ package simulate
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -22,16 +21,10 @@ import (
 type model struct {
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
-	// unread is true if the topologies in the cluster could not be read.
-	unread bool
 	// live are the topologies in the cluster that the files do not contain. Their classes come from the cluster.
-	live []*v1alpha1.NetworkTopology
-	// ranges are the names of the AddressRanges in the files and in the cluster. Missing ranges are only reported if
-	// rangesComplete is true, which requires that the cluster's ranges could be read.
-	ranges         []string
-	rangesComplete bool
-	schemas        cnichain.Schemas
-	namespaces     []*corev1.Namespace
+	live       []*v1alpha1.NetworkTopology
+	schemas    cnichain.Schemas
+	namespaces []*corev1.Namespace
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
 	trials      []trial
@@ -39,8 +32,6 @@ type model struct {
 	users map[types.UID]string
 	// started maps the UID of a claim that is reserved for several pods to the pod that has started, or to "".
 	started map[types.UID]string
-	// takers maps the UID of a claim to the trial that allocated it.
-	takers map[types.UID]*trial
 }
 
 // trial is a set of claims that must fit together on one node. A pod with several claims is one trial because
@@ -75,9 +66,9 @@ func (t *trial) namespace() string {
 // validate rejects topologies that the controller would reject. Trials are added later, since the claims that pods in
 // the files reference may be in a cluster.
 func (w *input) validate() (*model, error) {
-	m := &model{policies: w.policies, ranges: w.ranges, schemas: w.schemas, namespaces: w.namespaces,
+	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
 		definitions: w.definitions, users: map[types.UID]string{},
-		started: map[types.UID]string{}, takers: map[types.UID]*trial{}}
+		started: map[types.UID]string{}}
 	for i := range w.topologyDocuments {
 		topology, problems := manifest.ReadTopology(&w.topologyDocuments[i], w.schemas)
 		if len(problems) > 0 {
@@ -87,33 +78,6 @@ func (w *input) validate() (*model, error) {
 		m.topologies = append(m.topologies, topology)
 	}
 	return m, nil
-}
-
-// pluginNames maps attribute names to CNI plugin names. If several plugins share an attribute, the name in a topology
-// takes precedence because its author knows which one is installed.
-func (m *model) pluginNames() map[string]string {
-	names := map[string]string{}
-	add := func(name string) {
-		if attribute := policyapi.CNIAttribute(name); names[attribute] == "" {
-			names[attribute] = name
-		}
-	}
-	for _, topology := range slices.Concat(m.topologies, m.live) {
-		for i := range topology.Spec.Steps {
-			add(topology.Spec.Steps[i].Type)
-		}
-	}
-	for i := range m.policies {
-		if exposure := m.policies[i].Spec.Exposure; exposure != nil {
-			for _, plugin := range exposure.SupportedCNIPlugins {
-				add(plugin.Name)
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.schemas.All())) {
-		add(name)
-	}
-	return names
 }
 
 // arrangeTrials creates a trial for every pod, and for claims and templates that no pod references. It rejects claims

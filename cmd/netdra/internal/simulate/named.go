@@ -21,35 +21,27 @@ func (l *liveCluster) addNamed(ctx context.Context, w *input) error {
 			reference := &pod.Spec.ResourceClaims[i]
 			template, claim := templateAndClaim(reference)
 			var err error
+			kind, name := "ResourceClaimTemplate", template
 			switch {
 			case template != "" && w.template(pod, template) == nil:
-				err = l.addTemplate(ctx, w, pod, template)
+				var got *resourceapi.ResourceClaimTemplate
+				got, err = l.resource.ResourceClaimTemplates(namespaceOf(pod)).Get(ctx, template, metav1.GetOptions{})
+				if err == nil {
+					w.templates = append(w.templates, got)
+				}
 			case claim != "" && w.claim(pod, claim) == nil:
-				err = l.addClaim(ctx, w, pod, claim)
+				var got *resourceapi.ResourceClaim
+				kind, name = "ResourceClaim", claim
+				got, err = l.resource.ResourceClaims(namespaceOf(pod)).Get(ctx, claim, metav1.GetOptions{})
+				if err == nil {
+					w.live = append(w.live, got)
+				}
 			}
 			if err != nil && !apierrors.IsNotFound(err) {
-				return err
+				return cannotGetNamed(pod, kind, name, err)
 			}
 		}
 	}
-	return nil
-}
-
-func (l *liveCluster) addTemplate(ctx context.Context, w *input, pod *corev1.Pod, name string) error {
-	template, err := l.resource.ResourceClaimTemplates(namespaceOf(pod)).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return cannotGetNamed(pod, "ResourceClaimTemplate", name, err)
-	}
-	w.templates = append(w.templates, template)
-	return nil
-}
-
-func (l *liveCluster) addClaim(ctx context.Context, w *input, pod *corev1.Pod, name string) error {
-	claim, err := l.resource.ResourceClaims(namespaceOf(pod)).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return cannotGetNamed(pod, "ResourceClaim", name, err)
-	}
-	w.live = append(w.live, claim)
 	return nil
 }
 

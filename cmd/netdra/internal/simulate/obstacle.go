@@ -4,20 +4,19 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/utils/ptr"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
@@ -71,7 +70,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 		if len(here) == 1 {
 			none = "the node's only device is not"
 		}
-		return fmt.Sprintf("%s, and %s of that class%s", wants, none, s.whyNone(node, class, here)), nil
+		return fmt.Sprintf("%s, and %s of that class%s", wants, none, whyNone(class, here)), nil
 	case len(selected) == 0:
 		return fmt.Sprintf("%s, and the request's own selectors are false for %s of that class", wants,
 			everyOf(len(ofClass))), nil
@@ -84,7 +83,7 @@ func (s *Simulator) tooFewFor(ctx context.Context, node *corev1.Node, claim *res
 }
 
 // whyNone explains why no device on a node matches a topology's class. It returns "" for other classes.
-func (s *Simulator) whyNone(node *corev1.Node, class *resourceapi.DeviceClass, devices []device) string {
+func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 	plugin := deviceclasses.Plugin(class)
 	if plugin == "" {
 		return ""
@@ -96,77 +95,16 @@ func (s *Simulator) whyNone(node *corev1.Node, class *resourceapi.DeviceClass, d
 			with++
 		}
 		for _, name := range plugins {
-			rest = append(rest, s.pluginName(name))
+			rest = append(rest, pluginName(name))
 		}
 	}
 	slices.Sort(rest)
-	plugin = s.pluginName(plugin)
-	switch {
-	case with > 0:
-		return fmt.Sprintf(": its selector is false for %s with CNI plugin %s%s", everyOf(with), plugin,
-			nearNames(class, devices))
-	case len(rest) == 0:
-		rest = []string{"none"}
+	plugin = pluginName(plugin)
+	if with > 0 {
+		return fmt.Sprintf(": its selector is false for %s with CNI plugin %s", everyOf(with), plugin)
 	}
-	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s%s", plugin,
-		strings.Join(slices.Compact(rest), ", "), s.hintOfPolicies(node, plugin))
-}
-
-// nearNames returns hints if names in a class's selectors resemble device names; empty if there are none.
-func nearNames(class *resourceapi.DeviceClass, devices []device) string {
-	const attribute = "ifName"
-	var known []discovery.Device
-	for i := range devices {
-		for _, name := range []string{attribute, policyapi.QualifiedName(attribute)} { // slices contain either form
-			if value := devices[i].Attributes[resourceapi.QualifiedName(name)].StringValue; value != nil {
-				known = append(known, discovery.Device{Name: discovery.IfName(*value)})
-			}
-		}
-	}
-	var said []string
-	for i := range class.Spec.Selectors {
-		if selector := class.Spec.Selectors[i].CEL; selector != nil {
-			said = append(said, policy.NearNames(selector.Expression, known)...)
-		}
-	}
-	if len(said) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(said, "; ")
-}
-
-// hintOfPolicies names the policies for a node that expose devices for a CNI plugin, and the commands that explain why
-// no device supports it. The policy may not match any device, the plugin may be missing, or the kernel may lack a
-// prerequisite. Slices do not show which of these is the case.
-func (s *Simulator) hintOfPolicies(node *corev1.Node, plugin string) string {
-	var names []string
-	for i := range s.cluster.policies {
-		spec := &s.cluster.policies[i].Spec
-		offers := spec.Exposure != nil && slices.ContainsFunc(spec.Exposure.SupportedCNIPlugins,
-			func(p policyapi.CNIPlugin) bool { return p.Name == plugin })
-		forNode := true
-		if spec.NodeSelector != nil {
-			selector, err := metav1.LabelSelectorAsSelector(spec.NodeSelector)
-			forNode = err == nil && selector.Matches(labels.Set(node.Labels))
-		}
-		if offers && forNode {
-			names = append(names, s.cluster.policies[i].Name)
-		}
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	const most = 3
-	subject, listed := "policy "+names[0]+" names", " "+strings.Join(names, " ")
-	if len(names) > 1 {
-		subject = "policies " + strings.Join(names, ", ") + " name"
-	}
-	if len(names) > most {
-		subject, listed = fmt.Sprintf("%d policies for the node name", len(names)), ""
-	}
-	return fmt.Sprintf("; %s that plugin: \"kubectl netdra policies list%s --node %s\" says which devices of the node "+
-		"are selected, \"kubectl netdra doctor --node %[3]s\" whether it lacks what the plugin needs", subject, listed,
-		node.Name)
+	return fmt.Sprintf(": it wants CNI plugin %s, and the devices have %s", plugin,
+		cmp.Or(strings.Join(slices.Compact(rest), ", "), "none"))
 }
 
 // everyOf returns a phrase for the total number of devices.
@@ -177,10 +115,14 @@ func everyOf(devices int) string {
 	return fmt.Sprintf("all %d devices", devices)
 }
 
-// pluginName returns the name of the CNI plugin for an attribute, or the name of the attribute if the plugin is
-// unknown.
-func (s *Simulator) pluginName(attribute string) string {
-	return cmp.Or(s.cluster.plugins[attribute], attribute)
+// pluginName returns the name of the CNI plugin for an attribute, or the attribute if the plugin has no built-in schema.
+func pluginName(attribute string) string {
+	for _, name := range slices.Sorted(maps.Keys(cnichain.DefaultSchemas().All())) {
+		if policyapi.CNIAttribute(name) == attribute {
+			return name
+		}
+	}
+	return attribute
 }
 
 // plugins returns the CNI plugins that a device supports, from the names of its boolean attributes or the elements of
@@ -334,12 +276,6 @@ func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
 		}
 		for j, request := range claim.Spec.Devices.Requests {
 			if request.Exactly != nil && request.Exactly.Capacity != nil {
-				if qualified := qualify(request.Exactly.Capacity.Requests); len(qualified) > 0 {
-					without(i, fmt.Sprintf("no device of the node has a capacity that request %s of claim %s names "+
-						"(%s); with the driver's domain before the name it would fit: %s", request.Name, name,
-						amounts(request.Exactly.Capacity.Requests), amounts(qualified)),
-						func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity.Requests = qualified })
-				}
 				without(i, fmt.Sprintf("no device of the node has as much capacity as request %s of claim %s needs "+
 					"(%s); they would fit with less", request.Name, name, amounts(request.Exactly.Capacity.Requests)),
 					func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity = nil })
@@ -359,22 +295,6 @@ func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
 		}
 	}
 	return all
-}
-
-// qualify adds this driver's domain to capacity names without a domain, since published capacities have one. It returns
-// nil if all names have a domain.
-func qualify(requests map[resourceapi.QualifiedName]resource.Quantity) map[resourceapi.QualifiedName]resource.Quantity {
-	qualified, changed := map[resourceapi.QualifiedName]resource.Quantity{}, false
-	for name, amount := range requests {
-		if !strings.Contains(string(name), "/") {
-			name, changed = v1alpha1.DriverName+"/"+name, true
-		}
-		qualified[name] = amount
-	}
-	if !changed {
-		return nil
-	}
-	return qualified
 }
 
 // dropRequest removes a request and the references to it from constraints. A constraint that only refers to this

@@ -115,7 +115,6 @@ func missingTrials(files []string) string {
 // answer simulates the trials in order. Claims that fit keep their devices, so later trials compete with them for
 // devices.
 func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) {
-	cluster.plugins = m.pluginNames()
 	simulator := New(*cluster)
 	answers := []Answer{}
 	for i, trial := range m.trials {
@@ -135,7 +134,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", trial.title, err)
 		}
-		answer := m.answerOf(&trial, &verdict)
+		answer := answerOf(&trial, &verdict)
 		answer.addRemarks(trial.remarks)
 		if trial.isAllocated() {
 			answer.setAllocated(&trial)
@@ -146,7 +145,7 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 		}
 		if answer.Fits {
 			m.use(&trial)
-			simulator.Reserve(trial.claims, verdict.Results)
+			simulator.Reserve(trial.title, trial.claims, verdict.Results)
 		}
 		answers = append(answers, answer)
 	}
@@ -180,7 +179,6 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		for _, remark := range live.addDriverObjects(ctx, m) {
 			out.Warn("%s", remark)
 		}
-		cluster.policies = live.policies(ctx)
 		return cluster, nil
 	}
 	cluster.Classes = slices.Concat(parsed.classes, m.topologyClasses(f.Features.ListAttributes))
@@ -309,7 +307,7 @@ type Answer struct {
 	// Nodes lists the nodes where the pod or claim fits.
 	Nodes    []string      `json:"nodes,omitempty"`
 	Devices  []givenDevice `json:"devices,omitempty"`
-	Refusals []nodeRefusal `json:"refusals,omitempty"`
+	Refusals []Refusal     `json:"refusals,omitempty"`
 	// Refused lists the reasons why the driver would refuse the claims with these devices.
 	Refused []string `json:"refused,omitempty"`
 	Remarks []string `json:"remarks,omitempty"`
@@ -326,27 +324,11 @@ type givenDevice struct {
 	Consumes string `json:"consumes,omitempty"`
 }
 
-type nodeRefusal struct {
-	Node   string `json:"node"`
-	Reason string `json:"reason"`
-	// Release lists existing claims that prevent the allocation.
-	Release []string `json:"release,omitempty"`
-	// Instead lists claims that could be released instead of the claim in Release; releasing any one of them suffices.
-	Instead []string `json:"instead,omitempty"`
-	Short   []string `json:"short,omitempty"`
-	// Taken lists pods and claims in the simulation that hold the required devices.
-	Taken []string `json:"taken,omitempty"`
-	// TakenEnough is a subset of Taken that is sufficient to remove. It is empty if all of Taken must be removed, or if
-	// removing any one element suffices.
-	TakenEnough []string `json:"takenEnough,omitempty"`
-	// AnyOne is true if removing any single element of Taken, Release and Instead suffices.
-	AnyOne bool `json:"anyOne,omitempty"`
-}
-
 // answerOf converts a verdict to an Answer. It lists the devices on the first node; other nodes may have different
 // ones.
-func (m *model) answerOf(trial *trial, verdict *Verdict) Answer {
-	tried := Answer{What: trial.title, Fits: len(verdict.Nodes) > 0, Nodes: verdict.Nodes}
+func answerOf(trial *trial, verdict *Verdict) Answer {
+	tried := Answer{What: trial.title, Fits: len(verdict.Nodes) > 0, Nodes: verdict.Nodes,
+		Refusals: verdict.Refusals}
 	for i := range verdict.Results {
 		for _, result := range verdict.Results[i].Devices.Results {
 			var amounts []string
@@ -361,9 +343,6 @@ func (m *model) answerOf(trial *trial, verdict *Verdict) Answer {
 				Consumes: strings.Join(amounts, " "),
 			})
 		}
-	}
-	for i := range verdict.Refusals {
-		tried.Refusals = append(tried.Refusals, m.refusalOf(&verdict.Refusals[i]))
 	}
 	return tried
 }
@@ -396,18 +375,50 @@ func (t *Answer) print(out *printer.Printer) {
 		out.Printf("  %s", missing)
 	}
 	t.printRemarks(out)
-	for _, r := range t.Refusals {
-		out.Printf("  %s: %s", r.Node, r.Reason)
-		for _, short := range r.Short {
-			out.Printf("    %s", short)
+	for i := range t.Refusals {
+		t.Refusals[i].print(out)
+	}
+}
+
+// mostNamed limits the claims in a line: a workload may have hundreds of pods.
+const mostNamed = 5
+
+func (r *Refusal) print(out *printer.Printer) {
+	out.Printf("  %s: %s", r.Node, r.Reason)
+	for _, holder := range r.Holders[:min(len(r.Holders), mostNamed)] {
+		out.Printf("    %s", holder)
+	}
+	named := func(names []string) string {
+		if len(names) > mostNamed {
+			names = append(names[:mostNamed:mostNamed], fmt.Sprintf("and %d more", len(names)-mostNamed))
 		}
-		if len(r.Taken) > 0 {
-			out.Printf("    %s", takenText(r.Taken))
-		}
-		if text := r.fitsText(); text != "" {
-			out.Printf("    %s", text)
+		return strings.Join(names, ", ")
+	}
+	fits := "It fits when"
+	if len(r.Taken) > 0 {
+		out.Printf("    Taken in this simulation by %s", named(r.Taken))
+		fits = "It fits without them when"
+	}
+	if len(r.Release) > 0 {
+		out.Printf("    %s %s released: %s", fits, isOrAre(len(r.Release)), named(r.Release))
+	}
+}
+
+// podSummary counts the pods that fit; it is empty for fewer than two pods.
+func podSummary(answers []Answer) string {
+	pods, fit := 0, 0
+	for i := range answers {
+		if strings.HasPrefix(answers[i].What, podTitle) {
+			pods++
+			if answers[i].Fits {
+				fit++
+			}
 		}
 	}
+	if pods < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d pods fit", fit, pods)
 }
 
 // addRemarks adds remarks without duplicates, because claims in one pod often share a topology.

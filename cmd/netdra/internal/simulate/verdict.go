@@ -23,20 +23,15 @@ type Verdict struct {
 
 // Refusal explains why claims do not fit on a node.
 type Refusal struct {
-	Node string
+	Node string `json:"node"`
 	// Reason is one sentence.
-	Reason string
-	// Release lists claims, as namespace/name, that together prevent the allocation: the new claims fit if all of them
-	// are removed, and do not fit if any one of them remains. Other such sets may exist. It is empty if no allocated
-	// claim is in the way.
-	Release []string
-	// Short describes the required devices and counters that those claims hold.
-	Short []string
-	// inTheWay contains the claims of Release.
-	inTheWay []*resourceapi.ResourceClaim
-	// instead contains claims that could be removed instead of a claim in inTheWay. If several claims are in the way,
-	// it only contains claims that this simulation allocated.
-	instead []*resourceapi.ResourceClaim
+	Reason string `json:"reason"`
+	// Holders describe the devices of the claims in the way, and Taken and Release name these claims: Taken the pods and
+	// claims of the simulation, and Release, as namespace/name, the existing claims. The new claims fit if all of them
+	// are removed, and do not fit if any one of them remains. Other such sets may exist.
+	Holders []string `json:"holders,omitempty"`
+	Taken   []string `json:"taken,omitempty"`
+	Release []string `json:"release,omitempty"`
 }
 
 // Try returns where a pod's claims fit, without modifying them. A claim that is already allocated keeps its devices, as
@@ -142,87 +137,46 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 		refusal.Reason, err = s.impossible(ctx, node, claims)
 		return refusal, err
 	}
-	inTheWay, results, err := s.inTheWay(ctx, node, claims)
-	if err != nil {
-		return refusal, err
-	}
+	refusal.Reason = "other claims hold the required devices"
+	inTheWay, err := s.inTheWay(ctx, node, claims)
 	for _, claim := range inTheWay {
-		refusal.Release = append(refusal.Release, claim.Namespace+"/"+claim.Name)
+		refusal.Holders = append(refusal.Holders, fmt.Sprintf("claim %s holds %s", fullName(claim), devicesOf(claim)))
+		if taker, simulated := s.takers[claim.UID]; !simulated {
+			refusal.Release = append(refusal.Release, fullName(claim))
+		} else if !slices.Contains(refusal.Taken, taker) {
+			refusal.Taken = append(refusal.Taken, taker)
+		}
 	}
 	slices.Sort(refusal.Release)
-	refusal.inTheWay = inTheWay
-	refusal.Reason = "other claims hold the required devices"
-	refusal.Short = s.short(results, inTheWay)
-	refusal.instead, err = s.instead(ctx, node, claims, inTheWay)
 	return refusal, err
 }
 
-// mostTried limits the allocator runs in the search for alternatives.
-const mostTried = 200
-
-// instead finds claims on a node that could be removed instead of a claim in the way. All claims that hold a share are
-// equivalent, and users should not assume that the named ones are the only choice. If several claims are in the way, it
-// only considers claims in this simulation, and stops after mostTried combinations because each of them runs the
-// allocator. A claim can only replace an earlier one, because inTheWay keeps the earliest claims that can stay.
-func (s *Simulator) instead(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim,
-	inTheWay []*resourceapi.ResourceClaim) (instead []*resourceapi.ResourceClaim, err error) {
-	here := map[deviceKey]bool{}
-	for _, d := range s.devicesOn(node) {
-		here[deviceKey{d.driver, d.pool, d.Name}] = true
+// devicesOf lists the devices of an allocated claim.
+func devicesOf(claim *resourceapi.ResourceClaim) string {
+	var names []string
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		names = append(names, fmt.Sprintf("device %s of pool %s", result.Device, result.Pool))
 	}
-	tried := 0
-	for place, held := range s.cluster.Claims {
-		if slices.Contains(inTheWay, held) || len(inTheWay) > 1 && !s.given[held.UID] ||
-			!slices.ContainsFunc(held.Status.Allocation.Devices.Results,
-				func(r resourceapi.DeviceRequestAllocationResult) bool { return here[keyOf(&r)] }) {
-			continue
-		}
-		for _, stays := range inTheWay {
-			if tried == mostTried {
-				return instead, nil
-			}
-			if slices.Index(s.cluster.Claims, stays) < place {
-				continue
-			}
-			tried++
-			remaining := slices.DeleteFunc(slices.Clone(s.cluster.Claims), func(c *resourceapi.ResourceClaim) bool {
-				return c == held || c != stays && slices.Contains(inTheWay, c)
-			})
-			results, err := s.allocate(ctx, node, claims, remaining)
-			if err != nil {
-				return nil, err
-			}
-			if results != nil {
-				instead = append(instead, held)
-				break
-			}
-		}
-	}
-	return instead, nil
+	return strings.Join(names, ", ")
 }
 
-// inTheWay returns a minimal set of claims that must be removed for the new claims to fit, and the resulting
-// allocation. It adds the allocated claims one by one, oldest first, and keeps each one that leaves enough room. The
-// allocator runs once per allocated claim, so the running time grows with the cluster; call inTheWay only for nodes
-// without room. The set is minimal, but not necessarily the smallest.
+// inTheWay returns a minimal set of claims that must be removed for the new claims to fit. It adds the allocated claims
+// one by one, oldest first, and keeps each one that leaves enough room. The allocator runs once per allocated claim, so
+// the running time grows with the cluster; call inTheWay only for nodes without room. The set is minimal, but not
+// necessarily the smallest.
 func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
-	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult,
-	err error) {
-	results, err = s.allocate(ctx, node, claims, nil)
-	if err != nil {
-		return nil, nil, err
-	}
+	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, err error) {
 	var stay []*resourceapi.ResourceClaim
 	for _, held := range s.cluster.Claims {
 		with, err := s.allocate(ctx, node, claims, append(slices.Clone(stay), held))
 		switch {
 		case err != nil:
-			return nil, nil, err
+			return nil, err
 		case with == nil:
 			inTheWay = append(inTheWay, held)
 		default:
-			stay, results = append(stay, held), with
+			stay = append(stay, held)
 		}
 	}
-	return inTheWay, results, nil
+	return inTheWay, nil
 }

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 )
@@ -107,44 +107,13 @@ func (w *input) dropOwned() {
 	}
 }
 
-// addUnknown adds a remark if an unsupported kind creates pods. Other kinds are ignored.
+// addUnknown adds a remark if an unsupported kind has claims, such as a DaemonSet. Other kinds are ignored.
 func (w *input) addUnknown(found *manifest.Document) {
-	const advice = "give a Pod like those of its template"
-	name := found.Kind + " " + found.Name
-	if _, same := kubernetesKinds()[found.Kind]; same { // a kind of another project
-		name += " of " + groupOf(found)
+	if bytes.Contains(found.Data, []byte("resourceClaim")) {
+		w.remarks = append(w.remarks, fmt.Sprintf("%s %s is not simulated: netdra simulates pods of Deployment, "+
+			"StatefulSet, ReplicaSet, ReplicationController and Job; give a Pod like those of its template", found.Kind,
+			found.Name))
 	}
-	if found.Kind == "DaemonSet" {
-		w.remarks = append(w.remarks, fmt.Sprintf("%s is not simulated: how many pods it has depends on its nodes; "+
-			"%s, to see on which nodes one fits", name, advice))
-		return
-	}
-	var content map[string]any
-	if yaml.Unmarshal(found.Data, &content) != nil || !hasPodSpec(content) {
-		return
-	}
-	w.remarks = append(w.remarks, fmt.Sprintf("%s is not simulated: netdra simulates pods of %s; %s", name,
-		workloadKinds, advice))
-}
-
-// workloadKinds lists the kinds that can be simulated, for messages.
-const workloadKinds = "Deployment, StatefulSet, ReplicaSet, ReplicationController and Job"
-
-// hasPodSpec reports whether a value contains a pod specification at any depth. Third-party kinds have it in different
-// places, and kinds for virtual machines have claims without containers.
-func hasPodSpec(value any) bool {
-	switch v := value.(type) {
-	case []any:
-		return slices.ContainsFunc(v, hasPodSpec)
-	case map[string]any:
-		for key, inner := range v {
-			_, isList := inner.([]any)
-			if isList && (key == "containers" || key == "resourceClaims") || key != "status" && hasPodSpec(inner) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // follows reports whether two pods have the same template. If the first of two consecutive pods does not fit, neither
