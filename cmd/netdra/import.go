@@ -4,11 +4,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/importer"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-func importCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
+func importCommand(streams printer.Streams) *cobra.Command {
 	flags := &importer.Command{}
 	cmd := &cobra.Command{
 		Use:   "import -f FILE...",
@@ -27,15 +26,13 @@ Files may contain, also as lists that kubectl writes
 Pass all files together, so that networks are matched with their resources, and pods with their networks.
 
 The objects are written to stdout and a report to stderr. The report lists every field of the input that has no
-equivalent or has another meaning, with the reason and the action to take, and then the objects that are no longer
-needed. If a device selector cannot be translated, the generated policy selects nothing. With --output text only the
-report is printed, with json both.
+equivalent or has another meaning, with the reason and the action to take (marked with !), and the fields that are no
+longer needed. If a device selector cannot be translated, the generated policy selects nothing. With --output text only
+the report is printed, with json both.
 
-With --dry-run it prints the report and the slices that this machine would publish, as "netdra slices" does, and
-simulates pods and claim templates on it, as "netdra simulate" does. --machines does the same for recorded machines.
+To find out whether the pods would get their devices, pass the result to "netdra simulate".
 
-Exit status: 0 no manual changes are needed, 1 manual changes are needed or a claim does not fit, 2 the input cannot
-be read.`,
+Exit status: 0 no manual changes are needed, 1 manual changes are needed, 2 the input cannot be read.`,
 		Example: `  # translate everything in a cluster
   kubectl get net-attach-def,sriovnetworknodepolicies,sriovnetworks -A -o yaml > old.yaml
   netdra import -f old.yaml -f pods.yaml > new.yaml
@@ -50,9 +47,9 @@ be read.`,
   netdra import -f old.yaml -f pods.yaml --keep-multus > new.yaml
 
   # check whether the pods would get their devices on these machines
-  netdra import -f old.yaml -f pods.yaml --machines worker-1,worker-2`,
+  netdra simulate -f new.yaml --machines worker-1,worker-2`,
 		Args: noArguments("pass files with -f {}"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
+		RunE: func(*cobra.Command, []string) error { return flags.Run(streams) },
 	}
 	addImportFlags(cmd, flags)
 	return cmd
@@ -71,10 +68,6 @@ func addImportFlags(cmd *cobra.Command, flags *importer.Command) {
 		"map the existing resource names to topologies, and leave pods unchanged that need nothing else")
 	set.BoolVar(&flags.KeepMultus, "keep-multus", false,
 		"only reserve the devices of networks with a resource; Multus attaches them as before")
-	set.BoolVar(&flags.DryRun, "dry-run", false, "print the report, the devices that this machine would offer, and "+
-		"the result for the claims")
-	set.StringSliceVar(&flags.Machines, "machines", nil,
-		`dry run on recordings made with "netdra facts": their directories, separated by commas`)
 	schemasFlag(cmd, &flags.SchemaFile)
 	manifestFlag(cmd, &flags.Output)
 	_ = cmd.MarkFlagRequired("filename") // the flag exists

@@ -40,13 +40,8 @@ func (m *importer) change(w *workload) bool {
 		changed = true
 		if n.isReserved() {
 			kept = append(kept, s.values)
-			w.addClaim(n, m.reservedTemplate(w, s, n), asked[n.resource])
-			if left := asked[n.resource]; left != nil {
-				left.count--
-			}
-			continue
-		}
-		if slices.Contains(known().AnnotationPlugins, n.root().Type) {
+			s.requests = podRequests{} // Multus applies the parameters in the annotation
+		} else if slices.Contains(known().AnnotationPlugins, n.root().Type) {
 			w.add(true, s.place(), qualified(s.namespace, s.name), "stays in the pod's annotation, because a "+
 				"controller of %s "+
 				"assigns addresses by it: make sure that no Multus on the nodes attaches the network, too",
@@ -168,11 +163,11 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	wanted := s.requests
 	path := s.place()
-	ips, err := withPrefixes(wanted.ips, n.topology)
-	if err != nil {
-		w.add(true, path+".ips", wanted.ips, "the addresses were left out: %v", err)
+	if i := slices.IndexFunc(wanted.ips, func(ip string) bool { return !strings.Contains(ip, "/") }); i >= 0 {
+		w.add(true, path+".ips", wanted.ips, "the addresses were left out: %s has no prefix length: write it as "+
+			"ADDRESS/LENGTH", wanted.ips[i])
+		wanted.ips = nil
 	}
-	wanted.ips = ips
 	parameters, refused := wanted.parameters(n.topology)
 	for _, reason := range refused {
 		w.add(true, path, nil, "%s, so it was left out: the pod gets the value of the topology", reason)

@@ -76,20 +76,19 @@ func newFields(s *source, path string, values map[string]any) *fields {
 // whole returns the path of the object itself.
 func (f *fields) whole() string { return strings.TrimRight(f.path, ".: ") }
 
-// pop returns a value and marks it as read; nil if it does not exist. Like encoding/json in the programs that read this
-// configuration, it ignores the case of keys. An exact match takes precedence, then the first key in sorted order.
+// pop returns a value and marks it as read; nil if it does not exist.
 func (f *fields) pop(key string) any {
-	if _, exact := f.values[key]; exact {
+	if value, found := f.values[key]; found {
 		f.read[key] = true
-		return f.values[key]
-	}
-	for _, candidate := range slices.Sorted(maps.Keys(f.values)) {
-		if strings.EqualFold(candidate, key) && !f.read[candidate] {
-			f.read[candidate] = true
-			return f.values[candidate]
-		}
+		return value
 	}
 	return nil
+}
+
+// wrong reports a value of the wrong type.
+func (f *fields) wrong(path string, value any, want string) {
+	f.mistyped = true
+	f.add(true, path, value, "is not %s, so it was not read: fix it", want)
 }
 
 // typed returns a value of type T; a value of another type is reported as a finding. YAML decodes all numbers as
@@ -98,10 +97,31 @@ func typed[T any](f *fields, key, want string) T {
 	value := f.pop(key)
 	result, matches := value.(T)
 	if value != nil && !matches {
-		f.mistyped = true
-		f.add(true, f.path+key, value, "is not %s, so it was not read: fix it", want)
+		f.wrong(f.path+key, value, want)
 	}
 	return result
+}
+
+// elements calls do for every value in a list of values of type T, with its path. A single value is treated as a list
+// with one element.
+func elements[T any](f *fields, key, wantList, want string, do func(path string, value T)) {
+	value := f.pop(key)
+	if single, matches := value.(T); matches {
+		do(f.path+key, single)
+		return
+	}
+	list, isList := value.([]any)
+	if value != nil && !isList {
+		f.wrong(f.path+key, value, wantList)
+	}
+	for i, item := range list {
+		path := fmt.Sprintf("%s%s[%d]", f.path, key, i)
+		if element, matches := item.(T); matches {
+			do(path, element)
+		} else {
+			f.wrong(path, item, want)
+		}
+	}
 }
 
 func (f *fields) text(key string) string { return typed[string](f, key, "a string") }
@@ -110,28 +130,9 @@ func (f *fields) flag(key string) bool { return typed[bool](f, key, "true or fal
 
 func (f *fields) number(key string) float64 { return typed[float64](f, key, "a number") }
 
-// texts returns a list of strings. A single string is treated as a list with one element.
-func (f *fields) texts(key string) []string {
-	value := f.pop(key)
-	if single, isText := value.(string); isText {
-		return []string{single}
-	}
-	list, isList := value.([]any)
-	if value != nil && !isList {
-		f.mistyped = true
-		f.add(true, f.path+key, value, "is not a list of strings, so it was not read: fix it")
-	}
-	var texts []string
-	for i, item := range list {
-		text, isText := item.(string)
-		if !isText {
-			f.mistyped = true
-			f.add(true, fmt.Sprintf("%s%s[%d]", f.path, key, i), item, "is not a string, so it was not read: "+
-				"fix it")
-			continue
-		}
-		texts = append(texts, text)
-	}
+// texts returns a list of strings.
+func (f *fields) texts(key string) (texts []string) {
+	elements(f, key, "a list of strings", "a string", func(_ string, text string) { texts = append(texts, text) })
 	return texts
 }
 
@@ -140,28 +141,11 @@ func (f *fields) child(key string) *fields {
 	return f.adopt(f.path+key+".", typed[map[string]any](f, key, "an object"))
 }
 
-// list returns the objects in a list. A single object is treated as a list with one element.
-func (f *fields) list(key string) []*fields {
-	value := f.pop(key)
-	if single, isObject := value.(map[string]any); isObject {
-		return []*fields{f.adopt(f.path+key+".", single)}
-	}
-	list, isList := value.([]any)
-	if value != nil && !isList {
-		f.mistyped = true
-		f.add(true, f.path+key, value, "is not a list, so it was not read: fix it")
-	}
-	var all []*fields
-	for i, item := range list {
-		path := fmt.Sprintf("%s%s[%d]", f.path, key, i)
-		object, isObject := item.(map[string]any)
-		if !isObject {
-			f.mistyped = true
-			f.add(true, path, item, "is not an object, so it was not read: fix it")
-			continue
-		}
+// list returns the objects in a list.
+func (f *fields) list(key string) (all []*fields) {
+	elements(f, key, "a list", "an object", func(path string, object map[string]any) {
 		all = append(all, f.adopt(path+".", object))
-	}
+	})
 	return all
 }
 
@@ -172,18 +156,21 @@ func (f *fields) adopt(path string, values map[string]any) *fields {
 }
 
 // note reports a nonempty field as no longer needed.
-func (f *fields) note(key, format string, arguments ...any) {
-	f.record(false, key, format, arguments...)
-}
+func (f *fields) note(key, reason string) { f.record(false, key, reason) }
 
-// action reports a nonempty field that requires the user to act.
-func (f *fields) action(key, format string, arguments ...any) {
-	f.record(true, key, format, arguments...)
-}
-
-func (f *fields) record(action bool, key, format string, arguments ...any) {
+func (f *fields) record(action bool, key, reason string) {
 	if value := f.pop(key); !isEmpty(value) {
-		f.add(action, f.path+key, value, format, arguments...)
+		f.add(action, f.path+key, value, "%s", reason)
+	}
+}
+
+// without reports the nonempty fields that have no equivalent; see equivalents.yaml for the objects and their fields.
+func (f *fields) without(object string) {
+	for _, key := range sortedKeys(known().Without[object]) {
+		f.record(true, key, known().Without[object][key])
+	}
+	for _, key := range sortedKeys(known().Unneeded[object]) {
+		f.note(key, known().Unneeded[object][key])
 	}
 }
 

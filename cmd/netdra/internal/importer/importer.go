@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,12 +68,18 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 		}
 	}
 	// The operator's pools and networks come first, because pods and other networks refer to them.
-	rest := slices.Clone(objects)
-	for _, read := range []func(*object) bool{m.first, m.second, m.third} {
-		rest = slices.DeleteFunc(rest, read)
+	for _, read := range []map[string]func(*object){m.pooling(), {kindNetwork: m.readNetwork}, m.podReaders()} {
+		for _, o := range objects {
+			if do := read[o.kind]; do != nil {
+				o.isRead = true
+				do(o)
+			}
+		}
 	}
-	for _, o := range rest {
-		m.skip(o, "objects of this kind are not translated")
+	for _, o := range objects {
+		if !o.isRead {
+			m.skip(o, "objects of this kind are not translated")
+		}
 	}
 	if len(m.pools)+len(m.networks)+len(m.workloads) == 0 && len(result.Findings) == 0 {
 		return nil, errors.New("cannot import: the input contains nothing to translate; pass files with " +
@@ -87,35 +94,13 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	return result, err
 }
 
-// first reads the objects from which pools and operator networks are created.
-func (m *importer) first(o *object) bool {
-	_, isOperatorNetwork := known().Networks[o.kind]
-	switch {
-	case o.kind == kindConfigMap:
-		m.readConfigMap(o)
-	case o.kind == kindNodePolicy:
-		m.readNodePolicy(o)
-	case isOperatorNetwork:
-		m.readOperatorNetwork(o)
-	default:
-		return false
+// pooling returns the functions that read the objects from which pools and operator networks are created.
+func (m *importer) pooling() map[string]func(*object) {
+	readers := map[string]func(*object){kindConfigMap: m.readConfigMap, kindNodePolicy: m.readNodePolicy}
+	for kind := range known().Networks {
+		readers[kind] = m.readOperatorNetwork
 	}
-	return true
-}
-
-func (m *importer) second(o *object) bool {
-	if o.kind == kindNetwork {
-		m.readNetwork(o)
-	}
-	return o.kind == kindNetwork
-}
-
-func (m *importer) third(o *object) bool {
-	_, hasPod := podPaths()[o.kind]
-	if hasPod {
-		m.readWorkload(o)
-	}
-	return hasPod
+	return readers
 }
 
 // skip reports an object that is not translated. Kinds that are often in the same file but are unrelated to networks
@@ -123,8 +108,7 @@ func (m *importer) third(o *object) bool {
 func (m *importer) skip(o *object, reason string) {
 	o.forget()
 	unrelated := []string{"Namespace", kindConfigMap, "Service", "Secret", "ServiceAccount"}
-	o.add(!slices.Contains(unrelated, o.kind), "", nil,
-		"%s", reason)
+	o.add(!slices.Contains(unrelated, o.kind), "", nil, "%s", reason)
 }
 
 // make creates all objects from the input.
@@ -192,7 +176,7 @@ func (m *importer) templatesOf(n *network) {
 	}) {
 		return
 	}
-	m.plainTemplate(n, orDefault(n.namespace, m.options.Namespace))
+	m.plainTemplate(n, cmp.Or(n.namespace, m.options.Namespace))
 }
 
 // ownNetworks creates topologies for pools that no network uses, which device plugins support. As before, pods that use
@@ -241,23 +225,13 @@ func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 // unique returns an unused name for an object of a kind. kind may include a namespace, so that template names may be
 // reused in other namespaces.
 func (m *importer) unique(kind string, parts ...string) string {
-	base := objectName(parts...)
-	if base == "" {
-		base = "unnamed"
-	}
+	base := cmp.Or(objectName(parts...), "unnamed")
 	name := base
 	for i := 2; m.names[kind+" "+name]; i++ {
 		name = fmt.Sprintf("%s-%d", base, i)
 	}
 	m.names[kind+" "+name] = true
 	return name
-}
-
-func orDefault(text, fallback string) string {
-	if text == "" {
-		return fallback
-	}
-	return text
 }
 
 // YAML returns the objects as YAML documents.

@@ -64,15 +64,3 @@ func (m *importer) ofResource(n *network) string {
 func (n *network) isReserved() bool {
 	return n.topology != nil && n.topology.Spec.Attachment == v1alpha1.AttachmentExternal
 }
-
-// reservedTemplate returns the name of the claim template for a network that Multus attaches. The template has no
-// parameters, because Multus applies the parameters in the annotation.
-func (m *importer) reservedTemplate(w *workload, s *selection, n *network) string {
-	if s.deviceID == "" {
-		return m.plainTemplate(n, w.namespace)
-	}
-	t := template(n, w.namespace, m.unique("template "+w.namespace, w.name, n.topology.Name))
-	pick(t, s.deviceID)
-	m.templates = append(m.templates, t)
-	return t.Name
-}

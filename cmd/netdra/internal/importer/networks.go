@@ -55,18 +55,13 @@ func (n *network) readConfig(f *fields) {
 	if n.cniName = f.text("name"); n.cniName == "" {
 		n.cniName = n.name // as Multus does
 	}
-	f.note("cniVersion", "the driver negotiates the version with each plugin")
+	f.without("configuration")
 	if _, isList := f.values["plugins"]; !isList {
 		n.plugins = []*fields{f}
 		return
 	}
-	for _, key := range []string{"disableCheck", "disableGC", "loadOnlyInlinedPlugins", "cniVersions"} {
-		f.note(key, "is for runtimes that call CHECK and GC or read directories of configurations: the driver checks "+
-			"its attachments itself")
-	}
 	for _, plugin := range f.list("plugins") {
-		plugin.note("cniVersion", "the driver negotiates the version with each plugin")
-		plugin.note("name", "the name of the list is used")
+		plugin.without("plugin")
 		n.plugins = append(n.plugins, plugin)
 	}
 }

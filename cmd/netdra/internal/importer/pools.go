@@ -84,10 +84,7 @@ func (m *importer) readResource(f *fields) *pool {
 		f.add(true, f.path+"deviceType", kind, "only network devices on the PCI bus are supported, so the policy "+
 			"selects nothing: keep the device plugin for this resource")
 	}
-	f.note("excludeTopology", "the driver does not participate in the kubelet's topology manager: claims can select "+
-		"the attributes numaNode and pcieRoot")
-	f.action("additionalInfo", "containers get no PCIDEVICE_… variables: read the PCI address from the claim's "+
-		"metadata file, and add other values to additionalAttributes of the policy")
+	f.without("resource")
 	// Multiple selectors are alternatives.
 	var alternatives []string
 	for _, selector := range f.list("selectors") {
@@ -150,8 +147,7 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 				"%q in its selector with an expression for these devices, or with true", never)
 		}
 	}
-	f.action("needVhostNet", "containers do not get /dev/vhost-net: mount it as a hostPath, with the required "+
-		"privileges")
+	f.without("selector")
 	return f.restricts(terms)
 }
 
@@ -240,24 +236,14 @@ func (m *importer) readNodePolicy(o *object) {
 
 // hostSettings reports settings that the operator applies to the node but the driver does not.
 func (m *importer) hostSettings(spec *fields) {
-	managed := spec.flag("externallyManaged")
-	if managed {
+	if spec.flag("externallyManaged") {
 		spec.note("numVfs", "the functions are created externally (externallyManaged), as the driver expects")
 	}
-	spec.action("numVfs", "the driver does not create virtual functions: write sriov_numvfs at boot, or keep the "+
-		"operator for this purpose, without its device plugin")
-	spec.action("mtu", "the driver does not set the MTU of NICs: set it where the functions are created")
 	if mode := spec.text("eSwitchMode"); mode != "" && mode != "legacy" {
 		spec.add(true, "spec.eSwitchMode", mode, "the driver does not set the mode of NICs: set it where the "+
 			"functions are created (devlink dev eswitch set)")
 	}
-	spec.action("needVhostNet", "containers do not get /dev/vhost-net: mount it as a hostPath, with the required "+
-		"privileges")
-	spec.action("vdpaType", "vDPA devices are not supported: keep the device plugin for this resource")
-	spec.action("bridge", "the driver does not create bridges: create it where the functions are created")
-	spec.action("eSwitchParams", "the driver does not set the mode of NICs: set it where the functions are created")
-	spec.note("excludeTopology", "the driver does not participate in the kubelet's topology manager: claims can "+
-		"select the attributes numaNode and pcieRoot")
+	spec.without(kindNodePolicy)
 }
 
 // nicSelector reads the selector for the NICs that have the virtual functions.

@@ -21,6 +21,7 @@ const (
 type object struct {
 	*fields
 	kind, namespace, name string
+	isRead                bool
 }
 
 // expand returns the objects in documents. The items in a list, as kubectl writes them, become separate objects.
@@ -77,7 +78,7 @@ func (o *object) readMetadata() *fields {
 	metadata := o.child("metadata")
 	metadata.ignore("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
 		"selfLink", "ownerReferences", "finalizers")
-	metadata.note("labels", "labels are not copied: no created object needs them")
+	metadata.without("metadata")
 	annotations := metadata.child("annotations")
 	annotations.ignore("kubectl.kubernetes.io/last-applied-configuration")
 	return annotations

@@ -1,8 +1,7 @@
 package importer
 
 import (
-	"bytes"
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,50 +10,34 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/simulate"
 )
 
 // Command contains the flags of "netdra import".
 type Command struct {
 	Options
-	Files, Machines []string
-	SchemaFile      string
-	DryRun          bool
-	Output          string
+	Files      []string
+	SchemaFile string
+	Output     string
 }
 
-// Run translates the files and prints the result. A dry run simulates the claims instead of printing the objects.
-func (c *Command) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
+// Run translates the files and prints the result.
+func (c *Command) Run(streams printer.Streams) error {
 	if err := printer.CheckForm(c.Output); err != nil {
 		return err
-	}
-	if tried := c.DryRun || len(c.Machines) > 0; tried && c.Output == printer.FormJSON {
-		return errors.New("cannot use --output json with a dry run, which prints text; omit one of them")
 	}
 	if c.KeepMultus && c.KeepResourceNames {
 		return errors.New("cannot use --keep-multus with --keep-resource-names: Multus finds devices only by a claim " +
 			"of the pod; omit one of them")
 	}
 	result, err := c.translate(streams.In)
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.print(streams, result)
 	}
-	if err := c.print(streams, result); err != nil {
-		return err
+	if err == nil && slices.ContainsFunc(result.Findings, func(f Finding) bool { return f.Action }) {
+		err = exit.Reported()
 	}
-	if c.DryRun || len(c.Machines) > 0 {
-		if err := c.simulate(ctx, deps, streams, result); err != nil {
-			return err
-		}
-	}
-	if slices.ContainsFunc(result.Findings, func(f Finding) bool { return f.Action }) {
-		return exit.Reported()
-	}
-	return nil
+	return err
 }
 
 func (c *Command) translate(stdin io.Reader) (*Result, error) {
@@ -81,7 +64,7 @@ func (c *Command) print(streams printer.Streams, result *Result) error {
 	switch {
 	case c.Output == printer.FormJSON:
 		return printer.Encode(streams.Out, printer.FormJSON, result)
-	case c.Output == printer.FormText || c.DryRun || len(c.Machines) > 0:
+	case c.Output == printer.FormText:
 		result.Report(printer.New(streams.Out))
 		return nil
 	}
@@ -93,50 +76,21 @@ func (c *Command) print(streams printer.Streams, result *Result) error {
 	return err
 }
 
-// simulate prints what the policies offer on machines, and simulates the claims on them, using the commands that a user
-// would run on the written file.
-func (c *Command) simulate(ctx context.Context, deps osdeps.Deps, streams printer.Streams, result *Result) error {
-	if !slices.ContainsFunc(result.Objects, func(o any) bool { return kindOf(o) == manifest.KindPolicy }) {
-		return exit.Refusef("cannot simulate claims: the import created no policy, so no device is offered; see the " +
-			"report")
-	}
-	data, err := result.YAML()
-	if err != nil {
-		return err
-	}
-	machines := c.Machines
-	if len(machines) == 0 {
-		machines = []string{""} // this one
-	}
-	for _, dir := range machines {
-		streams.In = bytes.NewReader(data)
-		inputs := offers.Inputs{Files: []string{"-"}, Recording: dir, RecordingFlag: "--machines",
-			Socket: nodeclient.DefaultSocket()}
-		offered := offers.SlicesOptions{Inputs: inputs, Form: offers.SlicesCounters, Output: printer.FormText}
-		if err := offered.Run(ctx, deps, streams); err != nil {
-			return err
-		}
-	}
-	trial := simulate.Options{Files: []string{"-"}, Machines: c.Machines, Output: printer.FormText}
-	streams.In = bytes.NewReader(data)
-	return trial.Run(ctx, deps, streams)
-}
-
-// Report writes the findings, grouped by object. Findings that require no action come last; each is written once for
-// all of its objects.
+// Report writes the findings by object. Findings that require no action have no mark.
 func (r *Result) Report(out *printer.Printer) {
-	title := ""
+	title, actions := "", 0
 	for _, f := range r.Findings {
-		if !f.Action {
-			continue
-		}
 		if here := fmt.Sprintf("%s: %s", f.Location, f.Object); here != title {
 			out.Printf("%s", here)
 			title = here
 		}
-		out.Warn("%s", f.line())
+		if f.Action {
+			actions++
+			out.Warn("%s", f.line())
+		} else {
+			out.Printf("  %s", f.line())
+		}
 	}
-	r.reportNotes(out)
 	counts := map[string]int{}
 	for _, object := range r.Objects {
 		counts[kindOf(object)]++
@@ -145,61 +99,14 @@ func (r *Result) Report(out *printer.Printer) {
 	for _, kind := range sortedKeys(counts) {
 		made = append(made, fmt.Sprintf("%d %s", counts[kind], kind))
 	}
-	actions := 0
-	for _, f := range r.Findings {
-		if f.Action {
-			actions++
-		}
-	}
-	if len(made) == 0 {
-		made = []string{"nothing"}
-	}
-	out.Printf("created: %s; %s to review", strings.Join(made, ", "), printer.Plural(actions, "finding"))
+	out.Printf("created: %s; %s to review", cmp.Or(strings.Join(made, ", "), "nothing"),
+		printer.Plural(actions, "finding"))
 }
 
 func kindOf(object any) string {
 	values, _ := object.(map[string]any)
 	kind, _ := values["kind"].(string)
 	return kind
-}
-
-// reportNotes writes findings that require no action.
-func (r *Result) reportNotes(out *printer.Printer) {
-	type note struct {
-		line    string
-		objects []string
-	}
-	var notes []note
-	for _, f := range r.Findings {
-		if f.Action {
-			continue
-		}
-		line := f.Reason
-		if f.Field != "" {
-			_, inside, found := strings.Cut(f.Field, ": ")
-			if !found {
-				inside = f.Field
-			}
-			line = inside + ": " + line
-		}
-		i := slices.IndexFunc(notes, func(n note) bool { return n.line == line })
-		if i < 0 {
-			i, notes = len(notes), append(notes, note{line: line})
-		}
-		if !slices.Contains(notes[i].objects, f.Object) {
-			notes[i].objects = append(notes[i].objects, f.Object)
-		}
-	}
-	if len(notes) > 0 {
-		out.Printf("no action needed:")
-	}
-	for _, n := range notes {
-		objects := strings.Join(n.objects, ", ")
-		if len(n.objects) > 3 {
-			objects = fmt.Sprintf("%s and %d more", strings.Join(n.objects[:3], ", "), len(n.objects)-3)
-		}
-		out.Printf("  %s (%s)", n.line, objects)
-	}
 }
 
 // line returns the finding without its object, because findings are grouped under the object as their heading.

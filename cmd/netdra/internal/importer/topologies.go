@@ -113,9 +113,7 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 	}
 	root := len(before) == 0
 	schema, hasSchema := m.options.Schemas.Lookup(cniType)
-	if hasSchema && schema.Config != nil {
-		spell(f.values, schema.Config.Properties)
-	}
+	spell(f.values, schema.Config)
 	if !root && slices.Contains(known().RDMAPlugins, cniType) {
 		before[0].RDMA = &v1alpha1.StepRDMA{}
 		f.takeAll()
@@ -143,15 +141,18 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 		m.inside(f, &schema, before)
 	}
 	m.capabilities(f, step)
-	m.configure(n, f, step, &schema, hasSchema)
+	m.configure(n, f, step)
 	return step
 }
 
-// spell changes keys to the case that the schema uses, because plugins ignore the case but topologies do not. If a key
+// spell changes keys to the case that a schema uses, because plugins ignore the case but topologies do not. If a key
 // also exists in the correct case, the other one becomes a finding.
-func spell(config map[string]any, properties map[string]v1alpha1.Parameter) {
+func spell(config map[string]any, schema *v1alpha1.PluginConfig) {
+	if schema == nil {
+		return
+	}
 	for _, key := range sortedKeys(config) {
-		for _, property := range sortedKeys(properties) {
+		for _, property := range sortedKeys(schema.Properties) {
 			if _, taken := config[property]; !taken && strings.EqualFold(key, property) {
 				config[property] = config[key]
 				delete(config, key)
@@ -317,28 +318,20 @@ func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.Cl
 	return ""
 }
 
-// configure copies the rest of the configuration, except for parameters that are not in the schema.
-func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
-	hasSchema bool) {
+// configure copies the rest of the configuration, except for parameters that are not in the schemas of the plugin and
+// its IPAM plugin. The whole object is written to ipam, because the driver passes it to the delegating plugin.
+func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step) {
 	f.ignore("prevResult")
 	config := map[string]any{}
 	for _, key := range sortedKeys(f.values) {
-		if f.read[key] {
-			continue
+		if !f.read[key] {
+			config[key] = f.pop(key)
 		}
-		value := f.pop(key)
-		if hasSchema && schema.Config != nil && !isCommon(key) {
-			if _, accepted := schema.Config.Properties[key]; !accepted {
-				f.add(true, f.path+key, value, "topologies cannot set this parameter of %s, so it was left out%s",
-					step.Type,
-					suggestion(key, schema.Config.Properties))
-				continue
-			}
-		}
-		config[key] = value
 	}
+	m.keepAccepted(f, "", step.Type, config, "args", "dns", "runtimeConfig")
 	if ipam, isObject := config["ipam"].(map[string]any); isObject {
-		config["ipam"] = m.addresses(f, ipam)
+		cniType, _ := ipam["type"].(string)
+		m.keepAccepted(f, "ipam.", cniType, ipam, "type")
 	}
 	if len(config) == 0 {
 		return
@@ -357,36 +350,24 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step, schema 
 	step.Config = &runtime.RawExtension{Raw: raw}
 }
 
-// addresses copies the IPAM plugin's parameters that are in its schema. The whole object is written to ipam, because
-// the driver passes it to the delegating plugin.
-func (m *importer) addresses(f *fields, ipam map[string]any) map[string]any {
-	cniType, _ := ipam["type"].(string)
+// keepAccepted removes the parameters that are neither in a plugin's schema nor among others. A plugin without a schema
+// keeps all of them.
+func (m *importer) keepAccepted(f *fields, path, cniType string, config map[string]any, others ...string) {
 	schema, hasSchema := m.options.Schemas.Lookup(cniType)
-	if hasSchema && schema.Config != nil {
-		spell(ipam, schema.Config.Properties)
+	if !hasSchema || schema.Config == nil {
+		return
 	}
-	kept := map[string]any{}
-	for _, key := range sortedKeys(ipam) {
-		if hasSchema && schema.Config != nil && key != "type" {
-			if _, accepted := schema.Config.Properties[key]; !accepted {
-				f.add(true, f.path+"ipam."+key, ipam[key], "topologies cannot set this parameter of %s, so it was "+
-					"left out%s", cniType, suggestion(key, schema.Config.Properties))
-				continue
-			}
+	spell(config, schema.Config)
+	for _, key := range sortedKeys(config) {
+		if _, accepted := schema.Config.Properties[key]; accepted || slices.Contains(others, key) {
+			continue
 		}
-		kept[key] = ipam[key]
+		meant := ""
+		if near := nearest.Word(key, sortedKeys(schema.Config.Properties)); near != "" {
+			meant = "; did you mean " + near + "?"
+		}
+		f.add(true, f.path+path+key, config[key], "topologies cannot set this parameter of %s, so it was left out%s",
+			cniType, meant)
+		delete(config, key)
 	}
-	return kept
-}
-
-// isCommon reports whether a parameter is valid for every plugin.
-func isCommon(key string) bool {
-	return slices.Contains([]string{"args", "dns", "runtimeConfig"}, key)
-}
-
-func suggestion(key string, properties map[string]v1alpha1.Parameter) string {
-	if near := nearest.Word(key, sortedKeys(properties)); near != "" {
-		return "; did you mean " + near + "?"
-	}
-	return ""
 }
