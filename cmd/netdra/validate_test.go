@@ -73,7 +73,7 @@ func TestValidate(t *testing.T) {
 		"another type": {code: exit.Refused, content: strings.Replace(linkThenTune, "[link]", "link", 1),
 			want: "✗ DIR/t.yaml:13: spec.steps[1].dependOn: is a string, must be a list\n"},
 		"a string for an object": {code: exit.Refused, content: strings.Replace(linkThenTune, `{cel: "true"}`, `"true"`,
-			1), want: "✗ DIR/t.yaml:9: spec.steps[0].selector: is a string, must be an object: selector: {cel: …}\n"},
+			1), want: "✗ DIR/t.yaml:9: spec.steps[0].selector: is a string, must be an object\n"},
 		"a number for a string": {code: exit.Refused, content: strings.Replace(linkThenTune, "[link]", "[link, 7]", 1),
 			want: "✗ DIR/t.yaml:13: spec.steps[1].dependOn[1]: is a number, must be a string, in quotes\n"},
 		"wrong types and a misspelt field": {code: exit.Refused, content: strings.NewReplacer("[link]", "[link, 7]",
@@ -92,21 +92,10 @@ func TestValidate(t *testing.T) {
 ✗ DIR/t.yaml:4: unknown field "metadata.namo"; did you mean name?
 ✗ DIR/t.yaml:13: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
 `},
-		"a misspelt field, and mistakes elsewhere": {code: exit.Refused,
+		"a misspelt field, and mistakes elsewhere, which are reported once the file is complete": {code: exit.Refused,
 			content: strings.NewReplacer("    type: tuning", "    tpye: tuning", `"true"`, `"x"`, "name: moved",
-				"name: Moved").Replace(linkThenTune), want: `
-✗ DIR/t.yaml:12: unknown field "spec.steps[1].tpye"; did you mean type?
-✗ DIR/t.yaml:4: metadata.name: Invalid value: "Moved": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
-✗ DIR/t.yaml:9: spec.steps[0].selector.cel: Invalid value: "x": cannot compile the expression: compilation failed: ERROR: <input>:1:1: undeclared reference to 'x' (in container '')
- | x
- | ^; it must be a CEL expression over one device that yields true or false, for example device.attributes["dra.networking"].type == "bridge"
-`},
-		"a misspelt field, and steps that follow": {code: exit.Refused, content: strings.NewReplacer("dependOn", "dependsOn").
-			Replace(linkThenTune) + "  - {name: c, type: tuning, dependOn: [tune], config: {note: " +
-			"\"{{ link.interfaceName }}\"}}\n  - {name: d, type: vlan}\n", want: `
-✗ DIR/t.yaml:13: unknown field "spec.steps[1].dependsOn"; did you mean dependOn?
-✗ DIR/t.yaml:16: spec.steps[3].selector.cel: Required value: a step without dependOn is a root step: select its devices
-`},
+				"name: Moved").Replace(linkThenTune),
+			want: "✗ DIR/t.yaml:12: unknown field \"spec.steps[1].tpye\"; did you mean type?\n"},
 		"a range that the file does not have": {content: strings.NewReplacer(
 			", subnet: 10.99.0.0/24", "",
 			"    type: host-device", "    type: host-device\n    addressRange: r22").Replace(linkThenTune) +

@@ -18,7 +18,7 @@ import (
 // importText imports documents, and returns the result together with the documents that the command would write.
 func importText(t *testing.T, text string, options Options) (*Result, []manifest.Document) {
 	t.Helper()
-	documents, err := manifest.ReadDocuments("-", strings.NewReader(text))
+	documents, err := manifest.Read("-", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func importText(t *testing.T, text string, options Options) (*Result, []manifest
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := manifest.ReadDocuments("-", strings.NewReader(string(data)))
+	made, err := manifest.Read("-", strings.NewReader(string(data)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,11 +193,11 @@ spec: {containers: [{name: main, image: none}]}
 func TestObjectsWithoutAPod(t *testing.T) {
 	network := networkOf("data", "example.com/data")
 	for _, text := range []string{
-		`{kind: Pod, metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data}}}`,
-		`{kind: Pod, metadata: {name: web, namespace: a, annotations: {k8s.v1.cni.cncf.io/networks: data}}, spec: 1}`,
-		`{kind: Pod, spec: {containers: [{name: main, resources: {limits: {example.com/data: 1}}}]}}`,
-		`{kind: Deployment, metadata: {name: web}, spec: {template: 1}}`,
-		`{kind: Deployment, metadata: {name: web}}`,
+		`{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: data}}}`,
+		`{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: a, annotations: {k8s.v1.cni.cncf.io/networks: data}}, spec: 1}`,
+		`{apiVersion: v1, kind: Pod, spec: {containers: [{name: main, resources: {limits: {example.com/data: 1}}}]}}`,
+		`{apiVersion: v1, kind: Deployment, metadata: {name: web}, spec: {template: 1}}`,
+		`{apiVersion: v1, kind: Deployment, metadata: {name: web}}`,
 	} {
 		result, _ := importText(t, network+"---\napiVersion: v1\nkind: List\nitems: ["+text+"]\n", options())
 		if !slices.ContainsFunc(result.Findings, func(f Finding) bool {

@@ -57,7 +57,7 @@ type importer struct {
 // runs can be compared.
 func Import(documents []manifest.Document, options Options) (*Result, error) {
 	result := &Result{Objects: []any{}, Findings: []Finding{}}
-	objects, err := expand(documents, &result.Findings)
+	objects, err := newObjects(documents, &result.Findings)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func options() Options {
 // translated imports a file as the command does. Locations only contain the file's base name.
 func translated(t *testing.T, file string) *Result {
 	t.Helper()
-	documents, err := manifest.ReadDocuments(file, nil)
+	documents, err := manifest.Read(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func compare(t *testing.T, file string, got []byte) {
 // strictly, and checks that claims request classes of existing topologies.
 func checkObjects(t *testing.T, data []byte) {
 	t.Helper()
-	documents, err := manifest.ReadDocuments("-", bytes.NewReader(data))
+	documents, err := manifest.Read("-", bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestUnknownFieldsAreFound(t *testing.T) {
 	files, _ := filepath.Glob("testdata/corpus/*.yaml")
 	planted := 0
 	for _, file := range files {
-		documents, err := manifest.ReadDocuments(file, nil)
+		documents, err := manifest.Read(file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	line := "\n" + path + ":"
 	text := string(documents[i].Data)
 	start := strings.Index("\n"+text, line)
-	if start < 0 || slices.Contains([]string{"List", "ConfigMap", "OVSNetwork"}, documents[i].Kind) {
+	if start < 0 || slices.Contains([]string{"ConfigMap", "OVSNetwork"}, documents[i].Kind) {
 		return 0
 	}
 	changed := slices.Clone(documents)
@@ -203,7 +203,7 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	case strings.HasPrefix(rest, " {"):
 		changed[i].Data = []byte(text[:end] + " {planted: 1, " + rest[2:])
 	default:
-		changed[i].Data = []byte(text[:end] + "\n  planted: 1" + rest)
+		changed[i].Data = []byte(text[:end] + "\n    planted: 1" + rest)
 	}
 	result, err := Import(changed, options())
 	if err != nil {
@@ -254,7 +254,7 @@ func FuzzImport(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		documents, err := manifest.ReadDocuments("-", bytes.NewReader(data))
+		documents, err := manifest.Read("-", bytes.NewReader(data))
 		if err != nil {
 			t.Skip()
 		}
@@ -282,7 +282,7 @@ func problemOf(values map[string]any) error {
 	if err != nil {
 		return err
 	}
-	documents, err := manifest.ReadDocuments("-", bytes.NewReader(data))
+	documents, err := manifest.Read("-", bytes.NewReader(data))
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ kind: Pod
 metadata: {name: user, namespace: apps, annotations: {k8s.v1.cni.cncf.io/networks: %q}}
 spec:
 %s`, test.annotation, test.containers)
-			documents, err := manifest.ReadDocuments("-", strings.NewReader(text))
+			documents, err := manifest.Read("-", strings.NewReader(text))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -360,7 +360,7 @@ func TestResourceNamesAreNotKeptWithoutAddresses(t *testing.T) {
 	static.Capabilities = []v1alpha1.Capability{v1alpha1.CapabilityIPs}
 	wanted.Schemas = wanted.Schemas.With(v1alpha1.CNIPluginSchema{Spec: static})
 	for addresses, keeps := range map[string]bool{"": false, `, "addresses": [{"address": "192.0.2.1/24"}]`: true} {
-		documents, err := manifest.ReadDocuments("-", strings.NewReader(strings.Replace(networkOf("fast", "example.com/fast"),
+		documents, err := manifest.Read("-", strings.NewReader(strings.Replace(networkOf("fast", "example.com/fast"),
 			`"type": "sriov"`, `"type": "sriov", "capabilities": {"ips": true}, "ipam": {"type": "static"`+addresses+"}", 1)+`---
 apiVersion: v1
 kind: Pod
@@ -431,7 +431,7 @@ metadata:
 spec:
   containers:
 ` + asking("{intel.com/fast: 1, intel.com/files: 1}")
-	documents, err := manifest.ReadDocuments("-", strings.NewReader(text))
+	documents, err := manifest.Read("-", strings.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,27 +24,15 @@ type object struct {
 	isRead                bool
 }
 
-// expand returns the objects in documents. The items in a list, as kubectl writes them, become separate objects.
-// Documents are parsed strictly, because it is unclear which value is used if a key is duplicated.
-func expand(documents []manifest.Document, findings *[]Finding) ([]*object, error) {
+// newObjects parses documents strictly, because it is unclear which value is used if a key is duplicated.
+func newObjects(documents []manifest.Document, findings *[]Finding) ([]*object, error) {
 	var all []*object
 	for i := range documents {
 		var values map[string]any
 		if err := yaml.UnmarshalStrict(documents[i].Data, &values); err != nil {
 			return nil, fmt.Errorf("cannot read %s: %w", documents[i].Location(), err)
 		}
-		items, isList := values["items"].([]any)
-		if !isList || !strings.HasSuffix(documents[i].Kind, "List") {
-			all = append(all, newObject(documents[i].Location(), len(all), values, findings))
-			continue
-		}
-		for n, item := range items {
-			content, isObject := item.(map[string]any)
-			if !isObject {
-				return nil, fmt.Errorf("cannot read %s: items[%d] is not an object", documents[i].Location(), n)
-			}
-			all = append(all, newObject(documents[i].Location(), len(all), content, findings))
-		}
+		all = append(all, newObject(documents[i].Location(), i, values, findings))
 	}
 	return all, nil
 }

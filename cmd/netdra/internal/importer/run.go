@@ -47,7 +47,7 @@ func (c *Command) translate(stdin io.Reader) (*Result, error) {
 	}
 	var documents []manifest.Document
 	for _, file := range c.Files {
-		read, err := manifest.ReadDocuments(file, stdin)
+		read, err := manifest.Read(file, stdin)
 		if err != nil {
 			return nil, err
 		}

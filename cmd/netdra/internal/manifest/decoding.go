@@ -9,20 +9,19 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// problem is an error in a value in a document. path is the path of the value; if it is empty, line is used. If both
-// are missing, the position is unknown.
+// problem is an error in a value in a document, which is at a node or, if node is nil, at a path.
 type problem struct {
 	path, text string
-	line       int
+	node       *yaml.Node
 }
 
 // Error implements error.
@@ -34,8 +33,8 @@ func (d *Document) At(err error) string {
 	switch {
 	case !errors.As(err, &found):
 		return d.Location()
-	case found.line > 0:
-		return fmt.Sprintf("%s:%d", d.file, found.line)
+	case found.node != nil:
+		return d.at(found.node)
 	}
 	return d.Position(found.path)
 }
@@ -51,7 +50,7 @@ func (d *Document) Located(problems []error) []error {
 
 // Patterns for errors from packages yaml and json, and for indexes in a path.
 var (
-	duplicateKey = regexp.MustCompile(`line (\d+): key "([^"]+)" already set in map`)
+	duplicateKey = regexp.MustCompile(`key "[^"]+" already set in map`)
 	unknownField = regexp.MustCompile(`^unknown field "([^"]+)"$`)
 	pathIndex    = regexp.MustCompile(`\[[^]]*\]`)
 )
@@ -59,22 +58,17 @@ var (
 // explainDecodeError explains in terms of YAML why a document cannot be decoded into a Go type, which is nil if it is
 // unknown. Unknown errors are returned unchanged. It parses errors from packages json and yaml, so if their texts
 // change, the explanation becomes less helpful but never wrong.
-func explainDecodeError(err error, document []byte, goType reflect.Type) []error {
+func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
-		return []error{describeMistyped(mistyped, document)}
+		return []error{describeMistyped(mistyped, d.Data)}
 	}
-	if duplicates := duplicateKey.FindAllStringSubmatch(err.Error(), -1); duplicates != nil {
-		var problems []error
-		for _, match := range duplicates {
-			line, _ := strconv.Atoi(match[1]) // always digits
-			problems = append(problems, problem{line: line, text: fmt.Sprintf("the field %q is set twice", match[2])})
-		}
-		return problems
+	if duplicateKey.MatchString(err.Error()) {
+		return duplicates(d.node)
 	}
 	match := unknownField.FindStringSubmatch(err.Error())
 	if match == nil {
-		if problems := badQuantities(document); len(problems) > 0 {
+		if problems := badQuantities(d.Data); len(problems) > 0 {
 			return problems
 		}
 		return []error{err}
@@ -87,6 +81,20 @@ func explainDecodeError(err error, document []byte, goType reflect.Type) []error
 		}
 	}
 	return []error{unknown}
+}
+
+// duplicates returns an error for each key that is set twice in the same object.
+func duplicates(node *yaml.Node) (problems []error) {
+	seen := map[string]bool{}
+	for i, inner := range node.Content {
+		if isKey := node.Kind == yaml.MappingNode && i%2 == 0; isKey && seen[inner.Value] {
+			problems = append(problems, problem{node: inner, text: fmt.Sprintf("the field %q is set twice", inner.Value)})
+		} else if isKey {
+			seen[inner.Value] = true
+		}
+		problems = append(problems, duplicates(inner)...)
+	}
+	return problems
 }
 
 // mostMistyped is the maximum number of values of the wrong type that are reported for a document.
@@ -114,14 +122,14 @@ func decodeAll(document []byte, decode func(document []byte) error) (mistypedVal
 // the value is not found.
 func without(mistyped *json.UnmarshalTypeError, document []byte) []byte {
 	var content any
-	if yaml.Unmarshal(document, &content) != nil {
+	if sigsyaml.Unmarshal(document, &content) != nil {
 		return nil
 	}
 	actual, _, _ := strings.Cut(mistyped.Value, " ")
 	if _, found := locate(content, strings.Split(mistyped.Field, "."), actual, func(any) {}); !found {
 		return nil
 	}
-	rest, err := yaml.Marshal(content)
+	rest, err := sigsyaml.Marshal(content)
 	if err != nil {
 		return nil
 	}
@@ -159,7 +167,7 @@ func fieldNames(t reflect.Type, path []string) []string {
 // badQuantities finds invalid quantities in capacities, because the decoding error does not contain their path.
 func badQuantities(document []byte) (problems []error) {
 	var content any
-	if yaml.Unmarshal(document, &content) != nil {
+	if sigsyaml.Unmarshal(document, &content) != nil {
 		return nil
 	}
 	var inspect func(value any, path string, ofCapacity bool)
@@ -191,14 +199,13 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error 
 		"object": "an object"}
 	path, fields := mistyped.Field, strings.Split(mistyped.Field, ".")
 	var content any
-	if yaml.Unmarshal(document, &content) == nil {
+	if sigsyaml.Unmarshal(document, &content) == nil {
 		if found, ok := locate(content, fields, actual, func(any) {}); ok {
 			path = strings.TrimPrefix(found, ".")
 		}
 	}
-	field, isElement := fields[len(fields)-1], strings.HasSuffix(path, "]")
 	return problem{path: path, text: fmt.Sprintf("%s: is %s, must be %s", path, cmp.Or(names[actual], actual),
-		expectedType(mistyped.Type, field, isElement))}
+		expectedType(mistyped.Type))}
 }
 
 // locate returns the path, including list indexes, of the first value at the given fields that has the type actual, and
@@ -242,9 +249,8 @@ func typeOf(value any) string {
 	return ""
 }
 
-// expectedType describes the type of a field, or of an element if the field is a list, with an example for small
-// objects.
-func expectedType(t reflect.Type, field string, isElement bool) string {
+// expectedType describes the type of a field.
+func expectedType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
 		return "a string, in quotes"
@@ -254,37 +260,6 @@ func expectedType(t reflect.Type, field string, isElement bool) string {
 		return "a whole number, without quotes"
 	case reflect.Slice:
 		return "a list"
-	case reflect.Struct:
-		names := exampleFields(t)
-		example := "{" + strings.Join(names, ": …, ") + ": …}"
-		switch {
-		case len(names) == 0 || len(names) > 3:
-		case isElement:
-			return fmt.Sprintf("an object: %s: [%s]", field, example)
-		default:
-			return fmt.Sprintf("an object: %s: %s", field, example)
-		}
 	}
 	return "an object"
-}
-
-// exampleFields returns the fields of a type in the order used for examples: required fields first, each group in the
-// order of declaration.
-func exampleFields(t reflect.Type) []string {
-	names := fieldNames(t, nil)
-	optional := map[string]bool{}
-	for _, field := range reflect.VisibleFields(t) {
-		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
-		optional[name] = strings.Contains(options, "omit")
-	}
-	slices.SortStableFunc(names, func(a, b string) int {
-		switch {
-		case optional[a] == optional[b]:
-			return 0
-		case optional[b]:
-			return -1
-		}
-		return 1
-	})
-	return names
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,10 +11,11 @@ import (
 	"slices"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"sigs.k8s.io/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -21,46 +23,28 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Document is one YAML document from a file.
+// Document is an object in a file: a YAML document, or an item in a list.
 type Document struct {
 	file string
-	line int // of its first line, from 1
+	node *yaml.Node // with the line numbers of the file
+	// Data is the object as YAML, without these line numbers.
 	Data []byte
 	Kind string
 	Name string
 }
 
 // Location returns FILE:LINE, in the form that editors open.
-func (d *Document) Location() string { return fmt.Sprintf("%s:%d", d.file, d.line) }
+func (d *Document) Location() string { return d.at(d.node) }
+
+func (d *Document) at(node *yaml.Node) string { return fmt.Sprintf("%s:%d", d.file, node.Line) }
 
 // maxFile is the maximum size of a file in bytes. A Kubernetes object is smaller than 1.5 MiB.
 const maxFile = 16 << 20
 
 // Read reads the objects from a file, or from stdin if path is "-": the documents, and the items in lists as written by
-// "kubectl get -o yaml". It is otherwise like [ReadDocuments].
+// "kubectl get -o yaml". It skips documents that contain only comments. The size of the input is limited before it is
+// parsed. Standard input can be read only once: if "-" is given twice, the second input is empty.
 func Read(path string, stdin io.Reader) ([]Document, error) {
-	documents, err := ReadDocuments(path, stdin)
-	if err != nil {
-		return nil, err
-	}
-	var objects []Document
-	for i := range documents {
-		items, isList, err := documents[i].items()
-		if err != nil {
-			return nil, err
-		}
-		if !isList {
-			items = documents[i : i+1]
-		}
-		objects = append(objects, items...)
-	}
-	return objects, nil
-}
-
-// ReadDocuments reads the documents from a file, or from stdin if path is "-". It skips documents that contain only
-// comments. The size of the input is limited before it is parsed. Standard input can be read only once: if "-" is given
-// twice, the second input is empty.
-func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
 	name, reader := path, stdin
 	if path == "-" {
 		name = "stdin"
@@ -79,65 +63,72 @@ func ReadDocuments(path string, stdin io.Reader) ([]Document, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("cannot read %s: it has more than %d bytes", name, maxFile)
 	}
-	var documents []Document
-	for _, part := range split(string(data)) {
-		found, err := identify(name, part)
+	var objects []Document
+	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
+		var root yaml.Node
+		err := decoder.Decode(&root)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, syntaxError(name, err)
+		}
+		if root.Content[0].Tag == "!!null" {
+			continue
+		}
+		found, err := identify(name, root.Content[0])
 		if err != nil {
 			return nil, err
 		}
-		if found != nil {
-			documents = append(documents, *found)
+		added, err := found.withItems()
+		if err != nil {
+			return nil, err
 		}
+		objects = append(objects, added...)
 	}
-	return documents, nil
 }
 
-type part struct {
-	line int
-	text string
-}
+// listSuffix is the suffix of list kinds: List, as kubectl writes it, and the list kinds of the API server.
+const listSuffix = "List"
 
-// split splits a YAML stream at its "---" lines. Every part starts with an empty line for each line before it, so that
-// parsers report the line numbers of the file. A "---" inside a block of text is indented in valid YAML, so it is not a
-// separator.
-func split(stream string) []part {
-	var parts []part
-	var text strings.Builder
-	line, begin := 0, 1
-	for content := range strings.Lines(stream) {
-		line++
-		word, rest, _ := strings.Cut(strings.TrimRight(content, "\r\n"), " ")
-		if word != "---" {
-			text.WriteString(content)
-			continue
+// withItems returns the objects in a list, or the document itself if it is no list.
+func (d *Document) withItems() ([]Document, error) {
+	_, list := child(d.node, "items")
+	if !strings.HasSuffix(d.Kind, listSuffix) || list == nil || list.Kind != yaml.SequenceNode {
+		return []Document{*d}, nil
+	}
+	var items []Document
+	for i, item := range list.Content {
+		if item.Kind != yaml.MappingNode {
+			return nil, fmt.Errorf("%s: items[%d] is not an object", d.Location(), i)
 		}
-		parts = append(parts, part{line: begin, text: text.String()})
-		text.Reset()
-		text.WriteString(strings.Repeat("\n", line-1) + rest + "\n")
-		begin = line
+		found, err := identify(d.file, item)
+		if err != nil {
+			return nil, fmt.Errorf("items[%d] of a list: %w", i, err)
+		}
+		items = append(items, *found)
 	}
-	return append(parts, part{line: begin, text: text.String()})
+	return items, nil
 }
 
-// identify reads the kind and name of a document; it returns nil for an empty document.
-func identify(file string, part part) (*Document, error) {
+// identify reads the kind and name of an object.
+func identify(file string, node *yaml.Node) (*Document, error) {
 	var header struct {
 		metav1.TypeMeta `json:",inline"`
 		Metadata        struct {
 			Name string `json:"name"`
 		} `json:"metadata"`
 	}
-	found := &Document{file: file, line: part.line + blankLines(part), Data: []byte(part.text)}
-	var content any
-	err := yaml.Unmarshal([]byte(part.text), &content)
-	if err == nil && content == nil {
-		return nil, nil
-	}
-	if err == nil {
-		err = yaml.Unmarshal([]byte(part.text), &header)
+	found := &Document{file: file, node: node}
+	var err error
+	if found.Data, err = yaml.Marshal(node); err == nil {
+		err = sigsyaml.Unmarshal(found.Data, &header)
 	}
 	if err != nil {
-		return nil, identifyError(found, err)
+		if explained := found.explainDecodeError(err, nil); errors.As(explained[0], &problem{}) {
+			return nil, errors.Join(found.Located(explained)...)
+		}
+		return nil, fmt.Errorf("%s: not a Kubernetes object, which begins with apiVersion and kind", found.Location())
 	}
 	found.Kind, found.Name = header.Kind, header.Metadata.Name
 	if header.Kind == "" || header.APIVersion == "" {
@@ -149,20 +140,13 @@ func identify(file string, part part) (*Document, error) {
 }
 
 // lineOfSyntax matches the prefix that package yaml adds to syntax errors.
-var lineOfSyntax = regexp.MustCompile(`^line (\d+): (.*)$`)
+var lineOfSyntax = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
 
-// identifyError explains why a document cannot be identified: it is not YAML, or its kind or name has the wrong type.
-func identifyError(found *Document, err error) error {
-	if _, syntax, isSyntax := strings.Cut(err.Error(), "yaml: "); isSyntax {
-		if match := lineOfSyntax.FindStringSubmatch(syntax); match != nil {
-			return fmt.Errorf("%s:%s: not YAML: %s", found.file, match[1], match[2])
-		}
-		return fmt.Errorf("%s: not YAML: %s", found.Location(), syntax)
+func syntaxError(file string, err error) error {
+	if match := lineOfSyntax.FindStringSubmatch(err.Error()); match != nil {
+		return fmt.Errorf("%s:%s: not YAML: %s", file, match[1], match[2])
 	}
-	if explained := explainDecodeError(err, found.Data, nil); errors.As(explained[0], &problem{}) {
-		return errors.Join(found.Located(explained)...)
-	}
-	return fmt.Errorf("%s: not a Kubernetes object, which begins with apiVersion and kind", found.Location())
+	return fmt.Errorf("%s: not YAML: %w", file, err)
 }
 
 // checkKind rejects unknown kinds in the driver's group. Kinds in other groups are ignored. Without this check, a
@@ -178,22 +162,6 @@ func checkKind(found *Document, apiVersion string) error {
 	}
 	return fmt.Errorf("%s: unknown kind %s in %s; use one of %s", found.Location(), found.Kind, group,
 		strings.Join(kinds, ", "))
-}
-
-// blankLines counts the lines in a document before its first key: empty lines, comments and the separator.
-func blankLines(part part) int {
-	blank := 0
-	for i, line := range slices.Collect(strings.Lines(part.text)) {
-		text := strings.TrimSpace(line)
-		if i+1 < part.line {
-			continue // lines of previous documents
-		}
-		if text != "" && !strings.HasPrefix(text, "#") {
-			return blank
-		}
-		blank++
-	}
-	return blank
 }
 
 // Kinds in the driver's API group.
@@ -230,7 +198,7 @@ func DecodeStrict(
 		rest = strict.Errors()
 	}
 	for _, problem := range rest {
-		problems = append(problems, explainDecodeError(problem, found.Data, reflect.TypeOf(decoded))...)
+		problems = append(problems, found.explainDecodeError(problem, reflect.TypeOf(decoded))...)
 	}
 	return decoded, problems
 }

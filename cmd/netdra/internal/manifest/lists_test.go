@@ -51,10 +51,6 @@ func TestItemsOfLists(t *testing.T) {
 	if text := string(objects[1].Data); strings.Contains(text, "kindOfTail") {
 		t.Errorf("the second item contains text after the list:\n%s", text)
 	}
-	documents, err := ReadDocuments("-", strings.NewReader(listed))
-	if err != nil || len(documents) != 2 {
-		t.Errorf("%d documents: %v", len(documents), err)
-	}
 }
 
 // JSON, lists of one kind, lists without items, and invalid objects.

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -9,28 +8,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Position returns the position of a field, or of its last existing parent, as FILE:LINE. Lines need no offset, since
-// every document starts with an empty line for each line before it.
+// Position returns the position of a field, or of its last existing parent, as FILE:LINE.
 func (d *Document) Position(field string) string {
-	var root yaml.Node
-	if err := yaml.Unmarshal(d.Data, &root); err != nil || len(root.Content) == 0 {
-		return d.Location()
-	}
-	line := d.line
-	for node, rest := root.Content[0], fieldParts(field); len(rest) > 0 && node != nil; rest = rest[1:] {
+	at := d.node
+	for node, rest := d.node, fieldPart.FindAllString(field, -1); len(rest) > 0 && node != nil; rest = rest[1:] {
 		key, value := child(node, rest[0])
 		if key != nil {
-			line = key.Line
+			at = key
 		}
 		node = value
 	}
-	return fmt.Sprintf("%s:%d", d.file, line)
+	return d.at(at)
 }
 
+// fieldPart matches a key or an index in spec.steps[1].config.
 var fieldPart = regexp.MustCompile(`[^.[\]]+`)
-
-// fieldParts splits spec.steps[1].config into its keys and indexes.
-func fieldParts(field string) []string { return fieldPart.FindAllString(field, -1) }
 
 // child returns the value of a key, or an item of a list, and the node where it starts; nil if it does not exist.
 func child(node *yaml.Node, part string) (start, value *yaml.Node) {

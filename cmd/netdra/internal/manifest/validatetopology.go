@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -26,11 +26,7 @@ type TopologySource struct {
 
 // Load reads the topology and the schemas. Every problem is a line in the error, with file and path.
 func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnichain.Schemas, error) {
-	schemas, err := LoadSchemas(s.Schemas, stdin)
-	if err != nil {
-		return nil, schemas, err
-	}
-	documents, err := Read(s.File, stdin)
+	schemas, documents, err := s.read(stdin)
 	if err != nil {
 		return nil, schemas, err
 	}
@@ -42,13 +38,16 @@ func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnich
 	return topology, schemas, invalidError(topology, problems)
 }
 
+func (s *TopologySource) read(stdin io.Reader) (schemas cnichain.Schemas, documents []Document, err error) {
+	if schemas, err = LoadSchemas(s.Schemas, stdin); err == nil {
+		documents, err = Read(s.File, stdin)
+	}
+	return schemas, documents, err
+}
+
 // LoadAll reads the topology with the configured name, or all topologies in the file if no name is set.
 func (s *TopologySource) LoadAll(stdin io.Reader) ([]*v1alpha1.NetworkTopology, error) {
-	schemas, err := LoadSchemas(s.Schemas, stdin)
-	if err != nil {
-		return nil, err
-	}
-	documents, err := Read(s.File, stdin)
+	schemas, documents, err := s.read(stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -83,45 +82,27 @@ func invalidError(topology *v1alpha1.NetworkTopology, problems []string) error {
 
 // ReadTopology decodes and validates one document. A problem has the form "file:line: path: reason".
 func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkTopology, []string) {
-	var lines []string
-	topology, problems := decode[*v1alpha1.NetworkTopology](found, KindTopology)
-	for _, problem := range problems {
-		lines = append(lines, found.At(problem)+": "+problem.Error())
-	}
-	if topology == nil {
-		return topology, lines
-	}
-	for _, problem := range validateTopology(topology, schemas) {
-		if !mayFollow(problem.Field, problems) {
-			lines = append(lines, found.Position(problem.Field)+": "+problem.Error())
-		}
-	}
-	return topology, lines
-}
-
-// mayFollow reports whether a problem in a field may only be a consequence of an unread field. The unread field must be
-// in the same step, in an earlier step whose interface this step refers to, or, outside of steps, in the same object.
-func mayFollow(path string, unread []error) bool {
-	return slices.ContainsFunc(unread, func(err error) bool {
-		var found problem
-		if !errors.As(err, &found) || found.path == "" {
-			return true // the unread field may be anywhere
-		}
-		parent := parentPath(found.path)
-		for strings.Count(parent, ".") > 1 {
-			parent = parentPath(parent)
-		}
-		const steps = "spec.steps["
-		if strings.HasPrefix(parent, steps) && strings.HasPrefix(path, steps) && !strings.HasPrefix(path, parent+".") {
-			return strings.Contains(path, "].dependOn") || strings.Contains(path, "].config") ||
-				strings.Contains(path, "].ifName")
-		}
-		return parentPath(path) == parent || parent != "spec" && strings.HasPrefix(path, parent)
+	return read(found, KindTopology, func(topology *v1alpha1.NetworkTopology) field.ErrorList {
+		return validateTopology(topology, schemas)
 	})
 }
 
-// parentPath returns the path of the parent, such as spec.steps[1] for spec.steps[1].name.
-func parentPath(path string) string { return path[:max(strings.LastIndex(path, "."), 0)] }
+// read decodes a document, and validates it if it could be decoded completely, because a missing field may be the cause
+// of further problems.
+func read[T runtime.Object](found *Document, kind string, validate func(T) field.ErrorList) (T, []string) {
+	var lines []string
+	object, problems := decode[T](found, kind)
+	for _, problem := range found.Located(problems) {
+		lines = append(lines, problem.Error())
+	}
+	if len(problems) > 0 {
+		return object, lines
+	}
+	for _, problem := range validate(object) {
+		lines = append(lines, found.Position(problem.Field)+": "+problem.Error())
+	}
+	return object, lines
+}
 
 // validateTopology returns the same problems as the controller: in the name and namespaces, the steps, and the
 // expressions of the root steps. It does not check whether a plugin's name is valid as an attribute name. It also
@@ -178,19 +159,10 @@ func ClassNames(topology *v1alpha1.NetworkTopology) []string {
 
 // ReadRange decodes and validates one document. A problem has the form "file:line: path: reason".
 func ReadRange(found *Document) (*v1alpha1.AddressRange, []string) {
-	var lines []string
-	addressRange, problems := decode[*v1alpha1.AddressRange](found, KindRange)
-	for _, problem := range problems {
-		lines = append(lines, found.At(problem)+": "+problem.Error())
-	}
-	if len(problems) > 0 {
-		return addressRange, lines
-	}
-	_, invalid := addresses.Parse(&addressRange.Spec)
-	for _, problem := range invalid {
-		lines = append(lines, found.Position(problem.Field)+": "+problem.Error())
-	}
-	return addressRange, lines
+	return read(found, KindRange, func(addressRange *v1alpha1.AddressRange) field.ErrorList {
+		_, invalid := addresses.Parse(&addressRange.Spec)
+		return invalid
+	})
 }
 
 // LoadSchemas returns the built-in schemas, replaced by schemas from the file for the same plugins. It continues after
@@ -221,12 +193,11 @@ func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 
 // ReadSchema decodes a schema, and rejects it if the API server or the webhook would reject it.
 func ReadSchema(found *Document) (*v1alpha1.CNIPluginSchema, error) {
-	schema, problems := decode[*v1alpha1.CNIPluginSchema](found, KindSchema)
+	schema, problems := read(found, KindSchema, func(schema *v1alpha1.CNIPluginSchema) field.ErrorList {
+		return cnichain.ValidateSchema(&schema.Spec)
+	})
 	if len(problems) > 0 {
-		return schema, errors.Join(found.Located(problems)...)
+		return schema, errors.New(strings.Join(problems, "\n"))
 	}
-	for _, problem := range cnichain.ValidateSchema(&schema.Spec) {
-		problems = append(problems, fmt.Errorf("%s: %w", found.Position(problem.Field), problem))
-	}
-	return schema, errors.Join(problems...)
+	return schema, nil
 }
