@@ -27,7 +27,7 @@ It checks whether the container runtime calls the driver and reads its CDI specs
 paths that differ between the driver, the kubelet and the container runtime; the CNI plugins that topologies use;
 other programs that manage the same devices; disks; rejected policies and topologies; and leftovers of pods. For each
 problem it prints the location, the impact and the fix. With --kubeconfig, or $KUBECONFIG, it also checks the API
-groups, feature gates and clock of the API server; for another node it checks all of these except the clock.
+groups and feature gates of the API server.
 
 Exit status: 0 no faults, 1 a fault was found (✗; risks, !, do not count), 2 nothing could be checked.`,
 		Example: `  sudo netdra doctor

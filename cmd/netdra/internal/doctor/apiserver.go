@@ -2,11 +2,9 @@ package doctor
 
 import (
 	"context"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/discovery"
@@ -37,8 +35,6 @@ func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 func QueryCluster(ctx context.Context, shared *restclient.Config) *Cluster {
 	found, config := &Cluster{}, restclient.CopyConfig(shared)
 	config.Timeout = clusterLimit
-	clock := &serverClock{}
-	config.Wrap(clock.watch)
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err == nil {
 		err = readVersion(client, found)
@@ -47,7 +43,6 @@ func QueryCluster(ctx context.Context, shared *restclient.Config) *Cluster {
 		found.Problem = err.Error()
 		return found
 	}
-	found.Ahead = clock.ahead()
 	found.Off, found.KnowsFeatures = featuresOff(ctx, client.RESTClient())
 	return found
 }
@@ -101,36 +96,3 @@ func parseFeatures(metrics string) []string {
 	slices.Sort(off)
 	return off
 }
-
-// serverClock records the offset of the server's clock, taken from the most recent response. The Date header has a
-// resolution of one second, and network latency adds to the offset; both are far below maxClockSkew.
-type serverClock struct {
-	mu     sync.Mutex
-	offset time.Duration
-}
-
-func (c *serverClock) ahead() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.offset
-}
-
-func (c *serverClock) watch(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(request *http.Request) (*http.Response, error) {
-		response, err := next.RoundTrip(request)
-		if err != nil {
-			return response, err
-		}
-		if date, parseErr := http.ParseTime(response.Header.Get("Date")); parseErr == nil {
-			c.mu.Lock()
-			c.offset = time.Until(date)
-			c.mu.Unlock()
-		}
-		return response, nil
-	})
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-// RoundTrip implements http.RoundTripper.
-func (r roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }

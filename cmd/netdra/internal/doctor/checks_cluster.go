@@ -3,26 +3,7 @@ package doctor
 import (
 	"fmt"
 	"slices"
-	"time"
 )
-
-// maxClockSkew is the acceptable difference between clocks. Validating tokens and certificates requires synchronized
-// clocks.
-const maxClockSkew = 30 * time.Second
-
-// checkOfClocks is the name of the clock check, which can only run on the node.
-const checkOfClocks = "clock"
-
-func clusterChecks() []check {
-	return []check{
-		{group: groupCluster, name: "api-server", fine: "the API server serves the APIs that the driver needs",
-			needs: needsCluster, inspect: checkServer},
-		{group: groupCluster, name: "features", fine: "the feature gates that the driver needs are enabled",
-			needs: needsFeatures, inspect: checkFeatures},
-		{group: groupCluster, name: checkOfClocks, fine: "the clocks of the node and of the API server agree",
-			needs: needsAnswers, inspect: checkClock},
-	}
-}
 
 // neededAPIs returns the API groups that the driver needs, as group/version, each with the fix if it is missing.
 func neededAPIs() []struct{ name, do string } {
@@ -85,41 +66,21 @@ func checkFeatures(input *Input) []Finding {
 	return found
 }
 
-func checkClock(input *Input) []Finding {
-	ahead := input.Cluster.Ahead
-	if ahead.Abs() <= maxClockSkew {
-		return nil
-	}
-	direction := "ahead of"
-	if ahead < 0 {
-		direction = "behind"
-	}
-	return []Finding{{
-		Level: Warn, What: fmt.Sprintf("the API server's clock is %s %s this node's", ahead.Abs().Round(time.Second),
-			direction), Where: "system clock",
-		Why: "with a wrong clock, certificates and tokens are rejected, and timestamps in logs are misleading",
-		Do:  "synchronize the clocks; check with chronyc tracking or timedatectl",
-	}}
-}
-
 // WithCluster completes the findings from a node without a kubeconfig, such as those of the driver's pod, using data
-// that the caller has read from the API server. Only the node can compare its clock with the API server's. cluster is
-// nil if the caller has no data.
+// that the caller has read from the API server. cluster is nil if the caller has no data.
 func WithCluster(findings []Finding, cluster *Cluster) []Finding {
 	var all []Finding
 	for _, finding := range findings {
-		if finding.Group != groupCluster || finding.Level != Unknown {
+		i := slices.IndexFunc(checks(), func(c check) bool { return c.group == groupCluster && c.name == finding.Check })
+		switch {
+		case i < 0 || finding.Level != Unknown:
 			all = append(all, finding)
-			continue
-		}
-		checks := clusterChecks()
-		i := slices.IndexFunc(checks, func(c check) bool { return c.name == finding.Check })
-		if cluster == nil || i < 0 || finding.Check == checkOfClocks {
+		case cluster == nil:
 			finding.Why = "run \"netdra doctor --kubeconfig FILE\" on the node to check it"
 			all = append(all, finding)
-			continue
+		default:
+			all = append(all, checks()[i].findings(&Input{Cluster: cluster})...)
 		}
-		all = append(all, checks[i].findings(&Input{Cluster: cluster})...)
 	}
 	return all
 }

@@ -11,30 +11,6 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-func deviceChecks() []check {
-	return []check{
-		{group: groupDevices, name: "problems", fine: "the driver reports no problems with devices", needs: needsDriver,
-			inspect: checkProblems},
-		{group: groupDevices, name: "gone-devices", fine: "every device that a claim holds exists", needs: needsDriver,
-			inspect: checkGone},
-		{group: groupDevices, name: "pod-interfaces", fine: "no pod has lost an attached interface", needs: needsDriver,
-			inspect: checkInterfaces},
-		{group: groupDevices, name: "quarantine", fine: "no device is quarantined", needs: needsDriver,
-			inspect: checkQuarantine},
-		{group: groupDevices, name: "other-owners", fine: "no other program manages these devices", needs: needsDriver,
-			inspect: checkOwners},
-		{group: groupDevices, name: "double-owners", fine: "no device is also in the pool of a device plugin",
-			needs: needsDriver, inspect: checkDoubleOwners},
-		{group: groupDevices, name: "network-managers", fine: "no network manager configures a device for pods",
-			needs: needsDriver, inspect: checkManagers},
-		{group: groupDevices, name: "iommu",
-			fine:  "vfio-pci is available, or no topology needs it",
-			needs: needsDriver, inspect: checkIOMMU},
-		{group: groupDevices, name: "rdma", fine: "the RDMA drivers of all published devices are loaded",
-			needs: needsDriver, inspect: checkRDMA},
-	}
-}
-
 func checkProblems(input *Input) []Finding {
 	var found []Finding
 	for _, problem := range input.Driver.State.Problems {

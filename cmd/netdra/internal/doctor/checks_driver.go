@@ -5,17 +5,6 @@ import (
 	"strings"
 )
 
-func driverChecks() []check {
-	return []check{
-		{group: groupDriver, name: "driver-answers", fine: "the driver is running and answers", inspect: checkAnswers},
-		{group: groupDriver, name: "driver-ready", fine: "the driver is ready: pods with claims can start",
-			needs: needsDriver, inspect: checkReady},
-		{group: groupDriver, name: "node-name", fine: "the driver uses the name of this node", needs: needsCaches,
-			inspect: checkNodeName},
-		{group: groupDriver, name: "journal", fine: "the journal is readable", inspect: checkJournal},
-	}
-}
-
 // checkAnswers distinguishes between a driver that is starting, one that does not answer, and one that is not running.
 // The readiness probe answers earlier than the socket does, while the driver is still waiting for its caches.
 func checkAnswers(input *Input) []Finding {

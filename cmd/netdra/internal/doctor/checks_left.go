@@ -12,23 +12,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// leftoverChecks returns checks that compare the node with the driver's records. Gather queries the driver before and
-// after it reads the files, so a reported item had no owner throughout.
-func leftoverChecks() []check {
-	return []check{
-		{group: groupLeft, name: "cdi-specs", fine: "every CDI spec belongs to a prepared claim", needs: needsDriver,
-			inspect: checkCDIFiles},
-		{group: groupLeft, name: "namespaces", fine: "every pinned network namespace belongs to a pod sandbox",
-			needs: needsDriver, inspect: checkPins},
-		{group: groupLeft, name: "claims", fine: "every prepared claim belongs to a pod on this node",
-			needs: needsDriver, inspect: checkClaims},
-		{group: groupLeft, name: "links", fine: "no link has a temporary name", needs: needsDriver,
-			inspect: checkTransitLinks},
-		{group: groupLeft, name: "attaching", fine: "no pod has a failed attachment",
-			needs: needsDriver, inspect: checkAttaching},
-	}
-}
-
 // isOfAny reports whether a CDI spec belongs to one of the claims.
 func isOfAny(file string, claims []nodestate.Claim) bool {
 	_, uid := nodeapi.ParseSpecName(file)

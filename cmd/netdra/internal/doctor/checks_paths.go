@@ -9,23 +9,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-func pathChecks() []check {
-	return []check{
-		{group: groupPaths, name: "kubelet-directory", fine: "the driver uses the kubelet's directory",
-			needs: needsKubelet, inspect: checkKubeletDir},
-		{group: groupPaths, name: "directories", fine: "the driver's directories are writable and have free space",
-			inspect: checkDisks},
-		{group: groupPaths, name: "cni-plugins", fine: "the CNI plugins of all topologies are installed",
-			needs: needsCaches, inspect: checkPlugins},
-		{group: groupPaths, name: "plugin-folders",
-			fine: "the driver's pod mounts the host directories that CNI plugins need", needs: needsPod,
-			inspect: checkPluginFolders},
-		{group: groupPaths, name: "link-types",
-			fine: "the kernel supports the link types that CNI plugins need", needs: needsLinkTypes,
-			inspect: checkLinkTypes},
-	}
-}
-
 func needsKubelet(input *Input) string {
 	if input.Kubelet == nil {
 		return "no kubelet process was found"

@@ -3,12 +3,9 @@ package doctor
 import (
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
 	"slices"
 	"strings"
-
-	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
 // RDMAPart is the RDMA function of a NIC: a device on the kernel's auxiliary bus, which the network driver creates for
@@ -55,56 +52,29 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// checkRDMA reports the namespace mode of RDMA devices, and finds published devices whose NIC supports RDMA but has no
-// RDMA driver bound. Such a NIC is published with rdma == false, which is correct but surprising.
+// checkRDMA finds published devices whose NIC supports RDMA but has no RDMA driver bound. Such a NIC is published with
+// rdma == false, which is correct but surprising.
 func checkRDMA(input *Input) []Finding {
-	names := map[string]string{} // of published functions, by address
-	mode := ""
-	for i := range input.Driver.Published {
-		device := &input.Driver.Published[i].Device
-		if device.PCIAddress != "" {
-			names[string(device.PCIAddress)] = string(device.Name)
-		}
-		if device.RDMANetns != "" {
-			mode = device.RDMANetns
-		}
-	}
 	idle := map[string][]string{}
 	for _, part := range input.RDMAParts {
-		if name := names[part.Function]; name != "" && !part.Driven {
-			idle[part.Alias] = append(idle[part.Alias], name)
+		for i := range input.Driver.Published {
+			device := &input.Driver.Published[i].Device
+			name := string(device.Name)
+			if !part.Driven && string(device.PCIAddress) == part.Function && !slices.Contains(idle[part.Alias], name) {
+				idle[part.Alias] = append(idle[part.Alias], name)
+			}
 		}
 	}
 	var found []Finding
-	for _, alias := range slices.Sorted(maps.Keys(idle)) {
+	for _, alias := range sortedKeys(idle) {
+		slices.Sort(idle[alias])
 		found = append(found, Finding{
-			Level: Warn, What: "no RDMA driver is loaded for " + someOf(idle[alias]), Where: auxiliaryDevices,
+			Level: Warn, What: "no RDMA driver is loaded for " + strings.Join(idle[alias], ", "), Where: auxiliaryDevices,
 			Why: "the NICs support RDMA but have no RDMA devices: policies see rdma == false, and claims that " +
 				"request RDMA do not get them",
 			Do: fmt.Sprintf("modprobe %s, and add the loaded module to /etc/modules-load.d; ignore this if RDMA is "+
 				"not used", alias),
 		})
 	}
-	if len(found) == 0 && mode != "" {
-		found = append(found, Finding{Level: OK, What: describeRDMAMode(mode)})
-	}
 	return found
-}
-
-func describeRDMAMode(mode string) string {
-	if mode == discovery.RDMAExclusive {
-		return "each RDMA device belongs to one network namespace, and can be moved to a pod"
-	}
-	return "RDMA devices are shared by all network namespaces, and cannot be moved to a pod"
-}
-
-// someOf returns the first few names and the number of remaining ones.
-func someOf(names []string) string {
-	const most = 3
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
 }

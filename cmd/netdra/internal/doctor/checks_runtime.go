@@ -17,24 +17,6 @@ const (
 	leastNRITimeout = 500 * time.Millisecond
 )
 
-func runtimeChecks() []check {
-	return []check{
-		{group: groupRuntime, name: "runtime-version",
-			fine: "the versions of the container runtime and the kubelet have no known bugs", needs: needsCaches,
-			inspect: checkVersions},
-		{group: groupRuntime, name: "nri-enabled", fine: "NRI is enabled in containerd", needs: needsContainerd,
-			inspect: checkNRI},
-		{group: groupRuntime, name: "nri-socket", fine: "the driver and containerd use the same NRI socket",
-			needs: needsContainerd, inspect: checkNRISocket},
-		{group: groupRuntime, name: "nri-timeout", fine: "the NRI timeout of containerd is long enough",
-			needs: needsContainerd, inspect: checkNRITimeout},
-		{group: groupRuntime, name: "nri-required", fine: "the driver's own pod can start without the driver",
-			needs: needsContainerd, inspect: checkRequired},
-		{group: groupRuntime, name: "cdi", fine: "containerd reads the driver's CDI specs", needs: needsContainerd,
-			inspect: checkCDI},
-	}
-}
-
 func checkVersions(input *Input) []Finding {
 	versions := input.Driver.State.Versions
 	found := checkVersion(compKubelet, versions.Kubelet)

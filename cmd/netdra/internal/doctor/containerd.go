@@ -130,74 +130,62 @@ func overlay(target, over map[string]any) {
 	}
 }
 
-// section is a relevant section of the configuration. It has the fields of both the NRI and CRI sections.
-type section struct {
-	Disable        *bool    `toml:"disable"`
-	SocketPath     string   `toml:"socket_path"`
-	RequestTimeout string   `toml:"plugin_request_timeout"`
-	EnableCDI      *bool    `toml:"enable_cdi"`
-	CDISpecDirs    []string `toml:"cdi_spec_dirs"`
-	CNI            struct {
-		BinDir  string   `toml:"bin_dir"`
-		BinDirs []string `toml:"bin_dirs"`
-	} `toml:"cni"`
-	DefaultValidator struct {
-		Enable    bool     `toml:"enable"`
-		Required  []string `toml:"required_plugins"`
-		Tolerated string   `toml:"tolerate_missing_plugins_annotation"`
-	} `toml:"default_validator"`
-}
-
-// apply copies the configured values into c. It only decodes relevant sections, since other sections may have any
-// content. The new CRI section comes last and takes precedence over the section from an old configuration version.
+// apply copies the configured values into c. A value of another type counts as not set, since only containerd validates
+// them. The new CRI section comes last and takes precedence over the section from an old configuration version.
 func (c *Containerd) apply(settings map[string]any) error {
-	plugins, _ := settings["plugins"].(map[string]any)
-	sections := map[string]section{}
-	for _, name := range []string{nriPlugin, criOldPlugin, criRuntimePlugin} {
-		data, err := toml.Marshal(plugins[name])
-		if plugins[name] == nil {
-			continue
-		}
-		var part section
-		if err == nil {
-			err = toml.Unmarshal(data, &part)
-		}
-		if err != nil {
-			return fmt.Errorf("[plugins.%q]: %w", name, err)
-		}
-		sections[name] = part
-	}
+	plugins := table(settings, "plugins")
+	nri := table(plugins, nriPlugin)
 	disabled, _ := settings[disabledPlugins].([]any)
-	nri := sections[nriPlugin]
-	c.NRIDisabled = nri.Disable != nil && *nri.Disable || slices.Contains(disabled, any(nriPlugin))
-	c.NRISocket = cmp.Or(nri.SocketPath, c.NRISocket)
-	if nri.RequestTimeout != "" {
-		timeout, err := time.ParseDuration(nri.RequestTimeout)
+	c.NRIDisabled = nri["disable"] == true || slices.Contains(disabled, any(nriPlugin))
+	socket, _ := nri["socket_path"].(string)
+	c.NRISocket = cmp.Or(socket, c.NRISocket)
+	if text, _ := nri["plugin_request_timeout"].(string); text != "" {
+		timeout, err := time.ParseDuration(text)
 		if err != nil {
 			return fmt.Errorf("plugin_request_timeout: %w", err)
 		}
 		c.NRITimeout = timeout
 	}
-	if validator := nri.DefaultValidator; validator.Enable {
-		c.Required, c.Tolerated = validator.Required, validator.Tolerated
+	if validator := table(nri, "default_validator"); validator["enable"] == true {
+		setList(&c.Required, validator["required_plugins"])
+		set(&c.Tolerated, validator["tolerate_missing_plugins_annotation"])
 	}
-	c.applyCRI(sections[criOldPlugin])
-	c.applyCRI(sections[criRuntimePlugin])
+	for _, name := range []string{criOldPlugin, criRuntimePlugin} {
+		cri := table(plugins, name)
+		enabled := !c.CDIDisabled
+		set(&enabled, cri["enable_cdi"])
+		c.CDIDisabled = !enabled
+		setList(&c.CDIDirs, cri["cdi_spec_dirs"])
+		if dir, isText := table(cri, "cni")["bin_dir"].(string); isText && dir != "" {
+			c.CNIDirs = []string{dir}
+		}
+		setList(&c.CNIDirs, table(cri, "cni")["bin_dirs"])
+	}
 	return nil
 }
 
-func (c *Containerd) applyCRI(cri section) {
-	if cri.EnableCDI != nil {
-		c.CDIDisabled = !*cri.EnableCDI
+// table returns a table in a table; empty if there is none.
+func table(settings map[string]any, key string) map[string]any {
+	inner, _ := settings[key].(map[string]any)
+	return inner
+}
+
+// set sets a field to a value of its type.
+func set[T any](field *T, value any) {
+	if typed, matches := value.(T); matches {
+		*field = typed
 	}
-	if cri.CDISpecDirs != nil {
-		c.CDIDirs = cri.CDISpecDirs
+}
+
+// setList sets a field to the strings in a list.
+func setList(field *[]string, value any) {
+	list, isList := value.([]any)
+	if !isList {
+		return
 	}
-	if cri.CNI.BinDir != "" {
-		c.CNIDirs = []string{cri.CNI.BinDir}
-	}
-	if cri.CNI.BinDirs != nil {
-		c.CNIDirs = cri.CNI.BinDirs
+	*field = nil
+	for _, item := range list {
+		*field = append(*field, fmt.Sprint(item))
 	}
 }
 

@@ -89,14 +89,51 @@ func Count(findings []Finding, level Level) int {
 	return n
 }
 
-// checks returns all checks in the order of their groups.
+// checks returns all checks in display order.
 func checks() []check {
-	var all []check
-	for _, some := range [][]check{driverChecks(), runtimeChecks(), pathChecks(), clusterChecks(), deviceChecks(),
-		objectChecks(), leftoverChecks()} {
-		all = append(all, some...)
+	return []check{
+		{groupDriver, "driver-answers", "the driver is running and answers", nil, checkAnswers},
+		{groupDriver, "driver-ready", "the driver is ready: pods with claims can start", needsDriver, checkReady},
+		{groupDriver, "node-name", "the driver uses the name of this node", needsCaches, checkNodeName},
+		{groupDriver, "journal", "the journal is readable", nil, checkJournal},
+		{groupRuntime, "runtime-version", "the versions of the container runtime and the kubelet have no known bugs",
+			needsCaches, checkVersions},
+		{groupRuntime, "nri-enabled", "NRI is enabled in containerd", needsContainerd, checkNRI},
+		{groupRuntime, "nri-socket", "the driver and containerd use the same NRI socket",
+			needsContainerd, checkNRISocket},
+		{groupRuntime, "nri-timeout", "the NRI timeout of containerd is long enough", needsContainerd, checkNRITimeout},
+		{groupRuntime, "nri-required", "the driver's own pod can start without the driver",
+			needsContainerd, checkRequired},
+		{groupRuntime, "cdi", "containerd reads the driver's CDI specs", needsContainerd, checkCDI},
+		{groupPaths, "kubelet-directory", "the driver uses the kubelet's directory", needsKubelet, checkKubeletDir},
+		{groupPaths, "directories", "the driver's directories are writable and have free space", nil, checkDisks},
+		{groupPaths, "cni-plugins", "the CNI plugins of all topologies are installed", needsCaches, checkPlugins},
+		{groupPaths, "plugin-folders", "the driver's pod mounts the host directories that CNI plugins need",
+			needsPod, checkPluginFolders},
+		{groupPaths, "link-types", "the kernel supports the link types that CNI plugins need",
+			needsLinkTypes, checkLinkTypes},
+		{groupCluster, "api-server", "the API server serves the APIs that the driver needs", needsCluster, checkServer},
+		{groupCluster, "features", "the feature gates that the driver needs are enabled", needsFeatures, checkFeatures},
+		{groupDevices, "problems", "the driver reports no problems with devices", needsDriver, checkProblems},
+		{groupDevices, "gone-devices", "every device that a claim holds exists", needsDriver, checkGone},
+		{groupDevices, "pod-interfaces", "no pod has lost an attached interface", needsDriver, checkInterfaces},
+		{groupDevices, "quarantine", "no device is quarantined", needsDriver, checkQuarantine},
+		{groupDevices, "other-owners", "no other program manages these devices", needsDriver, checkOwners},
+		{groupDevices, "double-owners", "no device is also in the pool of a device plugin",
+			needsDriver, checkDoubleOwners},
+		{groupDevices, "network-managers", "no network manager configures a device for pods",
+			needsDriver, checkManagers},
+		{groupDevices, "iommu", "vfio-pci is available, or no topology needs it", needsDriver, checkIOMMU},
+		{groupDevices, "rdma", "the RDMA drivers of all published devices are loaded", needsDriver, checkRDMA},
+		{groupObjects, "policies", "every policy is accepted", needsCaches, checkPolicies},
+		{groupObjects, "topologies", "every topology is accepted and has its DeviceClasses",
+			needsCaches, checkTopologies},
+		{groupLeft, "cdi-specs", "every CDI spec belongs to a prepared claim", needsDriver, checkCDIFiles},
+		{groupLeft, "namespaces", "every pinned network namespace belongs to a pod sandbox", needsDriver, checkPins},
+		{groupLeft, "claims", "every prepared claim belongs to a pod on this node", needsDriver, checkClaims},
+		{groupLeft, "links", "no link has a temporary name", needsDriver, checkTransitLinks},
+		{groupLeft, "attaching", "no pod has a failed attachment", needsDriver, checkAttaching},
 	}
-	return all
 }
 
 // needsDriver is for checks that use data from the driver. It returns the reason why they cannot run, or "".

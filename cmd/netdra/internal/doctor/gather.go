@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
-	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -266,8 +265,9 @@ func (s *Sources) mounts(process *Process) []string {
 // plugin searches for a CNI plugin in the driver's directories, where the first match takes precedence. It also
 // searches other common directories, to explain why the driver does not find an installed plugin.
 func (s *Sources) plugin(input *Input, name string) PluginFile {
-	plugin := PluginFile{HostPaths: hostPaths(&input.Driver.State, name),
-		LinkTypes: linkTypes(&input.Driver.State, name), PodAnnotation: podAnnotation(&input.Driver.State, name)}
+	state := &input.Driver.State
+	plugin := PluginFile{HostPaths: state.HostPaths[name], LinkTypes: state.LinkTypes[name],
+		PodAnnotation: state.PodAnnotations[name]}
 	for _, file := range plugin.HostPaths {
 		if _, err := s.stat(file); errors.Is(err, fs.ErrNotExist) {
 			plugin.Absent = append(plugin.Absent, file)
@@ -290,36 +290,6 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 		}
 	}
 	return plugin
-}
-
-// hostPaths returns the host paths that a plugin needs. The driver reports them from the schemas in the cluster, which
-// may replace built-in ones. For older drivers, which do not report them, hostPaths uses the built-in schemas.
-func hostPaths(state *nodestate.State, plugin string) []string {
-	if state.HostPaths != nil {
-		return state.HostPaths[plugin]
-	}
-	schema, _ := cnichain.DefaultSchemas().Lookup(plugin)
-	return schema.HostPaths
-}
-
-// linkTypes is like hostPaths, but for the link types that a plugin creates.
-func linkTypes(state *nodestate.State, plugin string) []string {
-	if state.LinkTypes != nil {
-		return state.LinkTypes[plugin]
-	}
-	schema, _ := cnichain.DefaultSchemas().Lookup(plugin)
-	return schema.LinkTypes
-}
-
-// podAnnotation is like hostPaths, but for the annotation that selects a pod's networks for a plugin.
-func podAnnotation(state *nodestate.State, plugin string) string {
-	if state.PodAnnotations != nil {
-		return state.PodAnnotations[plugin]
-	}
-	if schema, _ := cnichain.DefaultSchemas().Lookup(plugin); schema.PodNetworks != nil {
-		return schema.PodNetworks.Annotation
-	}
-	return ""
 }
 
 // linkTypes finds the link types that plugins need but the kernel does not support. It does not load modules: if a type

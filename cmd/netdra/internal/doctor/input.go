@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -121,8 +120,6 @@ type Cluster struct {
 	// Off are the disabled feature gates. It is only valid if KnowsFeatures is true.
 	Off           []string
 	KnowsFeatures bool
-	// Ahead is the offset of the API server's clock from the node's clock.
-	Ahead time.Duration
 }
 
 // process finds a process by its name. It only returns a containerized process if there is no other, because pods may

@@ -91,6 +91,10 @@ func healthy(t *testing.T) *testNode {
 			Versions: nodestate.Versions{Kubelet: "v1.37.1", Runtime: "containerd://2.4.2", Kernel: "6.12.9"},
 			Topologies: []nodestate.Topology{{Name: "fast", Conditions: good, Plugins: []string{"macvlan", "sriov"},
 				Drivers: []string{"vfio-pci"}}},
+			HostPaths: map[string][]string{"whereabouts": {"/etc/cni/net.d"},
+				"ovn-k8s-cni-overlay": {"/var/run/ovn-kubernetes/cni"}},
+			LinkTypes:      map[string][]string{"macvlan": {"macvlan"}},
+			PodAnnotations: map[string]string{"ovn-k8s-cni-overlay": multusAnnotation},
 		},
 		Inputs: nodestate.PolicyInputs{Policies: []policyapi.DeviceExposurePolicy{p}},
 		Published: []draslices.Entry{
@@ -114,8 +118,7 @@ func (n *testNode) write(file, content string) { n.put(file, content, 0o600) }
 // plugin creates a plugin file with a mode.
 func (n *testNode) plugin(file string, mode os.FileMode) { n.put(file, "", mode) }
 
-// ovn adds the OVN-Kubernetes plugin to a topology. The test driver behaves like an older driver and does not report
-// what plugins need.
+// ovn adds the OVN-Kubernetes plugin to a topology.
 func (n *testNode) ovn() {
 	n.Helper()
 	n.plugin("opt/cni/bin/ovn-k8s-cni-overlay", 0o755)
