@@ -205,7 +205,7 @@ func TestSimulateRefuses(t *testing.T) {
 		policies + " has no ResourceClaim, ResourceClaimTemplate or pod with claims; give a file": {"",
 			[]string{"-f", policies, "--machines", dir}},
 		"no node publishes a device": {claim, []string{"-f", "-"}},
-		"is exposed by policy vfs: netdra slices -f FILE --from " + dir + " shows the reasons": {
+		"no policy exposes a device of worker-1: netdra slices shows the reasons": {
 			claim + "\n---\napiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\nmetadata: {name: " +
 				"vfs}\nspec: {selector: {cel: 'false'}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: " +
 				"true}]}}",

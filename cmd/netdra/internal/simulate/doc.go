@@ -1,9 +1,9 @@
-// Package simulate reports whether claims fit into a cluster, on which nodes, and if not, which claims, constraints or
-// requests prevent it.
+// Package simulate reports whether claims fit into a cluster, on which nodes, and if not, which claims or constraints
+// prevent it.
 //
 // The scheduler's own allocator makes every decision. The package only names an obstacle if the allocator succeeded
 // without it.
 //
-// Data flows from input (objects as written) through model (validated, with defaults) to Cluster (the allocator's
-// view). The trials then run in order. Each yields a [Verdict], which the driver's own checks turn into an [Answer].
+// Data flows from model (validated objects, with defaults) to Cluster (the allocator's view). The trials then run in
+// order. Each yields a [Verdict], which the driver's own checks turn into an [Answer].
 package simulate

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -12,87 +13,68 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// input contains the objects as written in the files, and the objects in a cluster that their pods reference.
-type input struct {
-	namespace         string // of objects without one
-	policies          []policyapi.DeviceExposurePolicy
-	topologyDocuments []manifest.Document // validated after all schemas are read
-	schemas           cnichain.Schemas
-	namespaces        []*corev1.Namespace
-	classes           []*resourceapi.DeviceClass
-	slices            []*resourceapi.ResourceSlice
-	taintRules        []resourceapi.DeviceTaintRule
-	allocated         []*resourceapi.ResourceClaim
-	claims            []*resourceapi.ResourceClaim
-	templates         []*resourceapi.ResourceClaimTemplate
-	// live are claims from a cluster that pods in the files reference.
-	live []*resourceapi.ResourceClaim
-	// clusterAsked is true if objects that pods reference were looked up in a cluster.
-	clusterAsked bool
-	pods         []*corev1.Pod
-	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
-	definitions map[string]string
-	order       []metav1.Object // pods, claims and templates in the order in which the files list them
-	workloads   []*workload
-	// makers maps pods that were created from a workload to that workload.
-	makers map[*corev1.Pod]*workload
-	// remarks explain why objects are not simulated.
-	remarks []string
-}
-
-// parse reads objects from files. Objects without a namespace get the given one.
-func parse(files []string, stdin io.Reader, namespace string) (*input, error) {
-	w := &input{namespace: namespace, schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
-		makers: map[*corev1.Pod]*workload{}}
+// parse reads objects from files. Objects without a namespace get the given one. It returns an error for topologies that
+// the controller would reject.
+func parse(files []string, stdin io.Reader, namespace string) (*model, error) {
+	m := &model{namespace: namespace, schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
+		makers: map[*corev1.Pod]*workload{}, users: map[types.UID]string{}, started: map[types.UID]string{}}
+	var topologies []*manifest.Document // validated after all schemas are read
 	for _, file := range files {
 		documents, err := manifest.Read(file, stdin)
 		if err != nil {
 			return nil, err
 		}
 		for i := range documents {
-			if err := w.add(&documents[i]); err != nil {
+			if documents[i].Kind == manifest.KindTopology {
+				topologies = append(topologies, &documents[i])
+			} else if err := m.add(&documents[i]); err != nil {
 				return nil, err
 			}
 		}
 	}
-	w.dropOwned()
-	return w, nil
+	for _, document := range topologies {
+		topology, problems := manifest.ReadTopology(document, m.schemas)
+		if len(problems) > 0 {
+			return nil, fmt.Errorf("a topology is not valid, so it would get no DeviceClass:\n  %s",
+				strings.Join(problems, "\n  "))
+		}
+		m.topologies = append(m.topologies, topology)
+	}
+	m.dropOwned()
+	return m, nil
 }
 
 // add strictly decodes one document. Documents of unknown kinds are only searched for pods. The order of the documents
 // determines the order of the trials and has no other effect.
-func (w *input) add(found *manifest.Document) error {
+func (m *model) add(found *manifest.Document) error {
 	switch found.Kind {
 	case manifest.KindPolicy:
 		p, err := manifest.DecodePolicy(found)
 		if err == nil {
-			w.policies = append(w.policies, *p)
+			m.policies = append(m.policies, *p)
 		}
 		return err
-	case manifest.KindTopology:
-		w.topologyDocuments = append(w.topologyDocuments, *found)
-		return nil
 	case manifest.KindSchema:
 		schema, err := manifest.ReadSchema(found)
 		if err == nil {
-			w.schemas = w.schemas.With(*schema)
+			m.schemas = m.schemas.With(*schema)
 		}
 		return err
 	case "NetworkAttachmentDefinition":
-		return w.addDefinition(found)
+		return m.addDefinition(found)
 	}
 	version, known := kubernetesKinds()[found.Kind]
 	if known && version.Group == groupOf(found) {
-		return w.addKubernetes(found)
+		return m.addKubernetes(found)
 	}
-	w.addUnknown(found)
+	m.addUnknown(found)
 	return nil
 }
 
@@ -123,7 +105,7 @@ func groupOf(found *manifest.Document) string {
 }
 
 // addDefinition only reads the configuration, since netdra does not link the Multus API types.
-func (w *input) addDefinition(found *manifest.Document) error {
+func (m *model) addDefinition(found *manifest.Document) error {
 	var definition struct {
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              struct {
@@ -133,19 +115,19 @@ func (w *input) addDefinition(found *manifest.Document) error {
 	if err := yaml.Unmarshal(found.Data, &definition); err != nil {
 		return fmt.Errorf("%s: %s %s cannot be read: %w", found.Location(), found.Kind, found.Name, err)
 	}
-	w.complete(&definition)
-	w.definitions[fullName(&definition.ObjectMeta)] = definition.Spec.Config
+	m.complete(&definition)
+	m.definitions[fullName(&definition.ObjectMeta)] = definition.Spec.Config
 	return nil
 }
 
 // complete sets the default namespace on a namespaced object that has none.
-func (w *input) complete(object metav1.Object) {
+func (m *model) complete(object metav1.Object) {
 	if object.GetNamespace() == "" {
-		object.SetNamespace(w.namespace)
+		object.SetNamespace(m.namespace)
 	}
 }
 
-func (w *input) addKubernetes(found *manifest.Document) error {
+func (m *model) addKubernetes(found *manifest.Document) error {
 	object, problems := manifest.DecodeStrict(found, nil, corev1.AddToScheme, resourceapi.AddToScheme,
 		appsv1.AddToScheme, batchv1.AddToScheme)
 	if len(problems) > 0 {
@@ -157,30 +139,30 @@ func (w *input) addKubernetes(found *manifest.Document) error {
 	switch o := object.(type) {
 	case *corev1.Namespace, *resourceapi.DeviceClass, *resourceapi.DeviceTaintRule, *resourceapi.ResourceSlice:
 	case metav1.Object:
-		w.complete(o)
+		m.complete(o)
 	}
 	switch o := object.(type) {
 	case *resourceapi.DeviceClass:
-		w.classes = append(w.classes, o)
+		m.classes = append(m.classes, o)
 	case *resourceapi.ResourceSlice:
-		w.slices = append(w.slices, o)
+		m.slices = append(m.slices, o)
 	case *resourceapi.DeviceTaintRule:
-		w.taintRules = append(w.taintRules, *o)
+		m.taintRules = append(m.taintRules, *o)
 	case *resourceapi.ResourceClaim:
 		if o.Status.Allocation != nil {
-			w.allocated = append(w.allocated, o)
+			m.allocated = append(m.allocated, o)
 			return nil
 		}
-		w.claims, w.order = append(w.claims, o), append(w.order, o)
+		m.order = append(m.order, o)
 	case *resourceapi.ResourceClaimTemplate:
-		w.templates, w.order = append(w.templates, o), append(w.order, o)
-	case *corev1.Namespace:
-		w.namespaces = append(w.namespaces, o)
+		m.order = append(m.order, o)
 	case *corev1.Pod:
-		w.pods, w.order = append(w.pods, o), append(w.order, o)
+		m.order = append(m.order, o)
+	case *corev1.Namespace:
+		m.namespaces = append(m.namespaces, o)
 	case metav1.Object:
 		if added := workloadOf(o, found.Kind); added != nil {
-			return w.addWorkload(found, added)
+			return m.addWorkload(found, added)
 		}
 	}
 	return nil

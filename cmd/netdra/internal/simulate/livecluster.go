@@ -73,22 +73,25 @@ func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
 	if err != nil {
 		return cannotList("ResourceClaims", err)
 	}
-	for i := range nodes.Items {
-		cluster.Nodes = append(cluster.Nodes, &nodes.Items[i])
-	}
+	cluster.Nodes = append(cluster.Nodes, pointers(nodes.Items)...)
 	slices.SortFunc(cluster.Nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	for i := range published.Items {
-		cluster.Slices = append(cluster.Slices, &published.Items[i])
-	}
-	for i := range made.Items {
-		cluster.Classes = append(cluster.Classes, &made.Items[i])
-	}
+	cluster.Slices = append(cluster.Slices, pointers(published.Items)...)
+	cluster.Classes = append(cluster.Classes, pointers(made.Items)...)
 	for i := range claims.Items {
 		if claims.Items[i].Status.Allocation != nil {
 			cluster.Claims = append(cluster.Claims, &claims.Items[i])
 		}
 	}
 	return nil
+}
+
+// pointers returns pointers to the elements of a list.
+func pointers[T any](list []T) []*T {
+	all := make([]*T, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
 }
 
 // cannotList returns an error, which names the ClusterRole to request if a permission is missing.

@@ -4,30 +4,45 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// model contains valid objects: topologies that the controller would accept, and claims with the API server's defaults.
+// model contains the objects in the files, and the objects in a cluster that they need: topologies that the controller
+// would accept, and claims with the API server's defaults.
 type model struct {
+	namespace  string // of objects without one
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
 	// live are the topologies in the cluster that the files do not contain. Their classes come from the cluster.
 	live       []*v1alpha1.NetworkTopology
 	schemas    cnichain.Schemas
 	namespaces []*corev1.Namespace
+	classes    []*resourceapi.DeviceClass
+	slices     []*resourceapi.ResourceSlice
+	taintRules []resourceapi.DeviceTaintRule
+	allocated  []*resourceapi.ResourceClaim
+	// order contains the pods, templates and unallocated claims in the order in which the files list them.
+	order []metav1.Object
+	// named are the claims and templates of a cluster that pods in the files reference.
+	named []metav1.Object
+	// clusterAsked is true if objects that pods reference were looked up in a cluster.
+	clusterAsked bool
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
-	trials      []trial
+	workloads   []*workload
+	// makers maps pods that were created from a workload to that workload.
+	makers map[*corev1.Pod]*workload
+	// remarks explain why objects are not simulated.
+	remarks []string
+	trials  []trial
 	// users maps the UID of a claim to the first pod that uses it.
 	users map[types.UID]string
 	// started maps the UID of a claim that is reserved for several pods to the pod that has started, or to "".
@@ -63,67 +78,46 @@ func (t *trial) namespace() string {
 	return namespaceOf(t.claims[0])
 }
 
-// validate rejects topologies that the controller would reject. Trials are added later, since the claims that pods in
-// the files reference may be in a cluster.
-func (w *input) validate() (*model, error) {
-	m := &model{policies: w.policies, schemas: w.schemas, namespaces: w.namespaces,
-		definitions: w.definitions, users: map[types.UID]string{},
-		started: map[types.UID]string{}}
-	for i := range w.topologyDocuments {
-		topology, problems := manifest.ReadTopology(&w.topologyDocuments[i], w.schemas)
-		if len(problems) > 0 {
-			return nil, fmt.Errorf("a topology is not valid, so it would get no DeviceClass:\n  %s",
-				strings.Join(problems, "\n  "))
-		}
-		m.topologies = append(m.topologies, topology)
-	}
-	return m, nil
-}
-
 // arrangeTrials creates a trial for every pod, and for claims and templates that no pod references. It rejects claims
 // that the API server would reject.
-func (w *input) arrangeTrials() ([]trial, error) {
-	var trials []trial
-	named := map[metav1.Object]bool{}
+func (m *model) arrangeTrials() error {
+	ofPods := map[metav1.Object]bool{}
 	byPod := map[metav1.Object]trial{}
-	for _, pod := range w.pods {
-		t := trial{title: podTitle + fullName(pod), pod: pod, maker: w.makers[pod]}
+	for _, pod := range m.pods() {
+		t := trial{title: podTitle + fullName(pod), pod: pod, maker: m.makers[pod]}
 		for i := range pod.Spec.ResourceClaims {
-			claim, source := w.claimOf(pod, &pod.Spec.ResourceClaims[i])
+			claim, source := m.claimOf(pod, &pod.Spec.ResourceClaims[i])
 			if claim == nil {
-				t.missing = append(t.missing, w.missingNamed(pod, &pod.Spec.ResourceClaims[i]))
+				t.missing = append(t.missing, m.missingNamed(pod, &pod.Spec.ResourceClaims[i]))
 				continue
 			}
-			named[source] = true
+			ofPods[source] = true
 			t.claims = append(t.claims, claim)
 		}
 		byPod[pod] = t
 	}
-	for _, object := range w.order {
+	for _, object := range m.order {
 		switch o := object.(type) {
 		case *corev1.Pod:
-			trials = append(trials, byPod[o]) // it may have extended resources instead of claims
+			m.trials = append(m.trials, byPod[o]) // it may have extended resources instead of claims
 		case *resourceapi.ResourceClaim:
-			if !named[o] {
-				trials = append(trials, trial{title: "claim " + fullName(o), claims: []*resourceapi.ResourceClaim{o}})
+			if !ofPods[o] {
+				m.trials = append(m.trials, trial{title: "claim " + fullName(o), claims: []*resourceapi.ResourceClaim{o}})
 			}
 		case *resourceapi.ResourceClaimTemplate:
-			if !named[o] {
-				trials = append(trials, trial{title: "a claim of template " + fullName(o),
+			if !ofPods[o] {
+				m.trials = append(m.trials, trial{title: "a claim of template " + fullName(o),
 					claims: []*resourceapi.ResourceClaim{fromTemplate(o, o.Name)}})
 			}
 		}
 	}
 	seen := map[*resourceapi.ResourceClaim]bool{}
-	for _, t := range trials {
+	for _, t := range m.trials {
 		for _, claim := range t.claims {
-			if seen[claim] {
-				continue // several pods share it
+			if seen[claim] || slices.Contains(m.named, metav1.Object(claim)) {
+				continue // several pods share it, or it comes from an API server, with its own UID
 			}
 			seen[claim] = true
-			if slices.Contains(w.live, claim) {
-				continue // already complete; if allocated, it is among the cluster's claims with its own UID
-			}
 			claim.Namespace = namespaceOf(claim)
 			// The allocator identifies claims by UID. Names are not unique: a template may have the name of a claim,
 			// and objects with generateName have none.
@@ -132,25 +126,57 @@ func (w *input) arrangeTrials() ([]trial, error) {
 				continue // it came from an API server
 			}
 			if err := Complete(claim); err != nil {
-				return nil, fmt.Errorf("%s: claim %s: %w", t.title, claim.Name, err)
+				return fmt.Errorf("%s: claim %s: %w", t.title, claim.Name, err)
 			}
 		}
 	}
-	return trials, nil
+	return nil
+}
+
+// pods returns the pods in the files, including those of workloads.
+func (m *model) pods() (pods []*corev1.Pod) {
+	for _, object := range m.order {
+		if pod, isPod := object.(*corev1.Pod); isPod {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// find returns the object of a type with the given name in the pod's namespace; nil if it does not exist.
+func find[T metav1.Object](m *model, pod *corev1.Pod, name string) (found T) {
+	for _, objects := range [][]metav1.Object{m.order, m.named} {
+		for _, object := range objects {
+			if typed, matches := object.(T); matches && object.GetName() == name && namespaceOf(object) == namespaceOf(pod) {
+				return typed
+			}
+		}
+	}
+	return found
+}
+
+// claim returns the claim with the given name in the pod's namespace; nil if it does not exist.
+func (m *model) claim(pod *corev1.Pod, name string) *resourceapi.ResourceClaim {
+	for _, claim := range m.allocated {
+		if claim.Name == name && namespaceOf(claim) == namespaceOf(pod) {
+			return claim
+		}
+	}
+	return find[*resourceapi.ResourceClaim](m, pod, name)
 }
 
 // claimOf returns the claim for an entry in a pod, creating it from a template if necessary. It returns nil if the
 // object does not exist. source is the claim or template itself; templates that are used as a source do not get their
 // own trial.
-func (w *input) claimOf(
+func (m *model) claimOf(
 	pod *corev1.Pod, reference *corev1.PodResourceClaim,
 ) (claim *resourceapi.ResourceClaim, source metav1.Object) {
 	templateName, claimName := templateAndClaim(reference)
 	if templateName == "" {
-		claim = w.claim(pod, claimName)
+		claim = m.claim(pod, claimName)
 		return claim, claim
 	}
-	template := w.template(pod, templateName)
+	template := find[*resourceapi.ResourceClaimTemplate](m, pod, templateName)
 	if template == nil {
 		return nil, nil
 	}
@@ -158,7 +184,7 @@ func (w *input) claimOf(
 }
 
 // missingNamed describes a missing claim or template that a pod references, and the fix.
-func (w *input) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim) string {
+func (m *model) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim) string {
 	template, claim := templateAndClaim(reference)
 	kind, name := "ResourceClaimTemplate", template
 	if template == "" {
@@ -168,7 +194,7 @@ func (w *input) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim
 	case name == "":
 		return fmt.Sprintf("its entry %s in resourceClaims names no claim; give it a resourceClaimName or a "+
 			"resourceClaimTemplateName", reference.Name)
-	case w.clusterAsked:
+	case m.clusterAsked:
 		return fmt.Sprintf("it names the %s %s, which is neither in the files nor in namespace %s of the cluster; "+
 			"give it with -f", kind, name, namespaceOf(pod))
 	}

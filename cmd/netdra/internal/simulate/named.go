@@ -14,27 +14,27 @@ import (
 // addNamed reads the claims and templates that pods in the files reference but no file contains. It gets each by name,
 // because users who may create pods in a namespace often lack permission to list claims. Objects that do not exist are
 // reported in the answer for the pod.
-func (l *liveCluster) addNamed(ctx context.Context, w *input) error {
-	w.clusterAsked = true
-	for _, pod := range w.pods {
+func (l *liveCluster) addNamed(ctx context.Context, m *model) error {
+	m.clusterAsked = true
+	for _, pod := range m.pods() {
 		for i := range pod.Spec.ResourceClaims {
 			reference := &pod.Spec.ResourceClaims[i]
 			template, claim := templateAndClaim(reference)
 			var err error
 			kind, name := "ResourceClaimTemplate", template
 			switch {
-			case template != "" && w.template(pod, template) == nil:
+			case template != "" && find[*resourceapi.ResourceClaimTemplate](m, pod, template) == nil:
 				var got *resourceapi.ResourceClaimTemplate
 				got, err = l.resource.ResourceClaimTemplates(namespaceOf(pod)).Get(ctx, template, metav1.GetOptions{})
 				if err == nil {
-					w.templates = append(w.templates, got)
+					m.named = append(m.named, got)
 				}
-			case claim != "" && w.claim(pod, claim) == nil:
+			case claim != "" && m.claim(pod, claim) == nil:
 				var got *resourceapi.ResourceClaim
 				kind, name = "ResourceClaim", claim
 				got, err = l.resource.ResourceClaims(namespaceOf(pod)).Get(ctx, claim, metav1.GetOptions{})
 				if err == nil {
-					w.live = append(w.live, got)
+					m.named = append(m.named, got)
 				}
 			}
 			if err != nil && !apierrors.IsNotFound(err) {
@@ -56,26 +56,4 @@ func cannotGetNamed(pod *corev1.Pod, kind, name string, err error) error {
 // templateAndClaim returns the template name and the claim name in a pod's reference. At most one of them is set.
 func templateAndClaim(reference *corev1.PodResourceClaim) (template, claim string) {
 	return ptr.Deref(reference.ResourceClaimTemplateName, ""), ptr.Deref(reference.ResourceClaimName, "")
-}
-
-// template returns the template with the given name in the pod's namespace; nil if it does not exist.
-func (w *input) template(pod *corev1.Pod, name string) *resourceapi.ResourceClaimTemplate {
-	for _, template := range w.templates {
-		if template.Name == name && namespaceOf(template) == namespaceOf(pod) {
-			return template
-		}
-	}
-	return nil
-}
-
-// claim returns the claim with the given name in the pod's namespace; nil if it does not exist.
-func (w *input) claim(pod *corev1.Pod, name string) *resourceapi.ResourceClaim {
-	for _, claims := range [][]*resourceapi.ResourceClaim{w.claims, w.allocated, w.live} {
-		for _, claim := range claims {
-			if claim.Name == name && namespaceOf(claim) == namespaceOf(pod) {
-				return claim
-			}
-		}
-	}
-	return nil
 }

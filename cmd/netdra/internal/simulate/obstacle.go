@@ -226,89 +226,37 @@ func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.Devi
 	return toleration.Operator == resourceapi.DeviceTolerationOpExists || toleration.Value == taint.Value
 }
 
-// impossible explains why claims do not fit on an empty node. It drops each constraint, amount, request and claim in
-// turn, starting with the smallest change, and returns the first demand without which the claims fit. One is enough,
-// because users correct one thing at a time.
+// impossible explains why claims do not fit on an empty node. It drops each constraint and amount in turn, and returns
+// the first demand without which the claims fit. One is enough, because users correct one thing at a time.
 func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
-	for _, less := range relaxations(claims) {
-		results, err := s.allocate(ctx, node, less.claims, nil)
-		if err != nil {
-			return "", err
-		}
-		if results != nil && less.constraint != nil {
-			return less.reason + s.lacking(node, less.constraint, results), nil
-		}
-		if results != nil {
-			return less.reason, nil
-		}
-	}
-	return "the node's devices cannot satisfy the claims, also without any one of their constraints, amounts and " +
-		"requests", nil
-}
-
-// relaxation is a set of claims with one demand removed.
-type relaxation struct {
-	reason string
-	claims []*resourceapi.ResourceClaim
-	// constraint is the removed constraint; nil if another demand was removed.
-	constraint *resourceapi.DeviceConstraint
-}
-
-// relaxations returns one set of claims for each demand that can be removed. Unmodified claims are shared with the
-// caller and must not be changed.
-func relaxations(claims []*resourceapi.ResourceClaim) []relaxation {
-	var all []relaxation
-	without := func(i int, reason string, change func(*resourceapi.DeviceClaim)) {
+	without := func(i int, change func(*resourceapi.DeviceClaim)) ([]resourceapi.AllocationResult, error) {
 		changed := slices.Clone(claims)
 		changed[i] = claims[i].DeepCopy()
 		change(&changed[i].Spec.Devices)
-		all = append(all, relaxation{reason: reason, claims: changed})
+		return s.allocate(ctx, node, changed, nil)
 	}
 	for i, claim := range claims {
-		name := claim.Namespace + "/" + claim.Name
 		for j, constraint := range claim.Spec.Devices.Constraints {
-			without(i, fmt.Sprintf("no devices of the node meet constraint %d of claim %s, %s; without it the claims "+
-				"would fit", j, name, describe(&constraint)), func(c *resourceapi.DeviceClaim) {
-				c.Constraints = slices.Delete(c.Constraints, j, j+1)
-			})
-			all[len(all)-1].constraint = &constraint
+			results, err := without(i, func(c *resourceapi.DeviceClaim) { c.Constraints = slices.Delete(c.Constraints, j, j+1) })
+			if err != nil || results != nil {
+				return fmt.Sprintf("no devices of the node meet constraint %d of claim %s, %s; without it the claims would "+
+					"fit%s", j, fullName(claim), describe(&constraint), s.lacking(node, &constraint, results)), err
+			}
 		}
 		for j, request := range claim.Spec.Devices.Requests {
-			if request.Exactly != nil && request.Exactly.Capacity != nil {
-				without(i, fmt.Sprintf("no device of the node has as much capacity as request %s of claim %s needs "+
-					"(%s); they would fit with less", request.Name, name, amounts(request.Exactly.Capacity.Requests)),
-					func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity = nil })
+			if request.Exactly == nil || request.Exactly.Capacity == nil {
+				continue
+			}
+			results, err := without(i, func(c *resourceapi.DeviceClaim) { c.Requests[j].Exactly.Capacity = nil })
+			if err != nil || results != nil {
+				return fmt.Sprintf("no device of the node has as much capacity as request %s of claim %s needs (%s); they "+
+					"would fit with less", request.Name, fullName(claim), amounts(request.Exactly.Capacity.Requests)), err
 			}
 		}
-		for _, request := range claim.Spec.Devices.Requests {
-			if len(claim.Spec.Devices.Requests) > 1 {
-				without(i, fmt.Sprintf("the requests of claim %s fit on the node only without %s: its "+
-					"requests conflict with others, or there are too few devices", name, request.Name),
-					func(c *resourceapi.DeviceClaim) { dropRequest(c, request.Name) })
-			}
-		}
-		if len(claims) > 1 {
-			reason := fmt.Sprintf("the claims fit on the node only without claim %s: its requests conflict with "+
-				"others, or there are too few devices", name)
-			all = append(all, relaxation{reason: reason, claims: slices.Delete(slices.Clone(claims), i, i+1)})
-		}
 	}
-	return all
-}
-
-// dropRequest removes a request and the references to it from constraints. A constraint that only refers to this
-// request is removed completely, since a constraint with an empty list applies to all requests.
-func dropRequest(claim *resourceapi.DeviceClaim, request string) {
-	isIt := func(name string) bool { return name == request || strings.HasPrefix(name, request+"/") }
-	claim.Requests = slices.DeleteFunc(claim.Requests,
-		func(r resourceapi.DeviceRequest) bool { return r.Name == request })
-	claim.Constraints = slices.DeleteFunc(claim.Constraints, func(c resourceapi.DeviceConstraint) bool {
-		return len(c.Requests) > 0 && !slices.ContainsFunc(c.Requests, func(name string) bool { return !isIt(name) })
-	})
-	for i := range claim.Constraints {
-		claim.Constraints[i].Requests = slices.DeleteFunc(claim.Constraints[i].Requests, isIt)
-	}
+	return "the node's devices cannot satisfy the claims together, also without any one of their constraints and " +
+		"amounts", nil
 }
 
 func describe(constraint *resourceapi.DeviceConstraint) string {

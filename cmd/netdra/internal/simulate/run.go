@@ -54,26 +54,22 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err != nil {
 		return err
 	}
-	parsed, err := parse(f.Files, streams.In, f.namespaceFor(live))
-	if err != nil {
-		return err
-	}
-	m, err := parsed.validate()
+	m, err := parse(f.Files, streams.In, f.namespaceFor(live))
 	if err != nil {
 		return err
 	}
 	if live != nil {
-		if err := live.addNamed(ctx, parsed); err != nil {
+		if err := live.addNamed(ctx, m); err != nil {
 			return err
 		}
 	}
-	if m.trials, err = parsed.arrangeTrials(); err != nil {
+	if err := m.arrangeTrials(); err != nil {
 		return err
 	}
-	for _, remark := range parsed.remarks {
+	for _, remark := range m.remarks {
 		printer.New(streams.Err).Warn("%s", remark)
 	}
-	cluster, err := f.buildCluster(ctx, deps, printer.New(streams.Err), live, parsed, m)
+	cluster, err := f.buildCluster(ctx, deps, printer.New(streams.Err), live, m)
 	if err != nil {
 		return err
 	}
@@ -156,11 +152,11 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 // machines. It adds trials for pods in the live cluster. With a live cluster, policies in files have no effect because
 // the slices come from the cluster's drivers.
 func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, live *liveCluster,
-	parsed *input, m *model) (*Cluster, error) {
+	m *model) (*Cluster, error) {
 	cluster := &Cluster{
-		Slices: parsed.slices, Claims: parsed.allocated,
+		Slices: m.slices, Claims: m.allocated,
 		ListAttributes: f.Features.ListAttributes, CompatibilityGroups: f.Features.CompatibilityGroups,
-		DerivedAttributes: f.DerivedAttributes, TaintRules: parsed.taintRules, Live: live != nil,
+		DerivedAttributes: f.DerivedAttributes, TaintRules: m.taintRules, Live: live != nil,
 	}
 	if live != nil {
 		trials, err := live.podTrials(ctx, f.Pods)
@@ -170,7 +166,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		}
 		// The cluster's controller has the same feature flags as its nodes.
 		listed := f.Features.ListAttributes || anyDevice(ofDriver(cluster.Slices), hasListAttribute)
-		cluster.Classes = slices.Concat(parsed.classes, m.topologyClasses(listed), cluster.Classes)
+		cluster.Classes = slices.Concat(m.classes, m.topologyClasses(listed), cluster.Classes)
 		rules, err := TaintRules(ctx, live.get)
 		if err != nil {
 			out.Warn("%v", err)
@@ -181,7 +177,7 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		}
 		return cluster, nil
 	}
-	cluster.Classes = slices.Concat(parsed.classes, m.topologyClasses(f.Features.ListAttributes))
+	cluster.Classes = slices.Concat(m.classes, m.topologyClasses(f.Features.ListAttributes))
 	idle, err := f.addMachines(ctx, deps, out, m, cluster)
 	if err != nil {
 		return nil, err
@@ -228,7 +224,7 @@ func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printe
 		}
 		cluster.Slices = append(cluster.Slices, resourceSlices(machine.Node.Name, &machine.Result)...)
 		if len(machine.Result.Entries) == 0 {
-			idle = append(idle, exposesNothing(&inputs, m.policies))
+			idle = append(idle, "no policy exposes a device of "+inputs.Node+": netdra slices shows the reasons")
 		}
 	}
 	return idle, nil
@@ -270,25 +266,6 @@ func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass 
 		}
 	}
 	return all
-}
-
-// exposesNothing returns a message that no policy exposes a device on a machine, with the command that explains it.
-func exposesNothing(inputs *offers.Inputs, policies []policyapi.DeviceExposurePolicy) string {
-	var names []string
-	for i := range policies {
-		if policies[i].Spec.Action != policyapi.ActionExclude {
-			names = append(names, policies[i].Name)
-		}
-	}
-	command := "netdra slices -f FILE"
-	if inputs.Recording != "" {
-		command += " --from " + inputs.Recording
-	}
-	if len(names) == 0 {
-		return fmt.Sprintf("no policy exposes devices of %s, they only exclude", inputs.Node)
-	}
-	return fmt.Sprintf("no device of %s is exposed by policy %s: %s shows the reasons", inputs.Node,
-		strings.Join(names, ", "), command)
 }
 
 // Answer is the result for a pod or a claim. Fits is true if the allocator finds devices and the driver would attach

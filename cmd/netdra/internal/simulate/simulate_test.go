@@ -224,7 +224,7 @@ func TestRefusalsOfAnEmptyNode(t *testing.T) {
 			`"5"}}}}]`: "no device of the node has as much capacity as request r of claim ns/c needs " +
 			"(dra.networking/macvlans=5)",
 		`requests: [{name: a, exactly: {deviceClassName: host-device, count: 2}}, {name: b, exactly: ` +
-			`{deviceClassName: sriov}}]`: "fit on the node only without a",
+			`{deviceClassName: sriov}}]`: "cannot satisfy the claims together",
 	} {
 		verdict, err := New(cluster).Try(t.Context(), asking(t, "c", requests))
 		if err != nil || len(verdict.Refusals) != 1 || !strings.Contains(verdict.Refusals[0].Reason, want) {

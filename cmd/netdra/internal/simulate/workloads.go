@@ -70,47 +70,46 @@ func (w *workload) pods() []*corev1.Pod {
 }
 
 // addWorkload adds the pods of a workload at its position in the order.
-func (w *input) addWorkload(found *manifest.Document, added *workload) error {
+func (m *model) addWorkload(found *manifest.Document, added *workload) error {
 	if added.count < 0 || added.count > mostPods {
 		return fmt.Errorf("%s: cannot simulate %s: it has %d pods, but at most %d can be simulated; "+
 			"reduce the number", found.Location(), added.title(), added.count, mostPods)
 	}
-	w.workloads = append(w.workloads, added)
+	m.workloads = append(m.workloads, added)
 	for _, pod := range added.pods() {
-		w.pods, w.order = append(w.pods, pod), append(w.order, pod)
-		w.makers[pod] = added
+		m.order = append(m.order, pod)
+		m.makers[pod] = added
 	}
 	return nil
 }
 
 // dropOwned removes objects that are owned by a workload in the files, as in the output of "kubectl get deploy,rs,pod
 // -o yaml". Otherwise the same pods would be simulated twice.
-func (w *input) dropOwned() {
+func (m *model) dropOwned() {
 	isOwned := func(object metav1.Object) bool {
 		owner := metav1.GetControllerOfNoCopy(object)
-		return owner != nil && slices.ContainsFunc(w.workloads, func(other *workload) bool {
+		return owner != nil && slices.ContainsFunc(m.workloads, func(other *workload) bool {
 			return other.kind == owner.Kind && other.GetName() == owner.Name &&
 				namespaceOf(other) == namespaceOf(object)
 		})
 	}
 	leftOut := func(object metav1.Object) bool {
 		pod, isPod := object.(*corev1.Pod)
-		return isPod && (isOwned(pod) || w.makers[pod] != nil && isOwned(w.makers[pod]))
+		return isPod && (isOwned(pod) || m.makers[pod] != nil && isOwned(m.makers[pod]))
 	}
-	w.pods = slices.DeleteFunc(w.pods, func(pod *corev1.Pod) bool { return leftOut(pod) })
-	w.order = slices.DeleteFunc(w.order, leftOut)
-	for _, added := range w.workloads {
+	m.order = slices.DeleteFunc(m.order, leftOut)
+	for _, added := range m.workloads {
 		if added.count == 0 && !isOwned(added) {
-			w.remarks = append(w.remarks, fmt.Sprintf("%s %s has no pods: it has 0 replicas", added.kind,
+			m.remarks = append(m.remarks, fmt.Sprintf("%s %s has no pods: it has 0 replicas", added.kind,
 				added.GetName()))
 		}
 	}
 }
 
 // addUnknown adds a remark if an unsupported kind has claims, such as a DaemonSet. Other kinds are ignored.
-func (w *input) addUnknown(found *manifest.Document) {
+func (m *model) addUnknown(found *manifest.Document) {
 	if bytes.Contains(found.Data, []byte("resourceClaim")) {
-		w.remarks = append(w.remarks, fmt.Sprintf("%s %s is not simulated: netdra simulates pods of Deployment, "+
+		m.remarks = append(m.remarks, fmt.Sprintf("%s %s is not simulated: netdra simulates pods of Deployment, "+
 			"StatefulSet, ReplicaSet, ReplicationController and Job; give a Pod like those of its template", found.Kind,
 			found.Name))
 	}
