@@ -350,16 +350,16 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step) {
 	step.Config = &runtime.RawExtension{Raw: raw}
 }
 
-// keepAccepted removes the parameters that are neither in a plugin's schema nor among others. A plugin without a schema
+// keepAccepted removes the parameters that are neither in a plugin's schema nor common to plugins. A plugin without a schema
 // keeps all of them.
-func (m *importer) keepAccepted(f *fields, path, cniType string, config map[string]any, others ...string) {
+func (m *importer) keepAccepted(f *fields, path, cniType string, config map[string]any, common ...string) {
 	schema, hasSchema := m.options.Schemas.Lookup(cniType)
 	if !hasSchema || schema.Config == nil {
 		return
 	}
 	spell(config, schema.Config)
 	for _, key := range sortedKeys(config) {
-		if _, accepted := schema.Config.Properties[key]; accepted || slices.Contains(others, key) {
+		if _, accepted := schema.Config.Properties[key]; accepted || slices.Contains(common, key) {
 			continue
 		}
 		meant := ""

@@ -34,7 +34,7 @@ func (d *Document) At(err error) string {
 	case !errors.As(err, &found):
 		return d.Location()
 	case found.node != nil:
-		return d.at(found.node)
+		return d.place(found.node)
 	}
 	return d.Position(found.path)
 }

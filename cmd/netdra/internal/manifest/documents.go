@@ -34,9 +34,9 @@ type Document struct {
 }
 
 // Location returns FILE:LINE, in the form that editors open.
-func (d *Document) Location() string { return d.at(d.node) }
+func (d *Document) Location() string { return d.place(d.node) }
 
-func (d *Document) at(node *yaml.Node) string { return fmt.Sprintf("%s:%d", d.file, node.Line) }
+func (d *Document) place(node *yaml.Node) string { return fmt.Sprintf("%s:%d", d.file, node.Line) }
 
 // maxFile is the maximum size of a file in bytes. A Kubernetes object is smaller than 1.5 MiB.
 const maxFile = 16 << 20

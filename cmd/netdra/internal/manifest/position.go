@@ -10,15 +10,15 @@ import (
 
 // Position returns the position of a field, or of its last existing parent, as FILE:LINE.
 func (d *Document) Position(field string) string {
-	at := d.node
+	deepest := d.node
 	for node, rest := d.node, fieldPart.FindAllString(field, -1); len(rest) > 0 && node != nil; rest = rest[1:] {
 		key, value := child(node, rest[0])
 		if key != nil {
-			at = key
+			deepest = key
 		}
 		node = value
 	}
-	return d.at(at)
+	return d.place(deepest)
 }
 
 // fieldPart matches a key or an index in spec.steps[1].config.
