@@ -36,7 +36,7 @@ Other kinds are ignored. A note names ignored objects with claims, such as those
 With --cluster, claims and templates that are not in the files are read from the pod's namespace in the cluster. A
 claim that has devices keeps them.
 
-The machines are recordings made with "netdra facts", in the directories of --machines or --from, or this machine. The
+The machines are recordings made with "netdra facts", in the directories of --machines, or this machine. The
 name of the directory is the name of the node. With --cluster, nodes, ResourceSlices, DeviceClasses, DeviceTaintRules,
 claims and NetworkTopologies are read from the cluster. If you have no permission to read topologies or
 DeviceTaintRules, a note says what is unknown. The features of --list-attributes and --compatibility-groups are
@@ -74,7 +74,6 @@ func addSimulateFlags(cmd *cobra.Command, flags *simulate.Options) {
 		`YAML file with the objects to try and their dependencies, or "-" for stdin`)
 	set.StringSliceVar(&flags.Machines, "machines", nil,
 		`directories of recordings made with "netdra facts", separated by commas, instead of this machine`)
-	set.StringSliceVar(&flags.From, "from", nil, "the same as --machines, for consistency with other commands")
 	set.BoolVar(&flags.Cluster, "cluster", false, "use nodes, slices, classes and claims of the cluster")
 	set.StringArrayVar(&flags.Pods, "pod", nil,
 		"try a pod of the cluster, [NAMESPACE/]NAME, with its claims; allocated claims keep their devices")
@@ -89,9 +88,7 @@ func addSimulateFlags(cmd *cobra.Command, flags *simulate.Options) {
 		"assume that the feature gate DRADeviceCompatibilityGroups is enabled")
 	set.BoolVar(&flags.DerivedAttributes, "derived-attributes", false,
 		"assume that the feature gate DRADerivedAttributes is enabled")
-	for _, name := range []string{"machines", "from"} {
-		cmd.MarkFlagsMutuallyExclusive("cluster", name)
-		cmd.MarkFlagsMutuallyExclusive("pod", name)
-		_ = cmd.MarkFlagDirname(name) // the flag exists
-	}
+	cmd.MarkFlagsMutuallyExclusive("cluster", "machines")
+	cmd.MarkFlagsMutuallyExclusive("pod", "machines")
+	_ = cmd.MarkFlagDirname("machines") // the flag exists
 }

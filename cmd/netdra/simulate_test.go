@@ -223,7 +223,6 @@ func TestSimulateRefuses(t *testing.T) {
 		"cannot use kubeconfig " + dir + "/none: no such file or directory": {claim,
 			[]string{"-f", "-", "--cluster", "--kubeconfig", dir + "/none"}},
 		"--machines /no/such: ":     {somePolicies + "---\n" + claim, []string{"-f", "-", "--machines", "/no/such"}},
-		"--from /no/such: ":         {somePolicies + "---\n" + claim, []string{"-f", "-", "--from", "/no/such"}},
 		"if any flags in the group": {claim, []string{"-f", "-", "--cluster", "--machines", dir}},
 	} {
 		if code, stdout, stderr := runNetdra(t, test.stdin,

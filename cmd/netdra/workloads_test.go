@@ -188,17 +188,6 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 	}
 }
 
-// --from, as in other commands, and --machines both accept recordings.
-func TestSimulateRecordings(t *testing.T) {
-	const fixture = "../../discovery/testdata/igb-4vfs"
-	for _, arguments := range [][]string{{"--from", fixture}, {"--machines", fixture}} {
-		code, stdout, stderr := runNetdra(t, eightFunctions, append([]string{"simulate", "-f", "-"}, arguments...)...)
-		if code != exit.OK || !strings.Contains(stdout, "fits on igb-4vfs") {
-			t.Errorf("%v: exit status %d:\n%s%s", arguments, code, stdout, stderr)
-		}
-	}
-}
-
 // Objects without a namespace get the namespace of the flag; others keep theirs.
 func TestSimulateNamespace(t *testing.T) {
 	run := func(stdin string, arguments ...string) (int, string) {

@@ -46,13 +46,9 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 		}
 		switch {
 		case link == "":
-			example := roots[0]
-			if slices.Contains(roots, step) {
-				example = step
-			}
 			problems = append(problems,
 				fmt.Errorf("cannot use --device %q: it names no link; write STEP=LINK, for example %s=eth1",
-					text, example))
+					text, roots[0]))
 		case !named && len(roots) > 1:
 			problems = append(problems,
 				fmt.Errorf("cannot use --device %s: several steps use a device; use STEP=%s with one of %s", text,

@@ -1,11 +1,14 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
 // RDMAPart is the RDMA function of a NIC: a device on the kernel's auxiliary bus, which the network driver creates for
@@ -52,10 +55,13 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// checkRDMA finds published devices whose NIC supports RDMA but has no RDMA driver bound. Such a NIC is published with
+// checkRDMA reports the namespace mode of RDMA devices, and finds published devices whose NIC supports RDMA but has no RDMA driver bound. Such a NIC is published with
 // rdma == false, which is correct but surprising.
 func checkRDMA(input *Input) []Finding {
-	idle := map[string][]string{}
+	mode, idle := "", map[string][]string{}
+	for i := range input.Driver.Published {
+		mode = cmp.Or(mode, input.Driver.Published[i].Device.RDMANetns)
+	}
 	for _, part := range input.RDMAParts {
 		for i := range input.Driver.Published {
 			device := &input.Driver.Published[i].Device
@@ -76,5 +82,11 @@ func checkRDMA(input *Input) []Finding {
 				"not used", alias),
 		})
 	}
-	return found
+	switch {
+	case len(found) > 0 || mode == "":
+		return found
+	case mode == discovery.RDMAExclusive:
+		return []Finding{{Level: OK, What: "each RDMA device belongs to one network namespace, and can be moved to a pod"}}
+	}
+	return []Finding{{Level: OK, What: "RDMA devices are shared by all network namespaces, and cannot be moved to a pod"}}
 }

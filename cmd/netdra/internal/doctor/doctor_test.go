@@ -541,7 +541,7 @@ func TestContainerdConfigurations(t *testing.T) {
 	}
 }
 
-// Only RDMA parts of published NICs are checked.
+// Only RDMA parts of published NICs are checked. If all of them have a driver, the check reports the namespace mode.
 func TestRDMA(t *testing.T) {
 	const idle = "no RDMA driver is loaded for "
 	for name, test := range map[string]struct {
@@ -549,8 +549,12 @@ func TestRDMA(t *testing.T) {
 		want    []string
 	}{
 		"no RDMA": {func(*testNode) {}, []string{"ok the RDMA drivers of all published devices are loaded"}},
-		"with a driver": {func(n *testNode) { n.auxiliary("mlx5_core.rdma.1", "0000:03:00.2", "mlx5_ib.rdma") },
-			[]string{"ok the RDMA drivers of all published devices are loaded"}},
+		"shared": {func(n *testNode) {
+			n.auxiliary("mlx5_core.rdma.1", "0000:03:00.2", "mlx5_ib.rdma")
+			n.answers.Published[1].Device.RDMANetns = discovery.RDMAShared
+		}, []string{"ok RDMA devices are shared by all network namespaces, and cannot be moved to a pod"}},
+		"exclusive": {func(n *testNode) { n.answers.Published[1].Device.RDMANetns = discovery.RDMAExclusive },
+			[]string{"ok each RDMA device belongs to one network namespace, and can be moved to a pod"}},
 		"other parts and NICs": {func(n *testNode) {
 			n.auxiliary("mlx5_core.eth.1", "0000:03:00.2", "")
 			n.auxiliary("mlx5_core.rdma.2", "0000:07:00.0", "")

@@ -225,17 +225,12 @@ func (w *workload) addClaim(n *network, templateName string, asked *need) {
 
 // claimName returns a name that no other claim in the pod has.
 func claimName(base string, claims []any) string {
-	taken := func(name string) bool {
+	return unused(base, func(name string) bool {
 		return slices.ContainsFunc(claims, func(c any) bool {
 			claim, _ := c.(map[string]any)
 			return claim["name"] == name
 		})
-	}
-	name := base
-	for i := 2; taken(name); i++ {
-		name = fmt.Sprintf("%s-%d", base, i)
-	}
-	return name
+	})
 }
 
 // eachContainer visits all containers, init containers first, in the order in which the kubelet starts them. path is

@@ -225,12 +225,17 @@ func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 // unique returns an unused name for an object of a kind. kind may include a namespace, so that template names may be
 // reused in other namespaces.
 func (m *importer) unique(kind string, parts ...string) string {
-	base := cmp.Or(objectName(parts...), "unnamed")
+	name := unused(cmp.Or(objectName(parts...), "unnamed"), func(name string) bool { return m.names[kind+" "+name] })
+	m.names[kind+" "+name] = true
+	return name
+}
+
+// unused returns a name that is not taken: the base, or the base with a number.
+func unused(base string, isTaken func(name string) bool) string {
 	name := base
-	for i := 2; m.names[kind+" "+name]; i++ {
+	for i := 2; isTaken(name); i++ {
 		name = fmt.Sprintf("%s-%d", base, i)
 	}
-	m.names[kind+" "+name] = true
 	return name
 }
 

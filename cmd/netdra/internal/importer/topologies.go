@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -165,14 +166,9 @@ func spell(config map[string]any, schema *v1alpha1.PluginConfig) {
 func stepName(cniType string, before []v1alpha1.Step) string {
 	base := strings.Trim(noNameRunes.ReplaceAllString(strings.ToLower(cniType), "-"), "-")
 	base = strings.Trim(base[:min(len(base), 36)], "-")
-	if base == "" {
-		base = "step"
-	}
-	name := base
-	for i := 2; slices.ContainsFunc(before, func(s v1alpha1.Step) bool { return s.Name == name }); i++ {
-		name = fmt.Sprintf("%s-%d", base, i)
-	}
-	return name
+	return unused(cmp.Or(base, "step"), func(name string) bool {
+		return slices.ContainsFunc(before, func(s v1alpha1.Step) bool { return s.Name == name })
+	})
 }
 
 // root sets the root step's selector, which selects the devices of the resource or the device in the configuration. If
@@ -350,8 +346,8 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step) {
 	step.Config = &runtime.RawExtension{Raw: raw}
 }
 
-// keepAccepted removes the parameters that are neither in a plugin's schema nor common to plugins. A plugin without a schema
-// keeps all of them.
+// keepAccepted removes the parameters that are neither in a plugin's schema nor common to plugins. A plugin without a
+// schema keeps all of them.
 func (m *importer) keepAccepted(f *fields, path, cniType string, config map[string]any, common ...string) {
 	schema, hasSchema := m.options.Schemas.Lookup(cniType)
 	if !hasSchema || schema.Config == nil {

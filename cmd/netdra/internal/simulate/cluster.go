@@ -90,9 +90,9 @@ func hasGroups(device resourceapi.Device) bool {
 	})
 }
 
-// Reserve adds newly allocated claims to the cluster. taker is the pod or claim that they were allocated for. results has
-// one element per claim, or none if the claims were not allocated. A claim that was already allocated keeps its devices,
-// because several pods may reference it.
+// Reserve adds newly allocated claims to the cluster. taker is the pod or claim that they were allocated for. results
+// has one element per claim, or none if the claims were not allocated. A claim that was already allocated keeps its
+// devices, because several pods may reference it.
 func (s *Simulator) Reserve(taker string, claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult) {
 	for i := range results {
 		if s.taken[claims[i].UID] != nil {

@@ -116,8 +116,8 @@ func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	return executor.AssignNames(attachment, nil)
 }
 
-// checked is the result of the driver's checks of a claim: the errors, remarks on checks that were not possible, and the
-// plans as far as they are known without the node. There are no plans if there are errors.
+// checked is the result of the driver's checks of a claim: the errors, remarks on checks that were not possible, and
+// the plans as far as they are known without the node. There are no plans if there are errors.
 type checked struct {
 	refused, remarks []string
 	plans            []cnichain.Plan
@@ -251,9 +251,5 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 
 // requestsClass reports whether a claim requests one of the classes.
 func requestsClass(claim *resourceapi.ResourceClaim, classes []string) bool {
-	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
-		return request.Exactly != nil && slices.Contains(classes, request.Exactly.DeviceClassName) ||
-			slices.ContainsFunc(request.FirstAvailable,
-				func(sub resourceapi.DeviceSubRequest) bool { return slices.Contains(classes, sub.DeviceClassName) })
-	})
+	return slices.ContainsFunc(classNames(claim), func(name string) bool { return slices.Contains(classes, name) })
 }

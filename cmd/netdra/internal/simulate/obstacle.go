@@ -115,7 +115,8 @@ func everyOf(devices int) string {
 	return fmt.Sprintf("all %d devices", devices)
 }
 
-// pluginName returns the name of the CNI plugin for an attribute, or the attribute if the plugin has no built-in schema.
+// pluginName returns the name of the CNI plugin for an attribute, or the attribute if the plugin has no built-in
+// schema.
 func pluginName(attribute string) string {
 	for _, name := range slices.Sorted(maps.Keys(cnichain.DefaultSchemas().All())) {
 		if policyapi.CNIAttribute(name) == attribute {

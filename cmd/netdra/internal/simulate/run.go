@@ -30,7 +30,6 @@ import (
 type Options struct {
 	Files    []string
 	Machines []string // directories of recordings
-	From     []string // the same, with the flag name of other commands
 	Cluster  bool
 	Pods     []string // in the cluster, as namespace/name
 	// Kubeconfig and Context select the cluster. If empty, the defaults of kubectl apply.
@@ -197,19 +196,15 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 // devices that explains why it has none.
 func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model,
 	cluster *Cluster) (idle []string, err error) {
-	machines := slices.Concat(f.Machines, f.From)
+	machines := f.Machines
 	if len(machines) == 0 && len(m.policies) > 0 {
 		machines = []string{""} // the local machine
 	}
 	for _, problem := range manifest.TypeMismatches(m.policies) {
 		out.Warn("%s", problem)
 	}
-	for i, dir := range machines {
-		flag := "--machines"
-		if i >= len(f.Machines) {
-			flag = "--from"
-		}
-		inputs := offers.Inputs{Recording: dir, RecordingFlag: flag, Features: f.Features,
+	for _, dir := range machines {
+		inputs := offers.Inputs{Recording: dir, RecordingFlag: "--machines", Features: f.Features,
 			Socket: nodeclient.DefaultSocket()}
 		if inputs.Node, err = inputs.NodeName(deps); err != nil {
 			return nil, err
