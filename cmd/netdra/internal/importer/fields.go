@@ -2,10 +2,13 @@ package importer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	kjson "sigs.k8s.io/json"
 )
 
 // Finding is a field in the input that could not be translated as it is.
@@ -185,6 +188,8 @@ func isEmpty(value any) bool {
 		return !v
 	case float64:
 		return v == 0
+	case int64:
+		return v == 0
 	case []any:
 		return len(v) == 0
 	case map[string]any:
@@ -240,16 +245,9 @@ func (f *fields) nothing(terms []string) []string {
 	return append(terms, never)
 }
 
-// decodeJSON decodes a JSON object in a string. A duplicate key is an error, because package json uses the last value
-// and other parsers use the first.
-func decodeJSON(text string) (map[string]any, error) {
-	decoder := json.NewDecoder(strings.NewReader(text))
-	var object map[string]any
-	if err := decoder.Decode(&object); err != nil {
-		return nil, err
-	}
-	if decoder.More() {
-		return nil, fmt.Errorf("more text follows the object")
-	}
-	return object, checkDuplicates(text)
+// decodeJSON decodes JSON in a string. A duplicate key is an error, because some programs use the last value and others
+// the first.
+func decodeJSON[T any](text string) (value T, err error) {
+	strict, err := kjson.UnmarshalStrict([]byte(text), &value, kjson.DisallowDuplicateFields)
+	return value, errors.Join(append(strict, err)...)
 }

@@ -255,8 +255,7 @@ func (r *Result) YAML() ([]byte, error) {
 	return all, nil
 }
 
-// tidy returns an object without unset fields. The Kubernetes Go types encode an empty status and "creationTimestamp:
-// null", which kubectl would send to the API server.
+// tidy returns an object without unset fields. The Go types encode an empty status and, in a template, empty metadata.
 func tidy(object any) (map[string]any, error) {
 	data, err := json.Marshal(object)
 	if err != nil {
@@ -269,13 +268,7 @@ func tidy(object any) (map[string]any, error) {
 	if isEmpty(values["status"]) || isEmpty(objectAt(values, "status")["conditions"]) {
 		delete(values, "status")
 	}
-	spec := objectAt(values, "spec")
-	for _, metadata := range []map[string]any{objectAt(values, "metadata"), objectAt(spec, "metadata")} {
-		if metadata["creationTimestamp"] == nil {
-			delete(metadata, "creationTimestamp")
-		}
-	}
-	if isEmpty(spec["metadata"]) {
+	if spec := objectAt(values, "spec"); isEmpty(spec["metadata"]) {
 		delete(spec, "metadata")
 	}
 	return values, nil

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -93,8 +92,8 @@ func (m *importer) readOperatorNetwork(o *object) {
 	// Errors in the configuration are reported for the plugin's parameters, which have the same names as the fields.
 	n.plugins = append(n.plugins, spec.adopt("spec: ", config))
 	if meta := strings.TrimSpace(spec.text("metaPlugins")); meta != "" {
-		var plugins []map[string]any
-		if err := json.Unmarshal([]byte("["+meta+"]"), &plugins); err != nil {
+		plugins, err := decodeJSON[[]map[string]any]("[" + meta + "]")
+		if err != nil {
 			o.add(true, "spec.metaPlugins", meta, "is not a list of objects in JSON, so it was not read: %v; "+
 				"fix it", err)
 		}

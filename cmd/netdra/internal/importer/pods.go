@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -101,8 +100,7 @@ var shortSelection = regexp.MustCompile(`^(?:([a-z0-9.-]+)/)?([a-z0-9.-]+)(?:@([
 func parseSelections(text string) ([]map[string]any, error) {
 	text = strings.TrimSpace(text)
 	if strings.HasPrefix(text, "[") {
-		var elements []map[string]any
-		return elements, unmarshal(text, &elements)
+		return decodeJSON[[]map[string]any](text)
 	}
 	var elements []map[string]any
 	for _, item := range strings.Split(text, ",") {
@@ -123,13 +121,6 @@ func parseSelections(text string) ([]map[string]any, error) {
 		elements = append(elements, element)
 	}
 	return elements, nil
-}
-
-func unmarshal(text string, elements *[]map[string]any) error {
-	if err := json.Unmarshal([]byte(text), elements); err != nil {
-		return err
-	}
-	return checkDuplicates(text)
 }
 
 // read reads the pod's parameters for one interface.

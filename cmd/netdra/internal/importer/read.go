@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -79,22 +78,10 @@ func (f *fields) inside(key string) *fields {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
-	values, err := decodeJSON(text)
+	values, err := decodeJSON[map[string]any](text)
 	if err != nil {
 		f.add(true, f.path+key, text, "is not a valid JSON object, so it was not translated: %v; fix it", err)
 		return nil
 	}
 	return f.adopt(f.path+key+": ", values)
-}
-
-// checkDuplicates rejects JSON with a duplicate key, because programs differ in the value that they use. YAML is a
-// superset of JSON except for tabs, and its strict parser finds duplicates that package json accepts. Other errors from
-// that parser are irrelevant, since the text has already been parsed as JSON.
-func checkDuplicates(text string) error {
-	var content any
-	if err := yaml.UnmarshalStrict([]byte(strings.ReplaceAll(text, "\t", " ")), &content); err != nil &&
-		strings.Contains(err.Error(), "already") {
-		return errors.New(strings.Join(strings.Fields(err.Error()), " "))
-	}
-	return nil
 }

@@ -61,7 +61,8 @@ var (
 func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
-		return []error{describeMistyped(mistyped, d.Data)}
+		found, _ := describeMistyped(mistyped, d.node)
+		return []error{found}
 	}
 	if duplicateKey.MatchString(err.Error()) {
 		return duplicates(d.node)
@@ -100,40 +101,28 @@ func duplicates(node *yaml.Node) (problems []error) {
 // mostMistyped is the maximum number of values of the wrong type that are reported for a document.
 const mostMistyped = 50
 
-// decodeAll decodes a document. If a value has the wrong type, it repeats the decoding without the value, because
-// package json stops at the first error. It returns these errors, and the error from the last attempt.
-func decodeAll(document []byte, decode func(document []byte) error) (mistypedValues []error, last error) {
+// decodeAll decodes a document. If a value has the wrong type, it repeats the decoding with null instead, which every
+// type accepts, because package json stops at the first error. It returns these errors, and the error from the last
+// attempt.
+func (d *Document) decodeAll(decode func(document []byte) error) (mistypedValues []error, last error) {
+	var root yaml.Node
+	document, unread := d.Data, yaml.Unmarshal(d.Data, &root)
 	for {
 		err := decode(document)
 		var mistyped *json.UnmarshalTypeError
-		if len(mistypedValues) == mostMistyped || !errors.As(err, &mistyped) {
+		if len(mistypedValues) == mostMistyped || !errors.As(err, &mistyped) || unread != nil {
 			return mistypedValues, err
 		}
-		rest := without(mistyped, document)
-		if rest == nil {
+		found, value := describeMistyped(mistyped, root.Content[0])
+		if value == nil {
 			return mistypedValues, err
 		}
-		mistypedValues = append(mistypedValues, describeMistyped(mistyped, document))
-		document = rest
+		*value = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
+		mistypedValues = append(mistypedValues, found)
+		if document, unread = yaml.Marshal(&root); unread != nil {
+			return mistypedValues, err
+		}
 	}
-}
-
-// without returns a document in which a value of the wrong type is replaced with null, which every type accepts; nil if
-// the value is not found.
-func without(mistyped *json.UnmarshalTypeError, document []byte) []byte {
-	var content any
-	if sigsyaml.Unmarshal(document, &content) != nil {
-		return nil
-	}
-	actual, _, _ := strings.Cut(mistyped.Value, " ")
-	if _, found := locate(content, strings.Split(mistyped.Field, "."), actual, func(any) {}); !found {
-		return nil
-	}
-	rest, err := sigsyaml.Marshal(content)
-	if err != nil {
-		return nil
-	}
-	return rest
 }
 
 // splitPath splits spec.steps[1].name into the fields spec and steps, and name.
@@ -192,61 +181,47 @@ func badQuantities(document []byte) (problems []error) {
 	return problems
 }
 
-// describeMistyped describes where a value has the wrong type, its actual type, and the expected type.
-func describeMistyped(mistyped *json.UnmarshalTypeError, document []byte) error {
+// describeMistyped describes where a value in an object has the wrong type, its actual type, and the expected type. The
+// result includes the value, or nil if it is not found.
+func describeMistyped(mistyped *json.UnmarshalTypeError, object *yaml.Node) (found problem, value *yaml.Node) {
 	actual, _, _ := strings.Cut(mistyped.Value, " ") // without the number
 	names := map[string]string{"string": "a string", "number": "a number", "bool": "true or false", "array": "a list",
 		"object": "an object"}
-	path, fields := mistyped.Field, strings.Split(mistyped.Field, ".")
-	var content any
-	if sigsyaml.Unmarshal(document, &content) == nil {
-		if found, ok := locate(content, fields, actual, func(any) {}); ok {
-			path = strings.TrimPrefix(found, ".")
-		}
+	path, value := locate(object, strings.Split(mistyped.Field, "."), actual)
+	path = strings.TrimPrefix(path, ".")
+	if value == nil {
+		path = mistyped.Field
 	}
 	return problem{path: path, text: fmt.Sprintf("%s: is %s, must be %s", path, cmp.Or(names[actual], actual),
-		expectedType(mistyped.Type))}
+		expectedType(mistyped.Type))}, value
 }
 
-// locate returns the path, including list indexes, of the first value at the given fields that has the type actual, and
-// replaces the value with nil. replace sets the value in its container.
-func locate(value any, fields []string, actual string, replace func(any)) (string, bool) {
-	if list, isList := value.([]any); isList && (len(fields) > 0 || actual != "array") {
-		for i, item := range list {
-			if rest, found := locate(item, fields, actual, func(other any) { list[i] = other }); found {
-				return fmt.Sprintf("[%d]%s", i, rest), true
+// locate returns the first value at the given fields that has the type actual, and its path, including list indexes. The
+// value is nil if it does not exist.
+func locate(node *yaml.Node, fields []string, actual string) (path string, value *yaml.Node) {
+	if node.Kind == yaml.SequenceNode && (len(fields) > 0 || actual != "array") {
+		for i, item := range node.Content {
+			if rest, value := locate(item, fields, actual); value != nil {
+				return fmt.Sprintf("[%d]%s", i, rest), value
 			}
 		}
-		return "", false
+		return "", nil
+	}
+	// The names that package json uses for types, by the tags of YAML.
+	types := map[string]string{"!!str": "string", "!!int": "number", "!!float": "number", "!!bool": "bool",
+		"!!seq": "array", "!!map": "object"}
+	if len(fields) == 0 && types[node.ShortTag()] == actual {
+		return "", node
 	}
 	if len(fields) == 0 {
-		if typeOf(value) != actual {
-			return "", false
-		}
-		replace(nil)
-		return "", true
+		return "", nil
 	}
-	object, _ := value.(map[string]any)
-	inside, exists := object[fields[0]]
-	rest, found := locate(inside, fields[1:], actual, func(other any) { object[fields[0]] = other })
-	return "." + fields[0] + rest, exists && found
-}
-
-// typeOf returns the name that package json uses for a value's type.
-func typeOf(value any) string {
-	switch value.(type) {
-	case string:
-		return "string"
-	case float64, int64:
-		return "number"
-	case bool:
-		return "bool"
-	case []any:
-		return "array"
-	case map[string]any:
-		return "object"
+	_, inner := child(node, fields[0])
+	if inner == nil {
+		return "", nil
 	}
-	return ""
+	path, value = locate(inner, fields[1:], actual)
+	return "." + fields[0] + path, value
 }
 
 // expectedType describes the type of a field.

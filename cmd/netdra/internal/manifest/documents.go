@@ -186,7 +186,7 @@ func DecodeStrict(
 		}
 	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
-	problems, err := decodeAll(found.Data, func(document []byte) (err error) {
+	problems, err := found.decodeAll(func(document []byte) (err error) {
 		decoded, _, err = decoder.Decode(document, nil, object)
 		return err
 	})

@@ -12,6 +12,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	dracel "k8s.io/dynamic-resource-allocation/cel"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -202,7 +203,7 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 		for i := range d.Taints {
 			taint := &d.Taints[i]
 			tolerated := slices.ContainsFunc(tolerations,
-				func(t resourceapi.DeviceToleration) bool { return tolerates(&t, taint) })
+				func(t resourceapi.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, *taint) })
 			if taint.Effect != resourceapi.DeviceTaintEffectNone && !tolerated {
 				cause := *taint
 				cause.Effect = "" // shows only the key and value
@@ -216,15 +217,6 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 		}
 	}
 	return usable, tainted
-}
-
-// tolerates is ToleratesTaint from package resourceclaim for a single taint. An empty operator means Equal.
-func tolerates(toleration *resourceapi.DeviceToleration, taint *resourceapi.DeviceTaint) bool {
-	if toleration.Effect != "" && toleration.Effect != taint.Effect || toleration.Key != "" &&
-		toleration.Key != taint.Key {
-		return false
-	}
-	return toleration.Operator == resourceapi.DeviceTolerationOpExists || toleration.Value == taint.Value
 }
 
 // impossible explains why claims do not fit on an empty node. It drops each constraint and amount in turn, and returns
