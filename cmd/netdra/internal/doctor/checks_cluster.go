@@ -43,10 +43,12 @@ func checkServer(input *Input) []Finding {
 
 // needsFeatures returns why the feature gates are unknown; empty if they are known.
 func needsFeatures(input *Input) string {
-	if missing := needsAnswers(input); missing != "" {
-		return missing
-	}
-	if !input.Cluster.KnowsFeatures {
+	switch {
+	case input.Cluster == nil:
+		return needsCluster(input)
+	case input.Cluster.Problem != "":
+		return "the API server is unreachable"
+	case !input.Cluster.KnowsFeatures:
 		return "the kubeconfig has no permission to get /metrics of the API server"
 	}
 	return ""

@@ -171,14 +171,3 @@ func needsCluster(input *Input) string {
 	}
 	return ""
 }
-
-// needsAnswers is for checks that use data from the API server.
-func needsAnswers(input *Input) string {
-	if missing := needsCluster(input); missing != "" {
-		return missing
-	}
-	if input.Cluster.Problem != "" {
-		return "the API server is unreachable"
-	}
-	return ""
-}

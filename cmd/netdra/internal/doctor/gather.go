@@ -51,7 +51,6 @@ func Gather(ctx context.Context, sources Sources) *Input {
 	} else {
 		input.Driver, input.Settings = before, before.State.Settings
 	}
-	input.Hostname = sources.text("/proc/sys/kernel/hostname")
 	input.Processes = sources.processes()
 	input.Containerd = sources.containerd(input)
 	input.Kubelet = input.kubelet()

@@ -12,7 +12,6 @@ import (
 // Input is the input of all checks. Checks must not modify it. Paths are paths on the node. If data is missing or
 // unreadable, its field is nil or empty, and the check that needs the data reports this.
 type Input struct {
-	Hostname  string
 	Processes []Process
 	// Containerd is nil if there is neither a containerd process nor a configuration file.
 	Containerd *Containerd

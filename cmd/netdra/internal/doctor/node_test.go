@@ -53,13 +53,12 @@ func healthy(t *testing.T) *testNode {
 	t.Helper()
 	n := &testNode{T: t, root: t.TempDir(), disks: map[string]unix.Statfs_t{}}
 	for file, content := range map[string]string{
-		"proc/sys/kernel/hostname": "worker-1\n",
-		"proc/10/comm":             "containerd\n",
-		"proc/10/cmdline":          "/usr/bin/containerd\x00",
-		"proc/20/comm":             "kubelet\n",
-		"proc/20/cmdline":          "/usr/bin/kubelet\x00--hostname-override=worker-1\x00--root-dir\x00/var/lib/kubelet\x00",
-		"proc/30/comm":             "dra-network-dri\n",
-		"proc/30/cmdline":          "/dra-network-driver\x00",
+		"proc/10/comm":    "containerd\n",
+		"proc/10/cmdline": "/usr/bin/containerd\x00",
+		"proc/20/comm":    "kubelet\n",
+		"proc/20/cmdline": "/usr/bin/kubelet\x00--hostname-override=worker-1\x00--root-dir\x00/var/lib/kubelet\x00",
+		"proc/30/comm":    "dra-network-dri\n",
+		"proc/30/cmdline": "/dra-network-driver\x00",
 		"etc/containerd/config.toml": "version = 3\nimports = " +
 			"[\"conf.d/*.toml\"]\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n",
 		"etc/containerd/conf.d/nri.toml":                             "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\n",

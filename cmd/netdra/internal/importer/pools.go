@@ -115,12 +115,12 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 			terms = append(terms, isOneOf(name, values))
 		}
 	}
-	require("vendor", lower(f.texts("vendors")))
-	require("product", lower(f.texts("devices")))
+	require("vendor", each(f.texts("vendors"), pciID))
+	require("product", each(f.texts("devices"), pciID))
 	drivers := f.texts("drivers")
 	require("driver", drivers)
 	m.applications(f, p, drivers)
-	require("pciAddress", pciAddresses(f.texts("pciAddresses")))
+	require("pciAddress", each(f.texts("pciAddresses"), pciAddress))
 	require("interface", f.texts("nicNames"))
 	nics := func(key, parent, device string) {
 		if values := f.texts(key); len(values) > 0 {

@@ -121,21 +121,16 @@ func pciAddress(text string) string {
 	return strings.ToLower(text)
 }
 
-func pciAddresses(texts []string) []string {
-	all := slices.Clone(texts)
-	for i := range all {
-		all[i] = pciAddress(all[i])
-	}
-	return all
-}
+// pciID converts a PCI ID to the format used in sysfs.
+func pciID(text string) string { return strings.TrimPrefix(strings.ToLower(text), "0x") }
 
-// lower converts PCI IDs to the format used in sysfs.
-func lower(texts []string) []string {
-	all := slices.Clone(texts)
-	for i := range all {
-		all[i] = strings.TrimPrefix(strings.ToLower(all[i]), "0x")
+// each returns the converted texts.
+func each(texts []string, convert func(string) string) []string {
+	converted := make([]string, len(texts))
+	for i := range texts {
+		converted[i] = convert(texts[i])
 	}
-	return all
+	return converted
 }
 
 // noNameRunes matches characters that are not permitted in the names of objects and steps.

@@ -5,15 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
-	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
@@ -69,7 +66,7 @@ func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
 	}
 	match := unknownField.FindStringSubmatch(err.Error())
 	if match == nil {
-		if problems := badQuantities(d.Data); len(problems) > 0 {
+		if problems := badQuantities(d.node, "", false); len(problems) > 0 {
 			return problems
 		}
 		return []error{err}
@@ -154,30 +151,24 @@ func fieldNames(t reflect.Type, path []string) []string {
 }
 
 // badQuantities finds invalid quantities in capacities, because the decoding error does not contain their path.
-func badQuantities(document []byte) (problems []error) {
-	var content any
-	if sigsyaml.Unmarshal(document, &content) != nil {
-		return nil
-	}
-	var inspect func(value any, path string, ofCapacity bool)
-	inspect = func(value any, path string, ofCapacity bool) {
-		switch value := value.(type) {
-		case map[string]any:
-			for _, name := range slices.Sorted(maps.Keys(value)) {
-				inspect(value[name], strings.TrimPrefix(path+"."+name, "."), ofCapacity || name == "capacity")
-			}
-		case []any:
-			for i := range value {
-				inspect(value[i], fmt.Sprintf("%s[%d]", path, i), ofCapacity)
-			}
-		case string:
-			if _, err := resource.ParseQuantity(value); err != nil && ofCapacity {
-				problems = append(problems, problem{path: path, text: fmt.Sprintf("%s: %q is not a quantity: use a "+
-					"number, such as 8, 100M or 1Gi", path, value)})
-			}
+func badQuantities(node *yaml.Node, path string, ofCapacity bool) (problems []error) {
+	for i, inner := range node.Content {
+		switch {
+		case node.Kind == yaml.SequenceNode:
+			problems = append(problems, badQuantities(inner, fmt.Sprintf("%s[%d]", path, i), ofCapacity)...)
+		case i%2 == 1: // the value of a key
+			name := node.Content[i-1].Value
+			problems = append(problems, badQuantities(inner, strings.TrimPrefix(path+"."+name, "."),
+				ofCapacity || name == "capacity")...)
 		}
 	}
-	inspect(content, "", false)
+	if !ofCapacity || node.ShortTag() != "!!str" {
+		return problems
+	}
+	if _, err := resource.ParseQuantity(node.Value); err != nil {
+		problems = append(problems, problem{path: path, text: fmt.Sprintf("%s: %q is not a quantity: use a number, such "+
+			"as 8, 100M or 1Gi", path, node.Value)})
+	}
 	return problems
 }
 
