@@ -119,8 +119,8 @@ func TestCompletionOfNames(t *testing.T) {
 	socket := busyDriver(t)
 	for command, want := range map[string]string{
 		"devices": "eth1\nup0\neth2\n:4\n", "explain": "eth1\nup0\neth2\n:4\n",
-		"claims": "default/later\ndefault/mv\nns/whole\n:4\n",
-		"logs":   "default/later\ndefault/mv\nns/whole\n:4\n", "trace": "default/later\ndefault/mv\nns/whole\n:4\n",
+		"claims": "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n",
+		"logs":   "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n", "trace": "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n",
 		"release": "k\n:4\n",
 	} {
 		if _, stdout, _ := runNetdra(t, "", "__complete", command, "--socket", socket, ""); stdout != want {

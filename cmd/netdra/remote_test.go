@@ -199,7 +199,7 @@ func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 		"trace pod/pending":                            "the pod is not scheduled",
 		"devices --node n3":                            "no driver pod runs there",
 		"devices --node n1 --socket /x":                "cannot use --socket for another node",
-		"report --node n1 --serve :1":                  "cannot use --serve for another node",
+		"report --node n1 --root /mnt":                 "cannot use --root for another node",
 		"report --all-nodes -f policies.yaml":          "cannot use --filename with --all-nodes",
 		"report --all-nodes --from worker-1":           "cannot use --from with --all-nodes",
 		"claims claim/mv pod/job --node":               "flag needs an argument",

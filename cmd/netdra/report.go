@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/clusterwide"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
@@ -21,22 +20,16 @@ func reportCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Short: "Write an HTML report of the node",
 		Long: `Use report to get an overview of a whole node, or to share its state.
 
-It writes a single, self-contained HTML file: problems first, including those of "netdra doctor"; the machine with its
-NUMA nodes, PCIe roots, physical and virtual functions, bridges, bonds and VLANs; for each device how it is offered,
-which claims hold it, how much is free, and why it is hidden; and for each claim its chain with the times, results and
-errors of its steps.
+It writes a single, self-contained HTML file: the problems that "netdra doctor" finds; the devices by NUMA node and
+PCIe root, each with how it is offered, which claims hold it, how much is used, and why it is hidden; the counters of
+the pools; and for each claim its chain with the times, results and errors of its steps.
 
 Without -f it uses the data of this node's driver, its log of CNI calls, and the checks of doctor. With -f it uses the
 policies in files, for this machine or a recorded one, and does not show which claims hold a device.
 
-With --serve the page is served at a loopback address until the command ends, and is generated for each request. The
-printed URL contains a secret, because other users of the machine must not read the driver's data. To open the page
-from another machine, run ssh -L 9681:127.0.0.1:9681 worker-1
-
 Exit status: 0 the page was written, 2 the driver does not answer, or a file cannot be read or written.`,
 		Example: `  # on a node, as root
   sudo netdra report --file report.html
-  sudo netdra report --serve 127.0.0.1:9681
 
   # from a workstation, of one node or of the whole cluster
   kubectl netdra report --node worker-1 --file worker-1.html
@@ -48,14 +41,9 @@ Exit status: 0 the page was written, 2 the driver does not answer, or a file can
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), deps, streams) },
 	}
 	addInputFlags(cmd, &flags.Inputs)
-	set := cmd.Flags()
 	logDirFlag(cmd, &flags.LogDir)
 	rootFlag(cmd, &flags.Root)
 	fileFlag(cmd, &flags.Output, "HTML page", "html")
-	set.StringVar(&flags.Serve, "serve", "",
-		"loopback address and port to serve the page on, for example 127.0.0.1:9681")
-	cmd.MarkFlagsMutuallyExclusive("file", "serve")
-	cmd.MarkFlagsMutuallyExclusive("output", "serve")
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file", "output"}, local: []string{"filename", "from"},
 		single: func(ctx context.Context, cluster *remote.Cluster, node string) error {
 			answer, err := cluster.Run(ctx, node, "report")
@@ -68,7 +56,7 @@ Exit status: 0 the page was written, 2 the driver does not answer, or a file can
 			return printer.Save(streams, flags.Output, answer.Stdout)
 		},
 		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error {
-			page, err := clusterwide.Report(ctx, cluster, deps.Clock.Now())
+			page, err := report.Cluster(ctx, cluster, deps.Clock.Now())
 			if err != nil {
 				return err
 			}

@@ -19,11 +19,11 @@ import (
 func pages() map[string]string {
 	const netdra = "../../cmd/netdra/internal/"
 	return map[string]string{
-		"cluster":         netdra + "clusterwide/testdata/cluster.html",
-		"cluster-well":    netdra + "clusterwide/testdata/well.html",
-		"cluster-hostile": netdra + "clusterwide/testdata/hostile.html",
-		"node":            netdra + "nodepage/testdata/live.html",
-		"node-files":      netdra + "nodepage/testdata/files.html",
+		"cluster":         netdra + "report/testdata/cluster.html",
+		"cluster-well":    netdra + "report/testdata/well.html",
+		"cluster-hostile": netdra + "report/testdata/hostile.html",
+		"node":            netdra + "report/testdata/live.html",
+		"node-files":      netdra + "report/testdata/files.html",
 	}
 }
 
@@ -215,23 +215,19 @@ func headingLevel(node *accessibility.Node) (level int) {
 	return level
 }
 
-// TestPictures draws the pictures that the documentation shows: the upper part of pages.
+// TestPictures draws the picture that the documentation shows: the upper part of a page.
 func TestPictures(t *testing.T) {
 	if *documentation == "" {
 		t.Skip(`"make pictures" draws the pictures of the documentation`)
 	}
 	browser := start(t)
-	for name, l := range map[string]appearance{
-		"cluster": {width: 1100, height: 1010}, "node": {width: 826, height: 1050},
-	} {
-		opened := open(t, browser, pages()[name], l)
-		png, err := chromedp.Run(opened.ctx, chromedp.CaptureScreenshot())
-		if err == nil {
-			err = os.WriteFile(filepath.Join(*documentation, "report-"+name+".png"), png, 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	opened := open(t, browser, pages()["cluster"], appearance{width: 1100, height: 1010})
+	png, err := chromedp.Run(opened.ctx, chromedp.CaptureScreenshot())
+	if err == nil {
+		err = os.WriteFile(filepath.Join(*documentation, "report-cluster.png"), png, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package clusterwide shows the answers of the drivers of several nodes: as a list, and as one page for the cluster.
+// Package clusterwide lists the answers of the drivers of several nodes.
 //
 // The rule of this package: it queries nodes only through [remote], for the JSON output of netdra commands.
 //

@@ -78,7 +78,7 @@ func ListClaims(ctx context.Context, streams printer.Streams, socket, form strin
 	if err != nil {
 		return err
 	}
-	claims, err := chooseClaims(append(Claims(answers), refusedClaims(answers.State.Refused)...), names)
+	claims, err := chooseClaims(Claims(answers), names)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,8 @@ type Pod struct {
 	Error      string                `json:"error,omitempty"`
 }
 
-// Claims returns the claims sorted by namespace and name. The result is never nil, so that JSON contains a list.
+// Claims returns the prepared claims sorted by namespace and name, followed by the claims that the driver refused to
+// prepare. The result is never nil, so that JSON contains a list.
 func Claims(answers *nodestate.Answers) []Claim {
 	claims := make([]Claim, 0, len(answers.Claims))
 	for i := range answers.Claims {
@@ -59,7 +60,7 @@ func Claims(answers *nodestate.Answers) []Claim {
 	slices.SortFunc(claims, func(a, b Claim) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
-	return claims
+	return append(claims, refusedClaims(answers.State.Refused)...)
 }
 
 // claim converts a claim. Its state is the worst state of its pods, because a claim that several pods share may be

@@ -194,46 +194,53 @@ func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) erro
 	return nil
 }
 
-// printTrace writes a timeline for each sandbox. The column AFTER is the time since the first call in the sandbox.
+// Timeline contains the calls for a claim in one sandbox.
+type Timeline struct {
+	Title string
+	// Rows are a table with its heading. The column AFTER is the time since the first call in the sandbox.
+	Rows  [][]string
+	calls []*calllog.Call
+}
+
+// Timelines returns the timeline of each sandbox, in the order of their first call.
+func Timelines(calls []calllog.Call) []*Timeline {
+	var timelines []*Timeline
+	bySandbox := map[string]*Timeline{}
+	for i := range calls {
+		call := &calls[i]
+		t := bySandbox[call.Sandbox]
+		if t == nil {
+			t = &Timeline{Title: fmt.Sprintf("claim %s, pod %s, sandbox %.12s", call.Claim, call.Pod, call.Sandbox),
+				Rows: [][]string{{"TIME (UTC)", "AFTER", "STEP", "COMMAND", "PLUGIN", "TOOK", "RESULT"}}}
+			bySandbox[call.Sandbox], timelines = t, append(timelines, t)
+		}
+		t.calls = append(t.calls, call)
+		t.Rows = append(t.Rows, []string{printer.Clock(call.Time), printer.Milliseconds(call.Time.Sub(t.calls[0].Time)),
+			printer.StepTitle(call.Step, call.Instance), call.Command, filepath.Base(call.Plugin),
+			printer.Milliseconds(time.Duration(call.Duration)), outcomeText(call)})
+	}
+	return timelines
+}
+
+// printTrace writes the timelines and, if whole is true, the input and output of each call.
 func printTrace(out *printer.Printer, calls []calllog.Call, whole bool) {
-	for i, sandbox := range sandboxesOf(calls) {
+	for i, timeline := range Timelines(calls) {
 		if i > 0 {
 			out.Printf("")
 		}
-		first := slices.IndexFunc(calls, func(c calllog.Call) bool { return c.Sandbox == sandbox })
-		out.Printf("claim %s, pod %s, sandbox %.12s", calls[first].Claim, calls[first].Pod, sandbox)
-		rows := [][]string{{"TIME (UTC)", "AFTER", "STEP", "COMMAND", "PLUGIN", "TOOK", "RESULT"}}
-		for j := range calls {
-			if call := &calls[j]; call.Sandbox == sandbox {
-				rows = append(rows, []string{printer.Clock(call.Time),
-					printer.Milliseconds(call.Time.Sub(calls[first].Time)), printer.StepTitle(call.Step, call.Instance),
-					call.Command, filepath.Base(call.Plugin), printer.Milliseconds(time.Duration(call.Duration)),
-					outcomeText(call)})
-			}
-		}
-		out.Table(rows)
-		for j := range calls {
-			if call := &calls[j]; whole && call.Sandbox == sandbox {
+		out.Printf("%s", timeline.Title)
+		out.Table(timeline.Rows)
+		for _, call := range timeline.calls {
+			if whole {
 				printCall(out, call)
 			}
 		}
 	}
 }
 
-// sandboxesOf returns the sandboxes in the order of their first call.
-func sandboxesOf(calls []calllog.Call) []string {
-	var sandboxes []string
-	for i := range calls {
-		if !slices.Contains(sandboxes, calls[i].Sandbox) {
-			sandboxes = append(sandboxes, calls[i].Sandbox)
-		}
-	}
-	return sandboxes
-}
-
 // outcomeText returns the result of a call as a single line for the timeline.
 func outcomeText(call *calllog.Call) string {
-	text := ResultText(call)
+	text := resultText(call)
 	switch {
 	case call.Error != "":
 		return "failed: " + strings.ReplaceAll(text, "\n", " ")
@@ -243,9 +250,9 @@ func outcomeText(call *calllog.Call) string {
 	return "ok: " + text
 }
 
-// ResultText returns the error from a call, or the interfaces and addresses that ADD created in the pod. It also reads
+// resultText returns the error from a call, or the interfaces and addresses that ADD created in the pod. It also reads
 // results from CNI versions before 1.0, whose interfaces and addresses have the same format.
-func ResultText(call *calllog.Call) string {
+func resultText(call *calllog.Call) string {
 	if call.Error != "" {
 		return call.Error
 	}

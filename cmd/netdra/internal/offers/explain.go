@@ -15,7 +15,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
-	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
 // ExplainOptions are the options of "netdra explain".
@@ -44,12 +43,15 @@ func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams 
 	return err
 }
 
-// devices returns the devices that the driver publishes; none if it was not queried.
-func (s *Snapshot) devices() []nodeclient.Device {
-	if s.Answers == nil {
-		return nil
+// Device returns a published device as "netdra devices" shows it; nil if the driver was not queried or does not publish
+// it.
+func (s *Snapshot) Device(pool, name string) *nodeclient.Device {
+	for i := range s.Devices {
+		if s.Devices[i].Pool == pool && s.Devices[i].Name == name {
+			return &s.Devices[i]
+		}
 	}
-	return nodeclient.Devices(s.Answers)
+	return nil
 }
 
 // heldBy returns the claims that hold a published device, as namespace/name. If the driver was not queried, the result
@@ -141,6 +143,8 @@ type ExplainedEntry struct {
 	OnRelease string `json:"onRelease,omitempty"`
 	// NoPlugin is the reason why none of its plugins works on the node; empty if one does.
 	NoPlugin string `json:"noPlugin,omitempty"`
+	// Device is the entry as "netdra devices" shows it; nil if the driver was not queried.
+	Device *nodeclient.Device `json:"-"`
 }
 
 // ExplainedAttribute is an attribute that a policy adds.
@@ -161,22 +165,25 @@ type ExplainedOutcome struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// explain finds a device by any of its names. Problems that are not related to a device belong to a policy. They are
-// included if any of the device's entries comes from that policy.
+// explain finds a device by any of its names.
 func (s *Snapshot) explain(name string) (*Explanation, error) {
 	i := slices.IndexFunc(s.Decision.Devices, func(d policy.DeviceDecision) bool { return s.hasName(&d, name) })
 	if i < 0 {
 		return nil, s.noDevice(name)
 	}
-	decided := &s.Decision.Devices[i]
+	return s.Explain(&s.Decision.Devices[i]), nil
+}
+
+// Explain returns the reasons why a device is offered or not. Problems that are not related to a device belong to a
+// policy. They are included if any of the device's entries comes from that policy.
+func (s *Snapshot) Explain(decided *policy.DeviceDecision) *Explanation {
 	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type,
 		PCIAddress: string(decided.Device.PCIAddress), RDMA: explainRDMA(&decided.Device), Versions: s.Versions(),
 		Live:    s.Answers != nil,
 		Entries: []ExplainedEntry{}}
-	published := upcoming.FromResult(s.Result)
 	for j := range s.Result.Entries {
 		if entry := &s.Result.Entries[j]; entry.Device.Name == decided.Device.Name {
-			e.Entries = append(e.Entries, s.entry(entry, published))
+			e.Entries = append(e.Entries, s.entry(entry))
 		}
 	}
 	e.Entries = append(e.Entries, s.withdrawn(&decided.Device, e.Entries)...)
@@ -184,7 +191,11 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 		e.Policies = append(e.Policies, ExplainedOutcome{Policy: reason.Policy, Outcome: string(reason.Outcome),
 			Why: reason.Message})
 	}
-	e.Problems = append(e.Problems, s.lostInterfaces(e)...)
+	for i := range e.Entries {
+		if device := e.Entries[i].Device; device != nil && device.Lost {
+			e.Problems = append(e.Problems, device.Name+": "+device.Why)
+		}
+	}
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries,
 			func(entry ExplainedEntry) bool { return entry.Policy == problem.Policy })
@@ -195,7 +206,7 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 			e.Problems = append(e.Problems, problem.String())
 		}
 	}
-	return e, nil
+	return e
 }
 
 func (s *Snapshot) hasName(decided *policy.DeviceDecision, name string) bool {
@@ -223,11 +234,12 @@ func (s *Snapshot) noDevice(name string) error {
 
 // entry describes one of a device's entries. Use, capacity and consumption are taken from the cells of "netdra slices",
 // so that the two commands always agree.
-func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) ExplainedEntry {
-	row := sliceRow(entry, publishedAs(published, entry))
-	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3], Plugins: s.installedPlugins(entry),
-		Capacity: row[4], Consumes: row[5], Policy: entry.Persona.Policy, Attributes: explainAttributes(entry)}
-	e.HeldBy = s.heldBy(entry.Pool, entry.Name)
+func (s *Snapshot) entry(entry *draslices.Entry) ExplainedEntry {
+	row := sliceRow(entry, s.published[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}])
+	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3],
+		Plugins: s.Features.Working(entry.Persona.Plugins), Capacity: row[4], Consumes: row[5],
+		Policy: entry.Persona.Policy, Attributes: explainAttributes(entry),
+		HeldBy: s.heldBy(entry.Pool, entry.Name), Device: s.Device(entry.Pool, entry.Name)}
 	persona := entry.Persona
 	if kept := s.keptPersona(entry); kept != nil {
 		e.OnRelease = fmt.Sprintf("policy %s offers it %s, for %s", e.Policy, e.Use,
@@ -241,13 +253,9 @@ func (s *Snapshot) entry(entry *draslices.Entry, published upcoming.Node) Explai
 	if len(e.Plugins) == 0 {
 		e.NoPlugin = s.Features.WhyNoneWorks(persona.Plugins)
 	}
-	devices := s.devices()
-	for i := range devices {
-		device := &devices[i]
-		if device.Pool == e.Pool && device.Name == e.Name && (device.State == nodeclient.Gone ||
-			device.State == nodeclient.Lost || device.State == nodeclient.Withdrawn && e.OnRelease != "") {
-			e.State = device.State
-		}
+	if e.Device != nil && (e.Device.State == nodeclient.Gone || e.Device.State == nodeclient.Lost ||
+		e.Device.State == nodeclient.Withdrawn && e.OnRelease != "") {
+		e.State = e.Device.State
 	}
 	return e
 }
@@ -276,9 +284,8 @@ func (s *Snapshot) keptPersona(entry *draslices.Entry) *policy.Persona {
 // withdrawn returns the entries for a device that remain published for the claims that hold them, although no policy
 // offers them any longer. It omits the entries in known.
 func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entries []ExplainedEntry) {
-	devices := s.devices()
-	for i := range devices {
-		device := &devices[i]
+	for i := range s.Devices {
+		device := &s.Devices[i]
 		same := device.PCIAddress == string(d.PCIAddress)
 		if d.PCIAddress == "" {
 			same = device.PCIAddress == "" && device.Interface == string(d.Interface)
@@ -290,41 +297,9 @@ func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entri
 		}
 		entries = append(entries, ExplainedEntry{Name: device.Name, Pool: device.Pool, Use: device.Use,
 			Plugins: device.Plugins, Policy: device.Policy, HeldBy: s.heldBy(device.Pool, device.Name),
-			State: nodeclient.Withdrawn})
+			State: nodeclient.Withdrawn, Device: device})
 	}
 	return entries
-}
-
-// lostInterfaces returns messages about entries whose interfaces pods have lost.
-func (s *Snapshot) lostInterfaces(e *Explanation) []string {
-	var texts []string
-	devices := s.devices()
-	for i := range e.Entries {
-		for j := range devices {
-			device := &devices[j]
-			if device.Pool == e.Entries[i].Pool && device.Name == e.Entries[i].Name && device.Lost {
-				texts = append(texts, device.Name+": "+device.Why)
-			}
-		}
-	}
-	return texts
-}
-
-// installedPlugins returns an entry's CNI plugins that are installed on the node. Classes only select by these.
-func (s *Snapshot) installedPlugins(entry *draslices.Entry) []string {
-	return s.Features.Working(entry.Persona.Plugins)
-}
-
-// publishedAs returns the published form of an entry.
-func publishedAs(published upcoming.Node, entry *draslices.Entry) upcoming.Device {
-	for _, slice := range published.Pools[entry.Pool] {
-		for i := range slice.Devices {
-			if slice.Devices[i].Name == entry.Name {
-				return slice.Devices[i]
-			}
-		}
-	}
-	return upcoming.Device{}
 }
 
 // usable reports whether a class can select any of the entries.
@@ -363,7 +338,7 @@ func (e *Explanation) print(out *printer.Printer) {
 	}
 	switch {
 	case len(e.Entries) == 0:
-		out.Bad("%s is not offered: %s", called, e.hiddenBy())
+		out.Bad("%s is not offered: %s", called, e.HiddenBy())
 	case !e.usable():
 		out.Bad("%s %s", called, e.unusableBy())
 	default:
@@ -402,7 +377,7 @@ func (e *Explanation) print(out *printer.Printer) {
 	}
 	out.Section("Result of each policy")
 	rows := [][]string{{"POLICY", "OUTCOME", "WHY"}}
-	for _, outcome := range e.folded() {
+	for _, outcome := range e.Folded() {
 		rows = append(rows, []string{outcome.Policy, outcome.Outcome, cmp.Or(outcome.Why, "-")})
 	}
 	out.Table(rows)
@@ -411,9 +386,9 @@ func (e *Explanation) print(out *printer.Printer) {
 // fewestFolded is the minimum number of policies to fold into one row if they have no effect for the same reason.
 const fewestFolded = 3
 
-// folded returns the outcomes of policies, with a single row for policies that have no effect for the same reason. On a
+// Folded returns the outcomes of policies, with a single row for policies that have no effect for the same reason. On a
 // node with many policies, most apply to other nodes or devices and would hide the relevant ones.
-func (e *Explanation) folded() []ExplainedOutcome {
+func (e *Explanation) Folded() []ExplainedOutcome {
 	idle := func(o ExplainedOutcome) bool {
 		return o.Outcome == string(policy.NoMatch) || o.Outcome == string(policy.OtherNodes)
 	}
@@ -438,7 +413,8 @@ func (e *Explanation) folded() []ExplainedOutcome {
 	return append(rows, tail...)
 }
 
-func (e *Explanation) hiddenBy() string {
+// HiddenBy returns the reason why a device without entries is not offered.
+func (e *Explanation) HiddenBy() string {
 	for _, outcome := range e.Policies {
 		switch outcome.Outcome {
 		case string(policy.Excludes):

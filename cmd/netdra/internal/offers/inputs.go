@@ -24,6 +24,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
+	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
 // Inputs selects the machine and the policies. All commands about offers share these flags.
@@ -53,6 +54,10 @@ type Snapshot struct {
 	Result   draslices.Result
 	// Answers contains the driver's answers; nil if it was not queried, so that holders are unknown.
 	Answers *nodestate.Answers
+	// Devices are the devices that the driver publishes.
+	Devices []nodeclient.Device
+	// published contains the entries of Result as ResourceSlices contain them.
+	published map[draslices.EntryID]upcoming.Device
 }
 
 // Read reads the policies from files. Without files, it reads all inputs from this node's driver; more contains
@@ -145,12 +150,20 @@ func (f *Inputs) resolve(
 			Labels: f.Labels}, Facts: facts, Features: f.features(policies), Policies: policies, Answers: answers,
 	}
 	if answers != nil {
-		s.Features.UnusableCNIs = answers.State.UnusableCNIs
+		s.Features.UnusableCNIs, s.Devices = answers.State.UnusableCNIs, nodeclient.Devices(answers)
 	}
 	s.Decision = policy.Resolve(facts, policies, s.Node)
 	s.Features.UnusableCNIs = f.findUnusable(deps, s)
 	if s.Result, err = draslices.Build(name, s.Decision, s.Features); err != nil {
 		return nil, fmt.Errorf("--node: %w", err)
+	}
+	s.published = map[draslices.EntryID]upcoming.Device{}
+	for pool, parts := range upcoming.FromResult(s.Result).Pools {
+		for _, slice := range parts {
+			for i := range slice.Devices {
+				s.published[draslices.EntryID{Pool: pool, Name: slice.Devices[i].Name}] = slice.Devices[i]
+			}
+		}
 	}
 	return s, nil
 }

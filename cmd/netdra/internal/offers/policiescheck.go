@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
-	"github.com/dra-networking/dra-network-driver/slices/upcoming"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 // CheckOptions are the flags of "netdra policies test".
@@ -143,15 +143,13 @@ func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []po
 
 // offers returns the devices in their published form.
 func (s *Snapshot) offers() []Offer {
-	published := upcoming.FromResult(s.Result)
 	var offers []Offer
 	for i := range s.Result.Entries {
 		entry := &s.Result.Entries[i]
-		row := sliceRow(entry, publishedAs(published, entry))
-		installed := s.installedPlugins(entry)
+		row := sliceRow(entry, s.published[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}])
 		offers = append(offers, Offer{
 			Pool: entry.Pool, Name: entry.Name, Policy: entry.Persona.Policy, Use: row[3],
-			Plugins: strings.Join(installed, ", "), Capacity: row[4], Consumes: row[5],
+			Plugins: strings.Join(s.Features.Working(entry.Persona.Plugins), ", "), Capacity: row[4], Consumes: row[5],
 			Attributes: attributesText(entry),
 		})
 	}
@@ -220,7 +218,7 @@ func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) strin
 		if entry.Persona.Policy != policyName || entry.Device.Name != device {
 			continue
 		}
-		if len(s.installedPlugins(entry)) > 0 {
+		if len(s.Features.Working(entry.Persona.Plugins)) > 0 {
 			return ""
 		}
 		why = s.Features.WhyNoneWorks(entry.Persona.Plugins)

@@ -48,21 +48,27 @@ func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []st
 	if err != nil {
 		return nil, err
 	}
-	effects := []PolicyEffect{}
-	for i := range snapshot.Policies {
-		if p := &snapshot.Policies[i]; len(names) == 0 || slices.Contains(names, p.Name) {
-			tested := snapshot.checkPolicy(p)
-			effect := effectOf(&tested)
-			effect.Action = cmp.Or(string(p.Spec.Action), string(policyapi.ActionExpose))
-			effects = append(effects, effect)
-		}
-	}
+	effects := slices.DeleteFunc(snapshot.Effects(), func(e PolicyEffect) bool {
+		return len(names) > 0 && !slices.Contains(names, e.Policy)
+	})
 	for _, name := range names {
 		if !slices.ContainsFunc(effects, func(e PolicyEffect) bool { return e.Policy == name }) {
 			return nil, fmt.Errorf("cannot find DeviceExposurePolicy %s; \"kubectl get dep\" lists the policies", name)
 		}
 	}
 	return effects, nil
+}
+
+// Effects returns the effects of all policies on the machine.
+func (s *Snapshot) Effects() []PolicyEffect {
+	effects := []PolicyEffect{}
+	for i := range s.Policies {
+		tested := s.checkPolicy(&s.Policies[i])
+		effect := effectOf(&tested)
+		effect.Action = cmp.Or(string(s.Policies[i].Spec.Action), string(policyapi.ActionExpose))
+		effects = append(effects, effect)
+	}
+	return effects
 }
 
 func effectOf(tested *policyCheck) PolicyEffect {

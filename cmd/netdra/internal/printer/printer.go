@@ -86,6 +86,13 @@ func List[T any](w io.Writer, form string, list []T, columns []Column[T], none s
 		out.Printf("%s", none)
 		return nil
 	}
+	out.Table(Rows(form, list, columns))
+	return nil
+}
+
+// Rows returns the heading and the rows of a table, without wide columns unless form is FormWide, and without empty
+// columns.
+func Rows[T any](form string, list []T, columns []Column[T]) [][]string {
 	columns = slices.DeleteFunc(columns, func(c Column[T]) bool { return c.Wide && form != FormWide })
 	rows := [][]string{{}}
 	for _, c := range columns {
@@ -98,8 +105,7 @@ func List[T any](w io.Writer, form string, list []T, columns []Column[T], none s
 		}
 		rows = append(rows, row)
 	}
-	out.Table(WithoutEmpty(rows))
-	return nil
+	return WithoutEmpty(rows)
 }
 
 // WithoutEmpty removes the columns from a table that are "-" in all rows below the heading. It keeps the first column.

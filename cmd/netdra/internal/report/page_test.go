@@ -1,4 +1,4 @@
-package clusterwide
+package report
 
 import (
 	"errors"
@@ -18,16 +18,16 @@ import (
 
 var update = flag.Bool("update", false, "write the golden pages")
 
-// cluster returns the answers of five nodes: one has devices in every state, one does not answer, one offers no
+// someCluster returns the answers of five nodes: one has devices in every state, one does not answer, one offers no
 // devices, one has only risks, and one is healthy.
-func cluster() []remote.Of[nodeReport] {
+func someCluster() []remote.Of[answer] {
 	slots := func(used int) []nodeclient.Counter {
 		return []nodeclient.Counter{{Name: "macvlans", Used: fmt.Sprint(used), Total: "64"}}
 	}
 	held := func(claim string, pods ...string) []nodeclient.Holder {
 		return []nodeclient.Holder{{Claim: claim, Pods: pods}}
 	}
-	busy := nodeReport{
+	busy := answer{
 		devices: []nodeclient.Device{
 			{Name: "enp3s0f0-macvlan", Type: "pf", Use: "shared", State: nodeclient.InUse, Counters: slots(3),
 				Holders: []nodeclient.Holder{{Claim: "shop/web-net", Pods: []string{"web-0", "web-1"}},
@@ -55,19 +55,19 @@ func cluster() []remote.Of[nodeReport] {
 				Do:    "restore the device, then delete these pods to attach them again"},
 		},
 	}
-	risky := nodeReport{
+	risky := answer{
 		devices: []nodeclient.Device{{Name: "ens1f0", Type: "nic", Use: "exclusive", State: nodeclient.Free}},
 		findings: []doctor.Finding{{Level: doctor.Warn, Check: "others",
 			What: "device ens1f0v0 (0000:18:02.0) has two owners: a device plugin also offers it",
 			Why:  "the device may be allocated twice, since neither owner considers the allocations of the other",
 			Do:   "remove it from the pool of the device plugin, or exclude it with a DeviceExposurePolicy"}},
 	}
-	var well nodeReport
+	var well answer
 	for i := range 12 {
 		well.devices = append(well.devices, nodeclient.Device{Name: fmt.Sprintf("ens2f0v%d", i), Type: "vf",
 			Use: "exclusive", State: nodeclient.Free})
 	}
-	return []remote.Of[nodeReport]{
+	return []remote.Of[answer]{
 		{Node: "rack-7-worker-1", Answer: busy},
 		{Node: "rack-7-worker-2", Err: errors.New("cannot run netdra in pod dra-network/driver-x7k2p: " +
 			"the container is not running; wait until it is Ready, or look at its log: kubectl -n dra-network logs " +
@@ -79,14 +79,14 @@ func cluster() []remote.Of[nodeReport] {
 }
 
 // hostile returns a node whose texts would all be markup, or would be wider than a phone's screen.
-func hostile() []remote.Of[nodeReport] {
+func hostile() []remote.Of[answer] {
 	text := `"><img src=http://evil.test/x onerror=alert(1)><script>alert(2)</script>`
 	wide := "a-name-without-an-end-"
 	for range 4 {
 		wide += wide
 	}
-	return []remote.Of[nodeReport]{
-		{Node: text, Answer: nodeReport{
+	return []remote.Of[answer]{
+		{Node: text, Answer: answer{
 			devices: []nodeclient.Device{{Name: text, Type: text, Use: text, State: text, Why: wide,
 				Holders:  []nodeclient.Holder{{Claim: wide, Pods: []string{text}}},
 				Counters: []nodeclient.Counter{{Name: text, Used: text, Total: wide}}}},
@@ -98,12 +98,12 @@ func hostile() []remote.Of[nodeReport] {
 
 // The pages match the reviewed golden files. e2e/browser opens the same files.
 func TestGoldenPages(t *testing.T) {
-	for name, answers := range map[string][]remote.Of[nodeReport]{
-		"cluster": cluster(), "hostile": hostile(),
-		"well": {{Node: "n1", Answer: nodeReport{devices: []nodeclient.Device{{Name: "eth1", Type: "nic", Use: "shared",
+	for name, answers := range map[string][]remote.Of[answer]{
+		"cluster": someCluster(), "hostile": hostile(),
+		"well": {{Node: "n1", Answer: answer{devices: []nodeclient.Device{{Name: "eth1", Type: "nic", Use: "shared",
 			State: nodeclient.Free}}}}},
 	} {
-		have, err := write(answers, time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC))
+		have, err := clusterPage(answers, time.Date(2026, 11, 21, 12, 1, 0, 0, time.UTC)).write()
 		if err != nil {
 			t.Fatal(err)
 		}

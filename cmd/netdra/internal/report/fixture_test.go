@@ -1,33 +1,67 @@
-package nodepage
+package report
 
 import (
+	"context"
 	"encoding/json"
+	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
-	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
-	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
 func start() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
+// fixture contains the inputs of the page of a node.
+type fixture struct {
+	Snapshot *offers.Snapshot
+	Calls    map[string][]calllog.Call
+	Findings []doctor.Finding
+}
+
+// page returns the page of the fixture.
+func (f *fixture) page() page {
+	d := &details{Source: "a test", Versions: "netdra v1.2.3, driver v1.2.2", Live: f.Snapshot.Answers != nil}
+	if d.Live {
+		d.addClaims(f.Snapshot.Answers, func(namespace, name string) ([]calllog.Call, error) {
+			return f.Calls[namespace+"/"+name], nil
+		})
+	}
+	return nodePage(f.Snapshot, d, f.Findings, start().Add(time.Minute))
+}
+
+// answer makes the fixture live: the driver publishes all entries that the policies offer.
+func (f *fixture) answer(claims []nodestate.Claim, sandboxes []nodestate.Sandbox) {
+	f.Snapshot.Answers = &nodestate.Answers{Published: slices.Clone(f.Snapshot.Result.Entries), Claims: claims,
+		Sandboxes: sandboxes, State: nodestate.State{CNIPlugins: []string{"macvlan", "host-device", "sriov", "bridge"}}}
+	f.refresh()
+}
+
+// refresh computes the devices from the answers again.
+func (f *fixture) refresh() { f.Snapshot.Devices = nodeclient.Devices(f.Snapshot.Answers) }
+
 // nodeOf returns a machine with the policies from a published example.
-func nodeOf(t *testing.T, machine *discoverytest.Host, example string) Node {
+func nodeOf(t *testing.T, machine *discoverytest.Host, example string) *fixture {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "slices", "testdata", example+".yaml"))
 	if err != nil {
@@ -46,54 +80,49 @@ func nodeOf(t *testing.T, machine *discoverytest.Host, example string) Node {
 	return nodeWith(t, machine, policies)
 }
 
-func nodeWith(t *testing.T, machine *discoverytest.Host, policies []v1alpha1.DeviceExposurePolicy) Node {
+func nodeWith(t *testing.T, machine *discoverytest.Host, policies []v1alpha1.DeviceExposurePolicy) *fixture {
 	t.Helper()
-	facts, err := discovery.Read(t.Context(), machine.Sources())
+	inputs := offers.Inputs{Node: "worker-1", Addresses: []netip.Addr{},
+		Plugins: []string{"macvlan", "host-device", "sriov", "bridge"}}
+	deps := osdeps.Deps{Facts: func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
+		return discovery.Read(ctx, machine.Sources())
+	}}
+	s, err := inputs.Build(t.Context(), deps, policies, printer.New(io.Discard))
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := Node{Name: "worker-1", Time: start().Add(time.Minute), Source: "a test",
-		Versions: "netdra v1.2.3, driver v1.2.2", Facts: facts, Decision: policy.Resolve(facts, policies,
-			policy.Node{Name: "worker-1"})}
-	plugins := sets.New("macvlan", "host-device", "sriov", "bridge")
-	if node.Result, err = draslices.Build("worker-1", node.Decision,
-		draslices.Features{CNIBinaries: plugins}); err != nil {
-		t.Fatal(err)
-	}
-	return node
+	return &fixture{Snapshot: s}
 }
 
 // liveNode returns the node from section 6 of the published design while it is in use: a shared macvlan, a bond of two
 // VFs, a failed chain, and a quarantined VF.
-func liveNode(t *testing.T) Node {
+func liveNode(t *testing.T) *fixture {
 	t.Helper()
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
-	node.Asked = true
-	node.Claims = []nodestate.Claim{
-		claim("shop", "web-net",
+	node.answer([]nodestate.Claim{
+		madeClaim("shop", "web-net",
 			[]nodestate.HeldDevice{{Request: "net", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0-macvlan",
 				Consumed: map[resourceapi.QualifiedName]resource.Quantity{
 					"dra.networking/macvlans": resource.MustParse("4"),
 				}}},
 			cnichain.PlanStep{Name: "uplink", Type: "macvlan", Device: &cnichain.Device{Name: "enp3s0f0-macvlan"}},
 			cnichain.PlanStep{Name: "tune", Type: "tuning", DependsOn: []int{0}}),
-		claim("data", "store-bond",
+		madeClaim("data", "store-bond",
 			[]nodestate.HeldDevice{{Request: "left", Pool: "worker-1/enp3s0f0", Name: "enp3s0f0v0"},
 				{Request: "right", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v0"}},
 			cnichain.PlanStep{Name: "left", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f0v0"}},
 			cnichain.PlanStep{Name: "right", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f1v0"}},
 			cnichain.PlanStep{Name: "bond", Type: "bond", DependsOn: []int{0, 1}},
 			cnichain.PlanStep{Name: "vlan", Type: "vlan", DependsOn: []int{2}}),
-		claim("shop", "db-net", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/br-data", Name: "br-data"}},
+		madeClaim("shop", "db-net", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/br-data", Name: "br-data"}},
 			cnichain.PlanStep{Name: "port", Type: "bridge", Device: &cnichain.Device{Name: "br-data"}}),
-		claim("shop", "late-net", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/br-data", Name: "br-data"}},
+		madeClaim("shop", "late-net", []nodestate.HeldDevice{{Request: "net", Pool: "worker-1/br-data", Name: "br-data"}},
 			cnichain.PlanStep{Name: "port", Type: "bridge", Device: &cnichain.Device{Name: "br-data"}},
 			cnichain.PlanStep{Name: "knobs", Type: "tuning", DependsOn: []int{0}}),
-		claim("shop", "waiting",
+		madeClaim("shop", "waiting",
 			[]nodestate.HeldDevice{{Request: "net", Pool: "worker-1/enp3s0f1", Name: "enp3s0f1v1"}},
 			cnichain.PlanStep{Name: "port", Type: "sriov", Device: &cnichain.Device{Name: "enp3s0f1v1"}}),
-	}
-	node.Sandboxes = []nodestate.Sandbox{
+	}, []nodestate.Sandbox{
 		{ID: "5f1c0ffee0000001", Pod: executor.Pod{Namespace: "shop", Name: "web-0"}, Claims: []string{"shop-web-net"},
 			State: "ready"},
 		{ID: "5f1c0ffee0000002", Pod: executor.Pod{Namespace: "data", Name: "store-0"},
@@ -102,7 +131,7 @@ func liveNode(t *testing.T) Node {
 			State: "attaching",
 			Failure: `step "port" (bridge) of topology data: no IP addresses available in range set: ` +
 				`10.1.0.1-10.1.0.254`},
-	}
+	})
 	made := func(name, address string) string {
 		return `{"cniVersion":"1.0.0","interfaces":[{"name":"` + name + `","sandbox":"/x"}],"ips":[{"address":"` +
 			address + `"}]}`
@@ -124,16 +153,24 @@ func liveNode(t *testing.T) Node {
 		called("5f1c0ffee0000005", "knobs", "DEL", "tuning", 2, ""), called("5f1c0ffee0000005", "port", "DEL",
 			"bridge", 7, ""),
 	}
-	for i := range node.Calls["shop/late-net"] {
-		node.Calls["shop/late-net"][i].Pod, node.Calls["shop/late-net"][i].ClaimUID = "shop/late-0", "shop-late-net"
+	for name, calls := range node.Calls {
+		for i := range calls {
+			calls[i].Claim, calls[i].ClaimUID = name, strings.Replace(name, "/", "-", 1)
+		}
 	}
 	node.Calls["shop/waiting"] = []calllog.Call{failed(called("5f1c0ffee0000006", "port", "ADD", "sriov", 9, ""),
 		"of an earlier claim of the name")}
-	quarantine(&node, "enp3s0f1v3")
+	node.Findings = []doctor.Finding{{Level: doctor.OK, What: "the driver answers"},
+		{Level: doctor.Warn, What: "pod shop/db-0 waits: its interfaces could not be attached",
+			Where: "sandbox 5f1c0ffee0000003", Why: "no IP addresses available", Do: "see netdra trace"},
+		{Level: doctor.Fail, What: "device enp3s0f1v3 has been quarantined since pod shop/gone-0 ended",
+			Where: "5f1c0ffee0000004/shop-gone/port/0", Why: "the cleanup failed in 10 attempts: operation not supported",
+			Do: "fix the reported cause, then run: netdra release 5f1c0ffee0000004/shop-gone/port/0"}}
+	quarantine(node, "enp3s0f1v3")
 	return node
 }
 
-func claim(namespace, name string, devices []nodestate.HeldDevice, steps ...cnichain.PlanStep) nodestate.Claim {
+func madeClaim(namespace, name string, devices []nodestate.HeldDevice, steps ...cnichain.PlanStep) nodestate.Claim {
 	id := cnichain.Claim{Namespace: namespace, Name: name, UID: namespace + "-" + name}
 	return nodestate.Claim{ClaimRecord: nodestate.ClaimRecord{Claim: id, Devices: devices,
 		Plans: []cnichain.Plan{{Topology: "data", Claim: id, Steps: steps}}}}
@@ -151,20 +188,27 @@ func failed(call calllog.Call, err string) calllog.Call {
 }
 
 // quarantine taints a virtual function as the driver does.
-func quarantine(node *Node, name string) {
+func quarantine(node *fixture, name string) {
 	pod := executor.Pod{Namespace: "shop", Name: "gone-0"}
-	node.Leftovers = append(node.Leftovers, executor.Leftover{
+	answers := node.Snapshot.Answers
+	answers.Leftovers = append(answers.Leftovers, executor.Leftover{
 		Key: "5f1c0ffee0000004/shop-gone/port/0", Since: start(), Attempts: 10, Reason: "device " + name +
 			": the driver of its physical function refuses VLAN 0: operation not supported",
 		Attachment: executor.Attachment{Pod: pod, Steps: []executor.StepRecord{{Epoch: 1, Phase: executor.StepDeleting,
-			Step: cnichain.PlanStep{Name: "port", Type: "sriov",
-				Device: &cnichain.Device{Name: name, Exclusive: true, PCIAddress: "0000:03:01.5"}}}}},
+			Step: cnichain.PlanStep{Name: "port", Type: "sriov", Device: &cnichain.Device{Name: name,
+				Pool: "worker-1/enp3s0f1", Exclusive: true, PCIAddress: "0000:03:01.5"}}}}},
 	})
-	node.Result = node.Result.Tainted(func(e draslices.Entry) []resourceapi.DeviceTaint {
-		if e.Name != name {
-			return nil
+	node.taint(name, "quarantined")
+}
+
+// taint taints the entries of a name as the driver does.
+func (f *fixture) taint(name, value string) {
+	published := f.Snapshot.Answers.Published
+	for i := range published {
+		if published[i].Name == name {
+			published[i].Spec.Taints = []resourceapi.DeviceTaint{{Key: "dra.networking/unavailable", Value: value,
+				Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
-		return []resourceapi.DeviceTaint{{Key: "dra.networking/unavailable", Value: "quarantined",
-			Effect: resourceapi.DeviceTaintEffectNoSchedule}}
-	})
+	}
+	f.refresh()
 }

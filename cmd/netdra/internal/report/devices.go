@@ -1,0 +1,193 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/policy"
+)
+
+// States of devices that the driver was not queried about, or does not publish.
+const (
+	offered = "offered"
+	hidden  = "hidden"
+)
+
+// area is a part of the machine: the devices below a PCIe root, links without hardware, or the virtual functions of one
+// physical function.
+type area struct {
+	Title     string
+	Rows      []row
+	Functions []area
+}
+
+// row is a device with its facts.
+type row struct {
+	*offers.Explanation
+	Facts []string
+}
+
+// States returns the state of each entry of the device.
+func (r row) States() []string {
+	if len(r.Entries) == 0 {
+		return []string{hidden}
+	}
+	var states []string
+	for i := range r.Entries {
+		switch entry := &r.Entries[i]; {
+		case entry.Device != nil:
+			states = append(states, entry.Device.State)
+		case entry.NoPlugin != "":
+			states = append(states, nodeclient.Unusable)
+		default:
+			states = append(states, offered)
+		}
+	}
+	return states
+}
+
+// Summary returns the number of devices in each state.
+func (a area) Summary() string {
+	counts := map[string]int{}
+	for _, r := range a.Rows {
+		counts[strings.Join(r.States(), ", ")]++
+	}
+	var texts []string
+	for _, state := range slices.Sorted(maps.Keys(counts)) {
+		texts = append(texts, fmt.Sprintf("%d %s", counts[state], state))
+	}
+	return fmt.Sprintf("%d virtual %s of %s: %s", len(a.Rows), plural(len(a.Rows), "function"), a.Title,
+		strings.Join(texts, "; "))
+}
+
+// areasOf returns all devices of the machine, each exactly once: NUMA nodes with their PCIe roots first, links without
+// hardware last. Virtual functions follow their physical function, unless it is not on the node, as in a virtual
+// machine.
+func areasOf(s *offers.Snapshot) []area {
+	known := map[discovery.IfName]*discovery.Device{}
+	var decided []*policy.DeviceDecision
+	for i := range s.Decision.Devices {
+		decided = append(decided, &s.Decision.Devices[i])
+		known[decided[i].Device.Name] = &decided[i].Device
+	}
+	physical := func(d *discovery.Device) *discovery.Device { return cmp.Or(known[d.PFName], d) }
+	slices.SortFunc(decided, func(a, b *policy.DeviceDecision) int {
+		aRank, aTitle := place(physical(&a.Device))
+		bRank, bTitle := place(physical(&b.Device))
+		return cmp.Or(cmp.Compare(aRank, bRank), cmp.Compare(aTitle, bTitle),
+			cmp.Compare(physical(&a.Device).Name, physical(&b.Device).Name),
+			cmp.Compare(a.Device.VFIndex, b.Device.VFIndex), cmp.Compare(a.Device.Name, b.Device.Name))
+	})
+	var areas []area
+	for _, d := range decided {
+		_, title := place(physical(&d.Device))
+		areas = extend(areas, title)
+		last := &areas[len(areas)-1]
+		if pf := physical(&d.Device); pf != &d.Device {
+			last.Functions = extend(last.Functions, string(pf.Name))
+			last = &last.Functions[len(last.Functions)-1]
+		}
+		last.Rows = append(last.Rows, row{s.Explain(d), describe(&d.Device)})
+	}
+	return areas
+}
+
+// extend appends an area, unless the last one has the same title.
+func extend(areas []area, title string) []area {
+	if n := len(areas); n > 0 && areas[n-1].Title == title {
+		return areas
+	}
+	return append(areas, area{Title: title})
+}
+
+// place returns the area of a device. The rank puts NUMA nodes first, by number, then hardware without NUMA affinity,
+// then links without hardware.
+func place(d *discovery.Device) (rank int, title string) {
+	root := ", PCIe root " + cmp.Or(d.PCIeRoot, "unknown")
+	switch {
+	case d.PCIAddress == "" && d.PCIeRoot == "":
+		return 1 << 21, "Links without hardware"
+	case d.NUMANode == discovery.None:
+		return 1 << 20, "Hardware without NUMA affinity" + root
+	}
+	return d.NUMANode, fmt.Sprintf("NUMA node %d%s", d.NUMANode, root)
+}
+
+// describe returns the facts that users look for about a device, except its name and RDMA devices.
+func describe(d *discovery.Device) []string {
+	var facts []string
+	for _, fact := range []struct {
+		holds bool
+		text  string
+	}{
+		{d.PCIAddress != "", "PCI " + string(d.PCIAddress)},
+		{d.Interface != "" && d.Interface != d.Name, "interface " + string(d.Interface)},
+		{len(d.AltNames) > 0, "also " + strings.Join(d.AltNames, ", ")},
+		{d.LinkSpeed > 0, fmt.Sprintf("%d Mbit/s", d.LinkSpeed)},
+		{d.Driver != "", "driver " + d.Driver},
+		{d.OperState != "" && d.OperState != "unknown", "link " + d.OperState},
+		{d.SRIOVCapable, fmt.Sprintf("%d of %d virtual functions", d.NumVFs, d.TotalVFs)},
+		{d.VLANID != discovery.None && d.VLANID != 0, fmt.Sprintf("VLAN %d", d.VLANID)},
+		{d.Parent != "", "on " + string(d.Parent)},
+		{d.Master != "", "port of " + string(d.Master)},
+		{d.BridgeType == "ovs", "Open vSwitch"},
+		{d.Representor, "representor " + d.PortName},
+		{d.DefaultRoute, "carries the node's traffic"},
+	} {
+		if fact.holds {
+			facts = append(facts, fact.text)
+		}
+	}
+	return facts
+}
+
+// countersOf returns a table of the shared counters of all pools. It counts like the scheduler: an entry in use consumes
+// the counters of its pool once, regardless of how many claims share it.
+func countersOf(s *offers.Snapshot) [][]string {
+	type id struct{ pool, set, counter string }
+	total, used := map[id]resource.Quantity{}, map[id]resource.Quantity{}
+	var ids []id
+	for pool, resources := range s.Result.Resources.Pools {
+		for _, slice := range resources.Slices {
+			for _, set := range slice.SharedCounters {
+				for name, counter := range set.Counters {
+					total[id{pool, set.Name, name}] = counter.Value
+					ids = append(ids, id{pool, set.Name, name})
+				}
+			}
+		}
+	}
+	if len(ids) == 0 || s.Answers == nil {
+		return nil
+	}
+	for i := range s.Result.Entries {
+		entry := &s.Result.Entries[i]
+		if device := s.Device(entry.Pool, entry.Name); device == nil || len(device.Holders) == 0 {
+			continue
+		}
+		for _, consumed := range entry.Spec.ConsumesCounters {
+			for name, amount := range consumed.Counters {
+				sum := used[id{entry.Pool, consumed.CounterSet, name}]
+				sum.Add(amount.Value)
+				used[id{entry.Pool, consumed.CounterSet, name}] = sum
+			}
+		}
+	}
+	slices.SortFunc(ids, func(a, b id) int {
+		return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.counter, b.counter), cmp.Compare(a.set, b.set))
+	})
+	rows := [][]string{{"POOL", "COUNTER", "USED", "TOTAL"}}
+	for _, id := range ids {
+		all, taken := total[id], used[id]
+		rows = append(rows, []string{id.pool, id.counter, taken.String(), all.String()})
+	}
+	return rows
+}

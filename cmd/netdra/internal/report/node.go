@@ -1,0 +1,187 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+)
+
+// Options are the flags of "netdra report".
+type Options struct {
+	offers.Inputs
+	LogDir, Output string
+	// Root is the directory with the node's file system, for the checks in doctor.
+	Root string
+}
+
+// Run writes the page of a node.
+func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
+	switch {
+	case len(f.Files) == 0 && f.Recording != "":
+		return errors.New("a recording needs policies; name a file of policies with -f")
+	case f.Output == "" && printer.IsTerminal(streams.Out):
+		return printer.ErrTerminal()
+	}
+	s, err := f.Read(ctx, deps, streams, nodeapi.PathLeftovers)
+	if err != nil {
+		return err
+	}
+	d := &details{Versions: s.Versions().String(), Source: "simulated: the devices that the driver would offer with the " +
+		"policies in the given files"}
+	var findings []doctor.Finding
+	if s.Answers != nil {
+		options := doctor.Options{Root: f.Root, Socket: f.Socket}
+		if input, err := options.Gather(ctx); err != nil {
+			d.Unread = append(d.Unread, err.Error())
+		} else {
+			findings = doctor.Examine(input)
+		}
+		d.Live, d.Source = true, "data of the node's driver"
+		d.addClaims(s.Answers, func(namespace, name string) ([]calllog.Call, error) {
+			return calllog.Read(f.LogDir, namespace, name)
+		})
+	}
+	now := time.Now()
+	if deps.Clock != nil {
+		now = deps.Clock.Now()
+	}
+	data, err := nodePage(s, d, findings, now).write()
+	if err != nil {
+		return err
+	}
+	return printer.Save(streams, f.Output, data)
+}
+
+// details are the parts of the page that only the page of a single node has.
+type details struct {
+	Source, Versions string
+	// Live is true if the node's driver was queried. Otherwise the holders of devices are unknown, and Claims is empty.
+	Live   bool
+	Areas  []area
+	Claims []claim
+	// Counters and Policies are tables with a heading; nil if they are empty.
+	Counters, Policies [][]string
+	// Unread describes data that could not be read and is therefore missing from the page.
+	Unread []string
+}
+
+// nodePage returns the page of a node. d contains the data that is not part of the snapshot.
+func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now time.Time) page {
+	d.Areas, d.Counters = areasOf(s), countersOf(s)
+	if effects := s.Effects(); len(effects) > 0 {
+		d.Policies = printer.Rows(printer.FormTable, effects, offers.EffectColumns())
+	}
+	p := page{Time: timeText(now), Details: d}
+	p.add(node{Name: s.Node.Name, Devices: s.Devices}, append(findings, problemsOf(s, findings)...))
+	return p
+}
+
+// problemsOf returns the problems of discovery, policies and publication as findings, without those that doctor has
+// already reported.
+func problemsOf(s *offers.Snapshot, known []doctor.Finding) []doctor.Finding {
+	var found []doctor.Finding
+	add := func(where, what string) {
+		if !slices.ContainsFunc(known, func(f doctor.Finding) bool { return strings.Contains(f.What+f.Why, what) }) {
+			found = append(found, doctor.Finding{Level: doctor.Warn, What: what, Where: where})
+		}
+	}
+	for _, p := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
+		where := ""
+		if p.Policy != "" {
+			where = "policy " + p.Policy
+		}
+		if p.Device != "" {
+			where = strings.TrimPrefix(where+", device "+p.Device, ", ")
+		}
+		add(where, p.Message)
+	}
+	for _, p := range s.Facts.Problems {
+		add(p.Device, p.Message)
+	}
+	for i := range s.Facts.Orphans {
+		add("virtual function "+string(s.Facts.Orphans[i].PCIAddress), "it has no name and is not offered: the interface "+
+			"of its physical function is not on the node, or does not list it")
+	}
+	return found
+}
+
+// counts returns the numbers at the top of the page that depend on the sections of the node.
+func (d *details) counts() []count {
+	devices, notOffered := 0, 0
+	for i := range d.Areas {
+		for _, rows := range append(d.Areas[i].Functions, d.Areas[i]) {
+			devices += len(rows.Rows)
+			for j := range rows.Rows {
+				if len(rows.Rows[j].Entries) == 0 {
+					notOffered++
+				}
+			}
+		}
+	}
+	counts := []count{{notOffered, hidden, false}}
+	if d.Live {
+		return append(counts, count{len(d.Claims), plural(len(d.Claims), "claim"), false})
+	}
+	return append([]count{{devices, plural(devices, "device"), false}, {devices - notOffered, offered, false}},
+		counts...)
+}
+
+// claim is a claim with its planned steps and its logged calls.
+type claim struct {
+	nodeclient.Claim
+	Held      []nodestate.HeldDevice
+	Plans     []cnichain.Plan
+	Timelines []*nodeclient.Timeline
+	// Earlier is the number of omitted calls.
+	Earlier int
+	// Bad is true if the claim is not attached as it should be. After a failure, a claim has no pod until the container
+	// runtime creates the next sandbox.
+	Bad bool
+}
+
+// mostCalls is the number of calls shown per claim, because a pod may be retried endlessly.
+const mostCalls = 24
+
+// addClaims adds the claims with their logged calls. Claims with problems come first. The page shows neither the
+// configurations in plans nor the inputs of calls, because they may contain secrets.
+func (d *details) addClaims(answers *nodestate.Answers, read func(namespace, name string) ([]calllog.Call, error)) {
+	for _, found := range nodeclient.Claims(answers) {
+		c := claim{Claim: found}
+		for i := range answers.Claims {
+			if record := &answers.Claims[i]; record.Claim.UID == found.UID {
+				c.Held, c.Plans = record.Devices, record.Plans
+			}
+		}
+		calls, err := read(found.Namespace, found.Name)
+		if err != nil {
+			d.Unread = append(d.Unread, err.Error())
+		}
+		calls = slices.DeleteFunc(calls, func(call calllog.Call) bool { return call.ClaimUID != found.UID })
+		c.Earlier = max(0, len(calls)-mostCalls)
+		c.Timelines = nodeclient.Timelines(calls[c.Earlier:])
+		c.Bad = c.State == nodeclient.Failed || c.State == nodeclient.Lost || c.State == nodeclient.Prepared &&
+			slices.ContainsFunc(calls, func(call calllog.Call) bool { return call.Error != "" })
+		d.Claims = append(d.Claims, c)
+	}
+	slices.SortStableFunc(d.Claims, func(a, b claim) int {
+		switch {
+		case a.Bad == b.Bad:
+			return 0
+		case a.Bad:
+			return -1
+		}
+		return 1
+	})
+}
