@@ -56,7 +56,7 @@ Exit status: 0 the archive was written, 2 nothing could be collected.`,
 		}
 		return save(files)
 	}
-	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file", "output"}, single: fetch,
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file"}, single: fetch,
 		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error { return fetch(ctx, cluster, "") }})
 	return cmd
 }

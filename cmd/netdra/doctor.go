@@ -36,9 +36,6 @@ Exit status: 0 no faults, 1 a fault was found (✗; risks, !, do not count), 2 n
   sudo netdra doctor -o json | jq '.[] | select(.level == "fail")'`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := printer.CheckForm(flags.Form); err != nil {
-				return err
-			}
 			input, err := flags.Gather(cmd.Context())
 			if err != nil {
 				return err

@@ -3,16 +3,15 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/chainrun"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
@@ -20,69 +19,39 @@ import (
 
 // formFlag adds --output.
 func formFlag(cmd *cobra.Command, form *string) {
-	*form = printer.FormText
 	outputFlag(cmd, form, printer.ResultForms(), printer.FormText)
 }
 
 // manifestFlag adds --output to a command that prints objects.
 func manifestFlag(cmd *cobra.Command, form *string) {
-	*form = printer.FormYAML
-	outputFlag(cmd, form, printer.ResultForms(), printer.FormText)
+	outputFlag(cmd, form, printer.ResultForms(), printer.FormYAML)
 }
 
 // listFlag adds --output to a command that prints a table.
 func listFlag(cmd *cobra.Command, form *string) {
-	*form = printer.FormTable
 	outputFlag(cmd, form, printer.ListForms(), printer.FormTable)
 }
 
-// drawingFlag adds --output to a command that draws, and its former name --format.
-func drawingFlag(cmd *cobra.Command, form *string, forms []string) {
-	*form = printer.FormText
-	outputFlag(cmd, form, forms, printer.FormText)
-	cmd.Flags().StringVar(form, "format", printer.FormText, "the same as --output")
-	cmd.MarkFlagsMutuallyExclusive("output", "format")
-	completeForms(cmd, "format", forms)
-}
-
-// outputFlag adds --output, with the same description in every command. It accepts the human-readable forms of other
-// commands (table, wide and text) as synonyms for the default, so users need not remember which command has which.
+// outputFlag adds --output, with the same description in every command.
 func outputFlag(cmd *cobra.Command, form *string, forms []string, standard string) {
-	synonyms := slices.DeleteFunc([]string{printer.FormText, printer.FormTable, printer.FormWide},
-		func(word string) bool { return slices.Contains(forms, word) })
-	cmd.Flags().VarP(formValue{form, synonyms, standard}, "output", "o", outputUsage(forms, synonyms, standard))
-	completeForms(cmd, "output", forms)
-}
-
-// outputUsage returns the usage text for --output.
-func outputUsage(forms, synonyms []string, standard string) string {
-	mean := " means "
-	if len(synonyms) > 1 {
-		mean = " mean "
-	}
-	return "form of the result: " + printer.Alternatives(forms) + "; " + strings.Join(synonyms, " and ") + mean +
-		standard
-}
-
-func completeForms(cmd *cobra.Command, flag string, forms []string) {
+	*form = standard
+	cmd.Flags().VarP(formValue{form, forms}, "output", "o", "form of the result: "+printer.Alternatives(forms))
 	// The error would be that the flag does not exist.
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// formValue is a flag value with synonyms. Set accepts any word; CheckForm and CheckListForm reject unknown ones and
-// list the forms that the command supports.
+// formValue is the value of --output, which must be one of the forms.
 type formValue struct {
-	form     *string
-	synonyms []string
-	standard string
+	form  *string
+	forms []string
 }
 
 // Set implements pflag.Value.
 func (v formValue) Set(form string) error {
-	*v.form = form
-	if slices.Contains(v.synonyms, form) {
-		*v.form = v.standard
+	if !slices.Contains(v.forms, form) {
+		return exit.Refusef("cannot use --output %q; use %s", form, printer.Alternatives(v.forms))
 	}
+	*v.form = form
 	return nil
 }
 
@@ -97,54 +66,14 @@ func (v formValue) String() string {
 // Type implements pflag.Value.
 func (formValue) Type() string { return "string" }
 
-// formerFile is the value of --file under its former name. It rejects the names of output forms, because other commands
-// accept them with -o, and a user who passes "json" does not want a file with that name.
-type formerFile struct {
-	path *string
-	what string
-}
-
-// Set implements pflag.Value.
-func (f formerFile) Set(path string) error {
-	forms := []string{printer.FormTable, printer.FormText, printer.FormWide, printer.FormJSON, printer.FormYAML}
-	if slices.Contains(forms, path) {
-		return fmt.Errorf("the command only writes a %s, in no other form; name the output file with --file FILE",
-			f.what)
-	}
-	*f.path = path
-	return nil
-}
-
-// String implements pflag.Value.
-func (f formerFile) String() string {
-	if f.path == nil {
-		return ""
-	}
-	return *f.path
-}
-
-// Type implements pflag.Value.
-func (formerFile) Type() string { return "string" }
-
-// fileFlag adds --file to a command that writes a file. The former name --output still works, although it selects the
-// form of the result in all other commands.
+// fileFlag adds --file to a command that writes a file.
 func fileFlag(cmd *cobra.Command, path *string, what, extension string) {
-	set := cmd.Flags()
-	set.StringVar(path, "file", "", "file to write the "+what+" to (default: the standard output)")
-	set.VarP(formerFile{path, what}, "output", "o", "former name of --file")
-	cmd.MarkFlagsMutuallyExclusive("file", "output")
-	// The errors would be that flags do not exist.
-	_ = set.MarkHidden("output")
-	for _, name := range []string{"file", "output"} {
-		_ = cmd.MarkFlagFilename(name, extension)
-	}
+	cmd.Flags().StringVar(path, "file", "", "file to write the "+what+" to (default: the standard output)")
+	_ = cmd.MarkFlagFilename("file", extension) // the flag exists
 }
 
 func nameFlag(cmd *cobra.Command, name *string) {
 	cmd.Flags().StringVar(name, "name", "", "name of the topology, if the file has several")
-	cmd.Flags().StringVar(name, "topology", "", "the same as --name")
-	cmd.MarkFlagsMutuallyExclusive("name", "topology")
-	_ = cmd.Flags().MarkHidden("topology") // the flag exists
 }
 
 func schemasFlag(cmd *cobra.Command, schemas *string) {
@@ -221,10 +150,4 @@ func logDirFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "log-dir", cmp.Or(os.Getenv("NETDRA_LOG_DIR"), nodeclient.DefaultLogDir),
 		"directory of the driver's log of CNI calls; $NETDRA_LOG_DIR sets the default")
 	_ = cmd.MarkFlagDirname("log-dir") // the flag exists
-}
-
-// mustSet enables and hides a flag that the former name of a command implies.
-func mustSet(cmd *cobra.Command, flag string) {
-	_ = cmd.Flags().Set(flag, "true") // the flag exists
-	_ = cmd.Flags().MarkHidden(flag)
 }

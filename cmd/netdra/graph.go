@@ -18,20 +18,15 @@ func graphCommand(streams printer.Streams) *cobra.Command {
 		Short: "Draw the steps of a topology",
 		Long: `Use graph to see the order of a topology's steps, or to include a diagram in a document.
 
-It draws the steps and their dependencies: as a table with lines from each step to the steps that depend on it, for
-Graphviz (dot), for Mermaid, which GitHub and GitLab render in Markdown, or as an image (svg). Root steps show the
-DeviceClass that a claim requests. If a file has several topologies, the table form shows all of them unless --name
+It shows the steps and their dependencies: as a table, for Graphviz (dot), or for Mermaid, which GitHub and GitLab
+render in Markdown. Root steps show the DeviceClass that a claim requests. If a file has several topologies, the table form shows all of them unless --name
 selects one; the other forms require --name. Problems of an invalid topology are printed as by "chain validate".`,
 		Example: `  netdra chain graph topology.yaml
   netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned -o mermaid
-  netdra chain graph topology.yaml -o svg > topology.svg
-  netdra chain graph topology.yaml -o dot | dot -Tpng > topology.png`,
+  netdra chain graph topology.yaml -o dot | dot -Tsvg > topology.svg`,
 		Args: oneArgument("TOPOLOGY", "topology.yaml"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			source.File = args[0]
-			if err := printer.CheckFormOf(format, picture.Formats()); err != nil {
-				return err
-			}
 			if format == picture.FormatText {
 				return printGraphs(streams, &source)
 			}
@@ -44,7 +39,7 @@ selects one; the other forms require --name. Problems of an invalid topology are
 	}
 	nameFlag(cmd, &source.Name)
 	schemasFlag(cmd, &source.Schemas)
-	drawingFlag(cmd, &format, picture.Formats())
+	outputFlag(cmd, &format, picture.Formats(), picture.FormatText)
 	return cmd
 }
 

@@ -50,7 +50,6 @@ func TestInventoryGolden(t *testing.T) {
 		{"devices eth1 0000:02:00.0", exit.OK},
 		{"devices up0 -o yaml", exit.OK},
 		{"devices nothing", exit.Refused},
-		{"devices -o text", exit.OK},
 		{"devices -o xml", exit.Refused},
 		{"claims", exit.Failed},
 		{"claims -o wide", exit.Failed},
@@ -58,7 +57,6 @@ func TestInventoryGolden(t *testing.T) {
 		{"claims later -o yaml", exit.OK},
 		{"claims ns/twice", exit.Failed},
 		{"claims nothing", exit.Refused},
-		{"claims -o text", exit.Failed},
 	} {
 		code, stdout, stderr := runNetdra(t, "", append(strings.Fields(test.line), "--socket", socket)...)
 		if code != test.code {
@@ -119,8 +117,8 @@ func TestCompletionOfNames(t *testing.T) {
 	socket := busyDriver(t)
 	for command, want := range map[string]string{
 		"devices": "eth1\nup0\neth2\n:4\n", "explain": "eth1\nup0\neth2\n:4\n",
-		"claims": "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n",
-		"logs":   "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n", "trace": "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n",
+		"claims":  "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n",
+		"trace":   "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n",
 		"release": "k\n:4\n",
 	} {
 		if _, stdout, _ := runNetdra(t, "", "__complete", command, "--socket", socket, ""); stdout != want {
@@ -129,27 +127,5 @@ func TestCompletionOfNames(t *testing.T) {
 		if _, stdout, _ := runNetdra(t, "", "__complete", command, "--socket", "/nowhere", ""); stdout != ":4\n" {
 			t.Errorf("%s without a driver: %q", command, stdout)
 		}
-	}
-}
-
-func TestLogs(t *testing.T) {
-	dir := loggedClaim(t)
-	var all strings.Builder
-	for _, arguments := range [][]string{{"p-net"}, {"default/p-net", "--failed"}} {
-		code, stdout, stderr := runNetdra(t, "", append([]string{"logs", "--log-dir", dir}, arguments...)...)
-		if code != exit.Failed {
-			t.Errorf("exit status %d, and a call has failed:\n%s", code, stderr)
-		}
-		all.WriteString("$ netdra logs " + strings.Join(arguments, " ") + "\n" + stdout + "\n")
-	}
-	golden(t, filepath.Join("testdata", "logs.txt"), all.String())
-	if code, _, stderr := runNetdra(t, "", "logs", "--log-dir", dir, "other/p-net"); code != exit.Refused ||
-		!strings.Contains(stderr, "check that this is the pod's node") {
-		t.Errorf("exit status %d: %s", code, stderr)
-	}
-	if code, stdout, _ := runNetdra(t, "", "logs", "--log-dir", dir, "p-net", "--failed", "-o",
-		"json"); code != exit.Failed || strings.Count(stdout, `"error"`) != 1 ||
-		strings.Count(stdout, `"command"`) != 1 {
-		t.Errorf("exit status %d:\n%s", code, stdout)
 	}
 }

@@ -104,8 +104,13 @@ kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of th
 		claimsCommand(deps, streams),
 		traceCommand(deps, streams),
 		releaseCommand(streams), reportCommand(deps, streams), bundleCommand(deps, streams))
-	root.AddCommand(versionCommand(streams), exitCodesHelp(), remoteTopic(), logsCommand(deps, streams),
-		gcCommand(streams))
+	root.AddCommand(versionCommand(streams), exitCodesHelp(), remoteTopic())
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		if refused := (&exit.Error{}); errors.As(err, &refused) { // it names the flag
+			return refused
+		}
+		return err
+	})
 	root.SetHelpCommand(helpCommand(root))
 	callAs(root, streams.CalledAs())
 	return root

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -126,22 +125,5 @@ func TestHarmless(t *testing.T) {
 	(&printer.Printer{W: &out}).Table([][]string{{"NAME", "TYPE"}, {"e\tth\n0", "nic\x1b[2J"}})
 	if diff := cmp.Diff("NAME    TYPE\ne th 0  nic�[2J\n", out.String()); diff != "" {
 		t.Errorf("a table (-want +got):\n%s", diff)
-	}
-}
-
-// The former name of --file rejects the name of a form as a file name.
-func TestFormsAreNoFiles(t *testing.T) {
-	t.Chdir(t.TempDir())
-	for command, what := range map[string]string{"report": "HTML page", "bundle": "archive (tar.gz)"} {
-		for _, form := range []string{"table", "text", "wide", "json", "yaml"} {
-			code, stdout, stderr := runNetdra(t, "", command, "-o", form)
-			want := "the command only writes a " + what + ", in no other form; name the output file with --file FILE"
-			if code != exit.Refused || !strings.Contains(stderr, want) || stdout != "" {
-				t.Errorf("netdra %s -o %s: exit status %d, want %q: %s", command, form, code, want, stderr)
-			}
-			if _, err := os.Stat(form); err == nil {
-				t.Errorf("netdra %s -o %s has written a file %s", command, form, form)
-			}
-		}
 	}
 }

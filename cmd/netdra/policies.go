@@ -49,9 +49,6 @@ Exit status: 0 the policies are listed, 2 the driver does not answer, or there i
   netdra policies list --all-nodes
   netdra policies list shared --node worker-1 -o json`,
 		RunE: func(cmd *cobra.Command, names []string) error {
-			if err := printer.CheckListForm(form); err != nil {
-				return err
-			}
 			effects, err := flags.PolicyEffects(cmd.Context(), deps, names)
 			if err != nil {
 				return err
@@ -99,9 +96,6 @@ Exit status: 0 the policies are valid, 1 a policy is not valid, 2 a file, the ma
   git show HEAD:policies.yaml | netdra policies test policies.yaml --policies - --alone --from worker-1`,
 		Args: someArguments("FILE", "policies.yaml"),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			if err := printer.CheckForm(flags.Form); err != nil {
-				return err
-			}
 			return flags.Run(cmd.Context(), deps, streams, files)
 		},
 	}

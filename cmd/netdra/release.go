@@ -56,14 +56,3 @@ answer.`,
 	listFlag(cmd, &flags.Form)
 	return cmd
 }
-
-// gcCommand is the former name of "release --orphans".
-func gcCommand(streams printer.Streams) *cobra.Command {
-	cmd := releaseCommand(streams)
-	cmd.Use, cmd.Hidden, cmd.Args, cmd.ValidArgsFunction = "gc", true, noArguments(""), nil
-	cmd.Short = `Former name of "release --orphans"`
-	mustSet(cmd, "orphans")
-	cmd.Flags().Bool("dry-run", false, "only list, as without --all")
-	cmd.MarkFlagsMutuallyExclusive("all", "dry-run")
-	return cmd
-}

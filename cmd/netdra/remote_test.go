@@ -177,8 +177,8 @@ func TestCommandsAskOtherNodes(t *testing.T) {
 			"no address is free"},
 		"claims --node n2 mv": {[]string{"n2: /netdra claims -- default/mv"}, exit.Failed, "no address is free"},
 		"trace p-net":         {[]string{"n2: /netdra trace -- default/p-net"}, exit.Failed, "failed"},
-		"logs claim/p-net --failed": {[]string{"n2: /netdra logs --failed=true --full=true -- default/p-net"},
-			exit.Failed, "exit status"},
+		"trace claim/p-net --failed": {[]string{"n2: /netdra trace --failed=true -- default/p-net"},
+			exit.Failed, "no such knob"},
 		"doctor pod/plain -o json": {[]string{"n1: /netdra doctor --output=json"}, exit.Failed, `"level"`},
 	} {
 		code, stdout, stderr := w.run(line)

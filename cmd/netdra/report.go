@@ -44,7 +44,7 @@ Exit status: 0 the page was written, 2 the driver does not answer, or a file can
 	logDirFlag(cmd, &flags.LogDir)
 	rootFlag(cmd, &flags.Root)
 	fileFlag(cmd, &flags.Output, "HTML page", "html")
-	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file", "output"}, local: []string{"filename", "from"},
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file"}, local: []string{"filename", "from"},
 		single: func(ctx context.Context, cluster *remote.Cluster, node string) error {
 			answer, err := cluster.Run(ctx, node, "report")
 			if err != nil {

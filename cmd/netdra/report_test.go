@@ -31,7 +31,7 @@ func TestReportOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	policies := filepath.Join("..", "..", "slices", "testdata", "reference-node.yaml")
-	code, _, stderr := runNetdra(t, "", "report", "-f", policies, "--from", recording, "-o", file)
+	code, _, stderr := runNetdra(t, "", "report", "-f", policies, "--from", recording, "--file", file)
 	if code != exit.OK || !strings.Contains(stderr, "written to "+file) {
 		t.Fatalf("exit status %d: %s", code, stderr)
 	}
@@ -61,9 +61,9 @@ func TestReportRefuses(t *testing.T) {
 	for want, arguments := range map[string][]string{
 		"does not answer":                 {"--socket", "/nowhere/netdra.sock"},
 		"name a file of policies with -f": {"--from", "."},
-		"cannot write /nowhere/report.html: no such file": {"-f", file, "--from", recordedFunctions(t), "-o",
+		"cannot write /nowhere/report.html: no such file": {"-f", file, "--from", recordedFunctions(t), "--file",
 			"/nowhere/report.html"},
-		"cannot write /dev/null: it exists and": {"-f", file, "--from", recordedFunctions(t), "-o", "/dev/null"},
+		"cannot write /dev/null: it exists and": {"-f", file, "--from", recordedFunctions(t), "--file", "/dev/null"},
 	} {
 		if code, stdout, stderr := runNetdra(t, "",
 			append([]string{"report"}, arguments...)...); code != exit.Refused || !strings.Contains(stderr, want) ||

@@ -18,8 +18,7 @@ func traceCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 driver's log of CNI calls.
 
 For each sandbox it prints a timeline: the step and plugin of each call, its start, duration and result. --calls adds
-the input and output of each plugin. --full prints only the calls, each with its environment, input, output and error.
-Without a claim it lists the claims in the log in the form that the command accepts, with their pods, the number of
+the environment, input, output and error of each plugin. Without a claim it lists the claims in the log in the form that the command accepts, with their pods, the number of
 calls and failures, and the time and result of the last call; with --failed it lists only claims with a failed call. A
 claim without a namespace is looked up in "default".
 
@@ -34,7 +33,7 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has no calls of 
   sudo netdra trace default/my-pod-net-8x2kq
 
   # show why a plugin failed
-  sudo netdra trace my-pod-net-8x2kq --full --failed`,
+  sudo netdra trace my-pod-net-8x2kq --calls --failed`,
 		Args: optionalArgument("CLAIM", "default/my-pod-net-8x2kq"),
 		RunE: func(cmd *cobra.Command, claims []string) error {
 			return flags.Run(cmd.Context(), streams, claims)
@@ -44,12 +43,10 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has no calls of 
 	set := cmd.Flags()
 	logDirFlag(cmd, &flags.Dir)
 	socketFlag(cmd, &flags.Socket)
-	set.BoolVar(&flags.Calls, "calls", false, "add the input and output of each plugin")
-	set.BoolVar(&flags.Full, "full", false, "print each call in full instead of the timeline")
+	set.BoolVar(&flags.Calls, "calls", false, "add the environment, input and output of each plugin")
 	set.BoolVar(&flags.Failed, "failed", false, "only show failed calls, and claims with one")
-	cmd.MarkFlagsMutuallyExclusive("calls", "full")
 	formFlag(cmd, &flags.Form)
-	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output", "calls", "full", "failed"}, claims: true,
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output", "calls", "failed"}, claims: true,
 		object: func(place *remote.Place) [][]string {
 			var lines [][]string
 			for _, claim := range place.Claims {
@@ -57,14 +54,5 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has no calls of 
 			}
 			return lines
 		}})
-	return cmd
-}
-
-// logsCommand is the former name of "trace --full".
-func logsCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
-	cmd := traceCommand(deps, streams)
-	cmd.Use, cmd.Hidden = "logs [[NAMESPACE/]CLAIM]", true
-	cmd.Short = `Former name of "trace --full"`
-	mustSet(cmd, "full")
 	return cmd
 }

@@ -33,9 +33,6 @@ Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
   kubectl get ntopo mine -o yaml | netdra chain validate -`,
 		Args: someArguments("TOPOLOGY", "topology.yaml"),
 		RunE: func(_ *cobra.Command, files []string) error {
-			if err := printer.CheckForm(form); err != nil {
-				return err
-			}
 			known, err := manifest.LoadSchemas(schemas, streams.In)
 			if err != nil {
 				return err

@@ -20,9 +20,6 @@ container runtime and the kernel.`,
   sudo netdra version -o json`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := printer.CheckForm(form); err != nil {
-				return err
-			}
 			all := nodeclient.VersionsOf(nodeclient.ReadState(cmd.Context(), socket))
 			return printer.Show(streams.Out, form, all, func(out *printer.Printer) { out.Printf("%s", all) })
 		},

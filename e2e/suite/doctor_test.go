@@ -24,9 +24,9 @@ func TestDoctor(t *testing.T) {
 
 	for command, want := range map[string][]string{
 		"devices": {"do0", "in use", "(pod doctor/one)"}, "claims": {"doctor/one-net-", "attached", "net1 10.158.0."},
-		"gc": {"there are no orphaned files"},
+		"release --orphans": {"there are no orphaned files"},
 	} {
-		if output, err := e.netdra(command); err != nil || !containsAll(output, want) {
+		if output, err := e.netdra(strings.Fields(command)...); err != nil || !containsAll(output, want) {
 			t.Errorf("netdra %s: %v\n%s", command, err, output)
 		}
 	}
@@ -39,9 +39,9 @@ func TestDoctor(t *testing.T) {
 	if err == nil || !containsAll(report, []string{"✗ CNI plugin macvlan is not installed", stray, "1 fault"}) {
 		t.Errorf("a node without macvlan: %v\n%s", err, report)
 	}
-	if output, err := e.netdra("gc", "--all"); err != nil ||
+	if output, err := e.netdra("release", "--orphans", "--all"); err != nil ||
 		!containsAll(output, []string{"CDI spec", stray[len("/run"):], "removed"}) {
-		t.Errorf("netdra gc: %v\n%s", err, output)
+		t.Errorf("netdra release --orphans: %v\n%s", err, output)
 	}
 	e.healthy("with the missing part restored and the orphans removed, the node")
 	e.inPod("one", "ip", "addr", "show", "net1")

@@ -42,8 +42,7 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	// not, the gate has kept the container from starting.
 	e.anyEvent("p", append(wants, "FailedCreatePodSandBox"), []string{"when-attached"})
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
-	e.reports("pod "+e.namespace+"/p</strong>", "no_such_knob", `<span class="step bad">failed</span>`,
-		`<span class="step undone">undone</span>`)
+	e.reports("pod "+e.namespace+"/p waits", "no_such_knob", `data-is="RESULT">failed: `, `data-is="COMMAND">DEL<`)
 	// Usually no sandbox exists: the kubelet creates one every 15 seconds, which fails immediately.
 	e.eventually("netdra reports why the pod waits", func(context.Context) (bool, error) {
 		claims, err := e.netdra("claims")

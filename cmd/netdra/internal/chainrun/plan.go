@@ -51,9 +51,6 @@ type plannedStep struct {
 
 // ShowPlan prints the plan for a run.
 func (f *Options) ShowPlan(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
-	if err := printer.CheckForm(f.Form); err != nil {
-		return err
-	}
 	shown, err := f.plan(ctx, deps, streams)
 	if err != nil {
 		return err

@@ -30,9 +30,6 @@ type RunOptions struct {
 // the flags, the topology, the journal with the state of earlier runs, the devices, and the plan; only then does it
 // change the machine.
 func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
-	if err := printer.CheckForm(f.Form); err != nil {
-		return err
-	}
 	if f.Timeout <= 0 {
 		return exit.Refusef("cannot use --timeout %s; set the maximum duration of a plugin, for example 30s", f.Timeout)
 	}

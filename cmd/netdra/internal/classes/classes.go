@@ -70,9 +70,6 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 // List prints the classes in a cluster. If free is true, it also prints how many claims fit on which nodes. It reads
 // the list as JSON by its path, so that no client for the driver's API group is linked.
 func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string, free bool) error {
-	if err := printer.CheckListForm(form); err != nil {
-		return err
-	}
 	data, err := cluster.Raw(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/networktopologies")
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot list the NetworkTopologies: %w; ask for the ClusterRole dra-network-view by a "+

@@ -16,9 +16,6 @@ type nodeDevice struct {
 
 // ListDevices prints the devices of every node. It returns an error if nodes could not be queried.
 func ListDevices(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string) error {
-	if err := printer.CheckListForm(form); err != nil {
-		return err
-	}
 	answers, err := remote.Each(ctx, cluster, func(ctx context.Context, node string) ([]nodeclient.Device, error) {
 		var devices []nodeclient.Device
 		err := cluster.Decode(ctx, node, &devices, "devices", "--output=json")

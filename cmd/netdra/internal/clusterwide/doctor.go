@@ -34,9 +34,6 @@ func askCluster(ctx context.Context, cluster *remote.Cluster) *doctor.Cluster {
 // Doctor prints the findings of one node. The error has the exit status of "netdra doctor".
 func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, node string,
 	options *doctor.Options) error {
-	if err := printer.CheckForm(options.Form); err != nil {
-		return err
-	}
 	found, err := findings(ctx, cluster, node)
 	if err != nil {
 		return err
@@ -55,9 +52,6 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 // "netdra doctor". An unreachable node (2) takes precedence over a node with a fault (1), since it may have worse
 // faults.
 func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, options *doctor.Options) error {
-	if err := printer.CheckForm(options.Form); err != nil {
-		return err
-	}
 	answers, err := remote.Each(ctx, cluster, func(ctx context.Context, node string) ([]doctor.Finding, error) {
 		return findings(ctx, cluster, node)
 	})

@@ -21,9 +21,6 @@ type nodeEffect struct {
 // on the node.
 func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string,
 	names []string) error {
-	if err := printer.CheckListForm(form); err != nil {
-		return err
-	}
 	line := append([]string{"policies", "list", "--output=json", "--"}, names...)
 	answers, err := remote.Each(ctx, cluster, func(ctx context.Context, node string) ([]offers.PolicyEffect, error) {
 		var effects []offers.PolicyEffect

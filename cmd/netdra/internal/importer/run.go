@@ -23,9 +23,6 @@ type Command struct {
 
 // Run translates the files and prints the result.
 func (c *Command) Run(streams printer.Streams) error {
-	if err := printer.CheckForm(c.Output); err != nil {
-		return err
-	}
 	if c.KeepMultus && c.KeepResourceNames {
 		return errors.New("cannot use --keep-multus with --keep-resource-names: Multus finds devices only by a claim " +
 			"of the pod; omit one of them")

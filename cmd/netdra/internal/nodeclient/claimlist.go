@@ -71,9 +71,6 @@ type claimRow struct {
 // are given, it only prints the claims with these names. If any printed claim has failed or lost an interface, it
 // returns an error after printing the list: the exit status is for scripts, the list for people.
 func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
-	if err := printer.CheckListForm(form); err != nil {
-		return err
-	}
 	answers, err := Read(ctx, New(socket).Get, nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathState)
 	if err != nil {
 		return err

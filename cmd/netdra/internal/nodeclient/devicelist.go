@@ -31,9 +31,6 @@ func chooseDevices(devices []Device, names []string) ([]Device, error) {
 // ListDevices prints the devices that the driver publishes. If names are given, it only prints the devices with these
 // names.
 func ListDevices(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
-	if err := printer.CheckListForm(form); err != nil {
-		return err
-	}
 	answers, err := ReadHolders(ctx, socket)
 	if err != nil {
 		return err

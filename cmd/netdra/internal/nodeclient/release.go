@@ -29,9 +29,6 @@ type ReleaseOptions struct {
 // removes the files. Run returns an error if any of these failed again. The driver does the work, since only it holds
 // the locks that protect starting pods.
 func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys []string) error {
-	if err := printer.CheckListForm(f.Form); err != nil {
-		return err
-	}
 	client := New(f.Socket)
 	if f.Forget && len(keys) == 0 {
 		return exit.Refusef("--forget requires the KEY of each cleanup to abandon; list them with \"netdra release\"")

@@ -27,9 +27,8 @@ const DefaultLogDir = nodeapi.DefaultLogDir
 type TraceOptions struct {
 	// Dir is the directory that contains the log, and Socket is the driver's socket.
 	Dir, Socket, Form string
-	// Calls adds the input and output of each plugin to the timeline. Full only prints the calls, with all of their
-	// data.
-	Calls, Full bool
+	// Calls adds the environment, input and output of each plugin to the timeline.
+	Calls bool
 	// Failed omits successful calls.
 	Failed bool
 }
@@ -38,9 +37,6 @@ type TraceOptions struct {
 // reads the log from files, even if the driver is down or has been removed, and only queries the driver for the reason
 // why there are no calls.
 func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims []string) error {
-	if err := printer.CheckForm(f.Form); err != nil {
-		return err
-	}
 	if len(claims) == 0 {
 		return f.listClaims(streams)
 	}
@@ -55,8 +51,6 @@ func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims 
 	err = printer.Show(streams.Out, f.Form, calls, func(out *printer.Printer) {
 		if len(calls) == 0 {
 			out.Printf("no failed calls; %s in total", printer.Plural(all, "call"))
-		} else if f.Full {
-			printFullCalls(out, calls)
 		} else {
 			printTrace(out, calls, f.Calls)
 		}
@@ -272,51 +266,19 @@ func resultText(call *calllog.Call) string {
 	return cmp.Or(strings.Join(parts, " "), "ok")
 }
 
+// printCall writes the environment, the input and the output of a call.
 func printCall(out *printer.Printer, call *calllog.Call) {
-	out.Section(fmt.Sprintf("%s %s of step %s, %s", call.Command, call.Plugin,
-		printer.StepTitle(call.Step, call.Instance), printer.Clock(call.Time)+"Z"))
-	printStreams(out, call)
-}
-
-// printStreams writes the input and output of a call.
-func printStreams(out *printer.Printer, call *calllog.Call) {
-	for _, stream := range []struct {
-		name string
-		data string
-	}{{"stdin", printer.PrettyJSON(call.Stdin)}, {"stdout", printer.PrettyJSON(call.Stdout)}, {"stderr",
-		call.Stderr}, {"error", call.Error}} {
+	out.Section(fmt.Sprintf("%s %s of step %s, %sZ", call.Command, call.Plugin,
+		printer.StepTitle(call.Step, call.Instance), printer.Clock(call.Time)))
+	for _, variable := range call.Env {
+		if strings.HasPrefix(variable, "CNI_") {
+			out.Printf("  %s", variable)
+		}
+	}
+	for _, stream := range []struct{ name, data string }{{"stdin", printer.PrettyJSON(call.Stdin)},
+		{"stdout", printer.PrettyJSON(call.Stdout)}, {"stderr", call.Stderr}, {"error", call.Error}} {
 		if text := strings.TrimSpace(stream.data); text != "" && text != "null" {
 			out.Printf("  %s\n%s", stream.name, printer.Indent(text, 4))
 		}
 	}
-}
-
-func printFullCalls(out *printer.Printer, calls []calllog.Call) {
-	for i := range calls {
-		if i > 0 {
-			out.Printf("")
-		}
-		printFullCall(out, &calls[i])
-	}
-}
-
-// printFullCall writes all data of a call.
-func printFullCall(out *printer.Printer, call *calllog.Call) {
-	line := out.Good
-	if call.Error != "" {
-		line = out.Bad
-	}
-	line("%s  %s %s, step %s: exit status %d after %s", call.Time.UTC().Format("2006-01-02 15:04:05.000Z"),
-		call.Command, filepath.Base(call.Plugin),
-		printer.StepTitle(call.Step, call.Instance), call.ExitCode, printer.Milliseconds(time.Duration(call.Duration)))
-	for _, field := range []struct{ name, text string }{{"claim", call.Claim}, {"pod", call.Pod},
-		{"sandbox", call.Sandbox}, {"plugin", call.Plugin}} {
-		out.Printf("    %s %s", out.Colour(printer.Dim, (field.name + "       ")[:7]), field.text)
-	}
-	for _, variable := range call.Env {
-		if strings.HasPrefix(variable, "CNI_") {
-			out.Printf("    %s", variable)
-		}
-	}
-	printStreams(out, call)
 }

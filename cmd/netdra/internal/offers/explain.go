@@ -25,9 +25,6 @@ type ExplainOptions struct {
 
 // Explain prints the reasons why a device is offered or not.
 func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams printer.Streams, name string) error {
-	if err := printer.CheckForm(f.Form); err != nil {
-		return err
-	}
 	node, err := f.Read(ctx, deps, streams)
 	if err != nil {
 		return err

@@ -21,9 +21,6 @@ type FactsOptions struct {
 
 // Run prints the facts, and records them if requested.
 func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
-	if err := printer.CheckForm(f.Form); err != nil {
-		return err
-	}
 	recording, err := f.openSource(ctx)
 	if err != nil {
 		return err

@@ -44,9 +44,6 @@ const anyNode = "NODE"
 
 // Run prints the ResourceSlices that the machine would publish.
 func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
-	if err := printer.CheckForm(f.Output); err != nil {
-		return err
-	}
 	if !slices.Contains(SliceForms(), f.Form) {
 		return fmt.Errorf("cannot use --form %q; use %s", f.Form, strings.Join(SliceForms(), ", "))
 	}

@@ -16,8 +16,6 @@ import (
 
 	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
-
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 )
 
 // Streams are the standard streams of a command.
@@ -45,20 +43,6 @@ func ResultForms() []string { return []string{FormText, FormJSON, FormYAML} }
 
 // ListForms returns the forms in which a list can be printed.
 func ListForms() []string { return []string{FormTable, FormWide, FormJSON, FormYAML} }
-
-// CheckForm returns an error unless form is one of ResultForms.
-func CheckForm(form string) error { return CheckFormOf(form, ResultForms()) }
-
-// CheckListForm returns an error unless form is one of ListForms.
-func CheckListForm(form string) error { return CheckFormOf(form, ListForms()) }
-
-// CheckFormOf returns an error unless form is one of forms.
-func CheckFormOf(form string, forms []string) error {
-	if !slices.Contains(forms, form) {
-		return exit.Refusef("cannot use --output %q; use %s", form, Alternatives(forms))
-	}
-	return nil
-}
 
 // Alternatives joins words as "a, b or c".
 func Alternatives(words []string) string {

@@ -46,9 +46,6 @@ type Options struct {
 // Run reads and validates all input, builds the model of the cluster, runs the simulation, and prints the answers. All
 // input is validated before the simulation starts, so an error in the last file is reported immediately.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
-	if err := printer.CheckForm(f.Output); err != nil {
-		return err
-	}
 	live, err := f.connect()
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func garbageDriver(t *testing.T, left ...nodestate.Orphan) (socket string, posts
 	return socket, posts
 }
 
-func TestGC(t *testing.T) {
+func TestOrphans(t *testing.T) {
 	spec := nodestate.Orphan{Kind: "CDI spec", Path: "/var/run/cdi/dra.networking-u.json", Claim: "u"}
 	stuck := nodestate.Orphan{Kind: "network namespace", Path: "/var/run/netns/dra-stuck"}
 	for name, test := range map[string]struct {
@@ -63,19 +63,17 @@ func TestGC(t *testing.T) {
 		"nothing": {nil, nil, exit.OK, 0, []string{"there are no orphaned files"}},
 		"shown": {[]nodestate.Orphan{spec, stuck}, nil, exit.OK, 0,
 			[]string{"CDI spec", "/var/run/netns/dra-stuck", `to remove them, run "netdra release --orphans --all"`}},
-		"dry run": {[]nodestate.Orphan{spec}, []string{"--dry-run"}, exit.OK, 0, []string{"to remove them"}},
 		"wide":    {[]nodestate.Orphan{spec}, []string{"-o", "wide"}, exit.OK, 0, []string{"CLAIM UID"}},
 		"JSON":    {[]nodestate.Orphan{spec}, []string{"-o", "json"}, exit.OK, 0, []string{`"claim": "u"`}},
 		"removed": {[]nodestate.Orphan{spec}, []string{"--all"}, exit.OK, 1, []string{"✓ removed"}},
 		"not removed": {[]nodestate.Orphan{spec, stuck}, []string{"--all"}, exit.Failed, 1,
 			[]string{"✗ /var/run/netns/dra-stuck: device or resource busy"}},
-		"both": {[]nodestate.Orphan{spec}, []string{"--all", "--dry-run"}, exit.Refused, 0,
-			[]string{"none of the others can be"}},
+		"a key":      {nil, []string{"key"}, exit.Refused, 0, []string{"takes no KEY"}},
 		"wrong form": {nil, []string{"-o", "xml"}, exit.Refused, 0, []string{"use table, wide, json or yaml"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket, posts := garbageDriver(t, test.left...)
-			code, stdout, stderr := runNetdra(t, "", append([]string{"gc", "--socket", socket}, test.arguments...)...)
+			code, stdout, stderr := runNetdra(t, "", append([]string{"release", "--orphans", "--socket", socket}, test.arguments...)...)
 			if code != test.code || *posts != test.posts {
 				t.Errorf("exit status %d, want %d; removed %d times", code, test.code, *posts)
 			}

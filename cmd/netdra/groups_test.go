@@ -1,0 +1,29 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+)
+
+// The help lists commands in groups.
+func TestGroupsOfCommands(t *testing.T) {
+	_, help, _ := runNetdra(t, "", "--help")
+	for _, text := range []string{"Devices and policies:\n  classes", "Topologies:\n  chain",
+		"This node and its driver:\n  bundle"} {
+		if !strings.Contains(help, text) {
+			t.Errorf("%q is not in\n%s", text, help)
+		}
+	}
+}
+
+// A Short is an imperative phrase, for a list of commands.
+func TestShortsAreShort(t *testing.T) {
+	for _, cmd := range rootCommand(osdeps.Deps{}, printer.Streams{}).Commands() {
+		if words := strings.Fields(cmd.Short); len(words) > 8 {
+			t.Errorf("%s: %d words: %s", cmd.Name(), len(words), cmd.Short)
+		}
+	}
+}
