@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/chainrun"
@@ -55,29 +53,4 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	cniPathFlag(cmd, &f.CNIPath)
 	schemasFlag(cmd, &f.Schemas)
 	formFlag(cmd, &f.Form)
-	completeDevices(cmd)
-}
-
-// completeDevices completes the names of links on the machine. It cannot read the node's addresses, so it also offers
-// infrastructure links; the command itself rejects links that must not be used.
-func completeDevices(cmd *cobra.Command) {
-	// The error would be that the flag does not exist.
-	_ = cmd.RegisterFlagCompletionFunc("device", func(cmd *cobra.Command, _ []string, typed string) ([]string,
-		cobra.ShellCompDirective) {
-		step := ""
-		if before, _, named := strings.Cut(typed, "="); named {
-			step = before + "="
-		}
-		facts, err := osdeps.ReadFacts(cmd.Context(), nil)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var offers []string
-		for i := range facts.Devices {
-			if name := string(facts.Devices[i].Interface); name != "" {
-				offers = append(offers, step+name)
-			}
-		}
-		return offers, cobra.ShellCompDirectiveNoFileComp
-	})
 }

@@ -43,6 +43,6 @@ claim.`,
 	socketFlag(cmd, &socket)
 	listFlag(cmd, &form)
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"}, claims: true,
-		object: func(place *remote.Place) [][]string { return [][]string{place.Claims} }})
+		object: func(place *remote.Place) []string { return place.Claims }})
 	return cmd
 }

@@ -44,7 +44,7 @@ Exit status: 0 the devices are listed, 2 the driver does not answer, or there is
 	socketFlag(cmd, &socket)
 	listFlag(cmd, &form)
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"},
-		object: func(place *remote.Place) [][]string { return [][]string{place.Devices} },
+		object: func(place *remote.Place) []string { return place.Devices },
 		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error {
 			return clusterwide.ListDevices(ctx, cluster, streams, form)
 		}})

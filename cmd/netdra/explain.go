@@ -24,8 +24,7 @@ or a published name.
 
 Without -f it uses the data of this node's driver. With -f it uses the policies in files, for this machine or for a
 recording made with "netdra facts", and does not show which claims hold the device. The addresses and labels of this
-machine then come from the driver if it answers, from the Node object with --kubeconfig, or from flags; the output
-names the source.
+machine then come from the driver if it answers, or from flags; the output names the source.
 
 Exit status: 0 the device is offered, 1 it is not offered, is gone, or none of its CNI plugins works on the node, 2
 there is no such device, or the policies cannot be read.`,
@@ -44,12 +43,6 @@ there is no such device, or the policies cannot be read.`,
 	cmd.ValidArgsFunction = completeFrom(&flags.Socket, nodeclient.DeviceNames)
 	formFlag(cmd, &flags.Form)
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"}, local: []string{"filename", "from"},
-		object: func(place *remote.Place) [][]string {
-			var lines [][]string
-			for _, device := range place.Devices {
-				lines = append(lines, []string{device})
-			}
-			return lines
-		}})
+		each: true, object: func(place *remote.Place) []string { return place.Devices }})
 	return cmd
 }

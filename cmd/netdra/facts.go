@@ -25,7 +25,9 @@ With --record the facts are also written to a directory, as two files that --fro
 contains no IP addresses, routes or serial numbers. Each MAC address is replaced consistently by a random one, also in
 interface names that contain it (enx0242ac110002). The link addresses of tunnels, which are IP addresses, are replaced
 in the same way. --with-addresses keeps all of these. Links that are in pods are not on the host and not part of the
-recording.`,
+recording.
+
+Exit status: 0 the devices are shown, 2 the machine, or a file, cannot be read.`,
 		Example: `  netdra facts
   netdra facts -o json | jq '.devices[] | select(.type == "pf")'
   netdra facts --record worker-1

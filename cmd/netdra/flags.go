@@ -139,8 +139,6 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	set.BoolVar(&f.Features.CompatibilityGroups, "compatibility-groups", false,
 		"assume that the feature gate DRADeviceCompatibilityGroups is enabled")
 	set.StringVar(&f.Socket, "socket", nodeclient.DefaultSocket(), "socket of this node's driver")
-	set.StringVar(&f.Kubeconfig, "kubeconfig", "",
-		"kubeconfig file, to read addresses and labels from the Node object if no driver answers")
 	_ = cmd.MarkFlagDirname("from") // the flag exists
 }
 

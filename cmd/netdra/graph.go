@@ -32,7 +32,7 @@ selects one; the other forms require --name. Problems of an invalid topology are
 			}
 			topology, _, err := source.Load(streams.In)
 			if err == nil {
-				_, err = fmt.Fprint(streams.Out, picture.OfTopology(topology).Draw(format))
+				_, err = fmt.Fprint(streams.Out, picture.Draw(topology, format))
 			}
 			return err
 		},
@@ -58,7 +58,7 @@ func printGraphs(streams printer.Streams, source *manifest.TopologySource) error
 		if len(topologies) > 1 {
 			out.Printf("%s", out.Colour(printer.Dim, "topology "+topology.Name))
 		}
-		out.Table(picture.OfTopology(topology).Rows())
+		out.Table(picture.Rows(topology))
 	}
 	return nil
 }

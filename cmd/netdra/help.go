@@ -13,11 +13,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// exitCodesHelp returns the help topic "exit-codes". The Long text of each command repeats its row; keep both in sync.
+// exitCodesHelp returns the help topic "exit-codes".
 func exitCodesHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
-		Short: "Exit status of each command",
+		Short: "Meaning of the exit status",
 		Long: `Every command uses the same exit statuses:
 
   0  success, or the check passed
@@ -25,25 +25,7 @@ func exitCodesHelp() *cobra.Command {
   2  nothing was done, or the result is unknown: wrong usage, an invalid file, no answer, no such object
   3  something could not be undone, or differs from the state before the run
 
-  command           1                                        2
-  bundle                                                     nothing could be collected
-  chain validate                                             a topology is not valid
-  chain plan                                                 the topology cannot run with these devices
-  chain run, undo   a step failed; everything is undone      nothing was run (3: not fully undone)
-  claims            a claim could not be attached            the driver does not answer, or has no such claim
-  classes                                                    the cluster cannot be read
-  devices                                                    the driver does not answer, or offers no such device
-  doctor            the node has a fault                     the node cannot be read
-  explain           the device is not offered                there is no such device
-  facts, slices                                              the machine, or a file, cannot be read
-  import            manual changes are needed                the input cannot be read
-  policies list                                              the driver does not answer, or has no such policy
-  policies test     a policy is not valid                    a file, the machine or the driver cannot be read
-  release           something was not undone or removed      the driver does not answer
-  report                                                     the driver does not answer, or a file cannot be read
-  simulate          a claim does not fit                     the result is unknown
-  trace             a call failed                            the log has no calls of the claim
-  version                                                    wrong usage`,
+The help of each command describes its statuses.`,
 	}
 }
 
@@ -56,28 +38,6 @@ func displayName(name string) string {
 		return "kubectl netdra"
 	}
 	return "netdra"
-}
-
-// callAs sets the display name in usage lines and examples. In examples it only replaces the command at the beginning
-// of a line; other occurrences of netdra are the name of the program.
-func callAs(root *cobra.Command, name string) {
-	if name == root.Name() {
-		return
-	}
-	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
-	var rename func(*cobra.Command)
-	rename = func(cmd *cobra.Command) {
-		lines := strings.Split(cmd.Example, "\n")
-		for i, line := range lines {
-			lines[i] = strings.Replace(strings.Replace(line, "  netdra ", "  "+name+" ", 1), "  sudo netdra ",
-				"  sudo "+name+" ", 1)
-		}
-		cmd.Example = strings.Join(lines, "\n")
-		for _, sub := range cmd.Commands() {
-			rename(sub)
-		}
-	}
-	rename(root)
 }
 
 // The following checks replace the checks of package cobra, which count arguments but do not name the missing one.
@@ -163,17 +123,6 @@ func helpCommand(root *cobra.Command) *cobra.Command {
 			found.InitDefaultHelpFlag()
 			found.InitDefaultVersionFlag()
 			return found.Help()
-		},
-		ValidArgsFunction: func(_ *cobra.Command, arguments []string, _ string) ([]string, cobra.ShellCompDirective) {
-			var names []string
-			if found, _, err := root.Find(arguments); err == nil {
-				for _, cmd := range found.Commands() {
-					if !cmd.Hidden {
-						names = append(names, cmd.Name())
-					}
-				}
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 }

@@ -4,11 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,29 +14,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// nodeObject serves a Node object, and returns a kubeconfig for it.
-func nodeObject(t *testing.T, name string) (kubeconfig string) {
-	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/v1/nodes/"+name {
-			http.NotFound(w, r)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = fmt.Fprintf(w, `{"kind": "Node", "apiVersion": "v1", "metadata": {"name": %q, "labels": {"zone": "c"}},
-			"status": {"addresses": [{"type": "Hostname", "address": %q}, {"type": "InternalIP", "address": "10.3.0.1"}]}}`, name, name)
-	}))
-	t.Cleanup(server.Close)
-	kubeconfig = filepath.Join(t.TempDir(), "config")
-	content := `{"apiVersion": "v1", "kind": "Config", "clusters": [{"name": "c", "cluster": {"server": "` +
-		server.URL + `"}}],
-		"contexts": [{"name": "c", "context": {"cluster": "c"}}], "current-context": "c"}`
-	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return kubeconfig
-}
-
 // On a node, policies from files are resolved with the addresses, name and labels that the driver would use. netdra
 // prints their source.
 func TestInputsOfThisNode(t *testing.T) {
@@ -48,7 +21,6 @@ func TestInputsOfThisNode(t *testing.T) {
 		"/state":    map[string]any{"node": "worker-2", "addresses": []string{"10.2.0.1"}},
 		"/policies": map[string]any{"node": "worker-2", "labels": map[string]string{"zone": "b"}},
 	})
-	kubeconfig := nodeObject(t, "host-1")
 	const policies = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
 metadata: {name: zone}
@@ -69,12 +41,8 @@ spec:
 			"[10.9.0.1]", "host-1/eth1", ""},
 		"labels": {[]string{"--socket", socket, "--node-labels", "zone=x"}, "x", "[10.2.0.1]", "worker-2/eth1",
 			"from the driver"},
-		"cluster": {[]string{"--socket", "/nowhere", "--kubeconfig", kubeconfig}, "c", "[10.3.0.1]", "host-1/eth1",
-			"from the cluster"},
 		"nobody": {[]string{"--socket", "/nowhere", "--node-labels", "zone=x"}, "x", "[]", "host-1/eth1",
 			"the node's addresses are unknown"},
-		"driver wins": {[]string{"--socket", socket, "--kubeconfig", kubeconfig}, "b", "[10.2.0.1]", "worker-2/eth1",
-			"from the driver"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var addresses []netip.Addr

@@ -112,7 +112,7 @@ kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of th
 		return err
 	})
 	root.SetHelpCommand(helpCommand(root))
-	callAs(root, streams.CalledAs())
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: streams.CalledAs()}
 	return root
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -21,8 +20,10 @@ type remoteCommand struct {
 	// forward lists the flags that are passed to the node. Other flags apply to the local machine and are rejected. The
 	// exception is local: these flags select the local command unless all nodes are queried.
 	forward, local []string
-	// object returns the arguments for an object. If nil, objects only determine the node.
-	object func(*remote.Place) [][]string
+	// object returns the arguments for an object. If nil, objects only determine the node. If each is true, the command
+	// only accepts one argument, and is run for each of them.
+	object func(*remote.Place) []string
+	each   bool
 	// claims is true if the command's arguments are claims.
 	claims bool
 	// single and all replace the command on one node and on all nodes. If single is nil, the command's output is
@@ -93,19 +94,17 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 
 // run executes the command on another node if the arguments select one, and reports whether it did.
 //
-// On a node, a command without --node and without an object stays local. On other machines, the name of a claim
-// is enough to find its node. If there is no kubeconfig, the local command runs and reports that the driver does not
-// answer.
+// A command without --node and without an object stays local. In the driver's pod, netdra would otherwise access the
+// cluster with the driver's permissions.
 func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool, err error) {
 	flags := cmd.Flags()
 	node, _ := flags.GetString("node") // a --node flag of the command has the same meaning
 	r.access.Kubeconfig, _ = flags.GetString("kubeconfig")
 	objects, rest := splitObjects(arguments)
-	forced := node != "" || r.every || len(objects) > 0
 	switch {
 	case slices.ContainsFunc(r.local, flags.Changed) && !r.every: // with --all-nodes, checkFlags rejects them
 		return false, nil
-	case !forced && (!r.claims || len(rest) == 0 || isNode(flags)):
+	case node == "" && !r.every && len(objects) == 0:
 		if r.access.Context != "" {
 			return true, errors.New("cannot choose a node: --context only selects a cluster; name the node with " +
 				"--node, or name an object on it, such as pod/NAME")
@@ -117,19 +116,13 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	}
 	cluster, err := r.deps.Cluster(r.access)
 	if err != nil {
-		if forced {
-			return true, err
-		}
-		return false, nil // the local command reports the missing data
+		return true, err
 	}
 	if r.every {
 		if len(arguments) > 0 && !r.allArguments {
 			return true, errors.New("cannot use arguments with --all-nodes; omit them, or name one node")
 		}
 		return true, r.all(cmd.Context(), cluster, arguments)
-	}
-	if !forced {
-		objects, rest = claimObjects(rest), nil
 	}
 	if node != "" {
 		objects = append(objects, remote.Object{Kind: "node", Name: node})
@@ -148,36 +141,6 @@ func splitObjects(arguments []string) (objects []remote.Object, rest []string) {
 		}
 	}
 	return objects, rest
-}
-
-func claimObjects(names []string) []remote.Object {
-	objects := make([]remote.Object, 0, len(names))
-	for _, name := range names {
-		objects = append(objects, remote.ParseClaim(name))
-	}
-	return objects
-}
-
-// isNode reports whether to look up claims on this machine instead of in the cluster: the driver runs here, or a flag
-// names its files. In the driver's pod, which sets rootVariable, it is true even if the socket does not exist yet;
-// otherwise netdra would access the cluster with the driver's permissions.
-//
-// An existing file is sufficient, even if the driver does not respond, because the error from the local driver is more
-// useful than a lookup in the cluster.
-func isNode(flags *pflag.FlagSet) bool {
-	if os.Getenv(rootVariable) != "" {
-		return true
-	}
-	for _, flag := range []string{"socket", "log-dir"} {
-		path, err := flags.GetString(flag)
-		if err != nil {
-			continue // the command does not have the flag
-		}
-		if _, err := os.Stat(path); err == nil || flags.Changed(flag) {
-			return true
-		}
-	}
-	return false
 }
 
 // checkFlags rejects flags that have no meaning on another node. Dropping them silently would return a wrong result.
@@ -200,8 +163,7 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// query runs the command on the objects' node, which must be the same for all. It runs the command once for each list
-// of arguments that an object yields, because commands such as explain only accept one device.
+// query runs the command on the objects' node, which must be the same for all.
 func (r *remoteCommand) query(
 	cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string,
 ) error {
@@ -223,7 +185,11 @@ func (r *remoteCommand) query(
 				return fmt.Errorf("cannot query node %s for %s %s: it has no device of this driver", node, object.Kind,
 					object.Name)
 			}
-			lines = append(lines, r.object(place)...)
+			if names := r.object(place); r.each {
+				lines = slices.AppendSeq(lines, slices.Chunk(names, 1))
+			} else {
+				lines = append(lines, names)
+			}
 		}
 	}
 	if r.single != nil {

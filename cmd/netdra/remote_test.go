@@ -171,12 +171,11 @@ func TestCommandsAskOtherNodes(t *testing.T) {
 		"devices node/n1":               {[]string{"n1: /netdra devices --"}, exit.OK, "eth1"},
 		"devices pod/job":               {[]string{"n2: /netdra devices -- up0"}, exit.OK, "up0"},
 		"devices claim/whole -n ns":     {[]string{"n1: /netdra devices -- eth1"}, exit.OK, "ns/whole"},
-		"claims whole -n ns":            {[]string{"n1: /netdra claims -- ns/whole"}, exit.OK, "attached"},
-		"claims ns/whole":               {[]string{"n1: /netdra claims -- ns/whole"}, exit.OK, "attached"},
-		"claims job": {[]string{"n2: /netdra claims -- default/mv"}, exit.Failed,
+		"claims claim/whole -n ns":      {[]string{"n1: /netdra claims -- ns/whole"}, exit.OK, "attached"},
+		"claims pod/job": {[]string{"n2: /netdra claims -- default/mv"}, exit.Failed,
 			"no address is free"},
 		"claims --node n2 mv": {[]string{"n2: /netdra claims -- default/mv"}, exit.Failed, "no address is free"},
-		"trace p-net":         {[]string{"n2: /netdra trace -- default/p-net"}, exit.Failed, "failed"},
+		"trace claim/p-net":   {[]string{"n2: /netdra trace -- default/p-net"}, exit.Failed, "failed"},
 		"trace claim/p-net --failed": {[]string{"n2: /netdra trace --failed=true -- default/p-net"},
 			exit.Failed, "no such knob"},
 		"doctor pod/plain -o json": {[]string{"n1: /netdra doctor --output=json"}, exit.Failed, `"level"`},
@@ -191,9 +190,9 @@ func TestCommandsAskOtherNodes(t *testing.T) {
 func TestOtherNodesThatCannotBeAsked(t *testing.T) {
 	w := newWorkstation(t)
 	for line, want := range map[string]string{
-		"claims nothing":                               "cannot find claim or pod default/nothing",
+		"claims nothing":                               "the driver of this node does not answer",
 		"claims claim/nothing":                         "cannot get claim default/nothing",
-		"claims waits":                                 "no device of this driver is allocated to it",
+		"claims claim/waits":                           "no device of this driver is allocated to it",
 		"claims pod/plain":                             "it has no device of this driver",
 		"trace claim/gpu":                              "no device of this driver",
 		"trace pod/pending":                            "the pod is not scheduled",

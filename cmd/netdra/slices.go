@@ -17,8 +17,8 @@ func slicesCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 
 It prints the ResourceSlices that the driver would publish for the DeviceExposurePolicies in files, on this machine or
 on one that was recorded with "netdra facts". Problems, and every hidden device with the reason, are written to
-stderr. All devices count as free. The addresses and labels of this machine come from the driver if it answers, from
-the Node object with --kubeconfig, or from flags; the output names the source.
+stderr. All devices count as free. The addresses and labels of this machine come from the driver if it answers, or
+from flags; the output names the source.
 
 Columns of the text form: POOL is the pool of the device; USE is shared or exclusive; CAPACITY is divided among
 claims, with the default amount per claim after a slash; CONSUMES is the amount of the pool's shared counters that the
@@ -33,7 +33,9 @@ Forms of the slices:
   kep5941   claims choose the bandwidth of a virtual function (DRA Shared Consumable Capacity)
   mixins    common parts of devices are written once (DRA ResourceSlice Mixins)
   flat      mixins, expanded as the scheduler does
-kep5941 and mixins are not supported by any API server yet.`,
+kep5941 and mixins are not supported by any API server yet.
+
+Exit status: 0 the slices are shown, 2 the machine, or a file, cannot be read.`,
 		Example: `  netdra slices -f policies.yaml -o text
   netdra slices -f policies.yaml | kubectl create --dry-run=server -f -
   netdra slices -f policies.yaml --from worker-1 --cni-plugin sriov --cni-plugin macvlan

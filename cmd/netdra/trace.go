@@ -47,12 +47,6 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has no calls of 
 	set.BoolVar(&flags.Failed, "failed", false, "only show failed calls, and claims with one")
 	formFlag(cmd, &flags.Form)
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output", "calls", "failed"}, claims: true,
-		object: func(place *remote.Place) [][]string {
-			var lines [][]string
-			for _, claim := range place.Claims {
-				lines = append(lines, []string{claim})
-			}
-			return lines
-		}})
+		each: true, object: func(place *remote.Place) []string { return place.Claims }})
 	return cmd
 }

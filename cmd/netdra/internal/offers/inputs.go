@@ -29,8 +29,8 @@ import (
 
 // Inputs selects the machine and the policies. All commands about offers share these flags.
 //
-// Nil and empty values differ. Nil Addresses, Labels and Plugins mean that the flag is not set: the driver or the
-// cluster is queried, or all plugins are assumed to be installed. An empty Recording means this machine, and an empty
+// Nil and empty values differ. Nil Addresses, Labels and Plugins mean that the flag is not set: the driver is
+// queried, or all plugins are assumed to be installed. An empty Recording means this machine, and an empty
 // Node means the name of the machine, the recording or the driver's node.
 type Inputs struct {
 	Files, Plugins  []string
@@ -40,8 +40,8 @@ type Inputs struct {
 	Labels        map[string]string
 	Features      draslices.Features
 	Addresses     []netip.Addr
-	// Socket is the socket of this node's driver. Kubeconfig is used on nodes where the driver is not running.
-	Socket, Kubeconfig string
+	// Socket is the socket of this node's driver.
+	Socket string
 }
 
 // Snapshot is the state of a machine together with the result of applying a set of policies to it.
@@ -114,7 +114,7 @@ func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...strin
 	if err != nil {
 		return nil, err
 	}
-	asked := *f // a copy, because a served page queries the driver repeatedly
+	asked := *f // a copy, because the flags stay as they are
 	asked.Node, asked.Labels = answers.Inputs.Node, answers.Inputs.Labels
 	if asked.Plugins == nil {
 		asked.Plugins = answers.State.CNIPlugins
@@ -211,9 +211,7 @@ func pluginsOf(policies []policyapi.DeviceExposurePolicy) sets.Set[string] {
 // readFacts discovers the devices on this machine or in the recording.
 func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.Printer) (discovery.Facts, error) {
 	if f.Recording == "" {
-		if err := f.findNode(ctx, deps, out); err != nil {
-			return discovery.Facts{}, err
-		}
+		f.findNode(ctx, out)
 		return deps.Facts(ctx, f.Addresses)
 	}
 	recording, err := openRecording(cmp.Or(f.RecordingFlag, "--from"), f.Recording)
@@ -233,26 +231,19 @@ const driverLimit = 2 * time.Second
 // findNode determines the information about this node that flags do not set. The most important part is the node's
 // addresses: links that carry them are infrastructure, which policies never offer.
 //
-// Flags take precedence, then the driver, then the Node object if a kubeconfig is set. If none of these is available,
-// the command still works and prints a warning. findNode changes f, so that all later steps use the result.
-func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Printer) error {
+// Flags take precedence over the driver. Without either, the command still works and prints a warning. findNode changes
+// f, so that all later steps use the result.
+func (f *Inputs) findNode(ctx context.Context, out *printer.Printer) {
 	if f.Addresses != nil {
-		return nil
+		return
 	}
-	source := "the driver"
 	limited, cancel := context.WithTimeout(ctx, driverLimit)
 	defer cancel()
 	answers, err := nodeclient.Read(limited, nodeclient.New(f.Socket).Get, nodeapi.PathState, nodeapi.PathPolicies)
 	if err != nil {
-		if f.Kubeconfig == "" {
-			out.Warn("the node's addresses are unknown, so links that carry them may be shown as offered: run this " +
-				"on the node as root, or set --node-address or --kubeconfig")
-			return nil
-		}
-		source = "the cluster"
-		if answers, err = f.askCluster(ctx, deps); err != nil {
-			return err
-		}
+		out.Warn("the node's addresses are unknown, so links that carry them may be shown as offered: run this on the " +
+			"node as root, or set --node-address")
+		return
 	}
 	f.Addresses = answers.State.Addresses
 	if f.Node == "" {
@@ -262,8 +253,7 @@ func (f *Inputs) findNode(ctx context.Context, deps osdeps.Deps, out *printer.Pr
 		f.Labels = answers.Inputs.Labels
 	}
 	f.Features.UnusableCNIs = answers.State.UnusableCNIs
-	out.Printf("node %s, addresses %v: from %s", f.Node, f.Addresses, source)
-	return nil
+	out.Printf("node %s, addresses %v: from the driver", f.Node, f.Addresses)
 }
 
 // NodeName returns the name of the node. By default, this is the host name in lower case, as in the kubelet.

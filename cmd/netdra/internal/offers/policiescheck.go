@@ -28,37 +28,8 @@ type CheckOptions struct {
 
 // PoliciesCheck is the result of "netdra policies test".
 type PoliciesCheck struct {
-	Policies []policyCheck `json:"policies"`
-	Changes  []Change      `json:"changes"`
-}
-
-// policyCheck is the result for one policy. It lists devices rather than published entries, because a policy decides
-// about devices.
-type policyCheck struct {
-	Name string `json:"name"`
-	// Invalid contains the reasons why the policy would not be accepted.
-	Invalid []string `json:"invalid,omitempty"`
-	Remarks []string `json:"remarks,omitempty"`
-	// Problems are the problems that the policy causes on this machine.
-	Problems []string `json:"problems,omitempty"`
-	Exposes  []string `json:"exposes,omitempty"`
-	// Unusable are exposed devices that no class can select, each with the reason.
-	Unusable []string `json:"unusable,omitempty"`
-	Hides    []string `json:"hides,omitempty"`
-	// Fails are devices for which the expression fails; an exclude policy hides them.
-	Fails []string `json:"fails,omitempty"`
-	// Loses are matching devices for which another policy takes precedence.
-	Loses []string `json:"loses,omitempty"`
-	// OtherNodes reports whether the policy only applies to other nodes.
-	OtherNodes bool `json:"otherNodes,omitempty"`
-	// NotEvaluated reports whether nodes would not evaluate the policy because of its errors.
-	NotEvaluated bool `json:"notEvaluated,omitempty"`
-	// Meant contains the names in the expression that resemble device names, if the policy matches no device.
-	Meant []string `json:"meant,omitempty"`
-	// excludes reports whether the policy hides devices that match or for which its expression fails.
-	excludes bool
-	// devices is the number of devices on the machine.
-	devices int
+	Policies []PolicyEffect `json:"policies"`
+	Changes  []Change       `json:"changes"`
 }
 
 // Run prints the devices that the policies in files would expose and hide, and the resulting changes.
@@ -83,7 +54,7 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 	if err != nil {
 		return err
 	}
-	tested := PoliciesCheck{Policies: []policyCheck{}, Changes: Compare(before.offers(), after.offers())}
+	tested := PoliciesCheck{Policies: []PolicyEffect{}, Changes: Compare(before.offers(), after.offers())}
 	for i := range given {
 		tested.Policies = append(tested.Policies, after.checkPolicy(&given[i]))
 	}
@@ -91,7 +62,7 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 		tested.Changes[i].HeldBy = before.heldBy(tested.Changes[i].Pool, tested.Changes[i].Name)
 	}
 	err = printer.Show(streams.Out, f.Form, tested, tested.print)
-	if err == nil && slices.ContainsFunc(tested.Policies, func(p policyCheck) bool { return len(p.Invalid) > 0 }) {
+	if err == nil && slices.ContainsFunc(tested.Policies, func(p PolicyEffect) bool { return len(p.Invalid) > 0 }) {
 		err = exit.Reported()
 	}
 	return err
@@ -156,58 +127,63 @@ func (s *Snapshot) offers() []Offer {
 	return offers
 }
 
-// checkPolicy determines the result of one policy.
-func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) policyCheck {
-	tested := policyCheck{Name: p.Name, excludes: p.Spec.Action == policyapi.ActionExclude,
+// checkPolicy determines the effect of one policy.
+func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) PolicyEffect {
+	e := PolicyEffect{Policy: p.Name, Action: cmp.Or(string(p.Spec.Action), string(policyapi.ActionExpose)),
+		Exposes: []string{}, Unusable: []string{}, Hides: []string{}, Loses: []string{}, Fails: []string{},
 		devices: len(s.Decision.Devices)}
 	invalid, remarks := policy.Check(p)
-	tested.Remarks = append(remarks, s.misspelt(p)...)
+	e.Remarks = append(remarks, s.misspelt(p)...)
 	for _, problem := range invalid {
-		tested.Invalid = append(tested.Invalid, problem.Error())
+		e.Invalid = append(e.Invalid, problem.Error())
 	}
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		known := len(invalid) > 0 ||
 			slices.Contains(remarks, problem.Message) // already reported, perhaps with another text
 		if problem.Policy == p.Name && !known {
-			tested.Problems = append(tested.Problems, problem.String())
+			e.Problems = append(e.Problems, problem.String())
 		}
 	}
 	for i := range s.Decision.Devices {
 		device := &s.Decision.Devices[i]
 		for _, reason := range device.Reasons {
-			if reason.Policy != p.Name {
-				continue
-			}
-			name := string(device.Device.Name)
-			switch reason.Outcome {
-			case policy.Exposes:
-				if why := s.whyUnusable(p.Name, device.Device.Name); why != "" {
-					tested.Unusable = append(tested.Unusable, name+" ("+why+")")
-				} else {
-					tested.Exposes = append(tested.Exposes, name)
-				}
-			case policy.Excludes:
-				tested.Hides = append(tested.Hides, name)
-			case policy.Failed:
-				tested.Fails = append(tested.Fails, name)
-			case policy.Lost:
-				tested.Loses = append(tested.Loses, name+" ("+reason.Message+")")
-			case policy.OtherNodes:
-				tested.OtherNodes = true
-			case policy.Invalid:
-				tested.NotEvaluated = true
-			case policy.NoMatch:
+			if reason.Policy == p.Name {
+				e.add(s, string(device.Device.Name), reason)
 			}
 		}
 	}
-	if len(tested.Exposes)+len(tested.Unusable)+len(tested.Hides)+len(tested.Loses) == 0 && !tested.OtherNodes {
+	if !e.matches() && !e.otherNodes {
 		devices := make([]discovery.Device, len(s.Decision.Devices))
 		for i := range devices {
 			devices[i] = s.Decision.Devices[i].Device
 		}
-		tested.Meant = policy.NearNames(p.Spec.Selector.CEL, devices)
+		e.Meant = policy.NearNames(p.Spec.Selector.CEL, devices)
 	}
-	return tested
+	e.State = e.state()
+	return e
+}
+
+// add adds the outcome of the policy for a device.
+func (e *PolicyEffect) add(s *Snapshot, device string, reason policy.Reason) {
+	switch reason.Outcome {
+	case policy.Exposes:
+		if why := s.whyUnusable(e.Policy, discovery.IfName(device)); why != "" {
+			e.Unusable = append(e.Unusable, device+" ("+why+")")
+		} else {
+			e.Exposes = append(e.Exposes, device)
+		}
+	case policy.Excludes:
+		e.Hides = append(e.Hides, device)
+	case policy.Failed:
+		e.Fails = append(e.Fails, device)
+	case policy.Lost:
+		e.Loses = append(e.Loses, device+" ("+reason.Message+")")
+	case policy.OtherNodes:
+		e.otherNodes = true
+	case policy.Invalid:
+		e.notEvaluated = true
+	case policy.NoMatch:
+	}
 }
 
 // whyUnusable returns the reason why no class can select a device that a policy exposes; empty if a class can.
@@ -254,71 +230,71 @@ func (t *PoliciesCheck) print(out *printer.Printer) {
 	}
 }
 
-func (t *policyCheck) print(out *printer.Printer) {
+func (e *PolicyEffect) print(out *printer.Printer) {
 	switch {
-	case len(t.Invalid) == 1:
-		out.Bad("policy %s would not be accepted: %s", t.Name, t.Invalid[0])
-	case len(t.Invalid) > 1:
-		out.Bad("policy %s would not be accepted:", t.Name)
-		for _, problem := range t.Invalid {
+	case len(e.Invalid) == 1:
+		out.Bad("policy %s would not be accepted: %s", e.Policy, e.Invalid[0])
+	case len(e.Invalid) > 1:
+		out.Bad("policy %s would not be accepted:", e.Policy)
+		for _, problem := range e.Invalid {
 			out.Printf("  %s", problem)
 		}
-	case len(t.Unusable) > 0, len(t.Meant) > 0:
-		out.Warn("policy %s", t.Name)
+	case len(e.Unusable) > 0, len(e.Meant) > 0:
+		out.Warn("policy %s", e.Policy)
 	default:
-		out.Good("policy %s", t.Name)
+		out.Good("policy %s", e.Policy)
 	}
-	for _, text := range slices.Concat(t.Remarks, t.Problems) {
-		out.Printf("  %s %s", out.Colour(printer.Yellow, "!"), strings.TrimPrefix(text, "policy "+t.Name+": "))
+	for _, text := range slices.Concat(e.Remarks, e.Problems) {
+		out.Printf("  %s %s", out.Colour(printer.Yellow, "!"), strings.TrimPrefix(text, "policy "+e.Policy+": "))
 	}
-	if t.OtherNodes {
+	if e.otherNodes {
 		out.Printf("  does not select this node")
 		return
 	}
-	if t.NotEvaluated {
+	if e.notEvaluated {
 		out.Printf("  is not evaluated for devices until it is fixed")
 		return
 	}
-	unusable := slices.Clone(t.Unusable)
+	unusable := slices.Clone(e.Unusable)
 	for i := range unusable {
 		// The problems already contain the reason.
-		if name, _, found := strings.Cut(unusable[i], " ("); found && len(t.Problems) > 0 {
+		if name, _, found := strings.Cut(unusable[i], " ("); found && len(e.Problems) > 0 {
 			unusable[i] = name
 		}
 	}
 	for _, row := range []struct {
 		does    string
 		devices []string
-	}{{"exposes", t.Exposes}, {"would expose, but no class can select", unusable}, {"hides", t.Hides},
-		{t.failsText(), t.Fails}, {"leaves to another policy", t.Loses}} {
+	}{{"exposes", e.Exposes}, {"would expose, but no class can select", unusable}, {"hides", e.Hides},
+		{e.failsText(), e.Fails}, {"leaves to another policy", e.Loses}} {
 		switch n := len(row.devices); {
-		case n == t.devices && n > 1 && n == len(t.Fails):
+		case n == e.devices && n > 1 && n == len(e.Fails):
 			out.Printf("  %s all %d devices of this machine", row.does, n)
 		case n > 0:
 			out.Printf("  %s %s: %s", row.does, printer.Plural(n, "device"), strings.Join(row.devices, ", "))
 		}
 	}
-	if t.devices == 0 {
+	if e.devices == 0 {
 		out.Printf("  matches nothing: this machine has no devices")
 		return
 	}
-	if len(t.Exposes)+len(t.Unusable)+len(t.Hides)+len(t.Loses) > 0 || len(t.Fails) == t.devices {
+	if e.matches() || len(e.Fails) == e.devices {
 		return
 	}
-	if falseFor := t.devices - len(t.Fails); len(t.Fails) > 0 {
+	if falseFor := e.devices - len(e.Fails); len(e.Fails) > 0 {
 		out.Printf("  matches none of the other %s: its expression is false there", printer.Plural(falseFor, "device"))
 	} else {
 		out.Printf("  matches none of the %s of this machine: its expression is false for each",
 			printer.Plural(falseFor, "device"))
 	}
-	for _, text := range t.Meant {
+	for _, text := range e.Meant {
 		out.Printf("  %s", text)
 	}
 }
 
 // failsText describes the effect of the policy on devices if its expression fails for them.
-func (t *policyCheck) failsText() string {
-	if t.excludes {
+func (e *PolicyEffect) failsText() string {
+	if e.Action == string(policyapi.ActionExclude) {
 		return "fails for, and therefore hides,"
 	}
 	return "fails for"

@@ -1,7 +1,6 @@
 package offers
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,7 +12,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// PolicyEffect is the effect that a policy in the cluster has on a node. The lists contain device names.
+// PolicyEffect is the effect that a policy has on a machine. The lists contain device names, because a policy decides
+// about devices, and are never nil, so that they are also lists in JSON.
 type PolicyEffect struct {
 	Policy string `json:"policy"`
 	// Action is expose or exclude.
@@ -25,10 +25,19 @@ type PolicyEffect struct {
 	Hides    []string `json:"hides"`
 	// Loses are matching devices for which another policy takes precedence, each with the reason.
 	Loses []string `json:"loses"`
-	// Fails are devices for which the expression fails.
+	// Fails are devices for which the expression fails; an exclude policy hides them.
 	Fails []string `json:"fails"`
 	// Meant contains the names in the expression that resemble device names, if the policy selects nothing.
 	Meant []string `json:"meant,omitempty"`
+	// Invalid contains the reasons why the policy would not be accepted, and Problems the problems that it causes on
+	// this machine. Like Remarks, they are only set by "netdra policies test".
+	Invalid  []string `json:"invalid,omitempty"`
+	Remarks  []string `json:"remarks,omitempty"`
+	Problems []string `json:"problems,omitempty"`
+	// otherNodes reports whether the policy only applies to other nodes, and notEvaluated whether nodes would not
+	// evaluate it because of its errors. devices is the number of devices on the machine.
+	otherNodes, notEvaluated bool
+	devices                  int
 }
 
 // Values of PolicyEffect.State.
@@ -42,7 +51,7 @@ const (
 )
 
 // PolicyEffects returns the effects of the named policies on the driver's node, or of all policies if no names are
-// given. Lists are never nil, so that they are also lists in JSON.
+// given.
 func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []string) ([]PolicyEffect, error) {
 	snapshot, err := f.readDriver(ctx, deps)
 	if err != nil {
@@ -63,32 +72,28 @@ func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []st
 func (s *Snapshot) Effects() []PolicyEffect {
 	effects := []PolicyEffect{}
 	for i := range s.Policies {
-		tested := s.checkPolicy(&s.Policies[i])
-		effect := effectOf(&tested)
-		effect.Action = cmp.Or(string(s.Policies[i].Spec.Action), string(policyapi.ActionExpose))
-		effects = append(effects, effect)
+		e := s.checkPolicy(&s.Policies[i])
+		e.Invalid, e.Remarks, e.Problems = nil, nil, nil
+		effects = append(effects, e)
 	}
 	return effects
 }
 
-func effectOf(tested *policyCheck) PolicyEffect {
-	e := PolicyEffect{Policy: tested.Name, State: effectActive, Exposes: append([]string{}, tested.Exposes...),
-		Unusable: append([]string{}, tested.Unusable...),
-		Hides:    append([]string{}, tested.Hides...), Loses: append([]string{}, tested.Loses...),
-		Fails: append([]string{}, tested.Fails...), Meant: tested.Meant}
+// state returns the value of State.
+func (e *PolicyEffect) state() string {
 	switch {
-	case len(tested.Invalid) > 0 || tested.NotEvaluated:
-		e.State = effectInvalid
-	case tested.OtherNodes:
-		e.State = effectOtherNodes
+	case len(e.Invalid) > 0 || e.notEvaluated:
+		return effectInvalid
+	case e.otherNodes:
+		return effectOtherNodes
 	case !e.selects():
-		e.State = effectNoMatch
+		return effectNoMatch
 	case !e.matches():
-		e.State = effectFailed
+		return effectFailed
 	case len(e.Exposes) == 0 && len(e.Unusable) > 0:
-		e.State = effectUnusable
+		return effectUnusable
 	}
-	return e
+	return effectActive
 }
 
 // selects reports whether the policy matches any device or fails for one.

@@ -5,15 +5,15 @@ import "testing"
 // The state distinguishes a policy that fails for devices and matches none from a policy that is false for all devices,
 // and from a policy that has an effect.
 func TestStatesOfPolicies(t *testing.T) {
-	for want, tested := range map[string]policyCheck{
+	for want, tested := range map[string]PolicyEffect{
 		effectNoMatch:    {},
 		effectFailed:     {Fails: []string{"eth0"}},
 		effectActive:     {Fails: []string{"eth0"}, Loses: []string{"eth1"}},
 		effectUnusable:   {Unusable: []string{"eth1"}},
 		effectInvalid:    {Fails: []string{"eth0"}, Invalid: []string{"cannot compile"}},
-		effectOtherNodes: {OtherNodes: true},
+		effectOtherNodes: {otherNodes: true},
 	} {
-		if got := effectOf(&tested).State; got != want {
+		if got := tested.state(); got != want {
 			t.Errorf("%+v: state %q, want %q", tested, got, want)
 		}
 	}

@@ -21,94 +21,49 @@ const (
 // Formats returns the values of --output.
 func Formats() []string { return []string{FormatText, FormatDOT, FormatMermaid} }
 
-// Topology is the graph of a topology. Steps are in the order of execution.
-type Topology struct {
-	name  string
-	boxes []topologyStep
-}
-
-type topologyStep struct {
-	step, cniType string
-	class         string // of a root step
-	after         []int
-}
-
-// OfTopology returns the graph of a valid topology. One pass is sufficient, because in a valid topology, steps come
-// after the steps that they depend on.
-func OfTopology(topology *v1alpha1.NetworkTopology) Topology {
-	d := Topology{name: topology.Name}
-	index := map[string]int{}
+// Rows returns the steps of a valid topology as a table, in the order of execution.
+func Rows(topology *v1alpha1.NetworkTopology) [][]string {
+	rows := [][]string{{"STEP", "CNI PLUGIN", "AFTER", "DEVICE CLASS"}}
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
-		b := topologyStep{step: step.Name, cniType: step.Type}
-		if len(step.DependOn) == 0 {
-			b.class = v1alpha1.ClassName(topology.Name, step.Name)
-		}
-		for _, parent := range step.DependOn {
-			b.after = append(b.after, index[parent])
-		}
-		index[step.Name] = i
-		d.boxes = append(d.boxes, b)
-	}
-	return d
-}
-
-// Rows returns the graph as a table.
-func (d Topology) Rows() [][]string {
-	rows := [][]string{{"STEP", "CNI PLUGIN", "AFTER", "DEVICE CLASS"}}
-	for _, b := range d.boxes {
-		var after []string
-		for _, i := range b.after {
-			after = append(after, d.boxes[i].step)
-		}
-		rows = append(rows, []string{b.step, b.cniType, cmp.Or(strings.Join(after, ", "), "-"), cmp.Or(b.class, "-")})
+		rows = append(rows, []string{step.Name, step.Type, cmp.Or(strings.Join(step.DependOn, ", "), "-"),
+			cmp.Or(class(topology, step), "-")})
 	}
 	return rows
 }
 
-// Draw returns the graph in one of the formats except FormatText.
-func (d Topology) Draw(format string) string {
+// class returns the DeviceClass of a root step, or "".
+func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step) string {
+	if len(step.DependOn) > 0 {
+		return ""
+	}
+	return v1alpha1.ClassName(topology.Name, step.Name)
+}
+
+// Draw returns the graph of a valid topology in one of the formats except FormatText. Names contain no quotes. In
+// Mermaid, numbers identify the steps, since step names may be keywords.
+func Draw(topology *v1alpha1.NetworkTopology, format string) string {
+	head, box, arrow, lineBreak, foot := "flowchart TD\n", "  %s[\"%s\"]\n", "  %s --> %s\n", "<br/>", ""
 	if format == FormatDOT {
-		return d.dot()
+		head = fmt.Sprintf("digraph %q {\n  rankdir=TB;\n  node [shape=box, style=rounded];\n", topology.Name)
+		box, arrow, lineBreak, foot = "  %s [label=\"%s\"];\n", "  %s -> %s;\n", `\n`, "}\n"
 	}
-	return d.mermaid()
-}
-
-// dot returns the graph for Graphviz. Step and plugin names contain no quotes.
-func (d Topology) dot() string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "digraph %q {\n  rankdir=TB;\n  node [shape=box, style=rounded];\n", d.name)
-	for _, b := range d.boxes {
-		fmt.Fprintf(&text, "  %q [label=\"%s\"];\n", b.step, strings.Join(b.lines(), `\n`))
-	}
-	for _, b := range d.boxes {
-		for _, i := range b.after {
-			fmt.Fprintf(&text, "  %q -> %q;\n", d.boxes[i].step, b.step)
+	var boxes, arrows strings.Builder
+	ids := map[string]string{} // by step
+	for i := range topology.Spec.Steps {
+		step := &topology.Spec.Steps[i]
+		ids[step.Name] = fmt.Sprintf("s%d", i)
+		if format == FormatDOT {
+			ids[step.Name] = fmt.Sprintf("%q", step.Name)
+		}
+		lines := []string{step.Name, step.Type}
+		if name := class(topology, step); name != "" {
+			lines = append(lines, name)
+		}
+		fmt.Fprintf(&boxes, box, ids[step.Name], strings.Join(lines, lineBreak))
+		for _, parent := range step.DependOn {
+			fmt.Fprintf(&arrows, arrow, ids[parent], ids[step.Name])
 		}
 	}
-	return text.String() + "}\n"
-}
-
-// mermaid returns a flowchart. It uses numbers as identifiers, since step names may be Mermaid keywords.
-func (d Topology) mermaid() string {
-	var text strings.Builder
-	text.WriteString("flowchart TD\n")
-	for i, b := range d.boxes {
-		fmt.Fprintf(&text, "  s%d[\"%s\"]\n", i, strings.Join(b.lines(), "<br/>"))
-	}
-	for i, b := range d.boxes {
-		for _, parent := range b.after {
-			fmt.Fprintf(&text, "  s%d --> s%d\n", parent, i)
-		}
-	}
-	return text.String()
-}
-
-// lines returns the text in a box.
-func (b topologyStep) lines() []string {
-	lines := []string{b.step, b.cniType}
-	if b.class != "" {
-		lines = append(lines, b.class)
-	}
-	return lines
+	return head + boxes.String() + arrows.String() + foot
 }

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
@@ -21,14 +20,10 @@ const (
 	kindNode  = "node"
 	kindPod   = "pod"
 	kindClaim = "claim"
-	// kindAny means a claim, or a pod if no claim has the name.
-	kindAny = ""
 )
 
 // Object is an object that the user has named.
-type Object struct {
-	Kind, Namespace, Name string
-}
+type Object struct{ Kind, Name string }
 
 // ParseObject parses TYPE/NAME, using the type names of kubectl, and reports whether the text has this form. If a
 // namespace is called "pod", NAMESPACE/NAME is parsed as a pod.
@@ -46,14 +41,6 @@ func ParseObject(text string) (Object, bool) {
 	return Object{}, false
 }
 
-// ParseClaim parses [NAMESPACE/]NAME.
-func ParseClaim(text string) Object {
-	if namespace, name, found := strings.Cut(text, "/"); found {
-		return Object{Kind: kindAny, Namespace: namespace, Name: name}
-	}
-	return Object{Kind: kindAny, Name: text}
-}
-
 // Place is the location of an object.
 type Place struct {
 	Node string
@@ -62,29 +49,15 @@ type Place struct {
 	Claims, Devices []string
 }
 
-// Locate finds an object's node, its claims and their devices. A name without a kind may refer to a pod instead of a
-// claim, because users know their pods but rarely the generated names of claims.
+// Locate finds an object's node, its claims and their devices.
 func (c *Cluster) Locate(ctx context.Context, object Object) (*Place, error) {
-	if object.Namespace == "" {
-		object.Namespace = c.Namespace
-	}
 	switch object.Kind {
 	case kindNode:
 		return &Place{Node: object.Name}, nil
 	case kindPod:
-		return c.locatePod(ctx, object.Namespace, object.Name)
+		return c.locatePod(ctx, c.Namespace, object.Name)
 	}
-	place, err := c.locateClaim(ctx, object.Namespace, object.Name)
-	if object.Kind == kindAny && apierrors.IsNotFound(err) {
-		podPlace, podErr := c.locatePod(ctx, object.Namespace, object.Name)
-		if !apierrors.IsNotFound(podErr) {
-			return podPlace, podErr
-		}
-		return nil,
-			fmt.Errorf("cannot find claim or pod %s/%s in the cluster; if it is gone, name its node with --node",
-				object.Namespace, object.Name)
-	}
-	return place, err
+	return c.locateClaim(ctx, c.Namespace, object.Name)
 }
 
 // locatePod finds a pod's node and its claims. Errors name the permission that the caller lacks.
