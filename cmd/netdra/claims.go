@@ -38,7 +38,6 @@ claim.`,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return nodeclient.ListClaims(cmd.Context(), streams, socket, form, names)
 		},
-		ValidArgsFunction: completeFrom(&socket, nodeclient.ClaimNames),
 	}
 	socketFlag(cmd, &socket)
 	listFlag(cmd, &form)

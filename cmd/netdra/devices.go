@@ -39,7 +39,6 @@ Exit status: 0 the devices are listed, 2 the driver does not answer, or there is
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return nodeclient.ListDevices(cmd.Context(), streams, socket, form, names)
 		},
-		ValidArgsFunction: completeFrom(&socket, nodeclient.DeviceNames),
 	}
 	socketFlag(cmd, &socket)
 	listFlag(cmd, &form)

@@ -3,7 +3,6 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
@@ -40,7 +39,6 @@ there is no such device, or the policies cannot be read.`,
 		},
 	}
 	addInputFlags(cmd, &flags.Inputs)
-	cmd.ValidArgsFunction = completeFrom(&flags.Socket, nodeclient.DeviceNames)
 	formFlag(cmd, &flags.Form)
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"output"}, local: []string{"filename", "from"},
 		each: true, object: func(place *remote.Place) []string { return place.Devices }})

@@ -111,21 +111,3 @@ func TestEmptyInventory(t *testing.T) {
 		}
 	}
 }
-
-// Shell completion lists names from the driver, and nothing without a driver.
-func TestCompletionOfNames(t *testing.T) {
-	socket := busyDriver(t)
-	for command, want := range map[string]string{
-		"devices": "eth1\nup0\neth2\n:4\n", "explain": "eth1\nup0\neth2\n:4\n",
-		"claims":  "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n",
-		"trace":   "default/later\ndefault/mv\nns/whole\nns/twice\n:4\n",
-		"release": "k\n:4\n",
-	} {
-		if _, stdout, _ := runNetdra(t, "", "__complete", command, "--socket", socket, ""); stdout != want {
-			t.Errorf("%s: %q, want %q", command, stdout, want)
-		}
-		if _, stdout, _ := runNetdra(t, "", "__complete", command, "--socket", "/nowhere", ""); stdout != ":4\n" {
-			t.Errorf("%s without a driver: %q", command, stdout)
-		}
-	}
-}

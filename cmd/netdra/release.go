@@ -47,7 +47,6 @@ answer.`,
 		RunE: func(cmd *cobra.Command, keys []string) error { return flags.Run(cmd.Context(), streams, keys) },
 	}
 	socketFlag(cmd, &flags.Socket)
-	cmd.ValidArgsFunction = completeFrom(&flags.Socket, nodeclient.LeftoverKeys)
 	cmd.Flags().BoolVar(&flags.All, "all", false, "retry every cleanup; with --orphans, remove every file")
 	cmd.Flags().BoolVar(&flags.Orphans, "orphans", false, "list orphaned files instead of failed cleanups")
 	cmd.Flags().BoolVar(&flags.Forget, "forget", false, "abandon each KEY whose cleanup fails again")

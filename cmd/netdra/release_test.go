@@ -87,8 +87,7 @@ func TestRelease(t *testing.T) {
 		code            int
 		want            []string
 	}{
-		"nothing": {nil, nil, exit.OK, []string{"no failed cleanups",
-			"pod ns/stuck is being detached, and the driver retries: no plugin"}},
+		"nothing": {nil, nil, exit.OK, []string{"no failed cleanups"}},
 		"shown": {[]string{good}, nil, exit.OK,
 			[]string{"KEY", good, "ens1v3", "ns/web", "uplink", "2023-11-14 22:13:20", "10", "busy"}},
 		"as JSON": {[]string{good}, []string{"-o", "json"}, exit.OK, []string{`"key": "` + good + `"`}},

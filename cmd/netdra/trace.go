@@ -38,7 +38,6 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has no calls of 
 		RunE: func(cmd *cobra.Command, claims []string) error {
 			return flags.Run(cmd.Context(), streams, claims)
 		},
-		ValidArgsFunction: completeFrom(&flags.Socket, nodeclient.ClaimNames),
 	}
 	set := cmd.Flags()
 	logDirFlag(cmd, &flags.Dir)

@@ -137,27 +137,6 @@ func ReadState(ctx context.Context, socket string) *nodestate.State {
 	return state
 }
 
-// DeviceNames returns the names of all published devices.
-func DeviceNames(all *nodestate.Answers) []string {
-	var names []string
-	for _, device := range Devices(all) {
-		names = append(names, device.Name)
-	}
-	return names
-}
-
-// ClaimNames returns the names of all prepared claims, as namespace/name.
-func ClaimNames(all *nodestate.Answers) []string {
-	var names []string
-	for _, claim := range Claims(all) {
-		names = append(names, claim.Namespace+"/"+claim.Name)
-	}
-	return names
-}
-
-// LeftoverKeys returns the keys of all failed cleanups.
-func LeftoverKeys(all *nodestate.Answers) []string { return leftoverKeys(all.Leftovers) }
-
 // inUseLimit is the time limit for ReadInUse, whose callers also work without the data.
 const inUseLimit = 2 * time.Second
 

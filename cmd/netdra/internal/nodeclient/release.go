@@ -39,29 +39,19 @@ func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys 
 		}
 		return f.releaseOrphans(ctx, streams, client)
 	}
-	leftovers, err := client.Leftovers(ctx)
+	answers, err := Read(ctx, client.Get, nodeapi.PathLeftovers)
 	if err != nil {
 		return err
 	}
 	if f.All {
-		keys = leftoverKeys(leftovers)
+		for i := range answers.Leftovers {
+			keys = append(keys, answers.Leftovers[i].Key)
+		}
 	}
 	if len(keys) == 0 {
-		if err := listLeftovers(streams, f.Form, leftovers); err != nil || f.Form == printer.FormJSON ||
-			f.Form == printer.FormYAML {
-			return err
-		}
-		return listDetaching(ctx, streams, client)
+		return listLeftovers(streams, f.Form, answers.Leftovers)
 	}
 	return retryLeftovers(ctx, printer.New(streams.Out), client, keys, f.Forget)
-}
-
-func leftoverKeys(leftovers []executor.Leftover) []string {
-	var keys []string
-	for i := range leftovers {
-		keys = append(keys, leftovers[i].Key)
-	}
-	return keys
 }
 
 // listLeftovers prints the failed cleanups with their reasons.
@@ -96,21 +86,6 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 	return err
 }
 
-// listDetaching lists pods whose cleanup has failed so far. The cleanup becomes a leftover when the driver gives up.
-func listDetaching(ctx context.Context, streams printer.Streams, client Client) error {
-	answers, err := Read(ctx, client.Get, nodeapi.PathSandboxes)
-	if err != nil {
-		return err
-	}
-	for i := range answers.Sandboxes {
-		if box := &answers.Sandboxes[i]; box.DetachFailure != "" {
-			printer.New(streams.Out).Warn("pod %s is being detached, and the driver retries: %s", box.Pod,
-				box.DetachFailure)
-		}
-	}
-	return nil
-}
-
 // retryLeftovers retries every key, even if one fails. It sends one request per key, since each may take minutes.
 func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, keys []string, forget bool) error {
 	failed := false
@@ -141,13 +116,6 @@ func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, ke
 		return exit.Reported()
 	}
 	return nil
-}
-
-// Leftovers returns the failed cleanups.
-func (d Client) Leftovers(ctx context.Context) ([]executor.Leftover, error) {
-	var leftovers []executor.Leftover
-	err := d.Get(ctx, nodeapi.PathLeftovers, &leftovers)
-	return leftovers, err
 }
 
 // releaseOrphans lists orphaned files. With All, the driver removes them first, and files with an error were not

@@ -43,22 +43,16 @@ func Status(code int) error {
 }
 
 // Decode runs a command line that writes JSON, and decodes the output. It accepts exit status 1, and ignores unknown
-// fields from newer drivers.
+// fields from newer drivers. If the exit status is higher than that of a failed check, there is no output to decode.
 func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...string) error {
 	answer, err := c.Run(ctx, node, line...)
 	if err != nil {
 		return err
 	}
-	return answer.decode(node, target)
-}
-
-// decode decodes the JSON output of netdra on the node. If the exit status is higher than that of a failed check, there
-// is no output to decode.
-func (a *Answer) decode(node string, target any) error {
-	if a.Code > exit.Failed {
-		return fmt.Errorf("cannot query node %s: %s", node, printer.Sanitize(a.Stderr, false))
+	if answer.Code > exit.Failed {
+		return fmt.Errorf("cannot query node %s: %s", node, printer.Sanitize(answer.Stderr, false))
 	}
-	if err := json.Unmarshal(a.Stdout, target); err != nil {
+	if err := json.Unmarshal(answer.Stdout, target); err != nil {
 		return fmt.Errorf("cannot read the answer of node %s: %w; if the version of its driver differs from netdra, "+
 			"run netdra on the node", node, err)
 	}
@@ -110,6 +104,14 @@ func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context
 	}
 	_ = group.Wait() // no function returns an error
 	return answers, nil
+}
+
+// All decodes the JSON output of a command line on every node that has a driver pod, as Each does.
+func All[T any](ctx context.Context, c *Cluster, line ...string) ([]Of[T], error) {
+	return Each(ctx, c, func(ctx context.Context, node string) (answer T, err error) {
+		err = c.Decode(ctx, node, &answer, line...)
+		return answer, err
+	})
 }
 
 // Of is the answer of a node.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,27 +66,21 @@ func compare(previous, current *Interface) []string {
 	}
 	differs("the MTU", previous.MTU, current.MTU)
 	differs("up", previous.Up, current.Up)
-	differs("the master", orNone(previous.Master), orNone(current.Master))
-	if lost := missing(previous.AltNames, current.AltNames); len(lost) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has lost the alternative names %s", previous.Name,
-			strings.Join(lost, ", ")))
-	}
-	if lost := missing(previous.Addresses, current.Addresses); len(lost) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has lost the addresses %s", previous.Name,
-			strings.Join(lost, ", ")))
-	}
-	if more := missing(current.Addresses, previous.Addresses); len(more) > 0 {
-		differences = append(differences, fmt.Sprintf("link %s has gained the addresses %s", previous.Name,
-			strings.Join(more, ", ")))
+	differs("the master", cmp.Or(previous.Master, "none"), cmp.Or(current.Master, "none"))
+	for _, list := range []struct {
+		what    string
+		changed []string
+	}{
+		{"lost the alternative names", missing(previous.AltNames, current.AltNames)},
+		{"lost the addresses", missing(previous.Addresses, current.Addresses)},
+		{"gained the addresses", missing(current.Addresses, previous.Addresses)},
+	} {
+		if len(list.changed) > 0 {
+			differences = append(differences, fmt.Sprintf("link %s has %s %s", previous.Name, list.what,
+				strings.Join(list.changed, ", ")))
+		}
 	}
 	return differences
-}
-
-func orNone(name string) string {
-	if name == "" {
-		return "none"
-	}
-	return name
 }
 
 // missing returns the items of list that rest does not contain.

@@ -1,0 +1,168 @@
+// Package clusterwide lists the answers of the drivers of several nodes.
+//
+// The rule of this package: it queries nodes only through [remote], for the JSON output of netdra commands.
+//
+// The answers are decoded into the types of the command that runs on the node. These types are therefore an interface
+// between versions of netdra: fields may be added, but must not change their meaning.
+package clusterwide
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
+)
+
+// onNode is an item of an answer with its node.
+type onNode[T any] struct {
+	node string
+	item T
+}
+
+// MarshalJSON encodes the item, which must be an object with fields, with an additional field for the node.
+func (o onNode[T]) MarshalJSON() ([]byte, error) {
+	node, nodeErr := json.Marshal(o.node)
+	item, err := json.Marshal(o.item)
+	if err = cmp.Or(nodeErr, err); err != nil {
+		return nil, err
+	}
+	return slices.Concat([]byte(`{"node":`), node, []byte{','}, item[1:]), nil
+}
+
+// flatten returns the items of all nodes.
+func flatten[T any](answers []remote.Of[[]T]) []onNode[T] {
+	all := []onNode[T]{}
+	for i := range answers {
+		for _, item := range answers[i].Answer {
+			all = append(all, onNode[T]{answers[i].Node, item})
+		}
+	}
+	return all
+}
+
+// list prints the items of all nodes as a list. none is the text for an empty one.
+func list[T any](streams printer.Streams, form string, answers []remote.Of[[]T], columns []printer.Column[T],
+	none string) error {
+	all := []printer.Column[onNode[T]]{{Title: "NODE", Value: func(o *onNode[T]) string { return o.node }}}
+	for _, column := range columns {
+		all = append(all, printer.Column[onNode[T]]{Title: column.Title, Wide: column.Wide,
+			Value: func(o *onNode[T]) string { return column.Value(&o.item) }})
+	}
+	return printer.List(streams.Out, form, flatten(answers), all, none)
+}
+
+// failures prints the errors of nodes that could not be queried. If there are any, the list is incomplete, and it
+// returns exit status 2.
+func failures[T any](streams printer.Streams, answers []remote.Of[T]) error {
+	code := exit.OK
+	for i := range answers {
+		if answers[i].Err != nil {
+			printer.New(streams.Err).Bad("%v", answers[i].Err)
+			code = exit.Refused
+		}
+	}
+	return remote.Status(code)
+}
+
+// ListDevices prints the devices of every node. It returns an error if nodes could not be queried.
+func ListDevices(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string) error {
+	answers, err := remote.All[[]nodeclient.Device](ctx, cluster, "devices", "--output=json")
+	if err != nil {
+		return err
+	}
+	err = list(streams, form, answers, nodeclient.DeviceColumns(), "no node offers a device")
+	return cmp.Or(err, failures(streams, answers))
+}
+
+// ListPolicies prints the effects of the named policies on every node, or of all policies if no names are given. It
+// returns an error if any node could not be queried. The double dash prevents policy names from being parsed as flags
+// on the node.
+func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string,
+	names []string) error {
+	answers, err := remote.All[[]offers.PolicyEffect](ctx, cluster,
+		append([]string{"policies", "list", "--output=json", "--"}, names...)...)
+	if err != nil {
+		return err
+	}
+	err = list(streams, form, answers, offers.EffectColumns(), "the cluster has no DeviceExposurePolicy")
+	if err == nil && (form == printer.FormTable || form == printer.FormWide) {
+		var effects []offers.PolicyEffect
+		for i := range answers {
+			offers.WarnOfUnusable(printer.New(streams.Out), answers[i].Node, answers[i].Answer)
+		}
+		for _, o := range flatten(answers) {
+			for j, meant := range o.item.Meant {
+				o.item.Meant[j] = fmt.Sprintf("on node %s %s", o.node, meant)
+			}
+			effects = append(effects, o.item)
+		}
+		offers.WarnOfIdle(printer.New(streams.Out), "the nodes that answered", effects)
+	}
+	return cmp.Or(err, failures(streams, answers))
+}
+
+// Doctor prints the findings of one node. The error has the exit status of "netdra doctor".
+func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, node string,
+	options *doctor.Options) error {
+	var found []doctor.Finding
+	if err := cluster.Decode(ctx, node, &found, "doctor", "--output=json"); err != nil {
+		return err
+	}
+	found = doctor.WithCluster(found, askCluster(ctx, cluster))
+	err := printer.Show(streams.Out, options.Form, found, func(out *printer.Printer) {
+		doctor.PrintFindings(out, found, options.All)
+	})
+	if err == nil && doctor.Count(found, doctor.Fail) > 0 {
+		err = exit.Reported()
+	}
+	return err
+}
+
+// askCluster queries the API server with the privileges of the caller. The driver's pods, in which doctor runs, have no
+// kubeconfig.
+func askCluster(ctx context.Context, cluster *remote.Cluster) *doctor.Cluster {
+	if cluster.Config == nil {
+		return nil
+	}
+	return doctor.QueryCluster(ctx, cluster.Config)
+}
+
+// DoctorAll prints the findings for all nodes, with a heading for each node. The error has the worst exit status of
+// "netdra doctor". An unreachable node (2) takes precedence over a node with a fault (1), since it may have worse
+// faults.
+func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, options *doctor.Options) error {
+	answers, err := remote.All[[]doctor.Finding](ctx, cluster, "doctor", "--output=json")
+	if err != nil {
+		return err
+	}
+	wrong, asked := false, askCluster(ctx, cluster)
+	for i := range answers {
+		answers[i].Answer = doctor.WithCluster(answers[i].Answer, asked)
+		wrong = wrong || doctor.Count(answers[i].Answer, doctor.Fail) > 0
+	}
+	err = printer.Show(streams.Out, options.Form, flatten(answers), func(out *printer.Printer) {
+		for i := range answers {
+			if i > 0 {
+				out.Printf("")
+			}
+			out.Printf("%s", out.Colour(printer.Dim, "node "+answers[i].Node))
+			if answers[i].Err != nil {
+				out.Bad("node unreachable")
+			} else {
+				doctor.PrintFindings(out, answers[i].Answer, options.All)
+			}
+		}
+	})
+	if err = cmp.Or(err, failures(streams, answers)); err == nil && wrong {
+		err = exit.Reported()
+	}
+	return err
+}
