@@ -2,10 +2,16 @@ package nodeclient
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
@@ -123,4 +129,151 @@ func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 // below all others (-1).
 func severity(state string) int {
 	return slices.Index([]string{Attached, Detaching, Attaching, Lost, Failed}, state)
+}
+
+// chooseClaims returns the claims with the given names, or all claims if no names are given. A name may match several
+// claims: if a claim is deleted and recreated, the new one may be prepared while the old one, which has a different
+// UID, still is.
+func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
+	if len(names) == 0 {
+		return claims, nil
+	}
+	chosen := []Claim{}
+	for _, name := range names {
+		namespace, short := splitClaim(name)
+		found := slices.DeleteFunc(slices.Clone(claims), func(c Claim) bool {
+			return c.Namespace != namespace ||
+				c.Name != short
+		})
+		if len(found) == 0 {
+			return nil, fmt.Errorf("claim %s/%s is not prepared on this node; list prepared claims with "+
+				"\"netdra claims\"",
+				namespace, short)
+		}
+		chosen = append(chosen, found...)
+	}
+	return chosen, nil
+}
+
+// refusedClaims returns the claims that the driver refused to prepare. For each of its pods, such a claim has the state
+// Failed.
+func refusedClaims(refused []nodestate.RefusedClaim) []Claim {
+	var claims []Claim
+	for i := range refused {
+		r := &refused[i]
+		claim := Claim{Namespace: r.Claim.Namespace, Name: r.Claim.Name, UID: r.Claim.UID, Topologies: []string{},
+			Devices: []string{}, State: Failed}
+		for _, pod := range r.Pods {
+			claim.Pods = append(claim.Pods, Pod{Name: pod, State: Failed, Since: r.At, Error: r.Message})
+		}
+		claims = append(claims, claim)
+	}
+	return claims
+}
+
+// splitClaim parses [NAMESPACE/]CLAIM. The default namespace is "default".
+func splitClaim(name string) (namespace, short string) {
+	namespace, short, qualified := strings.Cut(name, "/")
+	if !qualified {
+		return "default", name
+	}
+	return namespace, short
+}
+
+// claimRow is a row in the table: a claim in one of its pods.
+type claimRow struct {
+	claim *Claim
+	pod   Pod
+}
+
+// ListClaims prints the claims that the driver has prepared, and rejected claims that pods are waiting for. If names
+// are given, it only prints the claims with these names. If any printed claim has failed or lost an interface, it
+// returns an error after printing the list: the exit status is for scripts, the list for people.
+func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
+	answers, err := Read(ctx, New(socket).Get, nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathState)
+	if err != nil {
+		return err
+	}
+	claims, err := chooseClaims(Claims(answers), names)
+	if err != nil {
+		return err
+	}
+	if form == printer.FormJSON || form == printer.FormYAML {
+		err = printer.Encode(streams.Out, form, claims)
+	} else {
+		err = tabulateClaims(streams, form, claims)
+	}
+	failed := slices.ContainsFunc(claims, func(c Claim) bool { return c.State == Failed || c.State == Lost })
+	if err == nil && failed {
+		err = exit.Reported()
+	}
+	return err
+}
+
+func tabulateClaims(streams printer.Streams, form string, claims []Claim) error {
+	rows := []claimRow{}
+	for i := range claims {
+		claim := &claims[i]
+		for _, pod := range claim.Pods {
+			rows = append(rows, claimRow{claim, pod})
+		}
+		if len(claim.Pods) == 0 {
+			rows = append(rows, claimRow{claim, Pod{State: claim.State, Since: claim.PreparedAt}})
+		}
+	}
+	err := printer.List(streams.Out, form, rows, []printer.Column[claimRow]{
+		{Title: "CLAIM", Value: func(r *claimRow) string { return r.claim.Namespace + "/" + r.claim.Name }},
+		{Title: "POD", Value: func(r *claimRow) string { return r.pod.Name }},
+		{Title: "STATE", Value: func(r *claimRow) string { return r.pod.State }},
+		{Title: "INTERFACES", Value: func(r *claimRow) string {
+			return strings.Join(interfaceTexts(r.pod.Interfaces),
+				", ")
+		}},
+		{Title: "SINCE", Value: func(r *claimRow) string { return printer.Time(r.pod.Since) }},
+		{Title: "TOPOLOGY", Wide: true, Value: func(r *claimRow) string {
+			return strings.Join(r.claim.Topologies,
+				", ")
+		}},
+		{Title: "DEVICES", Wide: true, Value: func(r *claimRow) string { return strings.Join(r.claim.Devices, ", ") }},
+		{Title: "PREPARED", Wide: true, Value: func(r *claimRow) string { return printer.Time(r.claim.PreparedAt) }},
+		{Title: "UID", Wide: true, Value: func(r *claimRow) string { return r.claim.UID }},
+		{Title: "SANDBOX", Wide: true, Value: func(r *claimRow) string { return fmt.Sprintf("%.12s", r.pod.Sandbox) }},
+	}, "no claim is prepared on this node")
+	for i := range rows {
+		if rows[i].pod.Error != "" {
+			printer.New(streams.Out).Bad("%s/%s in pod %s: %s", rows[i].claim.Namespace, rows[i].claim.Name,
+				rows[i].pod.Name, rows[i].pod.Error)
+		}
+	}
+	return err
+}
+
+// interfaceTexts describes each interface: its name and addresses, or the device files that the application uses, and
+// the RDMA devices with their preferred GID.
+func interfaceTexts(links []nodestate.Interface) []string {
+	var texts []string
+	for i := range links {
+		link := &links[i]
+		parts := append([]string{}, link.IPs...)
+		if link.Interface != "" {
+			parts = append([]string{link.Interface}, parts...)
+		}
+		parts = append(parts, link.DeviceNodes...)
+		for _, device := range link.RDMA {
+			parts = append(parts, device.Name)
+			if len(device.GIDs) > 0 {
+				parts = append(parts, fmt.Sprintf("GID %d (%s)", device.GIDs[0].Index, device.GIDs[0].Type))
+			}
+		}
+		if link.RDMAUnknown != "" {
+			parts = append(parts, "some GIDs are unknown: "+link.RDMAUnknown)
+		}
+		if link.Missing != "" {
+			parts = append(parts, "(lost)")
+		}
+		if len(parts) > 0 {
+			texts = append(texts, strings.Join(parts, " "))
+		}
+	}
+	return texts
 }

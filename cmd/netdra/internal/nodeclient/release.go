@@ -56,14 +56,6 @@ func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys 
 
 // listLeftovers prints the failed cleanups with their reasons.
 func listLeftovers(streams printer.Streams, form string, leftovers []executor.Leftover) error {
-	if form == printer.FormJSON || form == printer.FormYAML {
-		return printer.Encode(streams.Out, form, leftovers)
-	}
-	out := printer.New(streams.Out)
-	if len(leftovers) == 0 {
-		out.Good("no failed cleanups")
-		return nil
-	}
 	err := printer.List(streams.Out, form, leftovers, []printer.Column[executor.Leftover]{
 		{Title: "KEY", Value: func(l *executor.Leftover) string { return l.Key }},
 		{Title: "DEVICE", Value: func(l *executor.Leftover) string {
@@ -79,9 +71,11 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 		{Title: "STEP", Value: func(l *executor.Leftover) string { return l.Step().Step.Name }},
 		{Title: "SINCE", Value: func(l *executor.Leftover) string { return printer.Time(l.Since) }},
 		{Title: "ATTEMPTS", Value: func(l *executor.Leftover) string { return fmt.Sprint(l.Attempts) }},
-	}, "")
+	}, "✓ no failed cleanups")
 	for i := range leftovers {
-		out.Warn("%s: %s", leftovers[i].Key, leftovers[i].Reason)
+		if form == printer.FormTable || form == printer.FormWide {
+			printer.New(streams.Out).Warn("%s: %s", leftovers[i].Key, leftovers[i].Reason)
+		}
 	}
 	return err
 }

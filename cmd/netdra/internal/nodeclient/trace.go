@@ -71,49 +71,34 @@ func hasFailed(calls []calllog.Call) bool {
 
 // listClaims prints the claims in the log. With --failed, it only prints those with a failed call.
 func (f *TraceOptions) listClaims(streams printer.Streams) error {
-	claims, err := calllog.Claims(f.Dir)
+	names, err := calllog.Claims(f.Dir)
 	if err != nil {
 		return err
 	}
-	asData := f.Form == printer.FormJSON || f.Form == printer.FormYAML
-	if asData && !f.Failed {
-		return printer.Encode(streams.Out, f.Form, claims)
+	var claims []loggedClaim
+	for _, name := range names {
+		namespace, short := splitClaim(name)
+		calls, err := calllog.Read(f.Dir, namespace, short)
+		if err != nil { // show the readable calls
+			printer.New(streams.Err).Warn("%v", err)
+		}
+		if !f.Failed || hasFailed(calls) {
+			claims = append(claims, loggedClaim{name, calls})
+		}
 	}
-	logged := f.readClaims(streams, claims)
-	if asData {
-		return printer.Encode(streams.Out, f.Form, claimNames(logged))
+	if f.Form != printer.FormText {
+		names = []string{}
+		for i := range claims {
+			names = append(names, claims[i].name)
+		}
+		return printer.Encode(streams.Out, f.Form, names)
 	}
 	what := "claims"
 	if f.Failed {
 		what = "claims with a failed call"
 	}
-	return printer.List(streams.Out, printer.FormTable, logged, loggedColumns(),
+	return printer.List(streams.Out, printer.FormTable, claims, loggedColumns(),
 		fmt.Sprintf("the log in %s has no %s", f.Dir, what))
-}
-
-// readClaims returns the claims with their calls. With --failed, it only returns those with a failed call.
-func (f *TraceOptions) readClaims(streams printer.Streams, claims []string) []loggedClaim {
-	var logged []loggedClaim
-	for _, claim := range claims {
-		namespace, name := splitClaim(claim)
-		calls, err := calllog.Read(f.Dir, namespace, name)
-		if err != nil { // show the readable calls
-			printer.New(streams.Err).Warn("%v", err)
-		}
-		if !f.Failed || hasFailed(calls) {
-			logged = append(logged, loggedClaim{name: claim, calls: calls})
-		}
-	}
-	return logged
-}
-
-// claimNames returns the names of the claims, as namespace/name.
-func claimNames(claims []loggedClaim) []string {
-	names := make([]string, 0, len(claims))
-	for i := range claims {
-		names = append(names, claims[i].name)
-	}
-	return names
 }
 
 // loggedClaim is a claim with its logged calls in chronological order.

@@ -83,13 +83,12 @@ func printFacts(out *printer.Printer, facts discovery.Facts) {
 	if len(facts.Devices)+len(facts.Orphans) == 0 {
 		out.Printf("no network devices except the loopback")
 	} else {
-		rows := [][]string{{"NAME", "TYPE", "IF", "STATE", "PCI", "NUMA", "PF", "VF", "VFS", "SPEED", "DRIVER",
-			"MASTER", "PARENT", "NOTES"}}
+		rows := [][]string{FactsHead()}
 		for i := range facts.Devices {
-			rows = append(rows, factsRow(&facts.Devices[i]))
+			rows = append(rows, FactsRow(&facts.Devices[i]))
 		}
 		for i := range facts.Orphans {
-			rows = append(rows, factsRow(&facts.Orphans[i]))
+			rows = append(rows, FactsRow(&facts.Orphans[i]))
 		}
 		out.Table(printer.WithoutEmpty(rows))
 	}
@@ -98,8 +97,14 @@ func printFacts(out *printer.Printer, facts discovery.Facts) {
 	}
 }
 
-// factsRow returns a device's row in the table. Missing values are "-".
-func factsRow(d *discovery.Device) []string {
+// FactsHead returns the heading of the table of facts.
+func FactsHead() []string {
+	return []string{"NAME", "TYPE", "IF", "STATE", "PCI", "NUMA", "PF", "VF", "VFS", "SPEED", "DRIVER", "MASTER", "PARENT",
+		"NOTES"}
+}
+
+// FactsRow returns a device's row in the table. Missing values are "-".
+func FactsRow(d *discovery.Device) []string {
 	functions := ""
 	if d.SRIOVCapable {
 		functions = fmt.Sprintf("%d/%d", d.NumVFs, d.TotalVFs)

@@ -1,6 +1,7 @@
 package offers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,9 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
+	draslices "github.com/dra-networking/dra-network-driver/slices"
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
@@ -153,4 +156,163 @@ func printDocuments(w io.Writer, objects []sliceObject) error {
 		}
 	}
 	return nil
+}
+
+// printSlicesText prints slices as text.
+func printSlicesText(out *printer.Printer, node upcoming.Node) error {
+	devices := map[draslices.EntryID]upcoming.Device{}
+	count, bytes := 0, 0
+	for pool, parts := range node.Pools {
+		for _, slice := range parts {
+			data, err := json.Marshal(slice)
+			if err != nil {
+				return err
+			}
+			count, bytes = count+1, bytes+len(data)
+			flat, err := upcoming.Flatten(slice)
+			if err != nil {
+				return err
+			}
+			for _, d := range flat.Devices {
+				devices[draslices.EntryID{Pool: pool, Name: d.Name}] = d
+			}
+		}
+	}
+	if len(devices) == 0 {
+		out.Printf("no device is published")
+		return nil
+	}
+	rows := [][]string{{"POOL", "DEVICE", "TYPE", "USE", "CAPACITY", "CONSUMES", "POLICY"}}
+	for i := range node.Entries {
+		e := &node.Entries[i]
+		rows = append(rows, sliceRow(e, devices[draslices.EntryID{Pool: e.Pool, Name: e.Name}]))
+	}
+	out.Table(rows)
+	out.Printf("\n%s in %s and %s, %d bytes", printer.Plural(len(devices), "device"),
+		printer.Plural(len(node.Pools), "pool"), printer.Plural(count, "slice"), bytes)
+	return nil
+}
+
+// sliceRow returns a device's row in the table. Missing values are "-".
+func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
+	use := "shared"
+	if e.Persona.Exclusive {
+		use = "exclusive"
+	}
+	var consumes []string
+	for _, c := range d.ConsumesCounters {
+		consumes = append(consumes, consumption(c))
+	}
+	return []string{e.Pool, e.Name, e.Device.Type, use, cmp.Or(capacityText(d.Capacity), "-"),
+		cmp.Or(strings.Join(consumes, ", "), "-"), e.Persona.Policy}
+}
+
+// capacityText formats a device's capacities, without the driver's domain, each with its default request.
+func capacityText(capacity map[resourceapi.QualifiedName]resourceapi.DeviceCapacity) string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(capacity)) {
+		c := capacity[name]
+		_, short, _ := strings.Cut(string(name), "/")
+		text := fmt.Sprintf("%s=%s", short, c.Value.String())
+		if c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
+			text += " (default " + c.RequestPolicy.Default.String() + ")"
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, " ")
+}
+
+// consumption formats a device's consumption from one counter set.
+func consumption(c upcoming.Consumption) string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(c.Counters)) {
+		counter := c.Counters[name]
+		amount := "as requested"
+		if counter.Value != nil {
+			amount = counter.Value.String()
+		}
+		texts = append(texts, name+"="+amount)
+	}
+	if len(c.CompatibilityGroups) > 0 {
+		texts = append(texts, fmt.Sprint(c.CompatibilityGroups))
+	}
+	return strings.Join(texts, " ")
+}
+
+// printHidden prints problems, and the reasons why devices are not published.
+func printHidden(out *printer.Printer, decision policy.Decision, problems []policy.Problem) {
+	for _, problem := range slices.Concat(decision.Problems, problems) {
+		out.Warn("%s", problem)
+	}
+	for i := range decision.Devices {
+		if d := &decision.Devices[i]; len(d.Personas) == 0 {
+			out.Printf("%s %s is not offered: %s", d.Device.Type, d.Device.Name, hiddenBy(d, decision.Problems))
+		}
+	}
+}
+
+// hiddenBy returns the reason why a device is not offered. It refers to problems that have already been printed,
+// instead of repeating their text for each device.
+func hiddenBy(d *policy.DeviceDecision, problems []policy.Problem) string {
+	for _, reason := range d.Reasons {
+		if reason.Outcome == policy.Failed && slices.ContainsFunc(problems, func(p policy.Problem) bool {
+			return p.Policy == reason.Policy && p.Message == reason.Message
+		}) {
+			return fmt.Sprintf("policy %s failed, see above", reason.Policy)
+		}
+		if reason.Outcome == policy.Excludes || reason.Outcome == policy.Failed {
+			return reason.String()
+		}
+	}
+	return "no policy matches it"
+}
+
+// checkTemplate rejects flags that cannot be combined with a template.
+func (f *SlicesOptions) checkTemplate() error {
+	switch {
+	case !f.Template:
+		return nil
+	case f.Node != "":
+		return errors.New("cannot use --node with --template, which is for every node of a kind; omit --node")
+	case f.Form == slicesKEP5941:
+		return errors.New("cannot print a template in the form kep5941, which no API server supports; use counters")
+	}
+	return nil
+}
+
+// withoutIdentity returns the result without the attributes that differ between machines of the same kind. It copies
+// devices before it removes attributes, because the map is shared with the Decision.
+func withoutIdentity(result draslices.Result) draslices.Result {
+	strip := func(d *resourceapi.Device) {
+		*d = *d.DeepCopy()
+		for _, name := range policy.Identifying() {
+			delete(d.Attributes, name)
+		}
+	}
+	result.Entries = slices.Clone(result.Entries)
+	for i := range result.Entries {
+		strip(&result.Entries[i].Spec)
+	}
+	for _, pool := range result.Resources.Pools {
+		for _, slice := range pool.Slices {
+			for i := range slice.Devices {
+				strip(&slice.Devices[i])
+			}
+		}
+	}
+	return result
+}
+
+// forAnyNode renames the node's pools after anyNode.
+func forAnyNode(node upcoming.Node, name string) upcoming.Node {
+	rename := func(pool string) string { return anyNode + strings.TrimPrefix(pool, name) }
+	pools := map[string][]upcoming.Slice{}
+	for pool, parts := range node.Pools {
+		pools[rename(pool)] = parts
+	}
+	node.Pools, node.Entries = pools, slices.Clone(node.Entries)
+	for i := range node.Entries {
+		node.Entries[i].Pool = rename(node.Entries[i].Pool)
+	}
+	return node
 }

@@ -3,12 +3,12 @@ package osdeps
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -118,13 +118,7 @@ func checkPrivilege() error {
 	return nil
 }
 
-func newRunID() (string, error) {
-	random := make([]byte, 4)
-	if _, err := rand.Read(random); err != nil {
-		return "", fmt.Errorf("cannot generate a name for the run: %w", err)
-	}
-	return "netdra-" + hex.EncodeToString(random), nil
-}
+func newRunID() (string, error) { return "netdra-" + strings.ToLower(rand.Text()[:8]), nil }
 
 // holdNamespace keeps the namespace alive with an open file. The path is only valid in this process; a CNI plugin
 // cannot use it.

@@ -2,15 +2,20 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/util/exec"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
 // Answer is the output from a command on a node.
@@ -87,4 +92,111 @@ func (l *limited) Write(data []byte) (int, error) {
 		return len(data), nil
 	}
 	return l.Buffer.Write(data)
+}
+
+// Relay runs command lines on a node, one after another, and relays their output. The error has the highest exit
+// status. The output is sanitized, because an attacker on a node must not control an administrator's terminal.
+func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node string, lines ...[]string) error {
+	worst := exit.OK
+	for _, line := range lines {
+		answer, err := c.Run(ctx, node, line...)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprint(streams.Out, printer.Sanitize(string(answer.Stdout), false)); err != nil {
+			return err
+		}
+		if answer.Stderr != "" {
+			printer.New(streams.Err).Printf("%s", answer.Stderr)
+		}
+		worst = max(worst, answer.Code)
+	}
+	return Status(worst)
+}
+
+// Status returns the error for the exit status of a command that has already printed its problems; nil for success.
+func Status(code int) error {
+	if code == exit.OK {
+		return nil
+	}
+	return &exit.Error{Code: code, Err: exit.ErrPrinted}
+}
+
+// Decode runs a command line that writes JSON, and decodes the output. It accepts exit status 1, and ignores unknown
+// fields from newer drivers. If the exit status is higher than that of a failed check, there is no output to decode.
+func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...string) error {
+	answer, err := c.Run(ctx, node, line...)
+	if err != nil {
+		return err
+	}
+	if answer.Code > exit.Failed {
+		return fmt.Errorf("cannot query node %s: %s", node, printer.Sanitize(answer.Stderr, false))
+	}
+	if err := json.Unmarshal(answer.Stdout, target); err != nil {
+		return fmt.Errorf("cannot read the answer of node %s: %w; if the version of its driver differs from netdra, "+
+			"run netdra on the node", node, err)
+	}
+	return nil
+}
+
+const (
+	// concurrency is the number of nodes that are queried concurrently.
+	concurrency = 8
+	// patience is the time limit per node, because a hanging node must not block the answers of the others.
+	patience = 5 * time.Minute
+)
+
+// errSlow is the error for a node that exceeds the time limit.
+var errSlow = errors.New("it takes too long to answer; query it separately with --node")
+
+// Each calls query for every node that has a driver pod, several concurrently, and returns the answers in the order of
+// the nodes. For an unreachable node, such as one whose driver pod is not running, the answer is an error. query gets a
+// context with its own deadline, so a hanging node only blocks one of the concurrent queries.
+func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context, node string) (T, error)) ([]Of[T],
+	error) {
+	pods, err := c.driverPods(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) == 0 {
+		return nil, fmt.Errorf("cannot find a driver pod in namespace %s; name another namespace with "+
+			"--driver-namespace", c.DriverNamespace)
+	}
+	answers := make([]Of[T], len(pods))
+	var group errgroup.Group
+	group.SetLimit(concurrency)
+	for i := range pods {
+		group.Go(func() error {
+			node := nodeOf(&pods[i])
+			if err := c.whyNotRunning(&pods[i]); err != nil {
+				answers[i] = Of[T]{Node: node, Err: err}
+				return nil
+			}
+			ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(c.Patience, patience), errSlow)
+			defer cancel()
+			answer, err := query(ctx, node)
+			if err != nil && errors.Is(context.Cause(ctx), errSlow) {
+				err = fmt.Errorf("cannot query node %s: %w", node, errSlow)
+			}
+			answers[i] = Of[T]{Node: node, Answer: answer, Err: err}
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+	return answers, nil
+}
+
+// All decodes the JSON output of a command line on every node that has a driver pod, as Each does.
+func All[T any](ctx context.Context, c *Cluster, line ...string) ([]Of[T], error) {
+	return Each(ctx, c, func(ctx context.Context, node string) (answer T, err error) {
+		err = c.Decode(ctx, node, &answer, line...)
+		return answer, err
+	})
+}
+
+// Of is the answer of a node.
+type Of[T any] struct {
+	Node   string
+	Answer T
+	Err    error
 }

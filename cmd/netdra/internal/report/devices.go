@@ -121,29 +121,17 @@ func place(d *discovery.Device) (rank int, title string) {
 	return d.NUMANode, fmt.Sprintf("NUMA node %d%s", d.NUMANode, root)
 }
 
-// describe returns the facts that users look for about a device, except its name and RDMA devices.
+// describe returns the facts of a device that "netdra facts" shows, except those that the page shows elsewhere.
 func describe(d *discovery.Device) []string {
 	var facts []string
-	for _, fact := range []struct {
-		holds bool
-		text  string
-	}{
-		{d.PCIAddress != "", "PCI " + string(d.PCIAddress)},
-		{d.Interface != "" && d.Interface != d.Name, "interface " + string(d.Interface)},
-		{len(d.AltNames) > 0, "also " + strings.Join(d.AltNames, ", ")},
-		{d.LinkSpeed > 0, fmt.Sprintf("%d Mbit/s", d.LinkSpeed)},
-		{d.Driver != "", "driver " + d.Driver},
-		{d.OperState != "" && d.OperState != "unknown", "link " + d.OperState},
-		{d.SRIOVCapable, fmt.Sprintf("%d of %d virtual functions", d.NumVFs, d.TotalVFs)},
-		{d.VLANID != discovery.None && d.VLANID != 0, fmt.Sprintf("VLAN %d", d.VLANID)},
-		{d.Parent != "", "on " + string(d.Parent)},
-		{d.Master != "", "port of " + string(d.Master)},
-		{d.BridgeType == "ovs", "Open vSwitch"},
-		{d.Representor, "representor " + d.PortName},
-		{d.DefaultRoute, "carries the node's traffic"},
-	} {
-		if fact.holds {
-			facts = append(facts, fact.text)
+	head := offers.FactsHead()
+	for i, value := range offers.FactsRow(d) {
+		switch {
+		case value == "-" || slices.Contains([]string{"NAME", "TYPE", "NUMA", "PF", "VF"}, head[i]):
+		case head[i] == "NOTES":
+			facts = append(facts, value)
+		default:
+			facts = append(facts, head[i]+" "+value)
 		}
 	}
 	return facts

@@ -3,9 +3,12 @@ package report
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
@@ -14,6 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/calllog"
+	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
@@ -75,11 +79,18 @@ type details struct {
 	Counters, Policies [][]string
 	// Unread describes data that could not be read and is therefore missing from the page.
 	Unread []string
+	// devices is the number of devices of the machine, and hidden the number of those that are not offered.
+	devices, hidden int
 }
 
 // nodePage returns the page of a node. d contains the data that is not part of the snapshot.
 func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now time.Time) page {
 	d.Areas, d.Counters = areasOf(s), countersOf(s)
+	shown := sets.New[discovery.IfName]()
+	for i := range s.Result.Entries {
+		shown.Insert(s.Result.Entries[i].Device.Name)
+	}
+	d.devices, d.hidden = len(s.Decision.Devices), len(s.Decision.Devices)-len(shown)
 	if effects := s.Effects(); len(effects) > 0 {
 		d.Policies = printer.Rows(printer.FormTable, effects, offers.EffectColumns())
 	}
@@ -92,50 +103,32 @@ func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now tim
 // already reported.
 func problemsOf(s *offers.Snapshot, known []doctor.Finding) []doctor.Finding {
 	var found []doctor.Finding
-	add := func(where, what string) {
-		if !slices.ContainsFunc(known, func(f doctor.Finding) bool { return strings.Contains(f.What+f.Why, what) }) {
-			found = append(found, doctor.Finding{Level: doctor.Warn, What: what, Where: where})
+	add := func(text, message string) {
+		if !slices.ContainsFunc(known, func(f doctor.Finding) bool { return strings.Contains(f.What+f.Why, message) }) {
+			found = append(found, doctor.Finding{Level: doctor.Warn, What: text})
 		}
 	}
 	for _, p := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
-		where := ""
-		if p.Policy != "" {
-			where = "policy " + p.Policy
-		}
-		if p.Device != "" {
-			where = strings.TrimPrefix(where+", device "+p.Device, ", ")
-		}
-		add(where, p.Message)
+		add(p.String(), p.Message)
 	}
 	for _, p := range s.Facts.Problems {
-		add(p.Device, p.Message)
+		add(p.String(), p.Message)
 	}
 	for i := range s.Facts.Orphans {
-		add("virtual function "+string(s.Facts.Orphans[i].PCIAddress), "it has no name and is not offered: the interface "+
-			"of its physical function is not on the node, or does not list it")
+		text := fmt.Sprintf("virtual function %s has no name and is not offered: the interface of its physical function "+
+			"is not on the node, or does not list it", s.Facts.Orphans[i].PCIAddress)
+		add(text, text)
 	}
 	return found
 }
 
-// counts returns the numbers at the top of the page that depend on the sections of the node.
+// counts returns the numbers at the top of the page that only the page of a single node has.
 func (d *details) counts() []count {
-	devices, notOffered := 0, 0
-	for i := range d.Areas {
-		for _, rows := range append(d.Areas[i].Functions, d.Areas[i]) {
-			devices += len(rows.Rows)
-			for j := range rows.Rows {
-				if len(rows.Rows[j].Entries) == 0 {
-					notOffered++
-				}
-			}
-		}
-	}
-	counts := []count{{notOffered, hidden, false}}
 	if d.Live {
-		return append(counts, count{len(d.Claims), plural(len(d.Claims), "claim"), false})
+		return []count{{d.hidden, hidden, false}, {len(d.Claims), plural(len(d.Claims), "claim"), false}}
 	}
-	return append([]count{{devices, plural(devices, "device"), false}, {devices - notOffered, offered, false}},
-		counts...)
+	return []count{{d.devices, plural(d.devices, "device"), false}, {d.devices - d.hidden, offered, false},
+		{d.hidden, hidden, false}}
 }
 
 // claim is a claim with its planned steps and its logged calls.
