@@ -16,7 +16,7 @@ import (
 func bundleCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	var output string
 	save := func(files []bundle.File) error {
-		archive, err := bundle.Pack(files, deps.Clock.Now())
+		archive, err := bundle.Write(files, deps.Clock.Now())
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ there is no such device, or the policies cannot be read.`,
   # before policies are applied, for a recorded machine
   netdra explain 0000:03:00.2 -f policies.yaml --from worker-1
   netdra explain eth0-macvlan -f policies.yaml --from worker-1 -o json`,
-		Args: oneArgument("DEVICE", "eth0"),
+		Args: countArguments(1, 1, "DEVICE", "eth0"),
 		RunE: func(cmd *cobra.Command, arguments []string) error {
 			return flags.Explain(cmd.Context(), deps, streams, arguments[0])
 		},

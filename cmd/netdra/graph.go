@@ -19,12 +19,13 @@ func graphCommand(streams printer.Streams) *cobra.Command {
 		Long: `Use graph to see the order of a topology's steps, or to include a diagram in a document.
 
 It shows the steps and their dependencies: as a table, for Graphviz (dot), or for Mermaid, which GitHub and GitLab
-render in Markdown. Root steps show the DeviceClass that a claim requests. If a file has several topologies, the table form shows all of them unless --name
-selects one; the other forms require --name. Problems of an invalid topology are printed as by "chain validate".`,
+render in Markdown. Root steps show the DeviceClass that a claim requests. If a file has several topologies, the table
+form shows all of them unless --name selects one; the other forms require --name. Problems of an invalid topology are
+printed as by "chain validate".`,
 		Example: `  netdra chain graph topology.yaml
   netdra chain graph deploy/samples/topologies.yaml --name macvlan-tuned -o mermaid
   netdra chain graph topology.yaml -o dot | dot -Tsvg > topology.svg`,
-		Args: oneArgument("TOPOLOGY", "topology.yaml"),
+		Args: countArguments(1, 1, "TOPOLOGY", "topology.yaml"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			source.File = args[0]
 			if format == picture.FormatText {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"path/filepath"
 	"strings"
 
@@ -54,21 +53,7 @@ func noArguments(advice string) cobra.PositionalArgs {
 	}
 }
 
-// oneArgument requires exactly one argument. example is an example of the argument.
-func oneArgument(name, example string) cobra.PositionalArgs {
-	return countArguments(1, 1, name, example)
-}
-
-// someArguments requires at least one argument.
-func someArguments(name, example string) cobra.PositionalArgs {
-	return countArguments(1, math.MaxInt, name, example)
-}
-
-// optionalArgument accepts at most one argument.
-func optionalArgument(name, example string) cobra.PositionalArgs {
-	return countArguments(0, 1, name, example)
-}
-
+// countArguments requires a number of arguments. example is an example of the argument.
 func countArguments(least, most int, name, example string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
 		switch path := cmd.CommandPath(); {

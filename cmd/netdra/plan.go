@@ -23,7 +23,7 @@ Links that "chain run" rejects without --force, such as the link of the default 
 are plugins that need link types which the kernel does not support; this is only checked as root.`,
 		Example: `  netdra chain plan topology.yaml --device uplink=eth1
   netdra chain plan topologies.yaml --name bonded --device a=0000:3b:02.1 --device b=0000:3b:02.2 -o yaml`,
-		Args: oneArgument("TOPOLOGY", "topology.yaml --device uplink=eth1"),
+		Args: countArguments(1, 1, "TOPOLOGY", "topology.yaml --device uplink=eth1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.File = args[0]
 			return flags.ShowPlan(cmd.Context(), &deps, streams)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"math"
 
 	"github.com/spf13/cobra"
 
@@ -94,7 +95,7 @@ Exit status: 0 the policies are valid, 1 a policy is not valid, 2 a file, the ma
 
   # anywhere, for a recorded machine, compared with the version in Git
   git show HEAD:policies.yaml | netdra policies test policies.yaml --policies - --alone --from worker-1`,
-		Args: someArguments("FILE", "policies.yaml"),
+		Args: countArguments(1, math.MaxInt, "FILE", "policies.yaml"),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			return flags.Run(cmd.Context(), deps, streams, files)
 		},

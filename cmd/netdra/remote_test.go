@@ -546,12 +546,11 @@ func TestBundleOfANodeThatRefuses(t *testing.T) {
 }
 
 func TestBundleStaysInItsDirectory(t *testing.T) {
-	var archive bytes.Buffer
-	if err := bundle.Write(&archive, []bundle.File{{Name: "../../etc/passwd", Data: []byte("x")}},
-		time.Unix(0, 0)); err != nil {
+	archive, err := bundle.Write([]bundle.File{{Name: "../../etc/passwd", Data: []byte("x")}}, time.Unix(0, 0))
+	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := bundle.Read(archive.Bytes(), "nodes/n1")
+	files, err := bundle.Read(archive, "nodes/n1")
 	if err != nil || len(files) != 1 || files[0].Name != "nodes/n1/etc/passwd" {
 		t.Errorf("%v %v", files, err)
 	}

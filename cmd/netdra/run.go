@@ -41,7 +41,7 @@ With -o json and -o yaml the progress is written to stderr. --log does not remov
   # leave it attached to inspect the interfaces, and undo it later
   sudo netdra chain run topology.yaml --device uplink=eth1 --keep
   sudo netdra chain undo`,
-		Args: oneArgument("TOPOLOGY", "topology.yaml --device uplink=eth1"),
+		Args: countArguments(1, 1, "TOPOLOGY", "topology.yaml --device uplink=eth1"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.File = args[0]
 			return flags.Run(cmd.Context(), &deps, streams)

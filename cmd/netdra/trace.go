@@ -34,7 +34,7 @@ Exit status: 0 every call succeeded, 1 a call failed, 2 the log has no calls of 
 
   # show why a plugin failed
   sudo netdra trace my-pod-net-8x2kq --calls --failed`,
-		Args: optionalArgument("CLAIM", "default/my-pod-net-8x2kq"),
+		Args: countArguments(0, 1, "CLAIM", "default/my-pod-net-8x2kq"),
 		RunE: func(cmd *cobra.Command, claims []string) error {
 			return flags.Run(cmd.Context(), streams, claims)
 		},

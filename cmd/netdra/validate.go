@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -31,7 +32,7 @@ Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
   netdra chain validate --schemas my-plugins.yaml topologies/*.yaml
   netdra chain validate topologies/*.yaml -o json | jq '.[] | select(.valid | not)'
   kubectl get ntopo mine -o yaml | netdra chain validate -`,
-		Args: someArguments("TOPOLOGY", "topology.yaml"),
+		Args: countArguments(1, math.MaxInt, "TOPOLOGY", "topology.yaml"),
 		RunE: func(_ *cobra.Command, files []string) error {
 			known, err := manifest.LoadSchemas(schemas, streams.In)
 			if err != nil {
@@ -47,7 +48,7 @@ Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
 				}
 			})
 			if err == nil && slices.ContainsFunc(results, func(v validation) bool { return !v.Valid }) {
-				err = &exit.Error{Code: exit.Refused, Err: exit.ErrPrinted}
+				err = exit.Status(exit.Refused)
 			}
 			return err
 		},

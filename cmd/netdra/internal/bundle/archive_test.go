@@ -14,11 +14,11 @@ import (
 // sparse file.
 func TestFilesAreBounded(t *testing.T) {
 	const most = 8192
-	var plain bytes.Buffer
-	if err := Write(&plain, []File{{Name: "a", Data: make([]byte, 1024)}}, time.Unix(0, 0)); err != nil {
+	plain, err := Write([]File{{Name: "a", Data: make([]byte, 1024)}}, time.Unix(0, 0))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if files, err := read(plain.Bytes(), "n1", most); err != nil || len(files) != 1 || len(files[0].Data) != 1024 {
+	if files, err := read(plain, "n1", most); err != nil || len(files) != 1 || len(files[0].Data) != 1024 {
 		t.Errorf("%v", err)
 	}
 	for size, fits := range map[int]bool{most: true, most + 1: false} {

@@ -173,34 +173,29 @@ func said(answer *remote.Answer) string {
 	return cmp.Or(printer.Sanitize(answer.Stderr, false), "no error message; run it on the node")
 }
 
-// Pack returns an archive with the files.
-func Pack(files []File, now time.Time) ([]byte, error) {
-	var archive bytes.Buffer
-	err := Write(&archive, files, now)
-	return archive.Bytes(), err
-}
-
 // File is a file in an archive.
 type File struct {
 	Name string
 	Data []byte
 }
 
-// Write writes an archive. Only the owner can read the extracted files, because they contain pod and claim names.
-func Write(w io.Writer, files []File, now time.Time) error {
-	zipped := gzip.NewWriter(w)
+// Write returns an archive. Only the owner can read the extracted files, because they contain pod and claim names.
+func Write(files []File, now time.Time) ([]byte, error) {
+	var data bytes.Buffer
+	zipped := gzip.NewWriter(&data)
 	archive := tar.NewWriter(zipped)
 	for _, file := range files {
 		header := &tar.Header{Name: file.Name, Mode: 0o600, Size: int64(len(file.Data)), ModTime: now,
 			Typeflag: tar.TypeReg}
 		if err := archive.WriteHeader(header); err != nil {
-			return fmt.Errorf("cannot add %s: %w", file.Name, err)
+			return nil, fmt.Errorf("cannot add %s: %w", file.Name, err)
 		}
 		if _, err := archive.Write(file.Data); err != nil {
-			return fmt.Errorf("cannot add %s: %w", file.Name, err)
+			return nil, fmt.Errorf("cannot add %s: %w", file.Name, err)
 		}
 	}
-	return errors.Join(archive.Close(), zipped.Close())
+	err := errors.Join(archive.Close(), zipped.Close())
+	return data.Bytes(), err
 }
 
 // mostBytes limits the unpacked size of a node's archive.

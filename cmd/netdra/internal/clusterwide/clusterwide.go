@@ -69,7 +69,7 @@ func failures[T any](streams printer.Streams, answers []remote.Of[T]) error {
 			code = exit.Refused
 		}
 	}
-	return remote.Status(code)
+	return exit.Status(code)
 }
 
 // ListDevices prints the devices of every node. It returns an error if nodes could not be queried.

@@ -41,7 +41,15 @@ func NotUndone(errs ...error) error {
 }
 
 // Reported returns the error for a command that has already printed the problem.
-func Reported() error { return &Error{Code: Failed, Err: ErrPrinted} }
+func Reported() error { return Status(Failed) }
+
+// Status returns the error for the exit status of a command that has already printed its problems; nil for success.
+func Status(code int) error {
+	if code == OK {
+		return nil
+	}
+	return &Error{Code: code, Err: ErrPrinted}
+}
 
 // Cause returns the system error behind an error from the packages os, net and net/http. It returns other errors
 // unchanged. The messages from those packages contain system calls, files and addresses that mean nothing to the user.

@@ -114,12 +114,19 @@ func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...strin
 	if err != nil {
 		return nil, err
 	}
-	asked := *f // a copy, because the flags stay as they are
-	asked.Node, asked.Labels = answers.Inputs.Node, answers.Inputs.Labels
-	if asked.Plugins == nil {
-		asked.Plugins = answers.State.CNIPlugins
+	return f.ofDriver(answers).resolve(deps, addPublished(facts, answers.Published), answers.Inputs.Policies, answers)
+}
+
+// ofDriver returns a copy with the node's name, labels and plugins from the driver's answers, if there are any.
+func (f *Inputs) ofDriver(answers *nodestate.Answers) *Inputs {
+	inputs := *f
+	if answers != nil {
+		inputs.Node, inputs.Labels = answers.Inputs.Node, answers.Inputs.Labels
+		if inputs.Plugins == nil {
+			inputs.Plugins = answers.State.CNIPlugins
+		}
 	}
-	return asked.resolve(deps, addPublished(facts, answers.Published), answers.Inputs.Policies, answers)
+	return &inputs
 }
 
 // addPublished adds published devices that are not on the node. Discovery does not find devices that have been moved to

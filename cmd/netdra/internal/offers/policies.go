@@ -49,8 +49,8 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 	if err != nil {
 		return err
 	}
-	// Without flags, both snapshots use the driver's information about the node.
-	after, err := f.withNodeOf(before).resolve(deps, before.Facts, mergePolicies(before.Policies, given, f.Alone),
+	// Without flags, both snapshots use the driver's information about the node, so that only the policies differ.
+	after, err := f.ofDriver(before.Answers).resolve(deps, before.Facts, mergePolicies(before.Policies, given, f.Alone),
 		before.Answers)
 	if err != nil {
 		return err
@@ -87,18 +87,6 @@ func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams pri
 		}
 	}
 	return f.Build(ctx, deps, policies, printer.New(streams.Err))
-}
-
-// withNodeOf copies the node's name, labels and plugins from the driver's answers, so that only the policies differ.
-func (f *CheckOptions) withNodeOf(before *Snapshot) *Inputs {
-	inputs := f.Inputs
-	if before.Answers != nil {
-		inputs.Node, inputs.Labels = before.Node.Name, before.Node.Labels
-		if inputs.Plugins == nil {
-			inputs.Plugins = before.Answers.State.CNIPlugins
-		}
-	}
-	return &inputs
 }
 
 // mergePolicies returns the policies that result from applying the given ones. As in a cluster, policies are identified

@@ -47,12 +47,18 @@ func nodeOf(pod *corev1.Pod) string {
 		return pod.Spec.NodeName
 	}
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
-		if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-			for _, term := range required.NodeSelectorTerms {
-				for _, field := range term.MatchFields {
-					if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
-						return field.Values[0]
-					}
+		return selectedNode(affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
+	}
+	return ""
+}
+
+// selectedNode returns the node that a selector selects by its name; "" if there is none.
+func selectedNode(selector *corev1.NodeSelector) string {
+	if selector != nil {
+		for _, term := range selector.NodeSelectorTerms {
+			for _, field := range term.MatchFields {
+				if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+					return field.Values[0]
 				}
 			}
 		}

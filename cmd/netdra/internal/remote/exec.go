@@ -111,15 +111,7 @@ func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node strin
 		}
 		worst = max(worst, answer.Code)
 	}
-	return Status(worst)
-}
-
-// Status returns the error for the exit status of a command that has already printed its problems; nil for success.
-func Status(code int) error {
-	if code == exit.OK {
-		return nil
-	}
-	return &exit.Error{Code: code, Err: exit.ErrPrinted}
+	return exit.Status(worst)
 }
 
 // Decode runs a command line that writes JSON, and decodes the output. It accepts exit status 1, and ignores unknown

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,23 +125,10 @@ func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Pla
 			namespace,
 			name)
 	}
-	if place.Node, err = allocatedNode(claim.Status.Allocation); err != nil {
-		return nil, fmt.Errorf("cannot find the node of claim %s/%s: %w", namespace, name, err)
+	// This driver's devices are local to a node, so the allocator adds a node selector, as for all slices with a nodeName.
+	if place.Node = selectedNode(claim.Status.Allocation.NodeSelector); place.Node == "" {
+		return nil, fmt.Errorf("cannot find the node of claim %s/%s: the allocation does not contain a node; name it with "+
+			"--node", namespace, name)
 	}
 	return place, nil
-}
-
-// allocatedNode returns the node of an allocation. This driver's devices are local to a node, so the allocator adds a
-// node selector that matches metadata.name, as for all slices with a nodeName.
-func allocatedNode(allocation *resourceapi.AllocationResult) (string, error) {
-	if allocation.NodeSelector != nil {
-		for _, term := range allocation.NodeSelector.NodeSelectorTerms {
-			for _, field := range term.MatchFields {
-				if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
-					return field.Values[0], nil
-				}
-			}
-		}
-	}
-	return "", errors.New("the allocation does not contain a node; name it with --node")
 }

@@ -150,6 +150,7 @@ const mostCalls = 24
 // addClaims adds the claims with their logged calls. Claims with problems come first. The page shows neither the
 // configurations in plans nor the inputs of calls, because they may contain secrets.
 func (d *details) addClaims(answers *nodestate.Answers, read func(namespace, name string) ([]calllog.Call, error)) {
+	var bad []claim
 	for _, found := range nodeclient.Claims(answers) {
 		c := claim{Claim: found}
 		for i := range answers.Claims {
@@ -166,15 +167,11 @@ func (d *details) addClaims(answers *nodestate.Answers, read func(namespace, nam
 		c.Timelines = nodeclient.Timelines(calls[c.Earlier:])
 		c.Bad = c.State == nodeclient.Failed || c.State == nodeclient.Lost || c.State == nodeclient.Prepared &&
 			slices.ContainsFunc(calls, func(call calllog.Call) bool { return call.Error != "" })
-		d.Claims = append(d.Claims, c)
-	}
-	slices.SortStableFunc(d.Claims, func(a, b claim) int {
-		switch {
-		case a.Bad == b.Bad:
-			return 0
-		case a.Bad:
-			return -1
+		if c.Bad {
+			bad = append(bad, c)
+		} else {
+			d.Claims = append(d.Claims, c)
 		}
-		return 1
-	})
+	}
+	d.Claims = append(bad, d.Claims...)
 }

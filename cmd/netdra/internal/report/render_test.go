@@ -41,9 +41,9 @@ type parts struct {
 // renamed replaces every name in a node with another one, including occurrences inside longer texts.
 func renamed(t *testing.T, node *fixture, name string) *fixture {
 	t.Helper()
-	was := node.Snapshot
-	encoded, err := json.Marshal(parts{was.Node, was.Facts, was.Policies, was.Decision, was.Result, was.Answers,
-		was.Devices, node.Calls, node.Findings})
+	before := node.Snapshot
+	encoded, err := json.Marshal(parts{before.Node, before.Facts, before.Policies, before.Decision, before.Result, before.Answers,
+		before.Devices, node.Calls, node.Findings})
 	if err != nil {
 		t.Fatal(err)
 	}
