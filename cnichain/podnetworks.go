@@ -243,8 +243,8 @@ func (p *Plan) WantedNetworks() []WantedNetwork {
 	return wanted
 }
 
-// WantedNetwork returns the network that a pod must select for a step with a PodNetwork. It ignores an interface name with
-// a template; a topology that is older than the plugin's schema may contain one.
+// WantedNetwork returns the network that a pod must select for a step with a PodNetwork. It ignores an interface name
+// with a template; a topology that is older than the plugin's schema may contain one.
 func (s *PlanStep) WantedNetwork(topology string) WantedNetwork {
 	want := WantedNetwork{PodNetwork: *s.PodNetwork, Step: s.Title(topology)}
 	if !template.Contains(s.IfName) {

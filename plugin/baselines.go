@@ -167,8 +167,8 @@ type linkUse struct {
 	cluster *cluster
 
 	mu sync.Mutex
-	// sources were opened at the start, when every thread was in the network namespace of the host. They are not shared,
-	// because sources are not safe for concurrent use.
+	// sources were opened at the start, when every thread was in the network namespace of the host. They are not
+	// shared, because sources are not safe for concurrent use.
 	sources discovery.Sources
 }
 

@@ -122,7 +122,7 @@ func TestSandboxesThatAreNotMissed(t *testing.T) {
 	}
 }
 
-// A sandbox that was stopped is not the sandbox of its pod any more, but a later one of the pod is.
+// A sandbox that was stopped is no longer the sandbox of its pod, but a later one of the pod is.
 func TestReportedSandboxes(t *testing.T) {
 	t.Parallel()
 	box := func(id string) *api.PodSandbox { return &api.PodSandbox{Id: id, Uid: strings.Split(id, "-")[0]} }
@@ -131,12 +131,12 @@ func TestReportedSandboxes(t *testing.T) {
 	reported.add(box("a-1"))
 	reported.remove(box("a-0"))
 	reported.add(box("b-0"))
-	if reported.of("a").GetId() != "a-1" || reported.of("b") == nil || reported.of("c") != nil {
+	if reported.sandbox("a").GetId() != "a-1" || reported.sandbox("b") == nil || reported.sandbox("c") != nil {
 		t.Errorf("reported %v", reported.byPod)
 	}
 	reported.remove(box("a-1"))
 	reported.replace([]*api.PodSandbox{box("c-0")})
-	if reported.of("a") != nil || reported.of("b") != nil || reported.of("c") == nil {
+	if reported.sandbox("a") != nil || reported.sandbox("b") != nil || reported.sandbox("c") == nil {
 		t.Errorf("reported %v after another connection", reported.byPod)
 	}
 }

@@ -63,8 +63,8 @@ const (
 	booleanKind kind = "true or false"
 )
 
-// compare records an error if a call compares an attribute with a literal of a different type, and the device names with
-// which it compares attributes.
+// compare records an error if a call compares an attribute with a literal of a different type, and the device names
+// with which it compares attributes.
 func (w *walker) compare(call ast.CallExpr, vars scope) {
 	switch name := call.FunctionName(); name {
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater,

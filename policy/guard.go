@@ -22,9 +22,9 @@ type access struct {
 }
 
 // walk collects the attributes that an expression reads without a guard, in the order of their first access and without
-// duplicates, as well as comparisons with literals of other types. In CEL, reading a name that a device lacks is an error.
-// The following operators absorb this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other,
-// and .?x.
+// duplicates, as well as comparisons with literals of other types. In CEL, reading a name that a device lacks is an
+// error. The following operators absorb this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) :
+// other, and .?x.
 func walk(result dracel.CompilationResult) (*walker, error) {
 	compiled, issues := result.Environment.Compile(result.Expression)
 	if issues.Err() != nil {

@@ -66,8 +66,8 @@ func CheckClasses(
 	return nil
 }
 
-// requested returns the class and the allocation mode of a request, or of the chosen alternative of the request. Both are
-// empty if there is none.
+// requested returns the class and the allocation mode of a request, or of the chosen alternative of the request. Both
+// are empty if there is none.
 func requested(
 	claim *resourceapi.ResourceClaim, name string,
 ) (class string, mode resourceapi.DeviceAllocationMode) {

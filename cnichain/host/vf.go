@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reportedVF is like findVF, but it is an error if the PF does not report the configuration, as it did when the baseline
-// was recorded.
+// reportedVF is like findVF, but it is an error if the PF does not report the configuration, as it did when the
+// baseline was recorded.
 func reportedVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
 	pf, info, err := findVF(handle, device)
 	if err == nil && info == nil {

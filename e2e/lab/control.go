@@ -154,3 +154,21 @@ func tail(path string, lines int) string {
 	all := strings.Split(strings.TrimSpace(string(data)), "\n")
 	return fmt.Sprintf("--- end of %s\n%s", path, strings.Join(all[max(0, len(all)-lines):], "\n"))
 }
+
+// poll calls try until it succeeds or the context ends; then it returns the last error of try. It calls try at least
+// once, even if the context has already ended, and never concurrently.
+func poll(ctx context.Context, every time.Duration, try func(context.Context) error) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		last := try(ctx)
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; last: %w", ctx.Err(), last)
+		case <-tick.C:
+		}
+	}
+}

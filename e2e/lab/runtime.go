@@ -43,12 +43,12 @@ var ErrNoCRIO = errors.New("CRI-O is not available")
 
 // crioPrograms returns the programs that a node with CRI-O needs besides those of every node. CRI-O and pinns must be
 // in CRIODir; the others may also be installed on the machine.
-func (r Runtime) crioPrograms() (own, others []string) {
-	own, others = []string{"crio", "pinns"}, []string{"conmon", "skopeo"}
+func (r Runtime) crioPrograms() (required, optional []string) {
+	required, optional = []string{"crio", "pinns"}, []string{"conmon", "skopeo"}
 	if r == RuntimeCRIOCrun {
-		others = append(others, "crun")
+		optional = append(optional, "crun")
 	}
-	return own, others
+	return required, optional
 }
 
 // checkRuntime sets the default runtime, and returns an error if its programs are missing.
@@ -73,13 +73,13 @@ func (o *Options) checkRuntime() error {
 	if o.CRIODir, err = filepath.Abs(o.CRIODir); err != nil {
 		return err
 	}
-	own, others := o.Runtime.crioPrograms()
-	for _, program := range own {
+	required, optional := o.Runtime.crioPrograms()
+	for _, program := range required {
 		if _, err := os.Stat(filepath.Join(o.CRIODir, program)); err != nil {
 			return fmt.Errorf("%w: %w; set %s to the directory with crio and pinns", ErrNoCRIO, err, crioVariable)
 		}
 	}
-	for _, program := range others {
+	for _, program := range optional {
 		if _, err := o.crioProgram(program); err != nil {
 			return fmt.Errorf("%w: %w; install %s", ErrNoCRIO, err, program)
 		}

@@ -95,8 +95,8 @@ func (p *problems) computed(computed []ComputedAttribute, path *field.Path) {
 	}
 }
 
-// table checks the rows of the table of attributes. An attribute has one type in all of them: a claim's constraint finds
-// that 1 and "1" differ.
+// table checks the rows of the table of attributes. An attribute has one type in all of them: a claim's constraint
+// finds that 1 and "1" differ.
 func (p *problems) table(rows []PCIAddressAttributes, path *field.Path) {
 	p.tooMany(path, len(rows), maxRows)
 	taken := map[string]bool{}

@@ -15,8 +15,8 @@ const (
 	maxFieldsOfDevice   = 32   // including those from its mixins
 )
 
-// Validate checks the slices of other tests: it returns all violations of the rules that the KEPs add to those of the API. It does not check references to
-// counter sets, which may be in other slices of the pool.
+// Validate checks the slices of other tests: it returns all violations of the rules that the KEPs add to those of the
+// API. It does not check references to counter sets, which may be in other slices of the pool.
 func Validate(s Slice) field.ErrorList {
 	var v validator
 	if s.Mixins != nil {

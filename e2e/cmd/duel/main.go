@@ -80,8 +80,8 @@ func run() *cobra.Command {
 	cmd.Flags().StringVar(&options.Bin, "bin", "bin", "directory with this driver's binaries")
 	cmd.Flags().StringVar(&options.Peers, "peers", "", "directory with the binaries of other drivers: dranet, multus, "+
 		"and the directory before with another version of this driver")
-	cmd.Flags().StringVar(&options.Cluster, "cluster", "duel", "name of the local cluster; side by side, each contestant's "+
-		"cluster has a number after it")
+	cmd.Flags().StringVar(&options.Cluster, "cluster", "duel", "name of the local cluster; side by side, each "+
+		"contestant's cluster has a number after it")
 	cmd.Flags().IntVar(&options.Samples, "samples", 20, "number of pods in each series and round")
 	cmd.Flags().IntVar(&options.Rounds, "rounds", 1, "number of rounds")
 	cmd.Flags().StringArrayVar(&options.Only, "only", nil, "measure only this contestant; can be repeated")

@@ -84,7 +84,7 @@ containerd, and links to a wire that all share: see "lab node".`,
 		"API groups to switch on or off, for example resource.k8s.io/v1beta2=true")
 	runtime := f.String("runtime", string(lab.RuntimeContainerd), "container runtime: containerd, crio or crio-crun "+
 		"(CRI-O with crun); crio and pinns are taken from $CRIO_DIR")
-	f.DurationVar(&o.SyncFrequency, "sync-frequency", 5*time.Second, "interval at which the kubelet retries failed operations")
+	f.DurationVar(&o.SyncFrequency, "sync-frequency", 5*time.Second, "interval of the kubelet's retries")
 	f.StringArrayVar(&o.ExtraCNIDirs, "extra-cni-dir", nil, "directory with further CNI plugins (default $EXTRA_CNI_DIR)")
 	f.StringSliceVar(&o.Images, "image", nil, "image archives to import")
 	f.DurationVar(&o.StartTimeout, "timeout", 2*time.Minute, "maximum time for the start, without the build")

@@ -1,5 +1,6 @@
 // Command labnode is process 1 in the namespaces of a lab cluster. It can also make a separate machine the node of a
-// cluster, show a container the boot ID of its node, or run an OCI runtime for CRI-O. Package lab builds and starts it. It has no use on its own.
+// cluster, show a container the boot ID of its node, or run an OCI runtime for CRI-O. Package lab builds and starts it.
+// It has no use on its own.
 package main
 
 import (

@@ -73,8 +73,8 @@ func adaptFile(path string) error {
 // adapt changes a specification of a container, or of a process of it.
 func adapt(spec map[string]any, capabilities []string) {
 	process := spec
-	if own, ok := spec["process"].(map[string]any); ok {
-		process = own
+	if inner, ok := spec["process"].(map[string]any); ok {
+		process = inner
 		spec["ociVersion"] = "1.0.2"
 	}
 	if score, ok := process["oomScoreAdj"].(float64); ok && score < 0 {

@@ -55,8 +55,8 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// checkRDMA reports the namespace mode of RDMA devices, and finds published devices whose NIC supports RDMA but has no RDMA driver bound. Such a NIC is published with
-// rdma == false, which is correct but surprising.
+// checkRDMA reports the namespace mode of RDMA devices, and finds published devices whose NIC supports RDMA but has no
+// RDMA driver bound. Such a NIC is published with rdma == false, which is correct but surprising.
 func checkRDMA(input *Input) []Finding {
 	mode, idle := "", map[string][]string{}
 	for i := range input.Driver.Published {

@@ -22,7 +22,8 @@ type equivalents struct {
 	RDMAPlugins       []string          `json:"rdmaPlugins"`
 	AnnotationPlugins []string          `json:"annotationPlugins"`
 	Functions         map[string]string `json:"functions"`
-	// Without contains, by object and field, the reasons why a field has no equivalent; Unneeded those why it needs none.
+	// Without contains, by object and field, the reasons why a field has no equivalent; Unneeded those why it needs
+	// none.
 	Without  map[string]map[string]string `json:"without"`
 	Unneeded map[string]map[string]string `json:"unneeded"`
 }

@@ -187,8 +187,8 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, object *yaml.Node) (fou
 		expectedType(mistyped.Type))}, value
 }
 
-// locate returns the first value at the given fields that has the type actual, and its path, including list indexes. The
-// value is nil if it does not exist.
+// locate returns the first value at the given fields that has the type actual, and its path, including list indexes.
+// The value is nil if it does not exist.
 func locate(node *yaml.Node, fields []string, actual string) (path string, value *yaml.Node) {
 	if node.Kind == yaml.SequenceNode && (len(fields) > 0 || actual != "array") {
 		for i, item := range node.Content {

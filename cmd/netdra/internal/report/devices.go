@@ -137,8 +137,8 @@ func describe(d *discovery.Device) []string {
 	return facts
 }
 
-// countersOf returns a table of the shared counters of all pools. It counts like the scheduler: an entry in use consumes
-// the counters of its pool once, regardless of how many claims share it.
+// countersOf returns a table of the shared counters of all pools. It counts like the scheduler: an entry in use
+// consumes the counters of its pool once, regardless of how many claims share it.
 func countersOf(s *offers.Snapshot) [][]string {
 	type id struct{ pool, set, counter string }
 	total, used := map[id]resource.Quantity{}, map[id]resource.Quantity{}

@@ -26,9 +26,9 @@ type Refusal struct {
 	Node string `json:"node"`
 	// Reason is one sentence.
 	Reason string `json:"reason"`
-	// Holders describe the devices of the claims in the way, and Taken and Release name these claims: Taken the pods and
-	// claims of the simulation, and Release, as namespace/name, the existing claims. The new claims fit if all of them
-	// are removed, and do not fit if any one of them remains. Other such sets may exist.
+	// Holders describe the devices of the claims in the way, and Taken and Release name these claims: Taken the pods
+	// and claims of the simulation, and Release, as namespace/name, the existing claims. The new claims fit if all of
+	// them are removed, and do not fit if any one of them remains. Other such sets may exist.
 	Holders []string `json:"holders,omitempty"`
 	Taken   []string `json:"taken,omitempty"`
 	Release []string `json:"release,omitempty"`
