@@ -58,10 +58,10 @@ func (c *Command) translate(stdin io.Reader) (*Result, error) {
 // print writes the objects to stdout and the report to stderr. In text format, it only writes the report, to stdout; in
 // JSON format, it writes both to stdout.
 func (c *Command) print(streams printer.Streams, result *Result) error {
-	switch {
-	case c.Output == printer.FormJSON:
+	switch c.Output {
+	case printer.FormJSON:
 		return printer.Encode(streams.Out, printer.FormJSON, result)
-	case c.Output == printer.FormText:
+	case printer.FormText:
 		result.Report(printer.New(streams.Out))
 		return nil
 	}
