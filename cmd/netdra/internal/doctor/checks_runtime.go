@@ -22,75 +22,75 @@ func checkVersions(input *Input) []Finding {
 	found := checkVersion(compKubelet, versions.Kubelet)
 	name, number, _ := strings.Cut(versions.Runtime, "://")
 	switch {
+	case name == "cri-o":
 	case name == "containerd":
 		found = append(found, checkVersion(compContainerd, number)...)
 	case name != "":
 		found = append(found, Finding{Level: Warn, What: "the container runtime is " + name,
-			Why: "the driver was only tested with containerd", Do: "use containerd 2.2.6 or newer",
-			Source: "docs/limits.md"})
+			Why: "the driver was only tested with containerd and CRI-O",
+			Do:  "use containerd 2.2.6 or newer, or CRI-O 1.37", Source: "docs/compatibility.md"})
 	}
 	return found
 }
 
 func checkNRI(input *Input) []Finding {
-	if !input.Containerd.NRIDisabled {
+	if !input.Runtime.NRIDisabled {
 		return nil
 	}
 	return []Finding{{
-		Level: Fail, What: "NRI is disabled in containerd", Where: input.Containerd.File,
+		Level: Fail, What: "NRI is disabled in " + input.Runtime.Name, Where: input.Runtime.File,
 		Why: "the driver is not notified of new pods, so every claim is rejected",
-		Do: fmt.Sprintf(
-			"set disable = false in [plugins.%q], remove it from disabled_plugins, and restart containerd", nriPlugin,
-		),
+		Do:  fmt.Sprintf("%s and restart %s", input.Runtime.advice().enableNRI, input.Runtime.Name),
 	}}
 }
 
 func checkNRISocket(input *Input) []Finding {
-	if input.Containerd.NRIDisabled || samePath(input.Containerd.NRISocket, input.Settings.NRISocket) {
+	if input.Runtime.NRIDisabled || samePath(input.Runtime.NRISocket, input.Settings.NRISocket) {
 		return nil
 	}
 	return []Finding{{
-		Level: Fail, What: fmt.Sprintf("containerd's NRI socket is %s, but the driver uses %s",
-			input.Containerd.NRISocket, input.Settings.NRISocket), Where: input.Containerd.File,
-		Why: "the driver cannot connect to containerd, so every claim is rejected",
-		Do: fmt.Sprintf("set --nri-socket=%s of the driver and mount its directory, or remove socket_path from the "+
-			"configuration of containerd", input.Containerd.NRISocket),
+		Level: Fail, What: fmt.Sprintf("%s's NRI socket is %s, but the driver uses %s", input.Runtime.Name,
+			input.Runtime.NRISocket, input.Settings.NRISocket), Where: input.Runtime.File,
+		Why: fmt.Sprintf("the driver cannot connect to %s, so every claim is rejected", input.Runtime.Name),
+		Do: fmt.Sprintf("set --nri-socket=%s of the driver and mount its directory, or remove %s from the "+
+			"configuration of %s", input.Runtime.NRISocket, input.Runtime.advice().socket, input.Runtime.Name),
 	}}
 }
 
-// checkNRITimeout prefers the timeout that containerd has sent to the driver over the value in the file, which may have
-// been changed after containerd started.
+// checkNRITimeout prefers the timeout that the runtime has sent to the driver over the value in a file, which may have
+// been changed after the runtime started.
 func checkNRITimeout(input *Input) []Finding {
-	given := input.Containerd.NRITimeout
+	given := input.Runtime.NRITimeout
 	if input.Driver != nil && input.Driver.State.NRITimeout > 0 {
 		given = input.Driver.State.NRITimeout
 	}
-	if input.Containerd.NRIDisabled || given >= leastNRITimeout {
+	if input.Runtime.NRIDisabled || given >= leastNRITimeout {
 		return nil
 	}
 	return []Finding{{
-		Level: Warn, What: fmt.Sprintf("containerd's timeout for NRI requests is %s",
-			given), Where: input.Containerd.File,
-		Why: fmt.Sprintf("attaching takes up to 300 ms, and containerd disconnects a plugin that exceeds the timeout, "+
-			"which delays pods (at least %s is needed)", leastNRITimeout),
-		Do: fmt.Sprintf("remove plugin_request_timeout from [plugins.%q] (the default is 2s), and restart "+
-			"containerd", nriPlugin),
+		Level: Warn, What: fmt.Sprintf("%s's timeout for NRI requests is %s", input.Runtime.Name,
+			given), Where: input.Runtime.File,
+		Why: fmt.Sprintf("attaching takes up to 300 ms, and %s disconnects a plugin that exceeds the timeout, "+
+			"which delays pods (at least %s is needed)", input.Runtime.Name, leastNRITimeout),
+		Do: fmt.Sprintf("remove %s (the default is 2s), and restart %s", input.Runtime.advice().timeout,
+			input.Runtime.Name),
 	}}
 }
 
-// checkRequired finds a deadlock: containerd refuses to create any pod without the driver, including the driver's own.
+// checkRequired finds a deadlock: the runtime refuses to create any pod without the driver, including the driver's own.
 func checkRequired(input *Input) []Finding {
 	// The name may be prefixed with the index of the plugin.
 	isOurs := func(name string) bool { return name == nriName || strings.HasSuffix(name, "-"+nriName) }
-	if !slices.ContainsFunc(input.Containerd.Required, isOurs) || input.Containerd.Tolerated != "" {
+	if !slices.ContainsFunc(input.Runtime.Required, isOurs) || input.Runtime.Tolerated != "" {
 		return nil
 	}
 	return []Finding{{
-		Level: Warn, What: "containerd creates no containers without the driver, not even the driver's own",
-		Where: input.Containerd.File,
+		Level: Warn,
+		What:  input.Runtime.Name + " creates no containers without the driver, not even the driver's own",
+		Where: input.Runtime.File,
 		Why:   "if the driver's pod ends, neither it nor any other pod can start on this node",
-		Do: "set tolerate_missing_plugins_annotation next to required_plugins, and add that annotation to the " +
-			"driver's pod and to static pods",
+		Do: fmt.Sprintf("set %s next to the required plugins, and add that annotation to the driver's pod and to "+
+			"static pods", input.Runtime.advice().tolerate),
 	}}
 }
 
@@ -106,19 +106,19 @@ func alwaysHasCDI(input *Input) bool {
 
 func checkCDI(input *Input) []Finding {
 	switch {
-	case input.Containerd.CDIDisabled && !alwaysHasCDI(input):
+	case input.Runtime.CDIDisabled && !alwaysHasCDI(input):
 		return []Finding{{
-			Level: Fail, What: "CDI is disabled in containerd", Where: input.Containerd.File,
+			Level: Fail, What: "CDI is disabled in containerd", Where: input.Runtime.File,
 			Why: "containers with claims are rejected, or start without their interfaces",
 			Do:  "remove enable_cdi = false, and restart containerd",
 		}}
-	case !containsPath(input.Containerd.CDIDirs, input.Settings.CDIDir):
+	case !containsPath(input.Runtime.CDIDirs, input.Settings.CDIDir):
 		return []Finding{{
-			Level: Fail, What: fmt.Sprintf("containerd does not read CDI specs from %s",
-				input.Settings.CDIDir), Where: input.Containerd.File,
+			Level: Fail, What: fmt.Sprintf("%s does not read CDI specs from %s", input.Runtime.Name,
+				input.Settings.CDIDir), Where: input.Runtime.File,
 			Why: "containers with claims cannot start: unresolvable CDI devices",
-			Do: fmt.Sprintf("add %q to cdi_spec_dirs (now %s), and restart containerd", input.Settings.CDIDir,
-				strings.Join(input.Containerd.CDIDirs, ", ")),
+			Do: fmt.Sprintf("add %q to cdi_spec_dirs (now %s), and restart %s", input.Settings.CDIDir,
+				strings.Join(input.Runtime.CDIDirs, ", "), input.Runtime.Name),
 		}}
 	}
 	return nil

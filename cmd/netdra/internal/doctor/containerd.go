@@ -14,16 +14,19 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Containerd contains the relevant settings from containerd's configuration, or containerd's defaults.
-type Containerd struct {
-	// File is the main configuration file. Problem is the error if it cannot be read.
+// Runtime contains the relevant settings of the container runtime.
+type Runtime struct {
+	// Name is the name of the runtime for messages.
+	Name string
+	// File is the main configuration file, or the socket that the settings were read from. Problem is the error if they
+	// cannot be read.
 	File    string
 	Problem string
 
 	NRIDisabled bool
 	NRISocket   string
 	NRITimeout  time.Duration
-	// Required are the NRI plugins that containerd requires to create containers, unless the pod has the annotation
+	// Required are the NRI plugins that the runtime requires to create containers, unless the pod has the annotation
 	// Tolerated.
 	Required  []string
 	Tolerated string
@@ -40,6 +43,9 @@ const (
 	criOldPlugin     = "io.containerd.grpc.v1.cri"
 )
 
+// containerdName is containerd's name in messages.
+const containerdName = "containerd"
+
 const disabledPlugins = "disabled_plugins"
 
 const (
@@ -51,10 +57,10 @@ const (
 // readContainerd reads a configuration with all its imports. The defaults are those of containerd 2.2 and newer. It
 // reads files instead of running "containerd config dump", which is not available in the driver's pod. If the files
 // were changed after containerd started, the result contains the new settings.
-func readContainerd(root fs.FS, file string) *Containerd {
-	c := &Containerd{
-		File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi",
-			"/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"},
+func readContainerd(root fs.FS, file string) *Runtime {
+	c := &Runtime{
+		Name: containerdName, File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second,
+		CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"},
 	}
 	settings := map[string]any{}
 	err := merge(root, file, settings, map[string]bool{})
@@ -132,7 +138,7 @@ func overlay(target, over map[string]any) {
 
 // apply copies the configured values into c. A value of another type counts as not set, since only containerd validates
 // them. The new CRI section comes last and takes precedence over the section from an old configuration version.
-func (c *Containerd) apply(settings map[string]any) error {
+func (c *Runtime) apply(settings map[string]any) error {
 	plugins := table(settings, "plugins")
 	nri := table(plugins, nriPlugin)
 	disabled, _ := settings[disabledPlugins].([]any)

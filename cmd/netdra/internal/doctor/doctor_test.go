@@ -59,6 +59,24 @@ func TestHealthyNode(t *testing.T) {
 			t.Error(diff)
 		}
 	})
+	t.Run("CRI-O", func(t *testing.T) {
+		n := healthy(t)
+		n.crio()
+		if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
+			t.Error(diff)
+		}
+	})
+	t.Run("CRI-O that does not answer", func(t *testing.T) {
+		n := healthy(t)
+		n.crio()
+		n.crioConfig = ""
+		if !slices.ContainsFunc(n.examine(), func(f Finding) bool {
+			return f.Check == "nri-enabled" && f.Level == Unknown &&
+				strings.Contains(f.Why, "cannot read the configuration of CRI-O")
+		}) {
+			t.Error("the reason of the skipped check is missing")
+		}
+	})
 	if diff := cmp.Diff([]Finding{}, bad(healthy(t).examine())); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
@@ -109,8 +127,24 @@ func TestFaults(t *testing.T) {
 			"runtime-version", []string{"issues/13609"}},
 		"containerd too old": {func(n *testNode) { n.answers.State.Versions.Runtime = "containerd://1.7.27-0ubuntu1" },
 			Fail, "runtime-version", []string{"containerd 1.7.27"}},
-		"another runtime": {func(n *testNode) { n.answers.State.Versions.Runtime = "cri-o://1.37.0" }, Warn,
-			"runtime-version", []string{"cri-o"}},
+		"another runtime": {func(n *testNode) { n.answers.State.Versions.Runtime = "docker://29.0.0" }, Warn,
+			"runtime-version", []string{"docker", "CRI-O 1.37"}},
+		"NRI is off in CRI-O": {func(n *testNode) { n.crio("enable_nri = true", "enable_nri = false") }, Fail,
+			"nri-enabled", []string{"NRI is disabled in CRI-O", "enable_nri = true", "restart CRI-O"}},
+		"CRI-O accepts no plugins": {func(n *testNode) {
+			n.crio("nri_disable_connections = false", "nri_disable_connections = true")
+		}, Fail, "nri-enabled", []string{"nri_disable_connections = false in [crio.nri]"}},
+		"NRI socket of CRI-O": {func(n *testNode) { n.crio("/var/run/nri/", "/var/run/other/") }, Fail, "nri-socket",
+			[]string{"CRI-O's NRI socket is /var/run/other/nri.sock", "remove nri_listen"}},
+		"NRI timeout of CRI-O": {func(n *testNode) {
+			n.crio(`"2s"`, `"100ms"`)
+			n.answers.State.NRITimeout = 0
+		}, Warn, "nri-timeout",
+			[]string{"100ms", "nri_plugin_request_timeout from [crio.nri]"}},
+		"driver is required by CRI-O": {func(n *testNode) { n.crio("validator = false", "validator = true") }, Warn,
+			"nri-required", []string{"CRI-O creates no containers", "nri_validator_tolerate_missing_plugins_anno"}},
+		"CDI directory of CRI-O": {func(n *testNode) { n.crio(`"/etc/cdi", "/var/run/cdi"`, `"/etc/cdi"`) }, Fail,
+			"cdi", []string{"CRI-O does not read", "now /etc/cdi"}},
 		"kubelet too old": {func(n *testNode) { n.answers.State.Versions.Kubelet = "v1.34.1" }, Fail,
 			"runtime-version", []string{"kubelet 1.34.1"}},
 		"unreadable version": {func(n *testNode) { n.answers.State.Versions.Kubelet = "latest" }, Warn,
@@ -500,26 +534,26 @@ func TestConcurrentPods(t *testing.T) {
 func TestContainerdConfigurations(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
-		want  func(*Containerd)
+		want  func(*Runtime)
 	}{
-		"none": {nil, func(*Containerd) {}},
+		"none": {nil, func(*Runtime) {}},
 		"drop-ins only": {map[string]string{
 			"etc/containerd/conf.d/a.toml": "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n",
-		}, func(c *Containerd) { c.NRIDisabled = true }},
+		}, func(c *Runtime) { c.NRIDisabled = true }},
 		"version 2": {map[string]string{"etc/containerd/config.toml": "version = " +
 			"2\n[plugins.\"io.containerd.grpc.v1.cri\"]\nenable_cdi = " +
 			"false\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/usr/lib/cni\"\n"},
-			func(c *Containerd) { c.CDIDisabled, c.CNIDirs = true, []string{"/usr/lib/cni"} }},
+			func(c *Runtime) { c.CDIDisabled, c.CNIDirs = true, []string{"/usr/lib/cni"} }},
 		"recursive import": {map[string]string{"etc/containerd/config.toml": "imports = " +
-			"[\"/etc/containerd/*.toml\", \"none.toml\"]\n"}, func(*Containerd) {}},
+			"[\"/etc/containerd/*.toml\", \"none.toml\"]\n"}, func(*Runtime) {}},
 		"others' settings": {map[string]string{"etc/containerd/config.toml": "[plugins.\"other\"]\ndisable = " +
-			"\"maybe\"\n"}, func(*Containerd) {}},
+			"\"maybe\"\n"}, func(*Runtime) {}},
 		"not TOML": {map[string]string{"etc/containerd/config.toml": "= 1"},
-			func(c *Containerd) { c.Problem = "cannot read" }},
+			func(c *Runtime) { c.Problem = "cannot read" }},
 		"no duration": {map[string]string{
 			"etc/containerd/config.toml": "[plugins.\"io.containerd.nri.v1.nri\"]\nplugin_request_timeout = \"soon\"\n",
-		}, func(c *Containerd) { c.Problem = "cannot read" }},
-		"wrong type": {map[string]string{"etc/containerd/config.toml": "plugins = 3\n"}, func(*Containerd) {}},
+		}, func(c *Runtime) { c.Problem = "cannot read" }},
+		"wrong type": {map[string]string{"etc/containerd/config.toml": "plugins = 3\n"}, func(*Runtime) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &testNode{T: t, root: t.TempDir()}
@@ -527,8 +561,9 @@ func TestContainerdConfigurations(t *testing.T) {
 			for file, content := range test.files {
 				n.write(file, content)
 			}
-			want := &Containerd{File: containerdFile, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second,
-				CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"}}
+			want := &Runtime{Name: containerdName, File: containerdFile, NRISocket: "/var/run/nri/nri.sock",
+				NRITimeout: 2 * time.Second,
+				CDIDirs:    []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"}}
 			test.want(want)
 			got := readContainerd(n.fs(), containerdFile)
 			if strings.HasPrefix(got.Problem, "cannot read") {

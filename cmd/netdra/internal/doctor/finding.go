@@ -98,13 +98,14 @@ func checks() []check {
 		{groupDriver, "journal", "the journal is readable", nil, checkJournal},
 		{groupRuntime, "runtime-version", "the versions of the container runtime and the kubelet have no known bugs",
 			needsCaches, checkVersions},
-		{groupRuntime, "nri-enabled", "NRI is enabled in containerd", needsContainerd, checkNRI},
-		{groupRuntime, "nri-socket", "the driver and containerd use the same NRI socket",
-			needsContainerd, checkNRISocket},
-		{groupRuntime, "nri-timeout", "the NRI timeout of containerd is long enough", needsContainerd, checkNRITimeout},
+		{groupRuntime, "nri-enabled", "NRI is enabled in the container runtime", needsRuntime, checkNRI},
+		{groupRuntime, "nri-socket", "the driver and the container runtime use the same NRI socket",
+			needsRuntime, checkNRISocket},
+		{groupRuntime, "nri-timeout", "the NRI timeout of the container runtime is long enough", needsRuntime,
+			checkNRITimeout},
 		{groupRuntime, "nri-required", "the driver's own pod can start without the driver",
-			needsContainerd, checkRequired},
-		{groupRuntime, "cdi", "containerd reads the driver's CDI specs", needsContainerd, checkCDI},
+			needsRuntime, checkRequired},
+		{groupRuntime, "cdi", "the container runtime reads the driver's CDI specs", needsRuntime, checkCDI},
 		{groupPaths, "kubelet-directory", "the driver uses the kubelet's directory", needsKubelet, checkKubeletDir},
 		{groupPaths, "directories", "the driver's directories are writable and have free space", nil, checkDisks},
 		{groupPaths, "cni-plugins", "the CNI plugins of all topologies are installed", needsCaches, checkPlugins},
@@ -155,12 +156,12 @@ func needsCaches(input *Input) string {
 	return ""
 }
 
-func needsContainerd(input *Input) string {
+func needsRuntime(input *Input) string {
 	switch {
-	case input.Containerd == nil:
-		return "containerd was not found"
-	case input.Containerd.Problem != "":
-		return input.Containerd.Problem
+	case input.Runtime == nil:
+		return "neither containerd nor CRI-O was found"
+	case input.Runtime.Problem != "":
+		return input.Runtime.Problem
 	}
 	return ""
 }

@@ -28,6 +28,8 @@ type Sources struct {
 	// Query queries the driver's socket. Ready queries its readiness probe.
 	Query nodeclient.Query
 	Ready func(ctx context.Context) string
+	// Get requests a path from an HTTP server at a socket.
+	Get func(ctx context.Context, socket, path string) ([]byte, error)
 	// Statfs is the statfs system call.
 	Statfs func(path string, stat *unix.Statfs_t) error
 	// MissingLinkTypes returns the given link types that the kernel does not support.
@@ -52,7 +54,7 @@ func Gather(ctx context.Context, sources Sources) *Input {
 		input.Driver, input.Settings = before, before.State.Settings
 	}
 	input.Processes = sources.processes()
-	input.Containerd = sources.containerd(input)
+	input.Runtime = sources.runtime(ctx, input)
 	input.Kubelet = input.kubelet()
 	sources.files(input)
 	input.Pooled = sources.pooled(input)
@@ -142,9 +144,13 @@ func isContained(status string) bool {
 	return false
 }
 
-// containerd reads the configuration file that the flags of the containerd process name. If no such process is running,
-// it reads the default file if that exists, since containerd may have failed to start.
-func (s *Sources) containerd(input *Input) *Containerd {
+// runtime reads the settings of the container runtime: those of a running CRI-O from its socket, and those of
+// containerd from the configuration file that the flags of its process name. If no such process is running, it reads
+// containerd's default file if that exists, since containerd may have failed to start.
+func (s *Sources) runtime(ctx context.Context, input *Input) *Runtime {
+	if crio := input.process("crio"); crio != nil {
+		return s.readCRIO(ctx, crio)
+	}
 	process := input.process("containerd")
 	if process == nil {
 		if _, err := fs.Stat(s.Root, relative(containerdFile)); err != nil {
@@ -279,8 +285,8 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 		}
 	}
 	rest := []string{"/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/var/lib/rancher/k3s/data/cni"}
-	if input.Containerd != nil {
-		rest = append(rest, input.Containerd.CNIDirs...)
+	if input.Runtime != nil {
+		rest = append(rest, input.Runtime.CNIDirs...)
 	}
 	for _, dir := range rest {
 		if info, err := s.stat(path.Join(dir, name)); err == nil && info.Mode().IsRegular() &&

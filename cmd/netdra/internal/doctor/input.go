@@ -13,8 +13,8 @@ import (
 // unreadable, its field is nil or empty, and the check that needs the data reports this.
 type Input struct {
 	Processes []Process
-	// Containerd is nil if there is neither a containerd process nor a configuration file.
-	Containerd *Containerd
+	// Runtime is nil if there is neither a process of containerd or CRI-O nor a configuration file of containerd.
+	Runtime *Runtime
 	// Kubelet is nil if there is no kubelet process.
 	Kubelet *Kubelet
 	// Driver is nil if the driver does not answer. In that case, Silence contains the error and Ready the response of

@@ -46,6 +46,8 @@ type testNode struct {
 	// lacksMacvlan means that the kernel does not support macvlan; unprivileged is the error when querying the kernel.
 	lacksMacvlan bool
 	unprivileged error
+	// crioConfig is the answer of CRI-O; empty without CRI-O.
+	crioConfig string
 }
 
 // healthy returns a node without faults, with a pod, a claim and a virtual function.
@@ -207,6 +209,35 @@ func (n *testNode) missingLinkTypes(types []string) ([]string, error) {
 	}), n.unprivileged
 }
 
+// get answers like CRI-O, if the node has its configuration.
+func (n *testNode) get(_ context.Context, socket, path string) ([]byte, error) {
+	if n.crioConfig == "" || path != "/config" || socket != filepath.Join(n.root, "/run/crio/crio.sock") {
+		return nil, errors.New("connection refused")
+	}
+	return []byte(n.crioConfig), nil
+}
+
+// crio replaces containerd by CRI-O with its defaults, in which text is replaced.
+func (n *testNode) crio(replace ...string) {
+	n.answers.State.Versions.Runtime = "cri-o://1.37.0"
+	n.write("proc/10/comm", "crio\n")
+	n.write("proc/10/cmdline", "/usr/bin/crio\x00--listen=/run/crio/crio.sock\x00")
+	n.crioConfig = strings.NewReplacer(replace...).Replace(`
+[crio.runtime]
+cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]
+[crio.network]
+plugin_dirs = ["/opt/cni/bin/"]
+[crio.nri]
+enable_nri = true
+nri_disable_connections = false
+nri_listen = "/var/run/nri/nri.sock"
+nri_plugin_request_timeout = "2s"
+[crio.nri.default_validator]
+nri_enable_default_validator = false
+nri_validator_required_plugins = ["dra-network"]
+`)
+}
+
 // fs is the node's file system.
 func (n *testNode) fs() fs.FS {
 	n.Helper()
@@ -222,7 +253,7 @@ func (n *testNode) fs() fs.FS {
 func (n *testNode) examine() []Finding {
 	n.Helper()
 	return Examine(Gather(n.Context(), Sources{
-		Root: n.fs(), Path: n.root, Query: n.query, Statfs: n.statfs,
+		Root: n.fs(), Path: n.root, Query: n.query, Statfs: n.statfs, Get: n.get,
 		MissingLinkTypes: n.missingLinkTypes,
 		Ready:            func(context.Context) string { return n.ready },
 		Cluster:          func(context.Context) *Cluster { return &n.cluster },

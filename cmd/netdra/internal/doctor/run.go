@@ -48,7 +48,8 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 		socket = filepath.Join(f.Root, nodeclient.ShippedSocket())
 	}
 	sources := Sources{
-		Root: root, Path: f.Root, Query: nodeclient.New(socket).Get, Statfs: unix.Statfs,
+		Root: root, Path: f.Root, Query: nodeclient.New(socket).Get, Get: getUnix,
+		Statfs:           unix.Statfs,
 		MissingLinkTypes: host.MissingLinkTypes,
 		Ready:            func(ctx context.Context) string { return probe(ctx, f.Readyz) },
 	}

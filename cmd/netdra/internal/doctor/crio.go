@@ -1,0 +1,109 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+)
+
+const (
+	crioName   = "CRI-O"
+	crioSocket = "/var/run/crio/crio.sock"
+)
+
+// readCRIO reads the configuration of a running CRI-O from its socket (server/inspect.go of CRI-O), with all files and
+// flags merged and the defaults filled in.
+func (s *Sources) readCRIO(ctx context.Context, process *Process) *Runtime {
+	socket := strings.TrimPrefix(process.flag("listen"), "unix://")
+	if socket == "" {
+		socket = crioSocket
+	}
+	c := &Runtime{Name: crioName, File: socket}
+	data, err := s.Get(ctx, filepath.Join(s.Path, plainPath(socket)), "/config")
+	if err == nil {
+		err = c.applyCRIO(data)
+	}
+	if err != nil {
+		c.Problem = fmt.Sprintf("cannot read the configuration of CRI-O from %s: %v", socket, err)
+	}
+	return c
+}
+
+// applyCRIO copies the settings into c.
+func (c *Runtime) applyCRIO(data []byte) error {
+	settings := map[string]any{}
+	if err := toml.Unmarshal(data, &settings); err != nil {
+		return err
+	}
+	crio := table(settings, "crio")
+	nri := table(crio, "nri")
+	c.NRIDisabled = nri["enable_nri"] != true || nri["nri_disable_connections"] == true
+	set(&c.NRISocket, nri["nri_listen"])
+	text := fmt.Sprint(nri["nri_plugin_request_timeout"])
+	timeout, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("nri_plugin_request_timeout: %w", err)
+	}
+	c.NRITimeout = timeout
+	if validator := table(nri, "default_validator"); validator["nri_enable_default_validator"] == true {
+		setList(&c.Required, validator["nri_validator_required_plugins"])
+		set(&c.Tolerated, validator["nri_validator_tolerate_missing_plugins_annotation"])
+	}
+	setList(&c.CDIDirs, table(crio, "runtime")["cdi_spec_dirs"])
+	setList(&c.CNIDirs, table(crio, "network")["plugin_dirs"])
+	return nil
+}
+
+// maxConfig is the maximum size in bytes of CRI-O's configuration.
+const maxConfig = 1 << 20
+
+// getUnix requests a path from an HTTP server at a socket.
+func getUnix(ctx context.Context, socket, path string) ([]byte, error) {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, exit.Cause(err)
+	}
+	defer func() { _ = response.Body.Close() }() // only read
+	data, err := io.ReadAll(io.LimitReader(response.Body, maxConfig))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("the answer is %s", response.Status)
+	}
+	return data, err
+}
+
+// advice contains the settings that a finding suggests to change.
+type advice struct {
+	enableNRI, socket, timeout, tolerate string
+}
+
+// advice returns the settings of the runtime by their names.
+func (c *Runtime) advice() advice {
+	if c.Name == crioName {
+		return advice{
+			enableNRI: "set enable_nri = true and nri_disable_connections = false in [crio.nri]", socket: "nri_listen",
+			timeout: "nri_plugin_request_timeout from [crio.nri]", tolerate: "nri_validator_tolerate_missing_plugins_annotation",
+		}
+	}
+	return advice{
+		enableNRI: fmt.Sprintf("set disable = false in [plugins.%q], remove it from disabled_plugins,", nriPlugin),
+		socket:    "socket_path", timeout: fmt.Sprintf("plugin_request_timeout from [plugins.%q]", nriPlugin),
+		tolerate: "tolerate_missing_plugins_annotation",
+	}
+}
