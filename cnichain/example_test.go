@@ -19,11 +19,10 @@ func ExampleValidate() {
 	for _, problem := range cnichain.Validate(topology, cnichain.DefaultSchemas()) {
 		fmt.Println(problem)
 	}
-	// Output: spec.steps[0].dependOn[0]: Invalid value: "uplink": step "tune" must come after "uplink": move it down,
-	// below the steps in its dependOn; if they depend on each other, remove one from dependOn spec.steps[1].type:
-	// Invalid value: "../macvlan": must be the bare file name of a CNI plugin, for example macvlan
-	// spec.steps[1].config: Invalid value: "uplink": config.note: cannot resolve template "{{ pod.colour }}": pod has
-	// no such field; use name, namespace, uid
+	// Output:
+	// spec.steps[0].dependOn[0]: Invalid value: "uplink": step "tune" must come after "uplink": move it down, below the steps in its dependOn; if they depend on each other, remove one from dependOn
+	// spec.steps[1].type: Invalid value: "../macvlan": must be the bare file name of a CNI plugin, for example macvlan
+	// spec.steps[1].config: Invalid value: "uplink": config.note: cannot resolve template "{{ pod.colour }}": pod has no such field; use name, namespace, uid
 }
 
 // The input for a plan's plugins is known before the pod exists, except for values that depend on the pod.

@@ -84,8 +84,8 @@ func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 	}
 	for _, rdma := range devices {
 		if rdma.LinksUnknown {
-			return fmt.Errorf("cannot give RDMA device %s of device %s: its kernel driver does not report the links of "+
-				"its ports, and moving it could affect other links; see the kernel log (dmesg) of the node, and "+
+			return fmt.Errorf("cannot give RDMA device %s of device %s: its kernel driver does not report the links "+
+				"of its ports, and moving it could affect other links; see the kernel log (dmesg) of the node, and "+
 				"consider resetting the NIC", rdma.Name, device.Name)
 		}
 		if len(rdma.Links) > 1 || len(rdma.Links) == 1 && device.Index != 0 && rdma.Links[0] != device.Index {

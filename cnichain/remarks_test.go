@@ -61,8 +61,8 @@ func TestRemarks(t *testing.T) {
 		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, dataDir: /var/lib/cni/mine}}},
 		  {name: c, type: tuning, dependOn: [a], config: {dataDir: "/run/cni"}}]`: {
 			"step a: data in dataDir /var/lib/cni/../mine, such as addresses in use, is lost when the " +
-				"driver's pod is replaced, unless that mounts the folder of the host (node.extraMounts of the chart): " +
-				"remove dataDir, or use a folder below /var/lib/cni",
+				"driver's pod is replaced, unless that mounts the folder of the host (node.extraMounts of the " +
+				"chart): remove dataDir, or use a folder below /var/lib/cni",
 		},
 		`[{name: up, type: netdev, selector: {cel: "true"}},
 		  {name: tag, type: vlan, dependOn: [up], config: {vlanId: 7, master: "{{up.interfaceName}}"}},

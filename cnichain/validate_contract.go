@@ -100,8 +100,8 @@ func (c *contracts) extendedResources(steps []v1alpha1.Step) {
 	for i := range steps {
 		if steps[i].ExtendedResourceName != "" {
 			c.add(field.Forbidden(field.NewPath("spec", "steps").Index(i).Child("extendedResourceName"), fmt.Sprintf(
-				"step %q gets addresses from claims only, and a pod that asks for an extended resource has no claim to "+
-					"choose them in: name addresses in its config.ipam, or remove extendedResourceName",
+				"step %q gets addresses from claims only, and a pod that asks for an extended resource has no claim "+
+					"to choose them in: name addresses in its config.ipam, or remove extendedResourceName",
 				steps[needy].Name)))
 		}
 	}

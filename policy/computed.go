@@ -265,8 +265,8 @@ func stringAttribute(s string) (*resourceapi.DeviceAttribute, error) {
 }
 
 func tooLong(s string) error {
-	return fmt.Errorf("the expression yields %q, which has %d bytes, and the limit is %d: shorten it, for example with "+
-		"substring()", s[:MaxString]+"…", len(s), MaxString)
+	return fmt.Errorf("the expression yields %q, which has %d bytes, and the limit is %d: shorten it, for example "+
+		"with substring()", s[:MaxString]+"…", len(s), MaxString)
 }
 
 // problems returns the problems with the computed attributes. There is at most one for each attribute, about the first

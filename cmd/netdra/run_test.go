@@ -110,8 +110,8 @@ func TestRunOfWhatTheKernelLacks(t *testing.T) {
 	if code != exit.Refused || !strings.Contains(errs, want) {
 		t.Errorf("exit status %d, want %q in\n%s%s", code, want, out, errs)
 	}
-	const remark = "! chain run refuses this: CNI plugin macvlan cannot work on node node-1: the kernel makes no links " +
-		"of type macvlan; install the module"
+	const remark = "! chain run refuses this: CNI plugin macvlan cannot work on node node-1: the kernel makes no " +
+		"links of type macvlan; install the module"
 	for _, rooted := range []bool{true, false} {
 		f.unprivileged = !rooted
 		code, out, errs := f.run(t.Context(), "plan", f.write("t.yaml", topology), "-d", "up0", "--shared", "a")

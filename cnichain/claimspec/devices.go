@@ -58,8 +58,8 @@ func CheckClasses(
 			}
 			return fmt.Errorf("request %s asks for DeviceClass %s of NetworkTopology %s, and the scheduler has "+
 				"allocated a "+
-				"device for step %s of NetworkTopology %s; delete the pod and the claim, and list claims of a PodGroup "+
-				"after all others in the pod", devices[i].Request, class, topology.Name, devices[i].Class.Step,
+				"device for step %s of NetworkTopology %s; delete the pod and the claim, and list claims of a "+
+				"PodGroup after all others in the pod", devices[i].Request, class, topology.Name, devices[i].Class.Step,
 				devices[i].Class.NetworkTopologyRef.Name)
 		}
 	}
@@ -104,8 +104,8 @@ func deviceFor(
 
 // allRefused returns the error for a request that asks for all devices.
 func allRefused(request string) error {
-	return fmt.Errorf("cannot serve request %q: its allocationMode is All, and how many interfaces a pod gets must not "+
-		"depend on the node; set allocationMode to ExactCount, with a count", request)
+	return fmt.Errorf("cannot serve request %q: its allocationMode is All, and how many interfaces a pod gets must "+
+		"not depend on the node; set allocationMode to ExactCount, with a count", request)
 }
 
 // checkOneInterfaceEach rejects claim parameters that would apply to several interfaces.

@@ -139,8 +139,8 @@ func TestAddAndDel(t *testing.T) {
 	}
 	w.expect("host [up1] pods [dra-1[net1]] leases [sandbox-1/net1]", "sandbox-1")
 	if commits, notes := w.journal.Commits(), w.journal.Notes(); commits != len(made.Steps) || notes != 1 {
-		t.Errorf("%d commits and %d notes, want one commit before each step, which includes the changes of the previous "+
-			"one, and a note when the attachment is ready", commits, notes)
+		t.Errorf("%d commits and %d notes, want one commit before each step, which includes the changes of the "+
+			"previous one, and a note when the attachment is ready", commits, notes)
 	}
 	var stdin struct{ Name, Type, Note string }
 	if !strings.Contains(string(made.Steps[1].Stdin), `"cookie":9007199254740993`) {

@@ -83,8 +83,8 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 			problems = append(problems, err.Error())
 		}
 		if device.Protocol == cnichain.RDMAProtocolIWARP { // nothing to wait for
-			problems = append(problems, fmt.Sprintf("RDMA device %s is of iWARP, where addresses have no GIDs: connect "+
-				"by the address (rdma_cm)", device.Name))
+			problems = append(problems, fmt.Sprintf("RDMA device %s is of iWARP, where addresses have no GIDs: "+
+				"connect by the address (rdma_cm)", device.Name))
 			table.entries = nil
 		}
 		gids, ambiguous := cnichain.FindGIDs(table.entries, ofLinks(links, interfaces))

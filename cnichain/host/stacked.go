@@ -123,8 +123,8 @@ func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.
 		return fmt.Errorf("cannot prove that no link of another namespace is on device %s: %w", device.Name, err)
 	}
 	if !free {
-		return fmt.Errorf("device %s is still used by an earlier pod: a macvlan, an ipvlan or a port of another network "+
-			"namespace is stacked on it; end the process that keeps this namespace", device.Name)
+		return fmt.Errorf("device %s is still used by an earlier pod: a macvlan, an ipvlan or a port of another "+
+			"network namespace is stacked on it; end the process that keeps this namespace", device.Name)
 	}
 	return nil
 }

@@ -75,8 +75,8 @@ func lockRun(ctx context.Context, runDir string) (func(), error) {
 func sweep(ctx context.Context, o Options) error {
 	s, err := loadState(o.RunDir)
 	if err == nil && running(ctx, s) {
-		return fmt.Errorf("it is running already (process %d): use it with: bin/lab --name %s kubectl get nodes; or stop "+
-			"it first: bin/lab down --name %s; or, if another user owns it, start one with another name "+
+		return fmt.Errorf("it is running already (process %d): use it with: bin/lab --name %s kubectl get nodes; or "+
+			"stop it first: bin/lab down --name %s; or, if another user owns it, start one with another name "+
 			"(--name; make demo NAME=…)", s.Init.PID, o.Name, o.Name)
 	}
 	switch {

@@ -183,8 +183,8 @@ func (p *problems) consumed(
 		policy.ValidRange, policy.ValidValues = r.ValidRange, r.ValidValues
 	}
 	if other, ok := first[counter]; ok && other.amount.Cmp(amount.Quantity) != 0 {
-		p.invalid(location, amount.String(), "plugin %[1]q consumes %[2]s, but the scheduler charges one amount for the "+
-			"device whatever plugin attaches it: write %[2]s for both, or make a policy for each", other.plugin,
+		p.invalid(location, amount.String(), "plugin %[1]q consumes %[2]s, but the scheduler charges one amount for "+
+			"the device whatever plugin attaches it: write %[2]s for both, or make a policy for each", other.plugin,
 			&other.amount)
 		return
 	}

@@ -105,8 +105,8 @@ func (p *problems) table(rows []PCIAddressAttributes, path *field.Path) {
 		address, values := path.Index(i).Child("pciAddress"), path.Index(i).Child("attributes")
 		switch {
 		case !pciAddress.MatchString(row.PCIAddress):
-			p.invalid(address, row.PCIAddress, "must be domain:bus:device.function in lower-case hexadecimal digits, as "+
-				"sysfs writes it, for example 0000:18:00.0")
+			p.invalid(address, row.PCIAddress, "must be domain:bus:device.function in lower-case hexadecimal digits, "+
+				"as sysfs writes it, for example 0000:18:00.0")
 		case taken[row.PCIAddress]:
 			p.duplicate(address, row.PCIAddress, "make one row of the two")
 		}

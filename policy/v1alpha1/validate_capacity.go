@@ -18,8 +18,8 @@ func (p *problems) amounts(e *Exposure, path *field.Path) bool {
 	before := len(p.list)
 	check := func(a *Amount, location *field.Path) {
 		if a != nil && !a.inRange() {
-			p.add(field.Forbidden(location, "an amount must be from 0 to 2^63-1: write a number in this range, without "+
-				"sign and exponent"))
+			p.add(field.Forbidden(location, "an amount must be from 0 to 2^63-1: write a number in this range, "+
+				"without sign and exponent"))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Capacity)) {
@@ -70,12 +70,12 @@ func (p *problems) capacities(e *Exposure, path *field.Path) {
 	for _, name := range slices.Sorted(maps.Keys(e.Capacity)) {
 		capacity, location := e.Capacity[name], path.Key(name)
 		if !isID(name) {
-			p.invalid(location, name, "the name of a counter must be letters, digits and '_', start with a letter or '_', "+
-				"and have at most 32 characters")
+			p.invalid(location, name, "the name of a counter must be letters, digits and '_', start with a letter or "+
+				"'_', and have at most 32 characters")
 		}
 		if isYAMLBool(name) {
-			p.invalid(location, name, "the name of a counter must not be true, false, yes or no: YAML reads y, n, on and "+
-				"off as these; choose another name")
+			p.invalid(location, name, "the name of a counter must not be true, false, yes or no: YAML reads y, n, on "+
+				"and off as these; choose another name")
 		}
 		if capacity.Value.Sign() <= 0 {
 			p.invalid(location.Child("value"), capacity.Value.String(),
@@ -179,8 +179,8 @@ func (p *problems) validRange(r *ValidRange, value Amount, path *field.Path) {
 	smallest := r.Min.DeepCopy()
 	smallest.Add(r.Step.Quantity)
 	if smallest.Cmp(value.Quantity) > 0 {
-		p.invalid(path.Child("step"), r.Step.String(), "min and one step are %s, more than the counter's value %s: lower "+
-			"the step, or remove it", smallest, &value)
+		p.invalid(path.Child("step"), r.Step.String(), "min and one step are %s, more than the counter's value %s: "+
+			"lower the step, or remove it", smallest, &value)
 	}
 	if r.Max != nil {
 		p.onStep(*r.Max, r, path.Child("max"))
@@ -216,8 +216,8 @@ func (p *problems) validValues(values []Amount, value Amount, path *field.Path) 
 			p.invalid(path.Index(i), v.String(), "is greater than the counter's value %s: remove it", &value)
 		}
 		if i > 0 && v.Cmp(values[i-1].Quantity) <= 0 {
-			p.invalid(path.Index(i), v.String(), "must be greater than the previous value: sort validValues and remove "+
-				"duplicates")
+			p.invalid(path.Index(i), v.String(), "must be greater than the previous value: sort validValues and "+
+				"remove duplicates")
 		}
 	}
 }

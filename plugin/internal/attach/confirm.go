@@ -88,8 +88,8 @@ func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bo
 
 // tellUnconfirmed reports to a pod that its interfaces stay attached and its gates stay closed.
 func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
-	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the attached one: the driver's file for "+
-		"it was removed, or the kernel did not answer; delete the pod if its containers do not start again", netns)
+	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the attached one: the driver's file "+
+		"for it was removed, or the kernel did not answer; delete the pod if its containers do not start again", netns)
 	s.logger(box).Error(err, "Cannot confirm the sandbox; its interfaces stay attached and its gates closed")
 	s.Observer.AttachFailed(box.pod, s.recordsOf(box), err, 0)
 }

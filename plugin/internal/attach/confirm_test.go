@@ -161,7 +161,7 @@ func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	f.node.KeepPods()
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	box := f.boxes.find("a-0")
-	box.netNSID = ""
+	box.set(func(state *boxState) { state.netNSID = "" })
 	pin := box.view().pin
 	f.node.RemovePin(pin)
 	f.node.DeletePodLink(f.runtime["a-0"], "net1")

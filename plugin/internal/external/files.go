@@ -48,8 +48,8 @@ func DeviceID(claim cnichain.Claim, step *cnichain.PlanStep) string {
 func Check(plan *cnichain.Plan) error {
 	for i := range plan.External {
 		if device := plan.External[i].Device; !nodeapi.IsDeviceID(device.NetworkID) {
-			return fmt.Errorf("cannot name device %s to the network of the pod: %q is not a valid CDI device name; use "+
-				"letters, digits, '_', '-', '.' and ':' in the interface name, or in the policy's attribute",
+			return fmt.Errorf("cannot name device %s to the network of the pod: %q is not a valid CDI device name; "+
+				"use letters, digits, '_', '-', '.' and ':' in the interface name, or in the policy's attribute",
 				device.Name, device.NetworkID)
 		}
 	}

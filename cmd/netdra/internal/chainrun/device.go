@@ -257,8 +257,8 @@ func describeHolders(facts *discovery.Device, device *cnichain.Device, claims []
 	if len(holders) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("it is allocated to %s, whose pods would lose their network (if the plugin leaves the link on the "+
-		"machine, and they share it: --shared %s)", strings.Join(holders, ", "), device.Request)
+	return fmt.Sprintf("it is allocated to %s, whose pods would lose their network (if the plugin leaves the link on "+
+		"the machine, and they share it: --shared %s)", strings.Join(holders, ", "), device.Request)
 }
 
 func stepType(topology *v1alpha1.NetworkTopology, name string) string {

@@ -166,8 +166,8 @@ func badQuantities(node *yaml.Node, path string, ofCapacity bool) (problems []er
 		return problems
 	}
 	if _, err := resource.ParseQuantity(node.Value); err != nil {
-		problems = append(problems, problem{path: path, text: fmt.Sprintf("%s: %q is not a quantity: use a number, such "+
-			"as 8, 100M or 1Gi", path, node.Value)})
+		problems = append(problems, problem{path: path, text: fmt.Sprintf("%s: %q is not a quantity: use a number, "+
+			"such as 8, 100M or 1Gi", path, node.Value)})
 	}
 	return problems
 }

@@ -248,8 +248,8 @@ func (f *Inputs) findNode(ctx context.Context, out *printer.Printer) {
 	defer cancel()
 	answers, err := nodeclient.Read(limited, nodeclient.New(f.Socket).Get, nodeapi.PathState, nodeapi.PathPolicies)
 	if err != nil {
-		out.Warn("the node's addresses are unknown, so links that carry them may be shown as offered: run this on the " +
-			"node as root, or set --node-address")
+		out.Warn("the node's addresses are unknown, so links that carry them may be shown as offered: run this on " +
+			"the node as root, or set --node-address")
 		return
 	}
 	f.Addresses = answers.State.Addresses

@@ -128,8 +128,8 @@ func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Pla
 	// This driver's devices are local to a node, so the allocator adds a node selector, as for all slices with a
 	// nodeName.
 	if place.Node = selectedNode(claim.Status.Allocation.NodeSelector); place.Node == "" {
-		return nil, fmt.Errorf("cannot find the node of claim %s/%s: the allocation does not contain a node; name it with "+
-			"--node", namespace, name)
+		return nil, fmt.Errorf("cannot find the node of claim %s/%s: the allocation does not contain a node; name it "+
+			"with --node", namespace, name)
 	}
 	return place, nil
 }

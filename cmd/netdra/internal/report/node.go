@@ -42,8 +42,8 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err != nil {
 		return err
 	}
-	d := &details{Versions: s.Versions().String(), Source: "simulated: the devices that the driver would offer with the " +
-		"policies in the given files"}
+	d := &details{Versions: s.Versions().String(), Source: "simulated: the devices that the driver would offer with " +
+		"the policies in the given files"}
 	var findings []doctor.Finding
 	if s.Answers != nil {
 		options := doctor.Options{Root: f.Root, Socket: f.Socket}
@@ -115,8 +115,8 @@ func problemsOf(s *offers.Snapshot, known []doctor.Finding) []doctor.Finding {
 		add(p.String(), p.Message)
 	}
 	for i := range s.Facts.Orphans {
-		text := fmt.Sprintf("virtual function %s has no name and is not offered: the interface of its physical function "+
-			"is not on the node, or does not list it", s.Facts.Orphans[i].PCIAddress)
+		text := fmt.Sprintf("virtual function %s has no name and is not offered: the interface of its physical "+
+			"function is not on the node, or does not list it", s.Facts.Orphans[i].PCIAddress)
 		add(text, text)
 	}
 	return found

@@ -143,8 +143,8 @@ func (m *model) refusals(
 		if topology == nil && slices.ContainsFunc(classes, func(class *resourceapi.DeviceClass) bool {
 			return class.Labels[v1alpha1.LabelTopology] == name
 		}) {
-			found.remarks = append(found.remarks, fmt.Sprintf("cannot check claim %s: NetworkTopology %s is not in the "+
-				"files; add it with -f", id, name))
+			found.remarks = append(found.remarks, fmt.Sprintf("cannot check claim %s: NetworkTopology %s is not in "+
+				"the files; add it with -f", id, name))
 			continue
 		}
 		if topology == nil {

@@ -97,8 +97,8 @@ func pointers[T any](list []T) []*T {
 // cannotList returns an error, which names the ClusterRole to request if a permission is missing.
 func cannotList(what string, err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole cluster, "+
-			"or give files (-f) and --machines", what, err)
+		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole "+
+			"cluster, or give files (-f) and --machines", what, err)
 	}
 	return fmt.Errorf("cannot list the %s: %w", what, err)
 }
