@@ -53,7 +53,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 	file := filepath.Join(t.TempDir(), "out")
 	for line, want := range map[string][]string{
 		"claims pod/one":                 {"elsewhere/one-net-", "attached", "10.159.0."},
-		"trace one":                      {"macvlan", "ADD", "10.159.0."},
+		"trace pod/one":                  {"macvlan", "ADD", "10.159.0."},
 		"explain pod/one":                {"el0"},
 		"doctor --all --node NODE":       {"the driver uses the kubelet's directory", "0 faults"},
 		"doctor --all-nodes":             {"node NODE", "0 faults"},

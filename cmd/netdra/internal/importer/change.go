@@ -163,11 +163,11 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 func (m *importer) templateFor(w *workload, s *selection, n *network) string {
 	wanted := s.requests
 	path := s.place()
-	if i := slices.IndexFunc(wanted.ips, func(ip string) bool { return !strings.Contains(ip, "/") }); i >= 0 {
-		w.add(true, path+".ips", wanted.ips, "the addresses were left out: %s has no prefix length: write it as "+
-			"ADDRESS/LENGTH", wanted.ips[i])
-		wanted.ips = nil
+	ips, err := withPrefixes(wanted.ips, n.topology)
+	if err != nil {
+		w.add(true, path+".ips", wanted.ips, "the addresses were left out: %v", err)
 	}
+	wanted.ips = ips
 	parameters, refused := wanted.parameters(n.topology)
 	for _, reason := range refused {
 		w.add(true, path, nil, "%s, so it was left out: the pod gets the value of the topology", reason)

@@ -2,8 +2,12 @@ package importer
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // Pod annotations that Multus uses.
@@ -132,4 +136,46 @@ func (s *selection) read() {
 	s.deviceID = s.text("deviceID")
 	s.without("selection")
 	s.close()
+}
+
+// withPrefixes adds the prefix length of the network's subnet to addresses without one. ClaimParameters require a
+// prefix length, whereas Multus leaves it to the IPAM plugin.
+func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, error) {
+	all := slices.Clone(ips)
+	for i, text := range ips {
+		if strings.Contains(text, "/") {
+			continue
+		}
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, err
+		}
+		prefix := subnetOf(address, topology)
+		if !prefix.IsValid() {
+			return nil, fmt.Errorf("%s has no prefix length, and no subnet of the network contains it: write it as "+
+				"ADDRESS/LENGTH",
+				text)
+		}
+		all[i] = netip.PrefixFrom(address, prefix.Bits()).String()
+	}
+	return all, nil
+}
+
+// subnetField matches subnets in the configurations of host-local ("subnet") and whereabouts ("range").
+var subnetField = regexp.MustCompile(`"(?:subnet|range)":"(?:[0-9A-Fa-f.:]+-)?([0-9A-Fa-f.:]+/[0-9]+)"`)
+
+// subnetOf returns the subnet in the configuration that contains an address. It searches the configuration text for
+// parameters of known IPAM plugins, so that nesting does not matter.
+func subnetOf(address netip.Addr, topology *v1alpha1.NetworkTopology) netip.Prefix {
+	for i := range topology.Spec.Steps {
+		if topology.Spec.Steps[i].Config == nil {
+			continue
+		}
+		for _, text := range subnetField.FindAllStringSubmatch(string(topology.Spec.Steps[i].Config.Raw), -1) {
+			if prefix, err := netip.ParsePrefix(text[1]); err == nil && prefix.Masked().Contains(address) {
+				return prefix.Masked()
+			}
+		}
+	}
+	return netip.Prefix{}
 }
