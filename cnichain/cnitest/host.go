@@ -211,6 +211,11 @@ func (n *Node) Exists(path string) bool {
 	return n.pods[path] != nil || n.namespaces[path]
 }
 
+// HoldNamespace implements host.Host. Paths of a Node never refer to another namespace.
+func (n *Node) HoldNamespace(path string) (held string, release func(), err error) {
+	return path, func() {}, nil
+}
+
 // NamespaceID implements host.Host. Like a plugin call, it can be made to fail, under the name "NamespaceID" (see
 // Fail).
 func (n *Node) NamespaceID(path string) (string, error) {

@@ -134,10 +134,16 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	}
 	attachment.BootID = cmp.Or(attachment.BootID, boot)
 	attachment.Phase, attachment.NetNS = PhaseAttaching, netns
-	if attachment.NetNSID, err = e.Host.NamespaceID(netns); err != nil {
+	// The kernel does not give the ID of a namespace to another one while it is held, so pin can compare IDs.
+	held, release, err := e.Host.HoldNamespace(netns)
+	if err != nil {
 		return err
 	}
-	seen, err := e.Host.Links(netns) // pin proves that this was the right namespace
+	defer release()
+	if attachment.NetNSID, err = e.Host.NamespaceID(held); err != nil {
+		return err
+	}
+	seen, err := e.Host.Links(held)
 	if err != nil {
 		return err
 	}
@@ -287,9 +293,7 @@ func (e *Executor) notBegun(record *StepRecord) {
 
 // pin pins the namespace of an attachment. It runs after the first commit, so that every pin has an owner after a
 // crash; the rollback handles a missing pin (pinAgain). From then on only the pin identifies the namespace: the runtime
-// may remove its own path at any time, and may have created another namespace there since the check. If the kernel
-// assigned the same inode to that namespace, this could not be detected, but runtimes do not reuse the names of
-// namespaces.
+// may remove its own path at any time, and may have created another namespace there since the check.
 func (e *Executor) pin(attachment *Attachment) error {
 	if err := e.Host.Pin(attachment.NetNS, attachment.Pin); err != nil {
 		return err

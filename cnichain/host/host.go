@@ -44,6 +44,9 @@ type Namespaces interface {
 	Unpin(pin string) error
 	// Exists reports whether there is a network namespace at pin.
 	Exists(pin string) bool
+	// HoldNamespace keeps the network namespace at a path alive until release is called. held is a path to it that stays valid,
+	// and never refers to another namespace, until then.
+	HoldNamespace(path string) (held string, release func(), err error)
 	// NamespaceID returns an ID that distinguishes the network namespace at a path from all others that currently
 	// exist.
 	NamespaceID(path string) (string, error)

@@ -40,7 +40,8 @@ func NewLinkTypes(query func(types []string) (missing []string, err error), cloc
 }
 
 // Missing returns the types that the kernel does not support, in the order of the argument. If a query fails, it
-// returns the error and the cached results. Other callers wait for the query, for which the kernel may load modules.
+// returns the error and the cached results. It does not hold the lock during the query, for which the kernel may load
+// modules: claims with other link types must not wait for a module that hangs.
 func (l *LinkTypes) Missing(types []string) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,8 +52,10 @@ func (l *LinkTypes) Missing(types []string) ([]string, error) {
 	})
 	var err error
 	if len(unknown) > 0 {
-		var missing []string
-		if missing, err = l.query(unknown); err == nil {
+		l.mu.Unlock()
+		missing, queryErr := l.query(unknown)
+		l.mu.Lock()
+		if err = queryErr; err == nil {
 			for _, name := range unknown {
 				l.known[name] = linkType{missing: slices.Contains(missing, name), asked: now}
 			}

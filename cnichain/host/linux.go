@@ -80,6 +80,16 @@ func (Linux) Unpin(pin string) error {
 // Exists checks whether a namespace file system is mounted at the path.
 func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
+// HoldNamespace opens the namespace's file: the kernel keeps a namespace alive as long as a file descriptor refers to it
+// (namespaces(7)).
+func (Linux) HoldNamespace(path string) (held string, release func(), err error) {
+	file, err := os.Open(path) //nolint:gosec // the runtime reports the path
+	if err != nil {
+		return "", nil, fmt.Errorf("cannot look at network namespace %s: %w", path, err)
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func() { _ = file.Close() }, nil
+}
+
 // NamespaceID returns the device and inode of the namespace in the kernel's namespace file system. The kernel reuses
 // the inodes of destroyed namespaces, so only compare two IDs while one of the namespaces is kept alive.
 func (Linux) NamespaceID(path string) (string, error) {

@@ -75,7 +75,7 @@ func Linux() Deps {
 		Clock:                clock.RealClock{},
 		Facts:                ReadFacts,
 		Inspect:              view.Read,
-		Hold:                 holdNamespace,
+		Hold:                 host.Linux{}.HoldNamespace,
 		MakeNamespace:        makeNamespace,
 		MissingLinkTypes:     host.MissingLinkTypes,
 		UnavailableLinkTypes: host.UnavailableLinkTypes,
@@ -119,16 +119,6 @@ func checkPrivilege() error {
 }
 
 func newRunID() (string, error) { return "netdra-" + strings.ToLower(rand.Text()[:8]), nil }
-
-// holdNamespace keeps the namespace alive with an open file. The path is only valid in this process; a CNI plugin
-// cannot use it.
-func holdNamespace(path string) (string, func(), error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", nil, fmt.Errorf("cannot open network namespace: %w", err)
-	}
-	return fmt.Sprintf("/proc/self/fd/%d", file.Fd()), func() { _ = file.Close() }, nil
-}
 
 // isHostNamespace compares nsfs files, which are the same if and only if the namespaces are.
 func isHostNamespace(path string) bool {
