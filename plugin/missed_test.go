@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
@@ -31,6 +32,13 @@ func (f *fixture) reconnections() func() int {
 	}
 }
 
+// withSandbox adds the kubelet's report that the sandbox of a pod exists.
+func withSandbox(pod *corev1.Pod) *corev1.Pod {
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReadyToStartContainers,
+		Status: corev1.ConditionTrue})
+	return pod
+}
+
 // await runs awaitSandbox, and returns a function that lets time pass until it has returned.
 func (f *fixture) await(pod string) (returns func()) {
 	done := make(chan struct{})
@@ -55,7 +63,7 @@ func (f *fixture) await(pod string) (returns func()) {
 // The runtime lists a sandbox that it did not report, once the driver connects again.
 func TestUnreportedSandboxIsFoundByANewConnection(t *testing.T) {
 	f := newFixture(t)
-	f.addPod(podObject("a", "claim-a"))
+	f.addPod(withSandbox(podObject("a", "claim-a")))
 	f.prepared("claim-a", "a", "up0")
 	ended := f.reconnections()
 	returns := f.await("a-0")
@@ -73,14 +81,14 @@ func TestUnreportedSandboxIsFoundByANewConnection(t *testing.T) {
 // After several connections the pod gets an event, and no further connection is ended.
 func TestSandboxThatIsNeverReportedHasAnEvent(t *testing.T) {
 	f := newFixture(t)
-	f.addPod(podObject("a", "claim-a"))
+	f.addPod(withSandbox(podObject("a", "claim-a")))
 	f.prepared("claim-a", "a", "up0")
 	ended := f.reconnections()
 	f.await("a-0")()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.failed) != 1 || !strings.Contains(f.failed[0], "does not report its sandbox; delete the pod") ||
-		ended() != missedAttempts {
+		ended() != 1 {
 		t.Errorf("ended %d connections; events are %q", ended(), f.failed)
 	}
 }
@@ -90,7 +98,7 @@ func TestSandboxThatIsNeverReportedHasAnEvent(t *testing.T) {
 func TestSandboxReportedBeforeItsClaimIsAttached(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")
-	f.addPod(podObject("a", "claim-a"))
+	f.addPod(withSandbox(podObject("a", "claim-a")))
 	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")))
 	f.prepared("claim-a", "a", "up0")
 	ended := f.reconnections()
@@ -110,7 +118,8 @@ func TestSandboxesThatAreNotMissed(t *testing.T) {
 	f.prepared("claim-b", "b", "up1")
 	leaving := podObject("b", "claim-b")
 	leaving.Status.Phase = corev1.PodFailed
-	for _, pod := range []*corev1.Pod{podObject("a", "claim-a"), leaving, podObject("c")} {
+	for _, pod := range []*corev1.Pod{withSandbox(podObject("a", "claim-a")), withSandbox(leaving),
+		withSandbox(podObject("c"))} {
 		f.addPod(pod)
 	}
 	ended := f.reconnections()
@@ -122,6 +131,48 @@ func TestSandboxesThatAreNotMissed(t *testing.T) {
 	}
 }
 
+// The end of a reported sandbox is normal, although its claims stay prepared for a moment. A pod whose sandbox the
+// kubelet has not created is not awaited.
+func TestSandboxesThatEndAreNotMissed(t *testing.T) {
+	f := newFixture(t)
+	f.runs("a-0")
+	f.addPod(withSandbox(podObject("a", "claim-a")))
+	f.must(f.nri.RunPodSandbox(context.Background(), f.sandbox("a-0")))
+	f.prepared("claim-a", "a", "up0")
+	ended := f.reconnections()
+	returns := f.await("a-0")
+	f.eventually("the driver waits", f.clock.HasWaiters)
+	f.must(f.nri.StopPodSandbox(context.Background(), f.sandbox("a-0")))
+	f.ends("a-0")
+	returns()
+
+	f.addPod(podObject("b", "claim-b"))
+	f.prepared("claim-b", "b", "up1")
+	f.await("b-0")()
+	if ended() != 0 || len(f.failed) != 0 {
+		t.Errorf("ended %d connections; events are %q", ended(), f.failed)
+	}
+}
+
+// Without a connection there is nothing to end, and the driver ends at most one connection per minute.
+func TestConnectionsAreEndedSeldom(t *testing.T) {
+	t.Parallel()
+	var view runtimeView
+	ended := 0
+	view.end = func(error) { ended++ }
+	begin := time.Unix(1000, 0)
+	if view.reconnect(begin, errMissedSandbox) || view.reconnectedSince(begin) {
+		t.Error("ended a connection without one")
+	}
+	view.setConnected(true)
+	for _, after := range []time.Duration{time.Second, 30 * time.Second, missedInterval + time.Second} {
+		view.reconnect(begin.Add(after), errMissedSandbox)
+	}
+	if ended != 2 || !view.reconnectedSince(begin.Add(missedInterval)) {
+		t.Errorf("ended %d connections, want 2", ended)
+	}
+}
+
 // A sandbox that was stopped is no longer the sandbox of its pod, but a later one of the pod is.
 func TestReportedSandboxes(t *testing.T) {
 	t.Parallel()
@@ -130,13 +181,19 @@ func TestReportedSandboxes(t *testing.T) {
 	reported.add(box("a-0"))
 	reported.add(box("a-1"))
 	reported.remove(box("a-0"))
+	reported.stop(box("a-0"))
 	reported.add(box("b-0"))
-	if reported.sandbox("a").GetId() != "a-1" || reported.sandbox("b") == nil || reported.sandbox("c") != nil {
+	if a := reported.sandbox("a"); a.GetId() != "a-1" || a.stopped || reported.sandbox("b").PodSandbox == nil ||
+		reported.sandbox("c").PodSandbox != nil {
 		t.Errorf("reported %v", reported.byPod)
+	}
+	if reported.stop(box("a-1")); !reported.sandbox("a").stopped {
+		t.Error("the sandbox is not stopped")
 	}
 	reported.remove(box("a-1"))
 	reported.replace([]*api.PodSandbox{box("c-0")})
-	if reported.sandbox("a") != nil || reported.sandbox("b") != nil || reported.sandbox("c") == nil {
+	if reported.sandbox("a").PodSandbox != nil || reported.sandbox("b").PodSandbox != nil ||
+		reported.sandbox("c").PodSandbox == nil {
 		t.Errorf("reported %v after another connection", reported.byPod)
 	}
 }

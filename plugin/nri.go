@@ -182,6 +182,9 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	start := n.Clock.Now()
 	defer func() {
 		n.observe("RunPodSandbox", pod, n.Clock.Since(start), err)
+		if err != nil {
+			n.reported.remove(pod) // runtimes do not report the end of a sandbox that the driver has rejected
+		}
 		err = telemetry.WireError(err)
 	}()
 	n.reported.add(pod)
@@ -212,7 +215,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 	start := n.Clock.Now()
 	defer func() { n.observe("StopPodSandbox", pod, n.Clock.Since(start), nil) }()
 	n.unclaimed.Delete(pod.GetId())
-	n.reported.remove(pod)
+	n.reported.stop(pod)
 	budget := n.Clock.NewTimer(n.Sandboxes.Budget(ctx))
 	defer budget.Stop()
 	select {

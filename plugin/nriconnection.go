@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -92,6 +93,10 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
+		select { // a late event must not follow the list of the next connection
+		case <-ended:
+		case <-n.Clock.After(nriRetryMax):
+		}
 		return context.Cause(ctx)
 	}
 }
@@ -152,7 +157,10 @@ func (c *nriConnection) Synchronize(
 		listed[pod.GetId()], _ = c.Namespaces.pathOf(pod) // attachAfterResync reports the error
 	}
 	c.runtime.begin(decided, busy)
-	c.reported.replace(pods)
+	c.reported.replace(slices.DeleteFunc(slices.Clone(pods), func(pod *api.PodSandbox) bool {
+		netns := listed[pod.GetId()]
+		return netns == "" || !c.Sandboxes.NamespaceExists(netns)
+	}))
 	c.unclaimed.Clear()
 	for _, pod := range pods {
 		if !isStatic(pod) && !c.Sandboxes.Knows(pod.GetId()) {
@@ -203,8 +211,9 @@ type runtimeView struct {
 type runtimeState struct {
 	connected chan struct{} // closed when the connection ends; nil without a connection
 	timeout   time.Duration // for a request, as last reported by the runtime; 0 before the first connection
-	// end ends the connection with a reason. It is nil before the first connection.
-	end context.CancelCauseFunc
+	// end ends the connection with a reason. It is nil before the first connection. ended is the time of the last call.
+	end   context.CancelCauseFunc
+	ended time.Time
 	// decided contains the sandboxes that had containers without a claim when the connection began, except those that
 	// must still be attached (see [sandboxesOf]). Whether the driver must attach them was decided earlier, possibly by
 	// a driver process that could reach the API server.
@@ -253,30 +262,36 @@ func (v *runtimeView) setTimeout(timeout time.Duration) {
 // pod's status that the sandbox exists (condition PodReadyToStartContainers), so the driver compares.
 
 const (
-	// missedDelay is the time after the kubelet's report until the runtime must have reported the sandbox. Usually it
-	// has done so before, because the kubelet waits for RunPodSandbox. It doubles with each attempt.
+	// missedDelay is the interval at which the driver compares both reports. Usually the runtime has reported the
+	// sandbox before the kubelet, which waits for RunPodSandbox.
 	missedDelay = 3 * time.Second
-	// missedAttempts is the number of new connections after which the pod gets an event instead.
-	missedAttempts = 3
+	// missedInterval is the shortest interval between two connections that the driver ends itself: without a
+	// connection, all gates are closed.
+	missedInterval = time.Minute
 )
 
 // errMissedSandbox ends a connection, so that the runtime lists its sandboxes again.
 var errMissedSandbox = errors.New("the runtime has not reported a sandbox that the kubelet has; requesting a new list")
 
-// reportedSandboxes contains the sandbox of each pod that the runtime has listed or reported on the current
+// reportedSandboxes contains the last sandbox of each pod that the runtime has listed or reported on the current
 // connection. It is safe for concurrent use.
 type reportedSandboxes struct {
 	mu    sync.Mutex
-	byPod map[string]*api.PodSandbox // by UID
+	byPod map[string]reportedSandbox // by UID
+}
+
+type reportedSandbox struct {
+	*api.PodSandbox
+	stopped bool
 }
 
 // replace forgets all sandboxes except those in the list of a new connection.
 func (r *reportedSandboxes) replace(pods []*api.PodSandbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.byPod = make(map[string]*api.PodSandbox, len(pods))
+	r.byPod = make(map[string]reportedSandbox, len(pods))
 	for _, pod := range pods {
-		r.byPod[pod.GetUid()] = pod
+		r.byPod[pod.GetUid()] = reportedSandbox{PodSandbox: pod}
 	}
 }
 
@@ -284,12 +299,21 @@ func (r *reportedSandboxes) add(pod *api.PodSandbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byPod == nil {
-		r.byPod = map[string]*api.PodSandbox{}
+		r.byPod = map[string]reportedSandbox{}
 	}
-	r.byPod[pod.GetUid()] = pod
+	r.byPod[pod.GetUid()] = reportedSandbox{PodSandbox: pod}
 }
 
-// remove forgets a sandbox that has been stopped. The runtime may report this after the pod got another sandbox.
+// stop marks a sandbox as stopped, unless the pod has another one by now.
+func (r *reportedSandboxes) stop(pod *api.PodSandbox) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byPod[pod.GetUid()].GetId() == pod.GetId() {
+		r.byPod[pod.GetUid()] = reportedSandbox{PodSandbox: pod, stopped: true}
+	}
+}
+
+// remove forgets a sandbox, unless the pod has another one by now.
 func (r *reportedSandboxes) remove(pod *api.PodSandbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -298,8 +322,8 @@ func (r *reportedSandboxes) remove(pod *api.PodSandbox) {
 	}
 }
 
-// sandbox returns the sandbox of a pod, or nil if the runtime has not reported one.
-func (r *reportedSandboxes) sandbox(podUID string) *api.PodSandbox {
+// sandbox returns the sandbox of a pod; its PodSandbox is nil if the runtime has not reported one.
+func (r *reportedSandboxes) sandbox(podUID string) reportedSandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.byPod[podUID]
@@ -338,45 +362,51 @@ func (n *nriPlugin) expectSandbox(pod executor.Pod) {
 }
 
 // awaitSandbox waits until the runtime has reported the sandbox of a pod that the kubelet has created. If it does not,
-// awaitSandbox requests a new list of sandboxes, and finally reports the fault to the pod.
+// awaitSandbox requests a new list of sandboxes, and reports the fault to the pod if that does not contain the sandbox.
 //
 // A sandbox whose claims were not prepared when it was reported is attached. Usually its containers trigger that (see
 // attachMissed), but a runtime that resolves CDI devices before it calls the driver rejects them first.
 func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
-	delay := missedDelay
-	for attempt := 0; ; attempt++ {
+	begin, first := n.Clock.Now(), n.reported.sandbox(pod.UID)
+	for {
 		select {
 		case <-n.Work.Done():
 			return
-		case <-n.Clock.After(delay):
+		case <-n.Clock.After(missedDelay):
+		}
+		if !n.runtime.isConnected() {
+			continue // the list of the next connection may contain the sandbox
 		}
 		records := n.unattached(pod)
-		if len(records) == 0 {
+		sandbox := n.reported.sandbox(pod.UID)
+		switch {
+		case len(records) == 0:
 			return
-		}
-		if sandbox := n.reported.sandbox(pod.UID); sandbox != nil {
-			n.attachMissed(sandbox)
+		case sandbox.stopped && !first.stopped: // its end is normal, and the pod's next sandbox has its own wait
 			return
-		}
-		if attempt == missedAttempts {
+		case n.isRunning(sandbox):
+			if !n.Sandboxes.Knows(sandbox.GetId()) && !n.isAttachedUnrecorded(sandbox.PodSandbox) {
+				n.attachMissed(sandbox.PodSandbox)
+			}
+			return
+		case n.runtime.reconnectedSince(begin):
 			err := fmt.Errorf("cannot attach pod %s: the container runtime does not report its sandbox; delete the pod",
 				pod)
 			klog.FromContext(n.Work).Error(err, "The runtime does not list a sandbox", "pod", pod.String())
 			n.Observer.AttachFailed(pod, records, err, 0)
 			return
 		}
-		klog.FromContext(n.Work).Info("The runtime has not reported a sandbox", "pod", pod.String(), "again", 2*delay)
-		n.reconnect(errMissedSandbox)
-		delay *= 2
+		if n.runtime.reconnect(n.Clock.Now(), errMissedSandbox) {
+			klog.FromContext(n.Work).Info("The runtime has not reported a sandbox", "pod", pod.String())
+		}
 	}
 }
 
-// unattached returns the claims of a pod that have to be attached but are not even being attached.
+// unattached returns the claims of a pod that have to be attached, or nothing if the pod is leaving or has no sandbox
+// according to the kubelet.
 func (n *nriPlugin) unattached(pod executor.Pod) []claims.Record {
-	if n.Cluster.podIsLeaving(pod.UID) {
-		return nil
-	}
-	if sandbox := n.reported.sandbox(pod.UID); sandbox != nil && n.Sandboxes.Knows(sandbox.GetId()) {
+	cached := n.Cluster.cachedPod(pod.Namespace, pod.Name, pod.UID)
+	if cached == nil || isLeaving(cached) || !hasSandbox(cached) {
 		return nil
 	}
 	records, err := n.claimsOf(&api.PodSandbox{Namespace: pod.Namespace, Name: pod.Name, Uid: pod.UID})
@@ -386,14 +416,30 @@ func (n *nriPlugin) unattached(pod executor.Pod) []claims.Record {
 	return records
 }
 
-// reconnect ends the current connection with a reason.
-func (n *nriPlugin) reconnect(reason error) {
-	n.runtime.mu.Lock()
-	defer n.runtime.mu.Unlock()
-	if n.runtime.end != nil {
-		n.runtime.end(reason)
+// isRunning reports whether the runtime has reported a sandbox that still has its network namespace.
+func (n *nriPlugin) isRunning(sandbox reportedSandbox) bool {
+	if sandbox.PodSandbox == nil || sandbox.stopped {
+		return false
 	}
+	netns, err := n.Namespaces.pathOf(sandbox.PodSandbox)
+	return err == nil && netns != "" && n.Sandboxes.NamespaceExists(netns)
 }
+
+// reconnect ends the current connection, unless there is none, or the driver has ended one recently. It reports whether
+// it ended the connection.
+func (v *runtimeView) reconnect(now time.Time, reason error) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.connected == nil || v.end == nil || !v.ended.IsZero() && now.Sub(v.ended) < missedInterval {
+		return false
+	}
+	v.ended = now
+	v.end(reason)
+	return true
+}
+
+// reconnectedSince reports whether the driver has ended a connection itself since a time.
+func (v *runtimeView) reconnectedSince(begin time.Time) bool { return v.now().ended.After(begin) }
 
 // connectionOf returns a context for one connection, which ends with it, and a function that ends the connection.
 func (n *nriPlugin) connectionOf(ctx context.Context) (context.Context, context.CancelFunc) {

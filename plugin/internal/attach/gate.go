@@ -179,10 +179,11 @@ func requestEnv(claimUID string) string { return envName(claimUID) + "_" }
 // PartsOfEnv returns the parts of a claim that a container names, according to its variables: the requests, or the
 // whole claim if there are none.
 func PartsOfEnv(claimUID string, env []string) (parts []Part) {
+	prefix := requestEnv(claimUID)
 	for _, variable := range env {
-		name, request, _ := strings.Cut(variable, "=")
-		if part := (Part{ClaimUID: claimUID, Request: request}); request != "" && slices.Contains(part.env(), variable) &&
-			strings.HasPrefix(name, requestEnv(claimUID)) {
+		_, request, _ := strings.Cut(variable, "=")
+		part := Part{ClaimUID: claimUID, Request: request}
+		if strings.HasPrefix(variable, prefix) && slices.Contains(part.env(), variable) {
 			parts = append(parts, part)
 		}
 	}

@@ -29,6 +29,9 @@ type conflictError struct {
 	holders []Record
 }
 
+// Unwrap returns the reason.
+func (e *conflictError) Unwrap() error { return e.error }
+
 // Rivals contains the rules for the claims that hold the devices of a waiting claim.
 type Rivals struct {
 	// IsLeaving reports whether a claim is being released or soon will be. Prepare does not wait for other claims.
