@@ -34,7 +34,7 @@ type Class struct {
 	With []string `json:"with,omitempty"`
 	// Parameters are the parameters that a claim may set in any step, see NetworkTopologySpec.AllowedParameters.
 	Parameters []string `json:"parameters,omitempty"`
-	// Addresses are the ranges from which a claim may request ips; empty if the topology does not define them.
+	// Addresses are the ranges for the ips of claims; empty if the topology does not define them.
 	Addresses []string `json:"addresses,omitempty"`
 	// Accepted is false if the controller has not accepted the topology, so that its claims are not attached.
 	Accepted bool `json:"accepted"`

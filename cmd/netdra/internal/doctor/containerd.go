@@ -54,7 +54,7 @@ const (
 	dropIns = "/etc/containerd/conf.d/*.toml"
 )
 
-// readContainerd reads a configuration with all its imports. The defaults are those of containerd 2.2 and newer. It
+// readContainerd reads a configuration with all its imports. It has the defaults of containerd 2.2 and newer. It
 // reads files instead of running "containerd config dump", which is not available in the driver's pod. If the files
 // were changed after containerd started, the result contains the new settings.
 func readContainerd(root fs.FS, file string) *Runtime {

@@ -144,9 +144,9 @@ func isContained(status string) bool {
 	return false
 }
 
-// runtime reads the settings of the container runtime: those of a running CRI-O from its socket, and those of
-// containerd from the configuration file that the flags of its process name. If no such process is running, it reads
-// containerd's default file if that exists, since containerd may have failed to start.
+// runtime reads the settings of the container runtime: of a running CRI-O from its socket, and of containerd from the
+// configuration file that the flags of its process name. If no such process is running, it reads containerd's default
+// file if that exists, since containerd may have failed to start.
 func (s *Sources) runtime(ctx context.Context, input *Input) *Runtime {
 	if crio := input.process("crio"); crio != nil {
 		return s.readCRIO(ctx, crio)

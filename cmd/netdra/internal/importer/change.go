@@ -233,7 +233,7 @@ func claimName(base string, claims []any) string {
 	})
 }
 
-// eachContainer visits all containers, init containers first, in the order in which the kubelet starts them. path is
+// eachContainer visits all containers, init containers first, in the order that the kubelet starts them. path is
 // the container's path in the manifest.
 func (w *workload) eachContainer(do func(container map[string]any, path string)) {
 	for _, key := range []string{"initContainers", "containers"} {

@@ -65,7 +65,7 @@ func (n *network) readConfig(f *fields) {
 	}
 }
 
-// readOperatorNetwork reads a kind from which the SR-IOV operator creates NetworkAttachmentDefinitions. It builds the
+// readOperatorNetwork reads a kind that the SR-IOV operator turns into NetworkAttachmentDefinitions. It builds the
 // configuration that the operator would write, to be translated like other networks.
 func (m *importer) readOperatorNetwork(o *object) {
 	o.readMetadata()

@@ -69,7 +69,7 @@ func hasFailed(calls []calllog.Call) bool {
 	return slices.ContainsFunc(calls, func(c calllog.Call) bool { return c.Error != "" })
 }
 
-// listClaims prints the claims in the log. With --failed, it only prints those with a failed call.
+// listClaims prints the claims in the log. With --failed, it only prints claims with a failed call.
 func (f *TraceOptions) listClaims(streams printer.Streams) error {
 	names, err := calllog.Claims(f.Dir)
 	if err != nil {

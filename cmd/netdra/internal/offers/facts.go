@@ -42,7 +42,7 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
 }
 
-// openSource returns the recording from which the facts are read. It also records this machine, so that --record prints
+// openSource returns the recording to read the facts from. It also records this machine, so that --record prints
 // the data that it writes and the author of a bug report can see which information the recording discloses. Without
 // --record, no data leaves the machine, so policies are evaluated with the real addresses.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
@@ -61,7 +61,7 @@ func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, err
 	return recording.WithoutAddresses(), nil
 }
 
-// madeUp returns a note that the addresses in a recording are not those of the machine.
+// madeUp returns a note that the addresses in a recording do not belong to the machine.
 func (f *FactsOptions) madeUp() string {
 	if f.WithAddresses {
 		return ""

@@ -323,7 +323,7 @@ type PolicyEffect struct {
 	Hides    []string `json:"hides"`
 	// Loses are matching devices for which another policy takes precedence, each with the reason.
 	Loses []string `json:"loses"`
-	// Fails are devices for which the expression fails; an exclude policy hides them.
+	// Fails are devices whose evaluation fails; an exclude policy hides them.
 	Fails []string `json:"fails"`
 	// Meant contains the names in the expression that resemble device names, if the policy selects nothing.
 	Meant []string `json:"meant,omitempty"`

@@ -42,10 +42,10 @@ const (
 	FormYAML  = "yaml"
 )
 
-// ResultForms returns the forms in which a result can be printed.
+// ResultForms returns the output forms of results.
 func ResultForms() []string { return []string{FormText, FormJSON, FormYAML} }
 
-// ListForms returns the forms in which a list can be printed.
+// ListForms returns the output forms of lists.
 func ListForms() []string { return []string{FormTable, FormWide, FormJSON, FormYAML} }
 
 // Alternatives joins words as "a, b or c".

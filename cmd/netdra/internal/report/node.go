@@ -79,7 +79,7 @@ type details struct {
 	Counters, Policies [][]string
 	// Unread describes data that could not be read and is therefore missing from the page.
 	Unread []string
-	// devices is the number of devices of the machine, and hidden the number of those that are not offered.
+	// devices is the number of devices of the machine, and hidden the number of devices that are not offered.
 	devices, hidden int
 }
 

@@ -29,7 +29,7 @@ type model struct {
 	slices     []*resourceapi.ResourceSlice
 	taintRules []resourceapi.DeviceTaintRule
 	allocated  []*resourceapi.ResourceClaim
-	// order contains the pods, templates and unallocated claims in the order in which the files list them.
+	// order contains the pods, templates and unallocated claims in the order of the files.
 	order []metav1.Object
 	// named are the claims and templates of a cluster that pods in the files reference.
 	named []metav1.Object
@@ -133,7 +133,7 @@ func (m *model) arrangeTrials() error {
 	return nil
 }
 
-// pods returns the pods in the files, including those of workloads.
+// pods returns the pods in the files, including pods of workloads.
 func (m *model) pods() (pods []*corev1.Pod) {
 	for _, object := range m.order {
 		if pod, isPod := object.(*corev1.Pod); isPod {

@@ -164,7 +164,7 @@ func (s *Simulator) devicesOn(node *corev1.Node) []device {
 	return found
 }
 
-// matching returns the devices for which all selectors are true.
+// matching returns the devices that match all selectors.
 //
 // As in the scheduler, an evaluation error on one device fails the whole call.
 func (s *Simulator) matching(ctx context.Context, devices []device, selectors []resourceapi.DeviceSelector) ([]device,
