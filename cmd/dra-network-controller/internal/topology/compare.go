@@ -181,7 +181,8 @@ func repaired(found, want *resourceapi.DeviceClass) resourceapi.DeviceClass {
 		metav1.SetMetaDataAnnotation(&class.ObjectMeta, key, value)
 	}
 	class.OwnerReferences = append(slices.DeleteFunc(class.OwnerReferences, func(owner metav1.OwnerReference) bool {
-		return ptr.Deref(owner.Controller, false)
+		return ptr.Deref(owner.Controller, false) || slices.ContainsFunc(want.OwnerReferences,
+			func(other metav1.OwnerReference) bool { return other.UID == owner.UID })
 	}), want.OwnerReferences...)
 	class.Spec.Selectors, class.Spec.Config = want.Spec.Selectors, want.Spec.Config
 	class.Spec.ExtendedResourceName = want.Spec.ExtendedResourceName

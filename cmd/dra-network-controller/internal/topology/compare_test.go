@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,6 +90,21 @@ func TestCompareRepairsTheVersionThatItSaw(t *testing.T) {
 	if diff := cmp.Diff(Changes{Repair: []Repair{{Found: existing[1], Repaired: want}}, Ready: []string{"bonded-vf0"}},
 		changes); diff != "" {
 		t.Errorf("wrong changes (-want +got):\n%s", diff)
+	}
+}
+
+// A repair replaces an owner reference of the topology, and keeps those of others.
+func TestRepairedOwners(t *testing.T) {
+	want := deviceclasses.Of(parse(t, bonded), true)[0]
+	found := *want.DeepCopy()
+	found.OwnerReferences[0].Controller = ptr.To(false)
+	found.OwnerReferences = append(found.OwnerReferences, metav1.OwnerReference{UID: "other"})
+	var owners []string
+	for _, owner := range repaired(&found, &want).OwnerReferences {
+		owners = append(owners, fmt.Sprintf("%s %t", owner.UID, ptr.Deref(owner.Controller, false)))
+	}
+	if diff := cmp.Diff([]string{"other false", string(want.OwnerReferences[0].UID) + " true"}, owners); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
 	}
 }
 
