@@ -59,7 +59,8 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 		func(record string) bool { return strings.HasPrefix(record, "leftovers: ") }) {
 		t.Errorf("the state of the node does not contain the leftover: %q", journal)
 	}
-	e.reports("device qu0 has been quarantined since pod", "the cleanup failed in", "netdra release", ">quarantined<")
+	e.reports("device qu0 has been quarantined since pod", "cannot give device qu0 its settings back", "netdra release",
+		">quarantined<")
 	// The scheduler does not allocate it, and the driver rejects a claim that tolerates the taint.
 	tolerating := strings.Replace(claimTemplate("tolerating", "qu0-link"), "deviceClassName: qu0-link",
 		"deviceClassName: qu0-link, tolerations: [{key: dra.networking/unavailable, operator: Exists}]", 1)
