@@ -94,7 +94,8 @@ func (n *nriPlugin) session(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		select { // a late event must not follow the list of the next connection
-		case <-ended:
+		case err := <-ended:
+			return errors.Join(context.Cause(ctx), err)
 		case <-n.Clock.After(nriRetryMax):
 		}
 		return context.Cause(ctx)
