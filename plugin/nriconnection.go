@@ -434,7 +434,8 @@ func (v *runtimeView) reconnect(now time.Time, reason error) bool {
 	if v.connected == nil || v.end == nil || !v.ended.IsZero() && now.Sub(v.ended) < missedInterval {
 		return false
 	}
-	v.ended = now
+	close(v.connected) // now, so that the list of the next connection is awaited
+	v.connected, v.ended = nil, now
 	v.end(reason)
 	return true
 }

@@ -44,8 +44,8 @@ type Namespaces interface {
 	Unpin(pin string) error
 	// Exists reports whether there is a network namespace at pin.
 	Exists(pin string) bool
-	// HoldNamespace keeps the network namespace at a path alive until release is called. held is a path to it that stays valid,
-	// and never refers to another namespace, until then.
+	// HoldNamespace keeps the network namespace at a path alive until release is called. Until then, the path held
+	// refers to this namespace.
 	HoldNamespace(path string) (held string, release func(), err error)
 	// NamespaceID returns an ID that distinguishes the network namespace at a path from all others that currently
 	// exist.

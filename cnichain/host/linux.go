@@ -80,8 +80,8 @@ func (Linux) Unpin(pin string) error {
 // Exists checks whether a namespace file system is mounted at the path.
 func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
-// HoldNamespace opens the namespace's file: the kernel keeps a namespace alive as long as a file descriptor refers to it
-// (namespaces(7)).
+// HoldNamespace opens the namespace's file: the kernel keeps a namespace alive as long as a file descriptor refers to
+// it (namespaces(7)).
 func (Linux) HoldNamespace(path string) (held string, release func(), err error) {
 	file, err := os.Open(path) //nolint:gosec // the runtime reports the path
 	if err != nil {

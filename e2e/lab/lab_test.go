@@ -188,8 +188,8 @@ func newClient(t *testing.T, c *lab.Cluster) kubernetes.Interface {
 	return client
 }
 
-// filesOfHost returns files on the host that the node must not see: a lease of another pod, and what other software
-// installs for container runtimes.
+// filesOfHost returns files on the host that the node must not see: a lease of another pod, and files that other
+// software installs for container runtimes.
 func filesOfHost() []string {
 	return []string{"/var/lib/cni/networks/labtest-of-the-host/10.0.0.1", "/etc/cdi/labtest-of-the-host.json",
 		"/etc/cni/net.d/00-labtest-of-the-host.conflist", "/opt/nri/plugins/00-labtest-of-the-host",

@@ -51,8 +51,8 @@ func (e *env) nodeState(ctx context.Context) (nodeState, error) {
 	return state, errors.Join(errs[:]...)
 }
 
-// runtimesPin matches the names that runtimes give to network namespaces: those of containerd begin with "cni-", those
-// of CRI-O are UUIDs.
+// runtimesPin matches the names that runtimes give to network namespaces. In containerd they begin with "cni-", and in
+// CRI-O they are UUIDs.
 var runtimesPin = regexp.MustCompile(`^cni-|^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // isRuntimesPin reports whether the container runtime has pinned a network namespace, and not the driver.

@@ -15,13 +15,15 @@ import (
 // and network add-ons write to these directories on any node. /usr is the host's; the node only reads it.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
-// hidden returns the host's directories that another container runtime or its plugins may have filled. A node finds
-// nothing in them, so that tests do not depend on what is installed on the host: NRI and CNI plugins, network
-// configurations, and CDI specs.
-func hidden() []string {
-	return []string{"/etc/cdi", "/etc/cni", "/etc/containers", "/etc/crio", "/etc/nri", "/opt/cni", "/opt/nri",
-		"/usr/lib/cni", "/usr/libexec/cni", "/var/lib/rancher"}
+// removed and covered return the host's directories that another container runtime or its plugins may have filled: NRI
+// and CNI plugins, network configurations, and CDI specs. A node finds nothing in them, so that tests do not depend on
+// the software on the host. Directories that nodes write to are removed in the overlays, whose writable layer records
+// that.
+func removed() []string {
+	return []string{"/etc/cdi", "/etc/cni", "/etc/containers", "/etc/crio", "/etc/nri", "/opt/cni", "/opt/nri"}
 }
+
+func covered() []string { return []string{"/usr/lib/cni", "/usr/libexec/cni", "/var/lib/rancher"} }
 
 // sysctls returns the settings that the kubelet writes and that no namespace isolates, with the values that the kubelet
 // expects. It sets them when it starts (setupKernelTunables), and fails if it can't. They are global to the kernel, so
@@ -137,21 +139,18 @@ func (s Spec) coverHost(private string) error {
 	if s.Member != nil {
 		host = s.Member.Host
 	}
+	first := !exists(upperOf(s.disk(private), overlays()[0]))
 	for _, d := range overlays() {
 		if s.Wire != "" { // the kernel stacks two overlays at most, and containers need the second
 			if err := bindTo(d, filepath.Join(private, HostDir, d)); err != nil {
 				return err
 			}
 		}
-		first := !exists(upperOf(s.disk(private), d))
 		if err := overlay(s.disk(private), d, filepath.Join(host, d)); err != nil {
 			return err
 		}
-		if err := hide(d, first); err != nil {
-			return err
-		}
 	}
-	if err := hide("/usr", true); err != nil {
+	if err := hideSoftware(first); err != nil {
 		return err
 	}
 	for _, d := range []string{"/run", "/var/log"} {
@@ -162,18 +161,21 @@ func (s Spec) coverHost(private string) error {
 	return makeFolders()
 }
 
-// hide empties the hidden directories below parent. In an overlay it removes them, which only the writable layer
-// records; after a reboot they contain the node's own files and stay. Others are covered.
-func hide(parent string, first bool) error {
-	for _, d := range hidden() {
-		if !first || !strings.HasPrefix(d, parent+"/") || !exists(d) {
-			continue
-		}
-		if parent != "/usr" {
+// hideSoftware hides the removed and the covered directories. After the first boot, the former contain only files of
+// the node, which stay.
+func hideSoftware(firstBoot bool) error {
+	if firstBoot {
+		for _, d := range removed() {
 			if err := os.RemoveAll(d); err != nil {
 				return err
 			}
-		} else if err := mount("tmpfs", d, "tmpfs", unix.MS_RDONLY, "mode=755"); err != nil {
+		}
+	}
+	for _, d := range covered() {
+		if !exists(d) {
+			continue
+		}
+		if err := mount("tmpfs", d, "tmpfs", unix.MS_RDONLY, "mode=755"); err != nil {
 			return err
 		}
 	}

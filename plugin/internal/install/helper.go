@@ -131,19 +131,32 @@ func linkTo(target, path string) error {
 	return replace(path, func(temp string) error { return os.Symlink(target, temp) })
 }
 
-// replace replaces any file or directory atomically by a file that create creates under a temporary name.
-func replace(path string, create func(temp string) error) error {
-	temp := path + ".new"
-	if err := os.RemoveAll(temp); err != nil { // left behind by a killed driver
+// replace replaces any file or directory atomically by a file that create creates in a temporary directory. Its name is
+// unique: a driver that is being replaced may still be running.
+func replace(path string, create func(temp string) error) (err error) {
+	const pattern = ".new-*"
+	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), pattern)) // left behind by a killed driver
+	if err != nil {
 		return err
 	}
+	for _, name := range left {
+		if err := os.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(path), pattern)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	temp := filepath.Join(dir, filepath.Base(path))
 	if info, err := os.Lstat(path); err == nil && info.IsDir() {
 		if err := os.RemoveAll(path); err != nil {
 			return err
 		}
 	}
 	if err := create(temp); err != nil {
-		return errors.Join(err, os.RemoveAll(temp))
+		return err
 	}
 	return os.Rename(temp, path)
 }

@@ -64,7 +64,7 @@ const program = "#!/bin/sh\nexit 1\n"
 func TestHelperIsInstalled(t *testing.T) {
 	h := newTestHelper(t, program)
 	h.must(os.MkdirAll(h.helper.dir, 0o755)) //nolint:gosec // as created by the driver
-	h.must(os.WriteFile(filepath.Join(h.helper.dir, nodeapi.HelperName+".new"), nil, 0o600))
+	h.must(os.WriteFile(filepath.Join(h.helper.dir, ".new-1"), nil, 0o600))
 	for _, released := range []string{program, "#!/bin/sh\nexit 2\n", "#!/bin/sh\nexit 2\n"} {
 		h.release(released)
 		h.helper.verified = state("") // a new process

@@ -117,7 +117,7 @@ func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 }
 
 // checked is the result of the driver's checks of a claim: the errors, remarks on checks that were not possible, and
-// the plans as far as they are known without the node. There are no plans if there are errors.
+// the plans as far as they are known without the node. It returns either plans or errors.
 type checked struct {
 	refused, remarks []string
 	plans            []cnichain.Plan
