@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -23,12 +24,13 @@ const (
 // readCRIO reads the configuration of a running CRI-O from its socket (server/inspect.go of CRI-O), with all files and
 // flags merged and the defaults filled in.
 func (s *Sources) readCRIO(ctx context.Context, process *Process) *Runtime {
-	socket := strings.TrimPrefix(process.flag("listen"), "unix://")
-	if socket == "" {
-		socket = crioSocket
+	socket := crioSocket
+	if process != nil {
+		socket = cmp.Or(strings.TrimPrefix(process.flag("listen"), "unix://"), socket)
 	}
-	c := &Runtime{Name: crioName, File: socket}
-	data, err := s.Get(ctx, filepath.Join(s.Path, plainPath(socket)), "/config")
+	c := &Runtime{Name: crioName, File: socket, NRIDisabled: true, NRISocket: "/var/run/nri/nri.sock",
+		NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}}
+	data, err := s.Get(ctx, filepath.Join(s.Path, plainPath("/"+socket)), "/config")
 	if err == nil {
 		err = c.applyCRIO(data)
 	}
@@ -38,7 +40,8 @@ func (s *Sources) readCRIO(ctx context.Context, process *Process) *Runtime {
 	return c
 }
 
-// applyCRIO copies the settings into c.
+// applyCRIO copies the settings into c. Settings that are empty, or that the version does not have, keep the default;
+// versions without NRI have no setting that enables it.
 func (c *Runtime) applyCRIO(data []byte) error {
 	settings := map[string]any{}
 	if err := toml.Unmarshal(data, &settings); err != nil {
@@ -47,13 +50,15 @@ func (c *Runtime) applyCRIO(data []byte) error {
 	crio := table(settings, "crio")
 	nri := table(crio, "nri")
 	c.NRIDisabled = nri["enable_nri"] != true || nri["nri_disable_connections"] == true
-	set(&c.NRISocket, nri["nri_listen"])
-	text := fmt.Sprint(nri["nri_plugin_request_timeout"])
-	timeout, err := time.ParseDuration(text)
-	if err != nil {
-		return fmt.Errorf("nri_plugin_request_timeout: %w", err)
+	socket, _ := nri["nri_listen"].(string)
+	c.NRISocket = cmp.Or(socket, c.NRISocket)
+	if text, _ := nri["nri_plugin_request_timeout"].(string); text != "" {
+		timeout, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("nri_plugin_request_timeout: %w", err)
+		}
+		c.NRITimeout = cmp.Or(timeout, c.NRITimeout)
 	}
-	c.NRITimeout = timeout
 	if validator := table(nri, "default_validator"); validator["nri_enable_default_validator"] == true {
 		setList(&c.Required, validator["nri_validator_required_plugins"])
 		set(&c.Tolerated, validator["nri_validator_tolerate_missing_plugins_annotation"])
@@ -98,7 +103,8 @@ func (c *Runtime) advice() advice {
 	if c.Name == crioName {
 		return advice{
 			enableNRI: "set enable_nri = true and nri_disable_connections = false in [crio.nri]", socket: "nri_listen",
-			timeout: "nri_plugin_request_timeout from [crio.nri]", tolerate: "nri_validator_tolerate_missing_plugins_annotation",
+			timeout:  "nri_plugin_request_timeout from [crio.nri]",
+			tolerate: "nri_validator_tolerate_missing_plugins_annotation",
 		}
 	}
 	return advice{

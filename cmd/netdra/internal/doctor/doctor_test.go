@@ -66,6 +66,27 @@ func TestHealthyNode(t *testing.T) {
 			t.Error(diff)
 		}
 	})
+	t.Run("process of a tenant with the name of CRI-O", func(t *testing.T) {
+		n := healthy(t)
+		n.write("proc/11/comm", "crio\n")
+		n.write("proc/11/cmdline", "/crio\x00--listen=/tenant.sock\x00")
+		n.write("proc/11/status", "NSpid:\t11\t1\n")
+		for _, n.silent = range []bool{false, true} {
+			for _, finding := range n.examine() {
+				if finding.Check == "nri-enabled" && finding.Level != OK {
+					t.Errorf("without an answer of the driver %t: %+v", n.silent, finding)
+				}
+			}
+		}
+	})
+	t.Run("empty settings of CRI-O", func(t *testing.T) {
+		n := healthy(t)
+		n.crio(`"/var/run/nri/nri.sock"`, `""`, `"2s"`, `"0s"`)
+		n.answers.State.NRITimeout = 0
+		if diff := cmp.Diff([]Finding{}, bad(n.examine())); diff != "" {
+			t.Error(diff)
+		}
+	})
 	t.Run("CRI-O that does not answer", func(t *testing.T) {
 		n := healthy(t)
 		n.crio()

@@ -144,14 +144,23 @@ func isContained(status string) bool {
 	return false
 }
 
+// runsCRIO reports whether CRI-O is the node's runtime, according to the driver. If the driver does not answer, a
+// process decides, but not one in a container: any tenant can start one with this name.
+func (input *Input) runsCRIO(crio, containerd *Process) bool {
+	if input.Driver != nil && input.Driver.State.Versions.Runtime != "" {
+		return strings.HasPrefix(input.Driver.State.Versions.Runtime, "cri-o://")
+	}
+	return crio != nil && !crio.Contained && (containerd == nil || containerd.Contained)
+}
+
 // runtime reads the settings of the container runtime: of a running CRI-O from its socket, and of containerd from the
 // configuration file that the flags of its process name. If no such process is running, it reads containerd's default
 // file if that exists, since containerd may have failed to start.
 func (s *Sources) runtime(ctx context.Context, input *Input) *Runtime {
-	if crio := input.process("crio"); crio != nil {
+	crio, process := input.process("crio"), input.process("containerd")
+	if input.runsCRIO(crio, process) {
 		return s.readCRIO(ctx, crio)
 	}
-	process := input.process("containerd")
 	if process == nil {
 		if _, err := fs.Stat(s.Root, relative(containerdFile)); err != nil {
 			return nil
