@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,7 +97,8 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 	}
 }
 
-// If only the classes of a topology are known, a remark states that its claims are not checked.
+// If only the classes of a topology are known, its claims are checked for missing devices, and a remark states that
+// nothing else is.
 func TestSimulateWithClassesOnly(t *testing.T) {
 	class := func(step string) string {
 		return `
@@ -116,9 +118,12 @@ spec:
     requests: [{name: r, exactly: {deviceClassName: pair-a}}]
     config: [{opaque: {driver: dra.networking, parameters: {mac: "02:00:00:00:00:01"}}}]`
 	tried := simulateDocuments(t, class("a"), class("b"), claim, claimOf("none", "nothing", 1, ""))
-	const remark = "cannot check claim default/c: NetworkTopology pair is not in the files; add it with -f"
-	if len(tried) != 2 || !tried[0].Fits || len(tried[0].Remarks) != 1 || tried[0].Remarks[0] != remark {
-		t.Errorf("tried %+v, want %q", tried, remark)
+	const want = `NetworkTopology pair: Required value: claim default/c has no device for root step "b": ` +
+		`add a request with deviceClassName pair-b`
+	const remark = "cannot check the rest of claim default/c: NetworkTopology pair is unknown; add it with -f"
+	if len(tried) != 2 || !slices.Equal(tried[0].Refused, []string{want}) ||
+		!slices.Equal(tried[0].Remarks, []string{remark}) {
+		t.Errorf("tried %+v, want %q and %q", tried, want, remark)
 	}
 }
 

@@ -103,6 +103,10 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	objects, rest := splitObjects(arguments)
 	switch {
 	case slices.ContainsFunc(r.local, flags.Changed) && !r.every: // with --all-nodes, checkFlags rejects them
+		if flags.Changed("kubeconfig") {
+			return true, errors.New("cannot use --kubeconfig with --filename or --from, which read no cluster; name " +
+				"the node's properties with --node-labels and --node-address")
+		}
 		return false, nil
 	case node == "" && !r.every && len(objects) == 0:
 		if r.access.Context != "" {

@@ -59,8 +59,9 @@ func TestReportOfFiles(t *testing.T) {
 func TestReportRefuses(t *testing.T) {
 	file := policyFile(t, somePolicies)
 	for want, arguments := range map[string][]string{
-		"does not answer":                 {"--socket", "/nowhere/netdra.sock"},
-		"name a file of policies with -f": {"--from", "."},
+		"does not answer":                         {"--socket", "/nowhere/netdra.sock"},
+		"name a file of policies with -f":         {"--from", "."},
+		"cannot use --kubeconfig with --filename": {"-f", file, "--kubeconfig", file},
 		"cannot write /nowhere/report.html: no such file": {"-f", file, "--from", recordedFunctions(t), "--file",
 			"/nowhere/report.html"},
 		"cannot write /dev/null: it exists and": {"-f", file, "--from", recordedFunctions(t), "--file", "/dev/null"},

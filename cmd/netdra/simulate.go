@@ -46,8 +46,9 @@ For each pod or claim it prints the nodes on which it fits, with the devices, or
 reason names claims that are in the way: without all of them the new claims fit, with any one of them they do not.
 There may be other such sets of claims. Pods and claims of the simulation that are in the way are listed separately,
 because they cannot be released. For a pod of --pod whose claims are allocated, it prints why the driver does not attach
-them. Only devices are counted. Other scheduling constraints are not checked. Neither is whether a node has the plugins and kernel link types for the steps after the
-device, such as a VLAN or bond on top of it: run netdra doctor --all-nodes to check that.
+them. Only devices are counted. Other scheduling constraints are not checked. Neither is whether a node has the plugins
+and kernel link types for the steps after the device, such as a VLAN or bond on top of it: run netdra doctor
+--all-nodes to check that.
 
 Exit status: 0 everything fits, 1 something does not fit, 2 the result is unknown.`,
 		Example: `  # for recorded machines, before anything is applied

@@ -18,9 +18,9 @@ func traceCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 driver's log of CNI calls.
 
 For each sandbox it prints a timeline: the step and plugin of each call, its start, duration and result. --calls adds
-the environment, input, output and error of each plugin. Without a claim it lists the claims in the log in the form that the command accepts, with their pods, the number of
-calls and failures, and the time and result of the last call; with --failed it lists only claims with a failed call. A
-claim without a namespace is looked up in "default".
+the environment, input, output and error of each plugin. Without a claim it lists the claims in the log in the form that
+the command accepts, with their pods, the number of calls and failures, and the time and result of the last call; with
+--failed it lists only claims with a failed call. A claim without a namespace is looked up in "default".
 
 Values of keys that look like secrets were removed, and long streams truncated, when the log was written. Times are in
 UTC. A log is kept for an hour after the release of its claim.

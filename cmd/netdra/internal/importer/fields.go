@@ -79,11 +79,19 @@ func newFields(s *source, path string, values map[string]any) *fields {
 // whole returns the path of the object itself.
 func (f *fields) whole() string { return strings.TrimRight(f.path, ".: ") }
 
-// pop returns a value and marks it as read; nil if it does not exist.
+// pop returns a value and marks it as read; nil if it does not exist. Like encoding/json in the programs that read this
+// configuration, it ignores the case of keys: a selector that is not read would widen a policy. An exact match takes
+// precedence, then the first key in sorted order.
 func (f *fields) pop(key string) any {
 	if value, found := f.values[key]; found {
 		f.read[key] = true
 		return value
+	}
+	for _, candidate := range slices.Sorted(maps.Keys(f.values)) {
+		if strings.EqualFold(candidate, key) && !f.read[candidate] {
+			f.read[candidate] = true
+			return f.values[candidate]
+		}
 	}
 	return nil
 }

@@ -61,8 +61,8 @@ func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
 		found, _ := describeMistyped(mistyped, d.node)
 		return []error{found}
 	}
-	if duplicateKey.MatchString(err.Error()) {
-		return duplicates(d.node)
+	if found := duplicates(d.node); duplicateKey.MatchString(err.Error()) && len(found) > 0 {
+		return found
 	}
 	match := unknownField.FindStringSubmatch(err.Error())
 	if match == nil {

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
@@ -126,7 +127,7 @@ type checked struct {
 // refusals checks an allocated claim. pod is nil if the claim has no pod.
 //
 // It calls the same functions as the driver does at Prepare. A topology that is missing from the files yields a remark
-// instead of an error if it has a class, because the cluster may contain it.
+// if it has classes, because the cluster may contain it. Then only the devices of the claim are checked.
 func (m *model) refusals(
 	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
 ) (found checked) {
@@ -140,20 +141,26 @@ func (m *model) refusals(
 	id := cnichain.Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID)}
 	for _, name := range claimspec.Topologies(devices) {
 		topology := m.topology(name)
-		if topology == nil && slices.ContainsFunc(classes, func(class *resourceapi.DeviceClass) bool {
-			return class.Labels[v1alpha1.LabelTopology] == name
-		}) {
-			found.remarks = append(found.remarks, fmt.Sprintf("cannot check claim %s: NetworkTopology %s is not in "+
-				"the files; add it with -f", id, name))
-			continue
+		isPartial := topology == nil
+		if isPartial {
+			topology = rootsOf(classes, name)
 		}
-		if topology == nil {
+		if len(topology.Spec.Steps) == 0 {
 			found.refused = append(found.refused, claimspec.UnknownTopology(name).Error())
 			continue
 		}
 		spec := claimspec.SpecOf(topology, id.String(), devices)
-		if len(spec.CheckDevices()) > 0 {
+		lacking := spec.CheckDevices()
+		if len(lacking) > 0 {
 			found.remarks = append(found.remarks, limitsRemark(claim)...)
+		}
+		if isPartial {
+			for _, problem := range lacking {
+				found.refused = append(found.refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.ErrorBody()))
+			}
+			found.remarks = append(found.remarks, fmt.Sprintf("cannot check the rest of claim %s: NetworkTopology %s "+
+				"is unknown; add it with -f", id, name))
+			continue
 		}
 		for _, problem := range spec.Check() {
 			found.refused = append(found.refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.Error()))
@@ -165,6 +172,19 @@ func (m *model) refusals(
 		}
 	}
 	return found
+}
+
+// rootsOf returns a topology with the root steps that have a class.
+func rootsOf(classes []*resourceapi.DeviceClass, name string) *v1alpha1.NetworkTopology {
+	topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for _, class := range classes {
+		step := v1alpha1.Step{Name: class.Labels[v1alpha1.LabelStep]}
+		isKnown := func(known v1alpha1.Step) bool { return known.Name == step.Name }
+		if class.Labels[v1alpha1.LabelTopology] == name && !slices.ContainsFunc(topology.Spec.Steps, isKnown) {
+			topology.Spec.Steps = append(topology.Spec.Steps, step)
+		}
+	}
+	return topology
 }
 
 // limitsRemark explains how to make a request if the pod uses extended resources instead of a claim. It follows a

@@ -106,9 +106,10 @@ func (m *model) dropOwned() {
 	}
 }
 
-// addUnknown adds a remark if an unsupported kind has claims, such as a DaemonSet. Other kinds are ignored.
+// addUnknown adds a remark if an unsupported kind creates pods, such as a DaemonSet, whose containers may request
+// extended resources. Other kinds are ignored.
 func (m *model) addUnknown(found *manifest.Document) {
-	if bytes.Contains(found.Data, []byte("resourceClaim")) {
+	if bytes.Contains(found.Data, []byte("resourceClaims:")) || bytes.Contains(found.Data, []byte("containers:")) {
 		m.remarks = append(m.remarks, fmt.Sprintf("%s %s is not simulated: netdra simulates pods of Deployment, "+
 			"StatefulSet, ReplicaSet, ReplicationController and Job; give a Pod like those of its template", found.Kind,
 			found.Name))
