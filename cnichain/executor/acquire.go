@@ -77,12 +77,16 @@ func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device
 // readBaseline reads the baseline of a device on the host. It returns an error if the node uses the device, or if the
 // device is not the planned one.
 func (e *Executor) readBaseline(ctx context.Context, planned *cnichain.Device, boot string) (*cnichain.Device, error) {
-	if planned.Exclusive && e.CheckFree != nil {
-		if err := e.CheckFree(ctx, planned); err != nil {
-			return nil, err
-		}
+	free := make(chan error, 1)
+	if planned.Exclusive && e.CheckFree != nil { // both read much from the kernel, and the pod waits
+		go func() { free <- e.CheckFree(ctx, planned) }()
+	} else {
+		free <- nil
 	}
 	now, err := e.Host.Snapshot(*planned)
+	if err := <-free; err != nil {
+		return nil, err
+	}
 	if err != nil && (planned.Exclusive || planned.PCIAddress != "" && planned.BootID == boot) {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/vishvananda/netlink"
@@ -18,7 +19,7 @@ const headerAttribute = 1
 // readEthtool reads all groups of ethtool settings. It omits groups that the link's driver or the kernel does not
 // support.
 func (s State) readEthtool(index int) error {
-	family, err := netlink.GenlFamilyGet("ethtool")
+	family, err := families.get("ethtool")
 	if err != nil {
 		return absent(err)
 	}
@@ -28,7 +29,7 @@ func (s State) readEthtool(index int) error {
 	}
 	defer socket.Close()
 	for _, group := range groups() {
-		replies, err := ethtool(family.ID, socket, group.get, index)
+		replies, err := ethtool(family, socket, group.get, index)
 		if err != nil {
 			// The kernel returns EINVAL for some groups of links without hardware, and ENETDOWN for devices that are
 			// not ready.
@@ -47,6 +48,23 @@ func (s State) readEthtool(index int) error {
 	}
 	s.removeSpeed()
 	return s.readNAPI(index, socket)
+}
+
+// families caches the IDs of generic netlink families. They are built into the kernel, so their IDs do not change.
+var families familyIDs //nolint:gochecknoglobals // state of the kernel, not of the program
+
+type familyIDs struct{ known sync.Map }
+
+func (f *familyIDs) get(name string) (uint16, error) {
+	if id, ok := f.known.Load(name); ok {
+		return id.(uint16), nil //nolint:forcetypeassert // the only type
+	}
+	family, err := netlink.GenlFamilyGet(name)
+	if err != nil {
+		return 0, err
+	}
+	f.known.Store(name, family.ID)
+	return family.ID, nil
 }
 
 // ethtool sends an ethtool command with attributes for a link.
@@ -92,11 +110,11 @@ func describe(subject string, err error) error {
 // interrupts and threads, since these change whenever the link is set up.
 func (s State) readNAPI(index int, socket *nl.NetlinkSocket) error {
 	const napiGet, ifIndex, firstSetting = 11, 1, 5
-	family, err := netlink.GenlFamilyGet("netdev")
+	family, err := families.get("netdev")
 	if err != nil {
 		return absent(err)
 	}
-	request := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_DUMP)
+	request := nl.NewNetlinkRequest(int(family), unix.NLM_F_DUMP)
 	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: socket}}
 	request.AddRawData(genericHeader(napiGet))
 	number := nl.Uint32Attr(uint32(index)) //nolint:gosec // the kernel's own

@@ -143,7 +143,7 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 	if !contains(changed, "ethtool.") {
 		return nil
 	}
-	family, err := netlink.GenlFamilyGet("ethtool")
+	family, err := families.get("ethtool")
 	if err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 		if len(content) == 0 || group.set == 0 {
 			continue
 		}
-		if _, err := ethtool(family.ID, socket, group.set, index, content...); err != nil {
+		if _, err := ethtool(family, socket, group.set, index, content...); err != nil {
 			problems = append(problems, fmt.Errorf("ethtool %s: %w", group.name, err))
 		}
 	}
