@@ -72,7 +72,8 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 		Spec: resourceapi.DeviceClassSpec{
 			ExtendedResourceName: extendedResource,
 			Selectors: []resourceapi.DeviceSelector{{
-				CEL: &resourceapi.CELDeviceSelector{Expression: expression(step, listAttributes)},
+				CEL: &resourceapi.CELDeviceSelector{Expression: expression(step,
+					topology.Spec.Attachment == v1alpha1.AttachmentExternal, listAttributes)},
 			}},
 			Config: []resourceapi.DeviceClassConfiguration{{
 				DeviceConfiguration: resourceapi.DeviceConfiguration{
@@ -89,7 +90,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 // expression returns a CEL expression that is true for devices that a step can attach. It is a single expression rather
 // than one per condition: what costs the scheduler time is not the evaluation but the conversion of the device's
 // attributes, which it repeats for each expression.
-func expression(step *v1alpha1.Step, listAttributes bool) string {
+func expression(step *v1alpha1.Step, external, listAttributes bool) string {
 	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain,
 		policyapi.CNIAttribute(step.Type))
 	if listAttributes {
@@ -98,11 +99,29 @@ func expression(step *v1alpha1.Step, listAttributes bool) string {
 			`device.attributes["%[1]s"].supportedCNIs.includes(%[2]q)`,
 			policyapi.AttributeDomain, step.Type)
 	}
-	conditions := []string{isOurDriver, supports}
+	conditions := append([]string{isOurDriver, supports}, needs(step, external)...)
 	if step.Selector != nil {
 		conditions = append(conditions, "("+closable(complete(step.Selector.CEL))+")")
 	}
 	return strings.Join(conditions, " && ")
+}
+
+// needs returns conditions for the properties that a step needs and that a device may lack: a claim would be allocated a
+// device without them, and Prepare would reject it on every attempt. An external component decides for itself which
+// devices it can attach.
+func needs(step *v1alpha1.Step, external bool) []string {
+	attributes := fmt.Sprintf("device.attributes[%q]", policyapi.AttributeDomain)
+	var conditions []string
+	if step.RDMA != nil {
+		conditions = append(conditions, attributes+".rdma") // published for every device
+	}
+	switch {
+	case step.Driver != "":
+		conditions = append(conditions, "has("+attributes+".pciAddress)")
+	case !external:
+		conditions = append(conditions, "has("+attributes+".interface)") // no driver for applications has the device
+	}
+	return conditions
 }
 
 // complete returns a step's expression in the form for a class, with guards for missing attributes. If guards cannot be

@@ -1,6 +1,7 @@
 package deviceclasses
 
 import (
+	"maps"
 	"sort"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func TestClasses(t *testing.T) {
         driver: dra.networking
         parameters: {apiVersion: networking.dra.io/v1alpha1, kind: StepParameters, networkTopologyRef: {name: bonded}, step: vf0}
     selectors:
-    - cel: {expression: 'device.driver == "dra.networking" && device.attributes["cni.dra.networking"].?host_device.orValue(false) && (device.attributes["dra.networking"].type == "vf")'}
+    - cel: {expression: 'device.driver == "dra.networking" && device.attributes["cni.dra.networking"].?host_device.orValue(false) && has(device.attributes["dra.networking"].interface) && (device.attributes["dra.networking"].type == "vf")'}
 - apiVersion: resource.k8s.io/v1
   kind: DeviceClass
   metadata:
@@ -70,7 +71,7 @@ func TestClasses(t *testing.T) {
         driver: dra.networking
         parameters: {apiVersion: networking.dra.io/v1alpha1, kind: StepParameters, networkTopologyRef: {name: bonded}, step: vf1}
     selectors:
-    - cel: {expression: "device.driver == \"dra.networking\" && device.attributes[\"cni.dra.networking\"].?ovn_k8s_cni.orValue(false) && (true // any\n)"}
+    - cel: {expression: "device.driver == \"dra.networking\" && device.attributes[\"cni.dra.networking\"].?ovn_k8s_cni.orValue(false) && has(device.attributes[\"dra.networking\"].interface) && (true // any\n)"}
 `
 	var wanted []resourceapi.DeviceClass
 	if err := yaml.UnmarshalStrict([]byte(want), &wanted); err != nil {
@@ -111,24 +112,24 @@ func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 		booleans bool
 		lists    bool
 	}{
-		"ours": {device("dra.networking", attributes{"type": text("vf"), "cni.dra.networking/host_device": yes,
+		"ours": {device("dra.networking", attributes{"type": text("vf"), "interface": text("eth1"), "cni.dra.networking/host_device": yes,
 			"supportedCNIs": text(",host-device,")}),
 			true, false},
 		"ours, as a list": {device("dra.networking",
-			attributes{"type": text("vf"), "supportedCNIs": list("sriov", "host-device")}),
+			attributes{"type": text("vf"), "interface": text("eth1"), "supportedCNIs": list("sriov", "host-device")}),
 			false, true},
 		"ours, not by this plugin": {device("dra.networking",
-			attributes{"type": text("vf"), "cni.dra.networking/sriov": yes, "supportedCNIs": text(",sriov,")}),
+			attributes{"type": text("vf"), "interface": text("eth1"), "cni.dra.networking/sriov": yes, "supportedCNIs": text(",sriov,")}),
 			false, false},
 		"ours, not by this plugin, as a list": {device("dra.networking",
-			attributes{"type": text("vf"), "supportedCNIs": list("sriov", "host", "device")}),
+			attributes{"type": text("vf"), "interface": text("eth1"), "supportedCNIs": list("sriov", "host", "device")}),
 			false, false},
 		"ours, not selected by the step": {device("dra.networking",
-			attributes{"type": text("pf"), "cni.dra.networking/host_device": yes,
+			attributes{"type": text("pf"), "interface": text("eth1"), "cni.dra.networking/host_device": yes,
 				"supportedCNIs": text(",host-device,")}),
 			false, false},
 		"ours, not selected by the step, as a list": {device("dra.networking",
-			attributes{"type": text("pf"), "supportedCNIs": list("host-device")}),
+			attributes{"type": text("pf"), "interface": text("eth1"), "supportedCNIs": list("host-device")}),
 			false, false},
 		"ours, no plugin at all": {device("dra.networking", attributes{"type": text("pf")}), false, false},
 		"of another driver":      {device("gpu.example.com", attributes{"model": text("x")}), false, false},
@@ -210,7 +211,7 @@ spec:
 	}
 	for master, want := range map[string]bool{"": true, "br0": false} {
 		attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-			"cni.dra.networking/macvlan": {BoolValue: ptr.To(true)}}
+			"cni.dra.networking/macvlan": {BoolValue: ptr.To(true)}, "interface": text("eth1")}
 		if master != "" {
 			attributes["masterBridge"] = text(master)
 		}
@@ -219,6 +220,53 @@ spec:
 		if err != nil || match != want {
 			t.Errorf("%s with the master %q: %t, %v", expression, master, match, err)
 		}
+	}
+}
+
+// A class only selects devices that have what its step needs: otherwise, a claim would be allocated a device that
+// Prepare rejects on every attempt.
+func TestClassesSelectWhatStepsNeed(t *testing.T) {
+	topology := parse(t, `
+metadata: {name: needs}
+spec:
+  steps:
+  - {name: link, type: p, selector: {cel: "true"}}
+  - {name: rdma, type: p, selector: {cel: "true"}, rdma: {}}
+  - {name: vfio, type: p, selector: {cel: "true"}, driver: vfio-pci}
+`)
+	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+	type attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	for name, test := range map[string]struct {
+		device attributes
+		want   string
+	}{
+		"a link":                     {attributes{"interface": text("eth1")}, "link"},
+		"a link with RDMA":           {attributes{"interface": text("eth1"), "rdma": {BoolValue: ptr.To(true)}}, "link rdma"},
+		"a function":                 {attributes{"interface": text("eth1"), "pciAddress": text("0000:03:00.2")}, "link vfio"},
+		"a function without a link":  {attributes{"pciAddress": text("0000:03:00.2")}, "vfio"},
+		"a device without interface": {attributes{}, ""},
+	} {
+		all := attributes{"cni.dra.networking/p": {BoolValue: ptr.To(true)}, "rdma": {BoolValue: ptr.To(false)}}
+		maps.Copy(all, test.device)
+		var matching []string
+		for _, class := range Of(topology, false) {
+			compiled := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(
+				class.Spec.Selectors[0].CEL.Expression, dracel.Options{})
+			match, _, err := compiled.DeviceMatches(t.Context(), dracel.Device{Driver: "dra.networking", Attributes: all})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if match {
+				matching = append(matching, strings.TrimPrefix(class.Name, "needs-"))
+			}
+		}
+		if got := strings.Join(matching, " "); got != test.want {
+			t.Errorf("%s: the classes of the steps %q match, want %q", name, got, test.want)
+		}
+	}
+	topology.Spec.Attachment = v1alpha1.AttachmentExternal
+	if got := Of(topology, false)[0].Spec.Selectors[0].CEL.Expression; strings.Contains(got, "interface") {
+		t.Errorf("another component attaches the device, but its class is %s", got)
 	}
 }
 
@@ -235,7 +283,7 @@ func TestLongSelectorsFitIntoClasses(t *testing.T) {
 	step := &v1alpha1.Step{Type: strings.Repeat("p", resourceapi.DeviceMaxIDLength),
 		Selector: &v1alpha1.StepSelector{CEL: longest(refused-1) + " // so"}}
 	for _, listAttributes := range []bool{false, true} {
-		got := len(expression(step, listAttributes))
+		got := len(expression(step, false, listAttributes))
 		if limit := resourceapi.CELSelectorExpressionMaxLength; got > limit || got < limit-300 {
 			t.Errorf("with list attributes %t the class has %d bytes, the limit is %d", listAttributes, got, limit)
 		}
