@@ -291,7 +291,8 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 		Stays:      known && schema.Output.Devices != devicesMove,
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
-		RDMA: step.RDMA, Limits: step.Limits,
+		RDMA: step.RDMA, DeviceNodes: step.DeviceNodes, DefaultRoute: step.DefaultRoute,
+		Limits:        step.Limits,
 		LeavesNoFiles: schema.LeavesNoFiles && c.binding.Schemas.ipamLeavesNoFiles(IPAMType(rawConfig(step))),
 	}
 }
@@ -315,15 +316,13 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	schema, known := c.binding.Schemas.Lookup(step.Type)
 	if !known {
 		if device.Exclusive {
-			step.RuntimeDeviceID = device.PCIAddress
+			step.RuntimeDeviceID = cmp.Or(device.PCIAddress, device.AuxiliaryDevice)
 		}
 		return
 	}
 	for _, parameter := range schema.DeviceParameters {
-		value := device.PCIAddress
-		if parameter.Attribute == attributeIfName {
-			value = device.IfName
-		}
+		value := map[string]string{attributeIfName: device.IfName, attributePCIAddress: device.PCIAddress,
+			attributeAuxiliary: device.AuxiliaryDevice}[parameter.Attribute]
 		if value == "" || parameter.OnlyExclusive && !device.Exclusive {
 			continue
 		}

@@ -41,6 +41,8 @@ type Device struct {
 	// empty for virtual links.
 	IfName     string `json:"ifName"`
 	PCIAddress string `json:"pciAddress,omitempty"`
+	// AuxiliaryDevice is the name of a scalable function on the auxiliary bus; empty for other devices.
+	AuxiliaryDevice string `json:"auxiliaryDevice,omitempty"`
 	// PF is the PCI address of the physical function of a virtual function. The number of concurrent calls for
 	// functions of one PF is limited.
 	PF string `json:"pf,omitempty"`
@@ -266,6 +268,10 @@ type PlanStep struct {
 	Range *StepRange `json:"addressRange,omitempty"`
 	// RDMA selects the device files of the device's RDMA devices that containers get; nil for none.
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
+	// DeviceNodes are further device files that containers get.
+	DeviceNodes []v1alpha1.DeviceNode `json:"deviceNodes,omitempty"`
+	// DefaultRoute is true if the step may replace the pod's default route.
+	DefaultRoute bool `json:"defaultRoute,omitempty"`
 	// Limits are the resource limits for containers that use the claim; nil for none.
 	Limits *v1alpha1.StepLimits `json:"limits,omitempty"`
 	// LeavesNoFiles is true if neither the plugin nor its IPAM plugin writes state that survives a reboot.

@@ -40,6 +40,7 @@ const (
 	namesSelected         = "selected"
 	attributeIfName       = "ifName"
 	attributePCIAddress   = "pciAddress"
+	attributeAuxiliary    = "auxiliaryDevice"
 )
 
 // Schemas are the contracts of CNI plugins, by CNI type. The zero value contains no contracts; a value is immutable.
@@ -145,9 +146,20 @@ func linkModule(linkType string) string {
 
 // Moving returns the sorted CNI types that move the allocated device into the pod.
 func (s Schemas) Moving() []string {
+	return s.typesWhere(func(spec *v1alpha1.CNIPluginSchemaSpec) bool { return spec.Output.Devices == devicesMove })
+}
+
+// Stacking returns the CNI types that create a macvlan or ipvlan on a device, sorted.
+func (s Schemas) Stacking() []string {
+	return s.typesWhere(func(spec *v1alpha1.CNIPluginSchemaSpec) bool {
+		return slices.Contains(spec.LinkTypes, "macvlan") || slices.Contains(spec.LinkTypes, "ipvlan")
+	})
+}
+
+func (s Schemas) typesWhere(wanted func(*v1alpha1.CNIPluginSchemaSpec) bool) []string {
 	var types []string
 	for _, cniType := range slices.Sorted(maps.Keys(s.byType)) {
-		if s.byType[cniType].Output.Devices == devicesMove {
+		if spec := s.byType[cniType]; wanted(&spec) {
 			types = append(types, cniType)
 		}
 	}

@@ -251,11 +251,19 @@ func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// rdma checks the CRD's rules for rdma and limits.
+// rdma checks the CRD's rules for rdma, deviceNodes and limits.
 func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
-	if len(step.DependOn) > 0 && (step.RDMA != nil || step.Limits != nil) {
-		v.add(field.Forbidden(path, "rdma and limits are for root steps, which take a device: move them to the step "+
-			"that this one depends on"))
+	if len(step.DependOn) > 0 && (step.RDMA != nil || step.Limits != nil || len(step.DeviceNodes) > 0) {
+		v.add(field.Forbidden(path, "rdma, deviceNodes and limits are for root steps, which take a device: move them "+
+			"to the step that this one depends on"))
+	}
+	for i, node := range step.DeviceNodes {
+		known := []v1alpha1.DeviceNode{v1alpha1.DeviceNodeVhostNet, v1alpha1.DeviceNodeTun}
+		if path := path.Child("deviceNodes").Index(i); !slices.Contains(known, node) {
+			v.add(field.NotSupported(path, node, known))
+		} else if slices.Contains(step.DeviceNodes[:i], node) {
+			v.add(field.Duplicate(path, node))
+		}
 	}
 	if step.RDMA != nil && step.Driver != "" {
 		v.add(field.Forbidden(path.Child("rdma"), "a device that is bound to another driver has no RDMA devices: "+

@@ -49,7 +49,8 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 		if parameter.Parameter == "" {
 			s.add(field.Required(parameterPath.Child("parameter"), "say the key in the plugin's configuration"))
 		}
-		s.oneOf(parameterPath.Child("attribute"), parameter.Attribute, attributeIfName, attributePCIAddress)
+		s.oneOf(parameterPath.Child("attribute"), parameter.Attribute, attributeIfName, attributePCIAddress,
+			attributeAuxiliary)
 	}
 	input, output := path.Child("input"), path.Child("output")
 	s.oneOf(input.Child("prevResult"), cmp.Or(spec.Input.PrevResult, prevResultNone), prevResultNone,

@@ -22,6 +22,9 @@ const (
 	TypeVLAN   = "vlan"
 	TypeBond   = "bond"
 	TypeNIC    = "nic"
+	// TypeSF is a scalable function (subfunction): a part of a physical function that is a device on the kernel's
+	// auxiliary bus, with an interface of its own but without a PCI address.
+	TypeSF = "sf"
 	// TypeOVSDatapath is the kernel part of Open vSwitch, ovs-system. It is the master of all ports of all its bridges,
 	// but not a bridge.
 	TypeOVSDatapath = "ovs-datapath"
@@ -31,7 +34,7 @@ const (
 	TypeOVSInternal = "ovs-internal"
 )
 
-// None is the value of NUMANode, VFIndex and VLANID for a device without such a number.
+// None is the value of NUMANode, VFIndex, VLANID and SFNumber for a device without such a number.
 const None = -1
 
 // The modes of the switch in a physical function. In switchdev mode, each virtual function has a representor.
@@ -87,6 +90,10 @@ type Device struct {
 	MTU          int  `json:"mtu"`
 	// LinkSpeed is in Mbit/s; 0 if unknown, and for bridges.
 	LinkSpeed int `json:"linkSpeed"`
+	// LinkType is the hardware type as printed by ip(8) after "link/" if it is not Ethernet: infiniband, none, can...
+	LinkType string `json:"linkType,omitempty"`
+	// Immovable is true if the kernel refuses to move the link to another network namespace, as for bridges and bonds.
+	Immovable bool `json:"immovable,omitempty"`
 	// OperState is the RFC 2863 state as printed by netlink: up, down, dormant... It is empty without a link.
 	OperState string `json:"operState"`
 	AdminUp   bool   `json:"adminUp"`
@@ -124,6 +131,9 @@ type Device struct {
 	// SwitchID is the same for all links that are ports of the same hardware switch (phys_switch_id). It is empty for
 	// other links.
 	SwitchID string `json:"switchID,omitempty"`
+	// RepresentorName is the name of the link that is the switch's end of the connection to a virtual or scalable
+	// function. It is empty if there is none on the host.
+	RepresentorName IfName `json:"representorName,omitempty"`
 	// Representor is true if the link is the switch's end of the connection to a function (a port in switchdev mode),
 	// as opposed to the function's own interface.
 	Representor bool `json:"representor,omitempty"`
@@ -135,11 +145,17 @@ type Device struct {
 	// EswitchMode is the mode of the switch in a physical function: EswitchLegacy or EswitchSwitchdev. It is empty if
 	// there is no such switch, no devlink, or no privilege to query it (CAP_NET_ADMIN).
 	EswitchMode string `json:"eswitchMode,omitempty"`
-	// PFName and PFAddress are only set for virtual functions.
+	// PFName and PFAddress are only set for virtual and scalable functions.
 	PFName    IfName     `json:"pfName"`
 	PFAddress PCIAddress `json:"pfAddress"`
 	// VFIndex is None for all devices except virtual functions.
 	VFIndex int `json:"vfIndex"`
+	// AuxiliaryDevice is the name of a scalable function on the auxiliary bus, for example mlx5_core.sf.2, by which
+	// plugins identify it. It is empty for all other devices.
+	AuxiliaryDevice string `json:"auxiliaryDevice,omitempty"`
+	// SFNumber is the number that the administrator assigned to a scalable function (devlink port add ... sfnum). It is
+	// None if the driver does not report it, and undefined for all other devices.
+	SFNumber int `json:"sfNumber,omitempty"`
 	// Settings contains the settings of a virtual function that are stored in its physical function. It is nil if the
 	// interface of the physical function is not on the host, or if its driver does not report them.
 	Settings *VFSettings `json:"settings,omitempty"`
@@ -307,9 +323,12 @@ func adopt(orphans []Device, devices map[string]Device) (named, left []Device) {
 	return named, left
 }
 
-// withPF returns the virtual function, named as a function of pf.
+// withPF returns the function as a function of pf. A virtual function is also named after pf; a scalable function has
+// the name of its interface.
 func (d Device) withPF(pf IfName) Device {
 	d.PFName = pf
-	d.Name = IfName(fmt.Sprintf("%sv%d", pf, d.VFIndex))
+	if d.AuxiliaryDevice == "" {
+		d.Name = IfName(fmt.Sprintf("%sv%d", pf, d.VFIndex))
+	}
 	return d
 }

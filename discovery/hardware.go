@@ -12,6 +12,9 @@ type Hardware interface {
 	// VFs returns the settings of the virtual functions of the link with this index, in the order of the functions'
 	// indexes. The result is empty if the driver does not report them.
 	VFs(link int) ([]VFSettings, error)
+	// Immovable reports whether the kernel refuses to move a link of the last list to another network namespace. known is
+	// false if the kernel does not report it.
+	Immovable(link int) (immovable, known bool)
 	// EswitchMode returns the mode of the switch in a physical function: EswitchLegacy, EswitchSwitchdev, or empty.
 	EswitchMode(function PCIAddress) string
 	// RDMANetns returns the network namespace mode of RDMA devices: RDMAShared, RDMAExclusive, or empty.

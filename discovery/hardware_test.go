@@ -38,6 +38,8 @@ func (f *fakeHardware) EswitchMode(function discovery.PCIAddress) string {
 	return discovery.EswitchLegacy
 }
 
+func (f *fakeHardware) Immovable(int) (immovable, known bool) { return false, false }
+
 func (f *fakeHardware) RDMANetns() string {
 	f.asked = append(f.asked, "rdma")
 	return discovery.RDMAExclusive

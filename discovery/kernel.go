@@ -14,12 +14,16 @@ import (
 const (
 	filterVF        = 1 << 0
 	filterSkipStats = 1 << 3
+	// attributeImmovable is IFLA_NETNS_IMMUTABLE in the kernel's include/uapi/linux/if_link.h, since Linux 6.15.
+	attributeImmovable = 67
 )
 
 // kernel provides the netlink sockets of one network namespace.
 type kernel struct {
 	*netlink.Handle
 	links nl.SocketHandle
+	// immovable contains, by index, whether the links in the last list can be moved, if the kernel reports it.
+	immovable map[int]bool
 	// netns is the namespace itself, for sockets that are opened later.
 	netns netns.NsHandle
 }
@@ -58,6 +62,7 @@ func (k *kernel) LinkList() ([]netlink.Link, error) {
 	if dumpErr != nil && !errors.Is(dumpErr, netlink.ErrDumpInterrupted) {
 		return nil, dumpErr
 	}
+	k.immovable = make(map[int]bool, len(messages))
 	links := make([]netlink.Link, 0, len(messages))
 	for _, message := range messages {
 		link, err := netlink.LinkDeserialize(nil, message)
@@ -65,8 +70,23 @@ func (k *kernel) LinkList() ([]netlink.Link, error) {
 			return nil, fmt.Errorf("cannot parse the kernel's list of links: %w", err)
 		}
 		links = append(links, link)
+		attributes, err := nl.ParseRouteAttr(message[unix.SizeofIfInfomsg:])
+		if err != nil {
+			return nil, fmt.Errorf("cannot parse the kernel's list of links: %w", err)
+		}
+		for _, a := range attributes {
+			if a.Attr.Type == attributeImmovable && len(a.Value) > 0 {
+				k.immovable[link.Attrs().Index] = a.Value[0] != 0
+			}
+		}
 	}
 	return links, dumpErr
+}
+
+// Immovable implements Hardware.
+func (k *kernel) Immovable(link int) (immovable, known bool) {
+	immovable, known = k.immovable[link]
+	return immovable, known
 }
 
 // VFs implements Hardware.

@@ -96,6 +96,7 @@ func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 		Kind:      l.Type(),
 		MAC:       attrs.HardwareAddr.String(),
 		MTU:       attrs.MTU,
+		LinkType:  linkType(attrs),
 		OperState: attrs.OperState.String(),
 		AdminUp:   attrs.Flags&net.FlagUp != 0,
 		Carrier:   attrs.RawFlags&unix.IFF_LOWER_UP != 0,
@@ -122,6 +123,30 @@ func deviceOf(l netlink.Link, byIndex map[int]netlink.Link) Device {
 		d.BridgeName, d.BridgeType = d.Name, "ovs"
 	}
 	return d
+}
+
+// linkType returns the hardware type of a link, or "" for Ethernet and for links from a recording without the type.
+func linkType(attrs *netlink.LinkAttrs) string {
+	if attrs.EncapType == "ether" {
+		return ""
+	}
+	return attrs.EncapType
+}
+
+// isImmovable reports whether the kernel refuses to move a link to another network namespace. If the kernel does not
+// report it (before Linux 6.15), the kind of the link determines it: netns_immutable, formerly NETIF_F_NETNS_LOCAL, is
+// set in br_device.c, bond_main.c, team_core.c, vrf.c and vport-internal_dev.c, and by drivers for representors.
+func isImmovable(source Hardware, l *link) bool {
+	if source != nil {
+		if immovable, known := source.Immovable(l.index); known {
+			return immovable
+		}
+	}
+	switch l.Kind {
+	case "bridge", "bond", "team", "vrf", kindOpenVSwitch:
+		return true
+	}
+	return l.Representor
 }
 
 // isDatapath reports whether an Open vSwitch link is a datapath. The kernel makes the link of a datapath the master of

@@ -26,6 +26,10 @@ func functionCounts() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 // ports returns the range of a function's port numbers (dev_port), for which the kernel's net_device has 16 bits.
 func ports() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 
+// scalableFunctions returns the range of the numbers of scalable functions, which have 32 bits in devlink
+// (DEVLINK_ATTR_PORT_PCI_SF_NUMBER).
+func scalableFunctions() span { return span{absent: None, low: 0, high: 1<<32 - 1} }
+
 // parse returns the number in the text of a file. It returns absent and an error if the text is not a number in the
 // span.
 func (s span) parse(text string) (int, error) {
@@ -96,6 +100,15 @@ func isPCIAddress(s string) bool {
 // isHex reports whether a string contains only lowercase hexadecimal digits.
 func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// isScalableFunction reports whether the name of a device on the auxiliary bus, which is MODULE.ID.NUMBER, belongs to a
+// scalable function. Their drivers use the ID "sf": MLX5_SF_DEV_ID_NAME in the kernel's mlx5 driver, and
+// ice_sf_dev_activate in the ice driver.
+func isScalableFunction(name string) bool {
+	_, rest, _ := strings.Cut(name, ".")
+	number, ok := strings.CutPrefix(rest, "sf.")
+	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
 // pcieRoot returns the PCI root above a device directory, or "" if there is none. If the firmware describes the machine

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -73,6 +74,9 @@ func readOnce(source Sources) (Facts, error) {
 	if err := sys.addRDMA(source.Hardware, functions, byAddress, links); err != nil {
 		return Facts{}, err
 	}
+	for i := range links {
+		links[i].Immovable = isImmovable(source.Hardware, &links[i])
+	}
 	problems = append(sys.problems, addHardware(source.Hardware, functions, byAddress)...)
 	return assemble(links, functions, byAddress, problems), nil
 }
@@ -81,7 +85,8 @@ func readOnce(source Sources) (Facts, error) {
 //
 // A function may have several links: the link in uplinks represents the function, and the others, such as representors,
 // are devices without a function. The remaining functions have no link on the host. A virtual function without a link
-// is nevertheless a device, since its link may be in a pod, or it may be bound to a userspace driver.
+// is nevertheless a device, since its link may be in a pod, or it may be bound to a userspace driver. So is any other
+// function that is bound to such a driver.
 func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddress]int, problems []Problem) Facts {
 	facts := Facts{Problems: problems}
 	devices := make(map[string]Device, len(links)+len(byAddress))
@@ -92,7 +97,7 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 			d = d.withFunction(f)
 			delete(byAddress, l.function)
 		}
-		if d.PFAddress != "" {
+		if d.PFAddress != "" && d.AuxiliaryDevice == "" {
 			vfs = append(vfs, d)
 			continue
 		}
@@ -100,31 +105,87 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 		devices[d.identity()] = d
 	}
 	for _, f := range byAddress {
-		if f.PFAddress != "" {
+		switch {
+		case f.PFAddress != "":
 			vfs = append(vfs, f)
+		case drivesFromUserspace(f.Driver):
+			f.Type, f.Name = f.classify(true), unnamed(f.PCIAddress)
+			devices[f.identity()] = f
 		}
 	}
 	for i := range vfs {
 		vfs[i].Type = TypeVF
 	}
 	protectPFs(vfs, devices)
+	nameParents(devices)
 	named, orphans := adopt(vfs, devices)
 	for _, d := range named {
 		devices[d.identity()] = d
 	}
+	nameRepresentors(links, devices)
 	facts.Orphans = sortedByAddress(orphans)
 	facts.add(devices, nil)
 	facts.Problems = sortedProblems(facts.Problems)
 	return facts
 }
 
-// protectPFs marks physical functions as carrying the node's traffic if one of their virtual functions does: with most
-// drivers, taking down the physical function also takes down its virtual functions. If a node's default route uses a
-// virtual function of ens1f0, for example, the node loses its network together with ens1f0.
+// drivesFromUserspace reports whether a kernel driver only makes a function accessible to applications. A function with
+// such a driver has no interface in any network namespace.
+func drivesFromUserspace(driver string) bool {
+	return slices.Contains([]string{"vfio-pci", "uio_pci_generic", "igb_uio"}, driver)
+}
+
+// unnamed returns the device name of a physical function or NIC that has no interface from which to take it: its
+// address with "-" instead of ":" and ".", which neither kernel nor udev use in this form.
+func unnamed(address PCIAddress) IfName {
+	return IfName("pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(string(address)))
+}
+
+// nameRepresentors sets the names of the representors of virtual and scalable functions. The port name of a representor
+// ends with the index of its virtual function or the number of its scalable function: pf0vf3, pf0sf88.
+func nameRepresentors(links []link, devices map[string]Device) {
+	type function struct {
+		pf   PCIAddress
+		port string
+	}
+	names := map[function]IfName{}
+	for i := range links {
+		l := &links[i]
+		if port, ok := cutNumber(l.PortName, "pf"); ok && l.Representor {
+			names[function{l.function, port}] = l.Interface
+		}
+	}
+	for identity, d := range devices {
+		port := fmt.Sprintf("vf%d", d.VFIndex)
+		if d.Type == TypeSF {
+			port = fmt.Sprintf("sf%d", d.SFNumber)
+		}
+		if name, ok := names[function{d.PFAddress, port}]; ok && d.PFAddress != "" {
+			d.RepresentorName = name
+			devices[identity] = d
+		}
+	}
+}
+
+// nameParents sets the names of the physical functions of scalable functions.
+func nameParents(devices map[string]Device) {
+	for identity, d := range devices {
+		if pf, ok := devices[Device{PCIAddress: d.PFAddress}.identity()]; ok && d.AuxiliaryDevice != "" {
+			devices[identity] = d.withPF(pf.Name)
+		}
+	}
+}
+
+// protectPFs marks physical functions as carrying the node's traffic if one of their virtual or scalable functions does:
+// with most drivers, taking down the physical function also takes down these functions. If a node's default route uses
+// a virtual function of ens1f0, for example, the node loses its network together with ens1f0.
 func protectPFs(vfs []Device, devices map[string]Device) {
 	withCarrier := map[PCIAddress]bool{}
 	for i := range vfs {
 		withCarrier[vfs[i].PFAddress] = withCarrier[vfs[i].PFAddress] || vfs[i].DefaultRoute
+	}
+	for _, sf := range devices {
+		withCarrier[sf.PFAddress] = withCarrier[sf.PFAddress] || sf.DefaultRoute
 	}
 	for identity, d := range devices {
 		if d.PCIAddress != "" && withCarrier[d.PCIAddress] {
@@ -153,6 +214,8 @@ func (d Device) classify(hardware bool) string {
 	switch {
 	case d.SRIOVCapable:
 		return TypePF
+	case d.AuxiliaryDevice != "":
+		return TypeSF
 	case d.Kind == kindOpenVSwitch && d.BridgeType == "":
 		return TypeOVSDatapath
 	case d.Kind == kindOpenVSwitch:

@@ -91,7 +91,7 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 	bridge := discovery.Device{
 		Name: "br-data", Interface: "br-data", Kind: "bridge", Type: "bridge", MAC: "02:00:00:00:00:04", MTU: 9000,
 		OperState: "up", AdminUp: true, Carrier: true, NUMANode: -1, VFIndex: -1, VLANID: -1,
-		BridgeName: "br-data", BridgeType: "linux", VLANFiltering: true,
+		BridgeName: "br-data", BridgeType: "linux", VLANFiltering: true, Immovable: true,
 	}
 	if diff := cmp.Diff(bridge, facts.Devices[0]); diff != "" {
 		t.Errorf("bridge (-want +got):\n%s", diff)

@@ -55,15 +55,19 @@ type RecordedRDMADevice struct {
 
 // RecordedLink is a link in RecordedNetlink. The fields correspond to those in netlink; see Device for the common ones.
 type RecordedLink struct {
-	Index     int      `json:"index"`
-	Name      string   `json:"name"`
-	AltNames  []string `json:"altNames,omitempty"`
-	Kind      string   `json:"kind"`
-	MAC       string   `json:"mac,omitempty"`
-	MTU       int      `json:"mtu"`
-	OperState string   `json:"operState"`
-	AdminUp   bool     `json:"adminUp,omitempty"`
-	Carrier   bool     `json:"carrier,omitempty"`
+	Index    int      `json:"index"`
+	Name     string   `json:"name"`
+	AltNames []string `json:"altNames,omitempty"`
+	Kind     string   `json:"kind"`
+	MAC      string   `json:"mac,omitempty"`
+	MTU      int      `json:"mtu"`
+	// LinkType is the hardware type, such as infiniband; empty for Ethernet.
+	LinkType string `json:"linkType,omitempty"`
+	// Immovable is nil if the kernel does not report whether the link can be moved.
+	Immovable *bool  `json:"immovable,omitempty"`
+	OperState string `json:"operState"`
+	AdminUp   bool   `json:"adminUp,omitempty"`
+	Carrier   bool   `json:"carrier,omitempty"`
 	// Master and Parent are the indexes of links in the same namespace, or 0.
 	Master        int  `json:"master,omitempty"`
 	Parent        int  `json:"parent,omitempty"`
@@ -111,6 +115,9 @@ func recordOnce(source Sources) (Recording, error) {
 	for _, l := range dump.links {
 		if l.Attrs().Flags&net.FlagLoopback == 0 {
 			recorded := recordedLink(l)
+			if immovable, known := hardware.Immovable(recorded.Index); known {
+				recorded.Immovable = &immovable
+			}
 			recorded.VFs, recorded.VFsError = hardware.vfs[recorded.Index], hardware.vfErrors[recorded.Index]
 			recording.Netlink.Links = append(recording.Netlink.Links, recorded)
 		}
@@ -185,6 +192,14 @@ func (r *recordedHardware) VFs(link int) ([]VFSettings, error) {
 	return settings, err
 }
 
+// Immovable implements Hardware.
+func (r *recordedHardware) Immovable(link int) (immovable, known bool) {
+	if r.source == nil {
+		return false, false
+	}
+	return r.source.Immovable(link)
+}
+
 // EswitchMode implements Hardware.
 func (r *recordedHardware) EswitchMode(function PCIAddress) string {
 	mode := r.source.EswitchMode(function)
@@ -239,7 +254,7 @@ func recordedLink(l netlink.Link) RecordedLink {
 	attrs := l.Attrs()
 	recorded := RecordedLink{
 		Index: attrs.Index, Name: attrs.Name, AltNames: slices.Sorted(slices.Values(attrs.AltNames)), Kind: l.Type(),
-		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, OperState: attrs.OperState.String(),
+		MAC: attrs.HardwareAddr.String(), MTU: attrs.MTU, LinkType: linkType(attrs), OperState: attrs.OperState.String(),
 		AdminUp: attrs.Flags&net.FlagUp != 0, Carrier: attrs.RawFlags&unix.IFF_LOWER_UP != 0,
 		Master: attrs.MasterIndex, Parent: parentIndex(l), permanentMAC: attrs.PermHWAddr.String(),
 	}
@@ -256,7 +271,7 @@ func recordedLink(l netlink.Link) RecordedLink {
 func (r RecordedLink) netlink() (netlink.Link, error) {
 	attrs := netlink.LinkAttrs{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, MTU: r.MTU, MasterIndex: r.Master, ParentIndex: r.Parent,
-		NetNsID: -1,
+		EncapType: r.LinkType, NetNsID: -1,
 	}
 	if r.MAC != "" {
 		var err error
@@ -349,6 +364,16 @@ func (r *replayed) VFs(link int) ([]VFSettings, error) {
 		}
 	}
 	return nil, nil
+}
+
+// Immovable implements Hardware.
+func (r *replayed) Immovable(link int) (immovable, known bool) {
+	for i := range r.recorded.Links {
+		if l := &r.recorded.Links[i]; l.Index == link && l.Immovable != nil {
+			return *l.Immovable, true
+		}
+	}
+	return false, false
 }
 
 // EswitchMode implements Hardware.

@@ -64,6 +64,10 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	device := place{s, path.Join(dir.dir, below), string(l.Name)}
 	l.function = pciFunction(device.dir)
 	l.PCIeRoot = pcieRoot(device.dir)
+	if name := path.Base(device.dir); isScalableFunction(name) {
+		device.addScalableFunction(l, name, known)
+		return nil
+	}
 	if f, ok := known[l.function]; ok && path.Base(device.dir) == string(l.function) {
 		l.Driver, l.NUMANode = f.Driver, f.NUMANode // from the same files, so do not read them again
 		return nil
@@ -72,6 +76,20 @@ func (s *sysfs) addLink(l *link, known map[PCIAddress]Device) error {
 	l.Driver = device.linkBase("driver")
 	l.NUMANode = device.number("numa_node", nodes())
 	return nil
+}
+
+// addScalableFunction adds the facts from sysfs to the link of a scalable function. Its hardware is that of the physical
+// function above it.
+func (p place) addScalableFunction(l *link, name string, known map[PCIAddress]Device) {
+	l.AuxiliaryDevice, l.Driver = name, p.linkBase("driver")
+	l.SFNumber = p.number("sfnum", scalableFunctions())
+	l.PFAddress = pciFunction(path.Dir(p.dir))
+	pf, ok := known[l.PFAddress]
+	if !ok {
+		l.PFAddress = ""
+		return
+	}
+	l.Vendor, l.Product, l.NUMANode, l.NUMANodes = pf.Vendor, pf.Product, pf.NUMANode, pf.NUMANodes
 }
 
 // addPorts adds facts that distinguish hardware links of the same function. A virtual function with a single link needs

@@ -137,6 +137,9 @@ func vocabulary(d *discovery.Device) []attribute {
 		{ownDomain + "pfName", text(d.PFName), whereFact},
 		{ownDomain + "pfAddress", text(d.PFAddress), onRequest},
 		{ownDomain + "vfIndex", number(d.VFIndex, d.VFIndex >= 0), whereFact},
+		{ownDomain + "sfNumber", scalableNumber(d), whereFact},
+		{ownDomain + "auxiliaryDevice", text(d.AuxiliaryDevice), whereFact},
+		{ownDomain + "representorName", text(d.RepresentorName), onRequest},
 		{ownDomain + "vfMAC", text(vf.MAC), onRequest},
 		{ownDomain + "vfVLAN", number(vf.VLAN, told), onRequest},
 		{ownDomain + "vfQoS", number(vf.QoS, told), onRequest},
@@ -155,11 +158,11 @@ func vocabulary(d *discovery.Device) []attribute {
 
 // Attributes returns the complete vocabulary for a device, for selectors of policies; names without a domain are in the
 // domain of the driver. Every name has a value on every device: an absent string is "", an absent boolean false,
-// vfIndex, numaNode and vlanID are -1 and other numbers 0.
+// vfIndex, sfNumber, numaNode and vlanID are -1 and other numbers 0.
 //
 // All devices:
 //
-//	type           pf, vf, nic, bridge, vlan, bond, ovs-datapath, ovs-internal, or else the kernel's link kind
+//	type           pf, vf, sf, nic, bridge, vlan, bond, ovs-datapath, ovs-internal, or else the kernel's link kind
 //	kind           the kernel's link kind: device (hardware), bridge, vlan, bond, veth...
 //	ifName         the device's name: <pf>v<index> for a virtual function, otherwise the interface name
 //	interface      the kernel's current name of the interface; empty with userspace drivers
@@ -195,16 +198,19 @@ func vocabulary(d *discovery.Device) []attribute {
 //	switchID       the same for all ports of one switch in hardware
 //	representor    whether it is the switch's end of the connection to a function
 //
-// Physical and virtual functions; vfMAC and the attributes below it are settings of the physical function. They are
+// Physical, virtual and scalable functions; vfMAC and the attributes below it are settings of the physical function. They are
 // absent if its driver does not report them:
 //
 //	sriovCapable   whether it can have virtual functions
 //	totalVFs       how many it can have
 //	numVFs         how many it has
 //	eswitchMode    legacy or switchdev
-//	pfName         of a virtual function, the ifName of its physical function
+//	pfName         of a virtual or scalable function, the ifName of its physical function
 //	pfAddress      the PCI address of its physical function
 //	vfIndex        of a virtual function
+//	sfNumber       of a scalable function, as the administrator numbered it
+//	auxiliaryDevice  of a scalable function, its name on the auxiliary bus: mlx5_core.sf.2
+//	representorName  of a virtual or scalable function, the interface of its representor on the host
 //	vfMAC          address
 //	vfVLAN         VLAN that its traffic is tagged with
 //	vfQoS          priority in that tag
@@ -329,6 +335,14 @@ func holdable(s string) bool { return len(s) <= MaxString && utf8.ValidString(s)
 
 // number returns an integer attribute; fact reports whether the device has it.
 func number(n int, fact bool) value { return value{int64(n), fact} }
+
+// scalableNumber returns the number of a scalable function.
+func scalableNumber(d *discovery.Device) value {
+	if d.AuxiliaryDevice == "" {
+		return number(discovery.None, false)
+	}
+	return number(d.SFNumber, d.SFNumber >= 0)
+}
 
 // boolean returns a boolean attribute, which is a fact even if it is false.
 func boolean(b bool) value { return value{b, true} }

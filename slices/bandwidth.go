@@ -21,7 +21,7 @@ type link struct {
 	name discovery.IfName
 	// speed is 0 if it is unknown.
 	speed int64
-	// functions is the number of virtual functions that share the bandwidth.
+	// functions is the number of virtual and scalable functions that share the bandwidth.
 	functions int64
 	// requests contains the bandwidth requests that the physical function's policies allow; nil if they define none.
 	requests *policy.Capacity
@@ -34,8 +34,14 @@ func (d conflictDomain) link() link {
 		return l
 	}
 	l.speed = max(int64(d.main.Device.LinkSpeed), 0)
-	if n := d.main.Device.NumVFs; n > 0 {
-		l.functions = int64(n)
+	if n := d.main.Device.NumVFs; n > 0 { // including virtual functions that are not on the host, which d.vfs lacks
+		scalable := 0
+		for _, f := range d.vfs {
+			if f.Device.Type == discovery.TypeSF {
+				scalable++
+			}
+		}
+		l.functions = int64(n + scalable)
 	}
 	for _, p := range inOrder(d.main.Personas) {
 		if c := declared(p); c != nil && p.Exclusive && c.RequestPolicy != nil {

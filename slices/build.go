@@ -25,6 +25,8 @@ type Features struct {
 	UnusableCNIs map[string]string
 	// MovingCNIs contains the CNI plugins that move a device into the pod. The kernel cannot move bridges and bonds.
 	MovingCNIs sets.Set[string]
+	// StackingCNIs contains the CNI plugins that create a macvlan or ipvlan on the device, which must be Ethernet.
+	StackingCNIs sets.Set[string]
 	// ListAttributes publishes the CNI plugins of an entry as a list, policy.SupportedCNIs, instead of as a boolean for
 	// each plugin. It requires the feature DRAListTypeAttributes in every API server and scheduler in the cluster;
 	// older versions reject the slices.
@@ -104,7 +106,7 @@ func (r Result) Find(pool, device string) (Entry, bool) {
 }
 
 // Build returns the data to be published for the node. Devices that exclude each other, that is, a physical function
-// and its virtual functions, share a pool. Every other device has its own pool, named <node>/<interface>. Build fails
+// and its virtual and scalable functions, share a pool. Every other device has its own pool, named <node>/<interface>. Build fails
 // only if the node's name cannot be part of a pool name.
 func Build(node string, decision policy.Decision, features Features) (Result, error) {
 	if reasons := validation.IsDNS1123Subdomain(node); len(reasons) > 0 {
@@ -136,13 +138,13 @@ func Build(node string, decision policy.Decision, features Features) (Result, er
 	return result, nil
 }
 
-// conflictDomain contains devices that may exclude each other: a single device, together with its virtual functions if
-// it is a physical function.
+// conflictDomain contains devices that may exclude each other: a single device, together with its virtual and scalable
+// functions if it is a physical function.
 type conflictDomain struct {
 	name discovery.IfName
 	// main is nil if virtual functions are known but their physical function is not.
 	main *policy.DeviceDecision
-	// vfs contains the virtual functions, sorted by index.
+	// vfs contains the functions: scalable functions sorted by name, then virtual functions sorted by index.
 	vfs []policy.DeviceDecision
 }
 

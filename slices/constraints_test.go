@@ -145,7 +145,14 @@ func constrained() []discovery.Device {
 	vlan.Name, vlan.Interface, vlan.Kind, vlan.Type = "p1.7", "p1.7", "vlan", discovery.TypeVLAN
 	vlan.Parent, vlan.VLANID = "p1", 7
 	dummy.Name, dummy.Type = "x0", "dummy"
-	return append(append(nic(1, first, 0, 1), nic(2, second, 0)...), bridge, vlan, dummy)
+	scalable := func(n int) discovery.Device {
+		sf := unknown
+		sf.Name, sf.Type, sf.SFNumber = discovery.IfName(fmt.Sprintf("s%d", n)), discovery.TypeSF, n
+		sf.AuxiliaryDevice = fmt.Sprintf("mlx5_core.sf.%d", n)
+		sf.RepresentorName = discovery.IfName(fmt.Sprintf("rep%d", n))
+		return sf
+	}
+	return append(append(nic(1, first, 0, 1), nic(2, second, 0)...), bridge, vlan, dummy, scalable(1), scalable(2))
 }
 
 // constrainedFacts groups the devices in constrained by their facts, for each attribute. Devices without a group lack
@@ -156,16 +163,19 @@ func constrainedFacts() map[string][][]string {
 	virtual := [][]string{{"p1v0", "p1v1"}, {"p2v0"}}
 	each := [][]string{{"p1"}, {"p1v0"}, {"p1v1"}, {"p2"}, {"p2v0"}}
 	facts := map[string][][]string{
-		"type":   {{"p1", "p2"}, {"p1v0", "p1v1", "p2v0"}, {"br0"}, {"p1.7"}, {"x0"}},
+		"type":   {{"p1", "p2"}, {"p1v0", "p1v1", "p2v0"}, {"br0"}, {"p1.7"}, {"x0"}, {"s1", "s2"}},
 		"kind":   {{"p1", "p2", "p1v0", "p1v1", "p2v0"}, {"br0"}, {"p1.7"}},
-		"ifName": append([][]string{{"br0"}, {"p1.7"}, {"x0"}}, each...), "interface": {{"p1"}, {"p2"},
+		"ifName": append([][]string{{"br0"}, {"p1.7"}, {"x0"}, {"s1"}, {"s2"}}, each...), "interface": {{"p1"}, {"p2"},
 			{"br0"}, {"p1.7"}},
-		"rdma":         {{"p1", "p1v0", "p1v1", "p2", "p2v0"}, {"br0", "p1.7", "x0"}},
-		"sriovCapable": {{"p1", "p2"}, {"p1v0", "p1v1", "p2v0", "br0", "p1.7", "x0"}},
-		"representor":  {{"p2"}, {"p1", "p1v0", "p1v1", "p2v0", "br0", "p1.7", "x0"}},
+		"rdma":         {{"p1", "p1v0", "p1v1", "p2", "p2v0"}, {"br0", "p1.7", "x0", "s1", "s2"}},
+		"sriovCapable": {{"p1", "p2"}, {"p1v0", "p1v1", "p2v0", "br0", "p1.7", "x0", "s1", "s2"}},
+		"representor":  {{"p2"}, {"p1", "p1v0", "p1v1", "p2v0", "br0", "p1.7", "x0", "s1", "s2"}},
 		"vlanID":       {{"p1.7"}}, "parent": {{"p1.7"}}, "bridgeName": {{"br0"}}, "bridgeType": {{"br0"}},
 		"vlanFiltering": {{"br0"}}, "vfIndex": {{"p1v0", "p2v0"}, {"p1v1"}}, "pciAddress": each,
 		"resource.kubernetes.io/pciBusID": each,
+	}
+	for _, name := range []string{"sfNumber", "auxiliaryDevice", "representorName"} {
+		facts[name] = [][]string{{"s1"}, {"s2"}}
 	}
 	for _, name := range []string{"mtu", "linkSpeed", "numaNode", "vendor", "product", "driver", "rdmaDevice",
 		"rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "switchID", "device.k8s.io/pcieRoot",

@@ -2,6 +2,7 @@ package slices
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	stdslices "slices"
 	"strings"
@@ -30,35 +31,42 @@ func entryName(d discovery.Device, p policy.Persona) string {
 	return label(string(d.Name) + p.Suffix)
 }
 
-// immovableKind returns the kind of a device that the kernel cannot move to another network namespace (netns_immutable
-// in struct net_device; before Linux 6.15, NETIF_F_NETNS_LOCAL), or "" for a movable device.
-func immovableKind(d discovery.Device) string {
+// impossible returns the reason why the kernel cannot do with a device what a CNI plugin always does, or "".
+func (b *builder) impossible(d *discovery.Device, plugin string) string {
 	switch {
-	case d.BridgeType != "", d.Type == discovery.TypeOVSDatapath:
-		return "bridge"
-	case d.Type == discovery.TypeBond, d.Kind == "bond":
-		return "bond"
-	case d.Kind == "team", d.Kind == "vrf":
-		return d.Kind
+	case b.features.MovingCNIs.Has(plugin) && d.Immovable:
+		return fmt.Sprintf("moves devices into pods, but the kernel cannot move a %s", describe(d))
+	case b.features.StackingCNIs.Has(plugin) && d.LinkType != "":
+		// macvlan_port_create and ipvlan_port_create
+		return fmt.Sprintf("needs an Ethernet device, but this is a %s (link/%s)", describe(d), d.LinkType)
 	}
 	return ""
 }
 
-// attachable removes plugins that move devices from the personas of a device that the kernel cannot move, and omits
-// personas that have no other plugin.
+// describe returns a noun for the kind of a device.
+func describe(d *discovery.Device) string {
+	switch {
+	case d.Representor:
+		return "representor"
+	case d.BridgeType != "", d.Type == discovery.TypeOVSDatapath:
+		return "bridge"
+	}
+	return d.Type
+}
+
+// attachable removes plugins that cannot work on a device from its personas, and omits personas that have no other
+// plugin.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
-	kind := immovableKind(d)
-	if kind == "" {
+	if !d.Immovable && d.LinkType == "" {
 		return personas
 	}
 	var kept []policy.Persona
 	for _, p := range personas {
 		var plugins []string
 		for _, plugin := range p.Plugins {
-			if b.features.MovingCNIs.Has(plugin) {
-				b.problem(p.Policy, d.Name, "CNI plugin %s moves devices into pods, but the kernel cannot move a %s, "+
-					"so the device is not offered for it: remove the plugin from supportedCNIPlugins, or exclude "+
-					"%ss in the selector", plugin, kind, kind)
+			if reason := b.impossible(&d, plugin); reason != "" {
+				b.problem(p.Policy, d.Name, "CNI plugin %s %s, so the device is not offered for it: remove the plugin "+
+					"from supportedCNIPlugins, or exclude such devices in the selector", plugin, reason)
 				continue
 			}
 			plugins = append(plugins, plugin)

@@ -8,14 +8,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// function is a virtual function with its entries.
+// function is a virtual or scalable function with its entries.
 type function struct {
 	device  discovery.Device
 	entries []Entry
 }
 
 // prefix returns the prefix of the counters that are local to the function.
-func (f function) prefix() string { return fmt.Sprintf("v%d-", f.device.VFIndex) }
+func (f function) prefix() string {
+	if f.device.VFIndex == discovery.None {
+		return label(string(f.device.Name)) + "-"
+	}
+	return fmt.Sprintf("v%d-", f.device.VFIndex)
+}
 
 // local returns the counters that keep the function's own entries apart, and the amounts of them that each entry
 // consumes. A function with a single entry has no such counters.

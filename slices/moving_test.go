@@ -11,15 +11,41 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
+// The kernel cannot create a macvlan on a device that is not Ethernet, so it is not offered to plugins that would.
+func TestOtherDevicesThanEthernetAreNotOfferedForMacvlan(t *testing.T) {
+	devices := []discovery.Device{
+		{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC},
+		{Name: "ib0", Interface: "ib0", Type: discovery.TypeNIC, LinkType: "infiniband"},
+		{Name: "wg0", Interface: "wg0", Type: "wireguard", LinkType: "none"},
+	}
+	all := features()
+	all.StackingCNIs = sets.New("macvlan")
+	decision := policy.Resolve(discovery.Facts{Devices: devices}, policies(t, `
+selector: {cel: 'true'}
+exposure: {supportedCNIPlugins: [{name: macvlan, exclusive: true}]}`), policy.Node{Name: "worker-1"})
+	result, err := draslices.Build("worker-1", decision, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Entries) != 1 || result.Entries[0].Name != "eth1" {
+		t.Errorf("published %v, want only eth1", result.Entries)
+	}
+	want := "CNI plugin macvlan needs an Ethernet device, but this is a wireguard (link/none), so the device is not " +
+		"offered for it"
+	if len(result.Problems) != 2 || !strings.Contains(result.Problems[1].Message, want) {
+		t.Errorf("the problems are %v, want one for each of ib0 and wg0", result.Problems)
+	}
+}
+
 // The kernel cannot move bridges and bonds, so they are not offered to plugins that would move them.
 func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 	devices := []discovery.Device{
-		{Name: "br0", Interface: "br0", Type: discovery.TypeBridge, BridgeName: "br0", BridgeType: "linux"},
-		{Name: "bond0", Interface: "bond0", Type: discovery.TypeBond, Kind: "bond"},
+		{Name: "br0", Interface: "br0", Type: discovery.TypeBridge, BridgeName: "br0", BridgeType: "linux", Immovable: true},
+		{Name: "bond0", Interface: "bond0", Type: discovery.TypeBond, Kind: "bond", Immovable: true},
 		{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC},
-		{Name: "ovs-system", Interface: "ovs-system", Type: discovery.TypeOVSDatapath},
-		{Name: "team0", Interface: "team0", Type: discovery.TypeNIC, Kind: "team"},
-		{Name: "vrf0", Interface: "vrf0", Type: discovery.TypeNIC, Kind: "vrf"},
+		{Name: "ovs-system", Interface: "ovs-system", Type: discovery.TypeOVSDatapath, Immovable: true},
+		{Name: "team0", Interface: "team0", Type: discovery.TypeNIC, Kind: "team", Immovable: true},
+		{Name: "vrf0", Interface: "vrf0", Type: discovery.TypeNIC, Kind: "vrf", Immovable: true},
 	}
 	all := features()
 	all.MovingCNIs = sets.New("host-device")

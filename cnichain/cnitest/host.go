@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // Boot implements host.Host.
@@ -135,6 +136,13 @@ func (n *Node) BindDriver(device cnichain.Device) ([]string, error) {
 	return []string{"/dev/vfio/" + device.PCIAddress, "/dev/vfio/vfio"}, nil
 }
 
+// CheckDeviceNode implements host.Host.
+func (n *Node) CheckDeviceNode(node v1alpha1.DeviceNode) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.fail[string(node)]
+}
+
 // FreeAddress implements host.Host.
 func (n *Node) FreeAddress(cnichain.Device) error { return nil }
 
@@ -246,6 +254,18 @@ func (n *Node) Links(path string) ([]cnichain.Link, error) {
 	return slices.SortedFunc(maps.Values(n.pods[path]), func(a, b cnichain.Link) int {
 		return strings.Compare(a.Name, b.Name)
 	}), nil
+}
+
+// DefaultRoutes implements host.Host. The default route of every pod uses a link with the index 1 until a plugin adds
+// another one.
+func (n *Node) DefaultRoutes(path string) (map[string][]int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	link, moved := n.pods[path][n.defaults[path]]
+	if !moved {
+		link.Index = 1
+	}
+	return map[string][]int{"IPv4": {link.Index}}, nil
 }
 
 // Restore looks for the device on the host.

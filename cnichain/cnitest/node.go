@@ -24,13 +24,15 @@ type Node struct {
 	pinned     map[string]string
 	namespaces map[string]bool
 	leases     map[string]bool // by container and interface
-	calls      []string
-	fail       map[string]error
-	lies       map[string]bool // by call
-	hold       map[string]chan struct{}
-	lost       bool
-	boots      int
-	kept       bool
+	// defaults contains, by pod, the interface to which a plugin moved the default route.
+	defaults map[string]string
+	calls    []string
+	fail     map[string]error
+	lies     map[string]bool // by call
+	hold     map[string]chan struct{}
+	lost     bool
+	boots    int
+	kept     bool
 	// removed contains the PCI functions that the machine no longer has.
 	removed map[string]bool
 	// volatile contains the plugins that leave no state behind that survives a reboot.
@@ -51,7 +53,7 @@ func NewNode(links ...string) *Node {
 	node := &Node{
 		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{},
 		unpinned: map[string]bool{},
-		pinned:   map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{},
+		pinned:   map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{}, defaults: map[string]string{},
 		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{},
 		bound: map[string]cnichain.Link{}, rdma: map[uint32]*rdmaDevice{}, functions: map[string]cnichain.VFConfig{},
 	}

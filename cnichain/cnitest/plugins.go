@@ -167,6 +167,9 @@ func (n *Node) add(c call) error {
 	if c.config.IPAM != nil {
 		n.leases[c.lease()] = true
 	}
+	if strings.Contains(string(c.config.IPAM), `"0.0.0.0/0"`) {
+		n.defaults[c.netns] = c.ifName
+	}
 	return nil
 }
 
@@ -187,6 +190,9 @@ func (n *Node) del(c call) error {
 	}
 	delete(n.leases, c.lease())
 	delete(n.pods[c.netns], c.ifName)
+	if n.defaults[c.netns] == c.ifName {
+		delete(n.defaults, c.netns)
+	}
 	return nil
 }
 

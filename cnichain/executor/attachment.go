@@ -2,6 +2,7 @@ package executor
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -105,7 +106,7 @@ type StepRecord struct {
 	// RDMA are the RDMA devices that the step provides to containers, as they were on the host.
 	RDMA []cnichain.RDMADevice `json:"rdma,omitempty"`
 	// DeviceNodes are the device files through which the pod's application uses the step's RDMA devices, or the device
-	// that the step binds to another driver.
+	// that the step binds to another driver; see [StepRecord.Files] for all files.
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
 	// Verbs is the information that applications need to address the RDMA devices. It is recorded after all steps have
 	// completed.
@@ -121,6 +122,17 @@ type StepRecord struct {
 	// Failures is the number of failed DELs. FailingSince is the time of the first one.
 	Failures     int        `json:"failures,omitempty"`
 	FailingSince *time.Time `json:"failingSince,omitempty"`
+}
+
+// Files returns all device files that containers get for the step: those of its device, and those in its topology.
+func (r *StepRecord) Files() []string {
+	files := slices.Clone(r.DeviceNodes)
+	if r.Phase == StepAdded {
+		for _, node := range r.Step.DeviceNodes {
+			files = append(files, node.Path())
+		}
+	}
+	return files
 }
 
 // Title returns a description of the step for messages.

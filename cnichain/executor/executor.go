@@ -150,8 +150,15 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	if err := AssignNames(attachment, seen); err != nil {
 		return err
 	}
+	routes, err := e.Host.DefaultRoutes(held)
+	if err != nil {
+		return err
+	}
 	for i := range attachment.Steps {
 		if seen, err = e.addStep(ctx, attachment, i, node, seen); err != nil {
+			return err
+		}
+		if routes, err = e.checkDefaultRoute(attachment, i, routes, seen); err != nil {
 			return err
 		}
 	}
@@ -209,6 +216,11 @@ func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *
 	}
 	if err := e.verify(attachment, record, result, links); err != nil {
 		return nil, err
+	}
+	for _, node := range record.Step.DeviceNodes {
+		if err := e.Host.CheckDeviceNode(node); err != nil {
+			return nil, err
+		}
 	}
 	return links, e.attachRDMA(attachment, record)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // This file handles devices that an application drives directly: they are bound to a driver such as vfio-pci, and pods
@@ -212,4 +213,14 @@ func (g iommuGroup) nodes() []string {
 		name = "noiommu-" + g.number
 	}
 	return []string{"/dev/vfio/" + name, "/dev/vfio/vfio"}
+}
+
+// CheckDeviceNode implements Host. It looks for the device in sysfs, since udev creates the files below /dev even if the
+// kernel has no such module.
+func (Linux) CheckDeviceNode(node v1alpha1.DeviceNode) error {
+	if _, err := os.Stat(filepath.Join("/sys/class/misc", string(node))); err != nil {
+		return fmt.Errorf("cannot give the pod %s: the node's kernel does not have the device (%w); load its module "+
+			"on the node (modprobe %s)", node.Path(), err, strings.ReplaceAll(string(node), "-", "_"))
+	}
+	return nil
 }

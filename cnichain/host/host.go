@@ -21,6 +21,7 @@ import (
 	"net"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // Host is the interface to a machine. Implementations are safe for concurrent use, and never change the network
@@ -60,6 +61,9 @@ type Namespaces interface {
 type Links interface {
 	// Links returns the links in the namespace.
 	Links(netns string) ([]cnichain.Link, error)
+	// DefaultRoutes returns, by IP family (IPv4, IPv6), the indexes of the links that the preferred default route in the
+	// main table uses, sorted. Families without a default route are omitted.
+	DefaultRoutes(netns string) (map[string][]int, error)
 	// Rename changes the name of a link.
 	Rename(netns string, index int, name string) error
 	// Remove deletes a virtual link. It is not an error if the link does not exist.
@@ -143,6 +147,8 @@ type Functions interface {
 	// BindDriver binds a device to the driver BindTo, unless it is already bound to it, and returns the device nodes
 	// that an application needs to use the device. Restore undoes it.
 	BindDriver(cnichain.Device) (nodes []string, err error)
+	// CheckDeviceNode returns an error if the kernel does not have the device of a file.
+	CheckDeviceNode(v1alpha1.DeviceNode) error
 	// FreeAddress makes a virtual function on the host accept MAC addresses other than its own again, in case a
 	// previous owner caused its driver to reject them. Restore does the same.
 	FreeAddress(cnichain.Device) error

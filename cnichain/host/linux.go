@@ -3,8 +3,11 @@ package host
 import (
 	"errors"
 	"fmt"
+	"math"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,6 +129,54 @@ func (Linux) Links(path string) ([]cnichain.Link, error) {
 		links = append(links, seen)
 	}
 	return links, nil
+}
+
+// DefaultRoutes compares metrics: a default route with a higher metric is a fallback. The kernel returns 1024 for IPv6
+// routes without a metric.
+func (Linux) DefaultRoutes(path string) (map[string][]int, error) {
+	handle, err := openNamespace(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot enter network namespace %s: %w", path, err)
+	}
+	defer handle.Close()
+	preferred := map[string][]int{}
+	for name, family := range map[string]int{"IPv4": unix.AF_INET, "IPv6": unix.AF_INET6} {
+		routes, err := handle.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN},
+			netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the routes of %s: %w", path, err)
+		}
+		least := math.MaxInt
+		for i := range routes {
+			r := &routes[i]
+			if r.Type != unix.RTN_UNICAST || r.Priority > least || !isDefault(r.Dst) {
+				continue
+			}
+			if r.Priority < least {
+				least = r.Priority
+				delete(preferred, name)
+			}
+			preferred[name] = append(preferred[name], r.LinkIndex)
+			for _, hop := range r.MultiPath {
+				preferred[name] = append(preferred[name], hop.LinkIndex)
+			}
+		}
+		preferred[name] = slices.DeleteFunc(preferred[name], func(index int) bool { return index == 0 })
+		slices.Sort(preferred[name])
+		if preferred[name] = slices.Compact(preferred[name]); len(preferred[name]) == 0 {
+			delete(preferred, name)
+		}
+	}
+	return preferred, nil
+}
+
+// isDefault reports whether the destination of a route is everything.
+func isDefault(destination *net.IPNet) bool {
+	if destination == nil {
+		return true
+	}
+	ones, _ := destination.Mask.Size()
+	return ones == 0
 }
 
 // Rename sets the link down first, as older kernels require.

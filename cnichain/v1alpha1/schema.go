@@ -134,8 +134,9 @@ type DeviceParameter struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Parameter string `json:"parameter"`
-	// attribute is the device attribute that is its value.
-	// +kubebuilder:validation:Enum=ifName;pciAddress
+	// attribute is the device attribute that is its value. auxiliaryDevice is the name of a scalable function on the
+	// auxiliary bus.
+	// +kubebuilder:validation:Enum=ifName;pciAddress;auxiliaryDevice
 	Attribute string `json:"attribute"`
 	// onlyExclusive sets the parameter only when the device was allocated exclusively.
 	// +optional

@@ -62,7 +62,7 @@ type NetworkTopologyList struct {
 }
 
 // NetworkTopologySpec is a DAG of CNI plugins.
-// +kubebuilder:validation:XValidation:rule="!has(self.attachment) || self.steps.all(s, !(has(s.dependOn) && size(s.dependOn) > 0) && !has(s.driver) && !has(s.rdma) && !has(s.limits) && !has(s.ifName) && !has(s.network) && !has(s.prevResult) && !has(s.claimParameters) && !has(s.config))",message="with attachment External a step has only name, type, selector and extendedResourceName: whoever attaches its device configures the rest"
+// +kubebuilder:validation:XValidation:rule="!has(self.attachment) || self.steps.all(s, !(has(s.dependOn) && size(s.dependOn) > 0) && !has(s.driver) && !has(s.rdma) && !has(s.deviceNodes) && !has(s.limits) && !has(s.ifName) && !has(s.network) && !has(s.prevResult) && !has(s.claimParameters) && !has(s.config))",message="with attachment External a step has only name, type, selector and extendedResourceName: whoever attaches its device configures the rest"
 type NetworkTopologySpec struct {
 	// attachment is External if the pod network, such as Multus with a NetworkAttachmentDefinition, attaches the
 	// devices. The driver then runs no plugins: it reserves the devices for the claim, reports their identities, and
@@ -102,7 +102,7 @@ const AttachmentExternal Attachment = "External"
 // +kubebuilder:validation:XValidation:rule="(has(self.dependOn) && size(self.dependOn) > 0) || has(self.selector)",message="a step without dependOn is a root step and needs selector.cel, which selects its devices"
 // +kubebuilder:validation:XValidation:rule="!has(self.driver) || (!(has(self.dependOn) && size(self.dependOn) > 0) && !has(self.ifName))",message="driver is for root steps, and leaves the pod no interface that ifName could name: remove one of them"
 // +kubebuilder:validation:XValidation:rule="!(has(self.dependOn) && size(self.dependOn) > 0) || !has(self.selector)",message="a step with dependOn takes no device of its own: remove selector, or dependOn"
-// +kubebuilder:validation:XValidation:rule="!(has(self.rdma) || has(self.limits)) || !(has(self.dependOn) && size(self.dependOn) > 0)",message="rdma and limits are for root steps, which take a device: move them to the step that this one depends on"
+// +kubebuilder:validation:XValidation:rule="!(has(self.rdma) || has(self.limits) || has(self.deviceNodes)) || !(has(self.dependOn) && size(self.dependOn) > 0)",message="rdma, deviceNodes and limits are for root steps, which take a device: move them to the step that this one depends on"
 // +kubebuilder:validation:XValidation:rule="!has(self.extendedResourceName) || !(has(self.dependOn) && size(self.dependOn) > 0)",message="extendedResourceName is for root steps, which have a DeviceClass: move it to the step that this one depends on"
 // +kubebuilder:validation:XValidation:rule="!(has(self.rdma) && has(self.driver))",message="a device that is bound to another driver has no RDMA devices: remove rdma or driver"
 // +kubebuilder:validation:XValidation:rule="!has(self.limits) || has(self.rdma) || !(has(self.limits.rdmaHandles) || has(self.limits.rdmaObjects))",message="rdmaHandles and rdmaObjects limit the use of RDMA devices, which the step does not provide: set rdma, or remove them"
@@ -148,6 +148,13 @@ type Step struct {
 	// without RDMA devices are rejected. Default: no RDMA devices.
 	// +optional
 	RDMA *StepRDMA `json:"rdma,omitempty"`
+	// deviceNodes are further device files for the containers that name the claim of a root step. DPDK applications
+	// need both for a virtio-user port. If the node's kernel does not have them, the pod waits, and an event names the
+	// kernel module to load. Default: none.
+	// +kubebuilder:validation:MaxItems=2
+	// +listType=set
+	// +optional
+	DeviceNodes []DeviceNode `json:"deviceNodes,omitempty"`
 	// limits are resource limits of the containers that name the claim of a root step. A claim cannot change them.
 	// Default: the limits of the container runtime.
 	// +optional
@@ -170,6 +177,10 @@ type Step struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +optional
 	AddressRange string `json:"addressRange,omitempty"`
+	// defaultRoute allows the step to replace the pod's default route, which usually goes through the cluster network.
+	// Without it, a pod whose default route a step replaces does not start. Default: false.
+	// +optional
+	DefaultRoute bool `json:"defaultRoute,omitempty"`
 	// prevResult selects whether the plugin receives the results of the steps in dependOn. Default: the setting of the
 	// plugin's schema; parents if it has none.
 	// +optional
@@ -246,6 +257,25 @@ func (s *NetworkTopologySpec) Plugins() []string {
 		}
 	}
 	return plugins
+}
+
+// DeviceNode is a device file: vhost-net (/dev/vhost-net) or tun (/dev/net/tun).
+// +kubebuilder:validation:Enum=vhost-net;tun
+type DeviceNode string
+
+const (
+	// DeviceNodeVhostNet is the file of the kernel's backend for virtio networks.
+	DeviceNodeVhostNet DeviceNode = "vhost-net"
+	// DeviceNodeTun is the file through which applications create tun and tap interfaces in their network namespace.
+	DeviceNodeTun DeviceNode = "tun"
+)
+
+// Path returns the path of the device file on nodes and in containers.
+func (n DeviceNode) Path() string {
+	if n == DeviceNodeTun {
+		return "/dev/net/tun"
+	}
+	return "/dev/" + string(n)
 }
 
 // StepRDMA selects the files of RDMA devices that containers get.

@@ -759,6 +759,11 @@ func (in *Step) DeepCopyInto(out *Step) {
 		*out = new(StepRDMA)
 		**out = **in
 	}
+	if in.DeviceNodes != nil {
+		in, out := &in.DeviceNodes, &out.DeviceNodes
+		*out = make([]DeviceNode, len(*in))
+		copy(*out, *in)
+	}
 	if in.Limits != nil {
 		in, out := &in.Limits, &out.Limits
 		*out = new(StepLimits)

@@ -110,6 +110,33 @@ func Switchdev() *Host {
 	return h
 }
 
+// ScalableFunctions returns a machine with a DPU whose two ports have a representor for the host's function each, and
+// two scalable functions with their representors on the first port. The names and addresses are those that the mlx5
+// driver and udev use on such cards.
+func ScalableFunctions() *Host {
+	h := NewHost()
+	for port, address := range []string{"0000:03:00.0", "0000:03:00.1"} {
+		h.Function(address, "vendor=0x15b3", "device=0xa2dc", "numa_node=1")
+		for _, link := range [][2]string{{fmt.Sprintf("p%d", port), fmt.Sprintf("p%d", port)},
+			{fmt.Sprintf("pf%dhpf", port), fmt.Sprintf("c1pf%d", port)}} {
+			h.NIC(link[0], address)
+			h.WriteFiles(h.Dir(address)+"/net/"+link[0], "phys_port_name="+link[1], "phys_switch_id=aa")
+		}
+	}
+	for number := range 2 {
+		representor := fmt.Sprintf("en3f0pf0sf%d", number)
+		h.NIC(representor, "0000:03:00.0")
+		h.WriteFiles(h.Dir("0000:03:00.0")+"/net/"+representor, fmt.Sprintf("phys_port_name=pf0sf%d", number),
+			"phys_switch_id=aa")
+		device := fmt.Sprintf("%s/mlx5_core.sf.%d", h.Dir("0000:03:00.0"), number+2)
+		name := fmt.Sprintf("enp3s0f0s%d", number)
+		h.NICOn(name, device, "bus/auxiliary/drivers/mlx5_core.sf")
+		h.WriteFiles(device, fmt.Sprintf("sfnum=%d", number))
+		h.RDMAOn(fmt.Sprintf("mlx5_%d", number+2), name)
+	}
+	return h
+}
+
 // OpenVSwitch returns a machine whose node address is on an Open vSwitch bridge that has the NIC eno1 as a port.
 func OpenVSwitch() *Host {
 	h := NewHost()

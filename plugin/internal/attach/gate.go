@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
@@ -106,7 +107,9 @@ func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []spec
 		edits := specs.ContainerEdits{Env: slices.Concat([]string{envName(record.Claim.UID) + "=attached"},
 			part.env(), interfaceEnv(record, steps, part), verbsEnv(record, steps, part))}
 		for _, node := range deviceNodes(record, steps, part) {
-			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw"})
+			// The file on the host may be for root only. In the container, its users have the claim.
+			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw",
+				FileMode: ptr.To(os.FileMode(0o666))})
 		}
 		devices = append(devices, specs.Device{Name: deviceName(part), ContainerEdits: edits},
 			specs.Device{Name: partName(notAttachedYet, part), ContainerEdits: edits})

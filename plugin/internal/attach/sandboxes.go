@@ -317,7 +317,7 @@ func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part 
 	var nodes []string
 	for _, steps := range sandboxes {
 		for _, i := range stepsOfPart(record, steps, part) {
-			nodes = append(nodes, steps[i].DeviceNodes...)
+			nodes = append(nodes, steps[i].Files()...)
 		}
 	}
 	slices.Sort(nodes)

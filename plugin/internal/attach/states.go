@@ -54,7 +54,7 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 		for j := range steps {
 			if device := steps[j].Step.Device; device != nil && device.Pool == held.Pool && device.Name == held.Name &&
 				steps[j].Claim.UID == record.Claim.UID {
-				state.DeviceNodes = append(state.DeviceNodes, steps[j].DeviceNodes...)
+				state.DeviceNodes = append(state.DeviceNodes, steps[j].Files()...)
 			}
 		}
 		if verbs := VerbsOf(steps, record.Claim.UID, held); verbs != nil {

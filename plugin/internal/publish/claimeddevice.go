@@ -35,10 +35,11 @@ func claimedDevice(
 	return held, cnichain.Device{
 		Pool: held.Pool, Name: held.Name, ShareID: held.ShareID, Request: held.Request, Exclusive: held.Exclusive,
 		CNIs: persona.Plugins, IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress),
-		PF: string(facts.PFAddress), Attributes: attributes, AllowInUse: persona.AllowInUse,
+		AuxiliaryDevice: facts.AuxiliaryDevice,
+		PF:              string(facts.PFAddress), Attributes: attributes, AllowInUse: persona.AllowInUse,
 		NetworkResource: stringAttribute(persona, policyapi.AttributeResourceName),
 		NetworkID: cmp.Or(stringAttribute(persona, policyapi.AttributeDeviceID), string(facts.PCIAddress),
-			string(facts.Interface)),
+			facts.AuxiliaryDevice, string(facts.Interface)),
 	}
 }
 

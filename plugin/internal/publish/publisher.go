@@ -288,7 +288,7 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	schemas := p.Cluster.PluginSchemas()
 	result, err := draslices.Build(p.NodeName, decision, draslices.Features{
 		CNIBinaries: plugins, UnusableCNIs: p.findUnusable(ctx, plugins, &decision, schemas),
-		MovingCNIs: sets.New(schemas.Moving()...), Held: held,
+		MovingCNIs: sets.New(schemas.Moving()...), StackingCNIs: sets.New(schemas.Stacking()...), Held: held,
 		ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
 	})
 	if err != nil {

@@ -185,7 +185,8 @@ func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Devi
 	}
 	return cnichain.Device{
 		Pool: node, Name: name, Request: step, CNIs: []string{cniType},
-		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress), PF: string(facts.PFAddress),
+		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress),
+		AuxiliaryDevice: facts.AuxiliaryDevice, PF: string(facts.PFAddress),
 		Attributes: attributesOf(facts),
 	}
 }

@@ -280,7 +280,9 @@ func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 // every plugin that the policies use.
 func (f *Inputs) features(policies []policyapi.DeviceExposurePolicy) draslices.Features {
 	features := f.Features
-	features.CNIBinaries, features.MovingCNIs = sets.New(f.Plugins...), sets.New(cnichain.DefaultSchemas().Moving()...)
+	schemas := cnichain.DefaultSchemas()
+	features.CNIBinaries = sets.New(f.Plugins...)
+	features.MovingCNIs, features.StackingCNIs = sets.New(schemas.Moving()...), sets.New(schemas.Stacking()...)
 	if f.Plugins == nil {
 		features.CNIBinaries = pluginsOf(policies)
 	}

@@ -1,0 +1,122 @@
+package kerneltest
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+)
+
+// clusterNetwork gives a pod an address and a default route on eth0, as the plugin of the cluster's network does.
+func (p *realPod) clusterNetwork() {
+	p.Helper()
+	p.link("eth0", func(handle *netlink.Handle, eth0 netlink.Link) error {
+		address, err := netlink.ParseAddr("10.244.0.9/24")
+		return errors.Join(err, handle.AddrAdd(eth0, address), handle.LinkSetUp(eth0),
+			handle.RouteAdd(&netlink.Route{LinkIndex: eth0.Attrs().Index, Gw: net.IPv4(10, 244, 0, 1)}))
+	})
+}
+
+// defaultRoutes returns the interfaces of the pod's default routes in the order of preference.
+func (p *realPod) defaultRoutes(family int) (names []string) {
+	p.Helper()
+	p.inside(func(handle *netlink.Handle) error {
+		routes, err := handle.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		for i := range routes {
+			if ones, _ := routes[i].Dst.Mask.Size(); ones == 0 {
+				link, linkErr := handle.LinkByIndex(routes[i].LinkIndex)
+				if linkErr != nil {
+					return linkErr
+				}
+				names = append(names, link.Attrs().Name)
+			}
+		}
+		return err
+	})
+	return names
+}
+
+// A step that replaces the pod's default route is refused, in each form in which a plugin brings one, and the route
+// leads through the cluster's network afterwards.
+func TestRealDefaultRoute(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	l.bridge("br0")
+	for name, steps := range map[string]string{
+		"host-local": `{mode: bridge, ipam: {type: host-local, dataDir: /var/lib/leases,
+  ranges: [[{subnet: 10.1.0.0/24}]], routes: [{dst: 0.0.0.0/0}]}}`,
+		"static": `{mode: bridge, ipam: {type: static, addresses: [{address: 10.1.0.5/24, gateway: 10.1.0.1}],
+  routes: [{dst: 0.0.0.0/0}]}}`,
+	} {
+		p := l.pod(name, l.plan("first", "- {name: link, type: macvlan, config: "+steps+"}", l.shared("link", "up0")))
+		p.clusterNetwork()
+		p.refused("macvlan replaced the pod's IPv4 default route through eth0", "net1", "set defaultRoute: true")
+		if got := p.defaultRoutes(unix.AF_INET); !slices.Equal(got, []string{"eth0"}) {
+			t.Errorf("%s: after the refusal, the default routes use %v", name, got)
+		}
+	}
+	p := l.pod("gateway", l.plan("first", `
+- name: link
+  type: bridge
+  config: {isDefaultGateway: true, ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]]}}
+`, l.shared("link", "br0")))
+	p.clusterNetwork()
+	p.refused("bridge replaced the pod's IPv4 default route")
+	l.leases()
+}
+
+// A default route is allowed if the topology says so, if it is only a fallback, or if the pod has none of this family.
+func TestRealDefaultRouteThatIsAllowed(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	for name, test := range map[string]struct{ step, want string }{
+		"intended": {`- {name: link, type: macvlan, defaultRoute: true, config: {mode: bridge, ipam: {type: host-local,
+    dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]], routes: [{dst: 0.0.0.0/0}]}}}`, "net1 eth0"},
+		"fallback": {`- {name: link, type: macvlan, config: {mode: bridge, ipam: {type: host-local,
+    dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]], routes: [{dst: 0.0.0.0/0, priority: 500}]}}}`,
+			"eth0 net1"},
+		"other-family": {`- {name: link, type: macvlan, config: {mode: bridge, ipam: {type: host-local,
+    dataDir: /var/lib/leases, ranges: [[{subnet: "fd00:1::/64"}]], routes: [{dst: "::/0"}]}}}`, "eth0"},
+	} {
+		p := l.pod(name, l.plan("first", test.step, l.shared("link", "up0")))
+		p.clusterNetwork()
+		p.add()
+		if got := strings.Join(p.defaultRoutes(unix.AF_INET), " "); got != test.want {
+			t.Errorf("%s: the default routes use %q, want %q", name, got, test.want)
+		}
+		p.del()
+	}
+}
+
+// The kernel has the device files that topologies can request, or the error names the module.
+func TestRealDeviceNodes(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	if err := l.kernel().CheckDeviceNode(v1alpha1.DeviceNodeTun); err != nil {
+		t.Skipf("needs the module tun: %v", err)
+	}
+	l.uplink("up0")
+	p := l.pod("a", l.plan("first", "- {name: link, type: macvlan, deviceNodes: [tun], config: {mode: bridge}}",
+		l.shared("link", "up0")))
+	p.add()
+	if got := p.record().Steps[0].Files(); !slices.Equal(got, []string{"/dev/net/tun"}) {
+		t.Errorf("the files are %v", got)
+	}
+	p.del()
+	l.says(l.kernel().CheckDeviceNode("no-such-device"), "/dev/no-such-device", "modprobe no_such_device")
+}

@@ -1,0 +1,69 @@
+package discovery_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+)
+
+// A scalable function has the hardware of the physical function above it, and belongs to it like a virtual function.
+func TestScalableFunctions(t *testing.T) {
+	h := discoverytest.ScalableFunctions()
+	facts := read(t, h)
+	want := discovery.Device{
+		Name: "enp3s0f0s1", Interface: "enp3s0f0s1", Kind: "device", Type: discovery.TypeSF, MAC: "02:00:00:00:00:09",
+		MTU: 1500, OperState: "up", AdminUp: true, Carrier: true, PCIeRoot: "pci0000:00", NUMANode: 1, Vendor: "15b3",
+		Product: "a2dc", Driver: "mlx5_core.sf", RDMA: true, RDMADevices: []string{"mlx5_3"},
+		RDMALinkLayer: discovery.RDMAEthernet, RepresentorName: "en3f0pf0sf1",
+		PFName: "p0", PFAddress: "0000:03:00.0", VFIndex: discovery.None, SFNumber: 1,
+		AuxiliaryDevice: "mlx5_core.sf.3", VLANID: discovery.None,
+	}
+	if diff := cmp.Diff(want, byName(t, facts, "enp3s0f0s1")); diff != "" {
+		t.Errorf("scalable function (-want +got):\n%s", diff)
+	}
+	if len(facts.Problems) > 0 || len(facts.Orphans) > 0 {
+		t.Errorf("problems %v, orphans %v", facts.Problems, facts.Orphans)
+	}
+	if representor := byName(t, facts, "en3f0pf0sf1"); representor.Type != discovery.TypeNIC || !representor.Immovable {
+		t.Errorf("the representor is a %s, and it can be moved: %t", representor.Type, !representor.Immovable)
+	}
+
+	h.DefaultRoute("enp3s0f0s0")
+	if pf := byName(t, read(t, h), "p0"); !pf.DefaultRoute {
+		t.Error("p0 is not protected although its scalable function carries the default route")
+	}
+	h.Remove("p0")
+	if sf := byName(t, read(t, h), "enp3s0f0s1"); sf.PFName != "" || sf.PFAddress != "0000:03:00.0" {
+		t.Errorf("without the interface of its physical function, the function belongs to %q (%s)", sf.PFName,
+			sf.PFAddress)
+	}
+}
+
+// The name of a scalable function does not change with the name of its physical function.
+func TestScalableFunctionKeepsItsName(t *testing.T) {
+	facts := read(t, discoverytest.ScalableFunctions())
+	named := facts.Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "old0"})
+	if sf := byName(t, named, "enp3s0f0s0"); sf.PFName != "old0" {
+		t.Errorf("the physical function is called %s, want old0", sf.PFName)
+	}
+}
+
+// A physical function that was bound to a driver for applications at boot has no interface. Its name is its address.
+func TestPhysicalFunctionWithoutInterface(t *testing.T) {
+	h := discoverytest.SRIOV()
+	h.Remove("enp3s0f0")
+	h.Symlink(h.Dir("0000:03:00.0")+"/driver", "bus/pci/drivers/vfio-pci")
+	facts := read(t, h)
+	pf := byName(t, facts, "pci-0000-03-00-0")
+	if pf.Type != discovery.TypePF || pf.Interface != "" || pf.Driver != "vfio-pci" {
+		t.Errorf("got %+v", pf)
+	}
+	if vf := byName(t, facts, "pci-0000-03-00-0v0"); vf.PFName != pf.Name {
+		t.Errorf("the physical function of the virtual function is %s", vf.PFName)
+	}
+	named := facts.Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "enp3s0f0"})
+	byName(t, named, "enp3s0f0v0")
+}
