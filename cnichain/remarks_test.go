@@ -42,8 +42,8 @@ func TestRemarks(t *testing.T) {
 		  {name: b, type: macvlan, selector: {cel: "true"}, claimParameters: [ips], config: {ipam: {type: static}}},
 		  {name: c, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: static, addresses: [{address: "{{ device.address }}"}]}}}]`: {
-			"step a: every pod gets the address 10.1.0.5/24: if there may be two at a time, use host-local or an " +
-				"AddressRange",
+			"step a: every pod gets the address 10.1.0.5/24: if two pods may exist at a time, set addressRange of the " +
+				"step, or ipam type host-local, whose addresses are unique on each node only",
 		},
 		`[{name: a, type: macvlan, selector: {cel: "true"},
 		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, gateway: 10.1.0.254}}},

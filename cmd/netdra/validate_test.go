@@ -224,7 +224,7 @@ func TestSchemas(t *testing.T) {
 			want: `
 netdra: DIR/s.yaml:5: spec.cniType: Invalid value: "": must be the bare file name of a CNI plugin, for example macvlan
 DIR/s.yaml:5: spec.deviceParameters[0].parameter: Required value: say the key in the plugin's configuration
-DIR/s.yaml:5: spec.deviceParameters[0].attribute: Unsupported value: "mac": supported values: "ifName", "pciAddress"
+DIR/s.yaml:5: spec.deviceParameters[0].attribute: Unsupported value: "mac": supported values: "ifName", "pciAddress", "auxiliaryDevice"
 DIR/s.yaml:5: spec.input.prevResult: Unsupported value: "always": supported values: "none", "optional", "required"
 DIR/s.yaml:5: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none"
 `,

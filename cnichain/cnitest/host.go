@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // Boot implements host.Host.
@@ -137,10 +136,10 @@ func (n *Node) BindDriver(device cnichain.Device) ([]string, error) {
 }
 
 // CheckDeviceNode implements host.Host.
-func (n *Node) CheckDeviceNode(node v1alpha1.DeviceNode) error {
+func (n *Node) CheckDeviceNode(file string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.fail[string(node)]
+	return n.fail[file]
 }
 
 // FreeAddress implements host.Host.

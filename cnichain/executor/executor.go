@@ -218,7 +218,7 @@ func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *
 		return nil, err
 	}
 	for _, node := range record.Step.DeviceNodes {
-		if err := e.Host.CheckDeviceNode(node); err != nil {
+		if err := e.Host.CheckDeviceNode(node.Path()); err != nil {
 			return nil, err
 		}
 	}

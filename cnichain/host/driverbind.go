@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // This file handles devices that an application drives directly: they are bound to a driver such as vfio-pci, and pods
@@ -217,10 +216,11 @@ func (g iommuGroup) nodes() []string {
 
 // CheckDeviceNode implements Host. It looks for the device in sysfs, since udev creates the files below /dev even if the
 // kernel has no such module.
-func (Linux) CheckDeviceNode(node v1alpha1.DeviceNode) error {
-	if _, err := os.Stat(filepath.Join("/sys/class/misc", string(node))); err != nil {
+func (Linux) CheckDeviceNode(file string) error {
+	name := filepath.Base(file)
+	if _, err := os.Stat(filepath.Join("/sys/class/misc", name)); err != nil {
 		return fmt.Errorf("cannot give the pod %s: the node's kernel does not have the device (%w); load its module "+
-			"on the node (modprobe %s)", node.Path(), err, strings.ReplaceAll(string(node), "-", "_"))
+			"on the node (modprobe %s)", file, err, strings.ReplaceAll(name, "-", "_"))
 	}
 	return nil
 }

@@ -21,7 +21,6 @@ import (
 	"net"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 // Host is the interface to a machine. Implementations are safe for concurrent use, and never change the network
@@ -147,8 +146,8 @@ type Functions interface {
 	// BindDriver binds a device to the driver BindTo, unless it is already bound to it, and returns the device nodes
 	// that an application needs to use the device. Restore undoes it.
 	BindDriver(cnichain.Device) (nodes []string, err error)
-	// CheckDeviceNode returns an error if the kernel does not have the device of a file.
-	CheckDeviceNode(v1alpha1.DeviceNode) error
+	// CheckDeviceNode returns an error if the kernel does not have the device of a file such as /dev/net/tun.
+	CheckDeviceNode(file string) error
 	// FreeAddress makes a virtual function on the host accept MAC addresses other than its own again, in case a
 	// previous owner caused its driver to reject them. Restore does the same.
 	FreeAddress(cnichain.Device) error

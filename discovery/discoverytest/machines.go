@@ -112,7 +112,7 @@ func Switchdev() *Host {
 
 // ScalableFunctions returns a machine with a DPU whose two ports have a representor for the host's function each, and
 // two scalable functions with their representors on the first port. The names and addresses are those that the mlx5
-// driver and udev use on such cards.
+// driver and udev use on such NICs.
 func ScalableFunctions() *Host {
 	h := NewHost()
 	for port, address := range []string{"0000:03:00.0", "0000:03:00.1"} {

@@ -279,7 +279,8 @@ func parseDevices(messages [][]byte) ([]Device, error) {
 // port without an error.
 func parsePorts(messages [][]byte) ([]int, error) {
 	if len(messages) == 0 {
-		return nil, errors.New("cannot parse the kernel's list of ports of an RDMA device: it is empty")
+		return nil, errors.New("cannot list the ports of the RDMA device: its kernel driver reports none; see "+
+			"the kernel's log (dmesg)")
 	}
 	var links []int
 	for _, message := range messages {

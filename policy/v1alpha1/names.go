@@ -26,19 +26,20 @@ const (
 // DiscoveredNames returns the names of the attributes that the driver discovers or computes in AttributeDomain.
 // Policies may not set them.
 func DiscoveredNames() []string {
-	return []string{"adminUp", "altNames", "auxiliaryDevice", "bridgeName", "bridgeType", "carrier", "defaultRoute", "driver",
-		"eswitchMode", "exposurePolicy", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge",
+	return []string{"adminUp", "altNames", "auxiliaryDevice", "bridgeName", "bridgeType", "carrier", "defaultRoute",
+		"driver", "eswitchMode", "exposurePolicy", "ifName", "interface", "kind", "linkSpeed", "mac", "masterBridge",
 		"masterKind", "mtu", "numVFs", "numaNode", "operState", "parent", "pciAddress", "pfAddress", "pfName",
 		"portName", "product", "rdma", "rdmaDevice", "rdmaDevices", "rdmaLinkLayer", "rdmaNetns", "representor",
-		"representorName", "sfNumber", "sriovCapable", "supportedCNIs", "switchID", "totalVFs", "type", "vendor", "vfIndex", "vfLinkState", "vfMAC",
-		"vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanFiltering", "vlanID"}
+		"representorName", "sfNumber", "sriovCapable", "supportedCNIs", "switchID", "totalVFs", "type", "vendor",
+		"vfIndex", "vfLinkState", "vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN",
+		"vlanFiltering", "vlanID"}
 }
 
 // RequestableNames returns the subset of DiscoveredNames that is published only if a policy requests it.
 func RequestableNames() []string {
 	return []string{"altNames", "eswitchMode", "kind", "masterKind", "parent", "pfAddress", "portName", "rdmaDevices",
-		"rdmaLinkLayer", "rdmaNetns", "representor", "representorName", "switchID", "totalVFs", "vfLinkState", "vfMAC", "vfMaxTxRate",
-		"vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanID"}
+		"rdmaLinkLayer", "rdmaNetns", "representor", "representorName", "switchID", "totalVFs", "vfLinkState",
+		"vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanID"}
 }
 
 // CNIAttribute returns the name, without domain, of the boolean attribute of a CNI plugin: host_device of host-device.

@@ -68,7 +68,11 @@ func (h *Helper) Install(ctx context.Context) error {
 	if now := state(target); now != h.verified {
 		var refused *exec.ExitError
 		// Without its second argument the hook fails, which shows that it runs.
-		if err := exec.CommandContext(ctx, target, nodeapi.GateHookCommand).Run(); !errors.As(err, &refused) {
+		err := exec.CommandContext(ctx, target, nodeapi.GateHookCommand).Run()
+		if err == nil {
+			err = errors.New("it accepts a wrong call, so it is another program")
+		}
+		if !errors.As(err, &refused) {
 			return notRunnable(h.dir, err)
 		}
 		h.verified = now
@@ -77,7 +81,12 @@ func (h *Helper) Install(ctx context.Context) error {
 }
 
 func notRunnable(dir string, err error) error {
-	return fmt.Errorf("cannot run the helper binary: %w; mount the file system of %s without noexec", err, dir)
+	remedy := "check that the driver's image is for the architecture of the node"
+	if errors.Is(err, os.ErrPermission) {
+		remedy = "mount its file system without noexec"
+	}
+	return fmt.Errorf("cannot run the driver's helper programs in %s, so no pod with claims starts: %w; %s", dir, err,
+		remedy)
 }
 
 // write durably replaces the binary unless it is a regular executable file with the same content as the source.

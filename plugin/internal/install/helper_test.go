@@ -71,11 +71,14 @@ func TestHelperIsInstalled(t *testing.T) {
 		h.must(h.helper.Install(t.Context()))
 		h.isInstalled(released)
 	}
-	h.release("no program")
-	h.helper.verified = state("")
-	for range 2 { // the second call does not treat the binary as verified
-		if err := h.helper.Install(t.Context()); err == nil || !strings.Contains(err.Error(), "without noexec") {
-			t.Errorf("error is %v", err)
+	for released, want := range map[string]string{"no program": "is for the architecture of the node",
+		"#!/bin/sh\nexit 0\n": "accepts a wrong call"} {
+		h.release(released)
+		h.helper.verified = state("")
+		for range 2 { // the second call does not treat the binary as verified
+			if err := h.helper.Install(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("error is %v, want %q", err, want)
+			}
 		}
 	}
 	h.must(os.Remove(h.helper.source))

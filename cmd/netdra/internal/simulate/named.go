@@ -46,7 +46,7 @@ func (l *liveCluster) addNamed(ctx context.Context, m *model) error {
 }
 
 func cannotGetNamed(pod *corev1.Pod, kind, name string, err error) error {
-	err = fmt.Errorf("cannot simulate pod %s: cannot get the %s %s that it names: %w", fullName(pod), kind, name, err)
+	err = fmt.Errorf("cannot simulate pod %s: cannot get its %s %s: %w", fullName(pod), kind, name, err)
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w; give it with -f, or ask for the right to get it", err)
 	}
