@@ -255,7 +255,7 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 		return map[string]string{claim: held, listed: "items: [" + held + "]"}
 	}
 	const ofTemplate, ofClaim = "resourceClaimTemplateName: lan", "resourceClaimName: lan"
-	const refused, advice = " that it names: anna may not do that; ", "give it with -f, or ask for the right"
+	const refused, advice = ": anna may not do that; ", "give it with -f, or ask for the right"
 	for name, test := range map[string]struct {
 		reference, more string
 		change          map[string]string
@@ -276,9 +276,9 @@ func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 			"ResourceClaimTemplate lan, which is neither in the files nor in namespace apps of the cluster; give it"}},
 		"no claim": {ofClaim, "", nil, []string{"it names the ResourceClaim lan, which is neither in the files nor "}},
 		"a template that may not be read": {ofTemplate, "", map[string]string{template: ""},
-			[]string{"cannot get the ResourceClaimTemplate lan" + refused + advice}},
+			[]string{"cannot get its ResourceClaimTemplate lan" + refused + advice}},
 		"a claim that may not be read": {ofClaim, "", map[string]string{claim: ""},
-			[]string{"cannot get the ResourceClaim lan" + refused + advice}},
+			[]string{"cannot get its ResourceClaim lan" + refused + advice}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			served := answers()
