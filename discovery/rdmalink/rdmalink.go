@@ -279,7 +279,7 @@ func parseDevices(messages [][]byte) ([]Device, error) {
 // port without an error.
 func parsePorts(messages [][]byte) ([]int, error) {
 	if len(messages) == 0 {
-		return nil, errors.New("cannot list the ports of the RDMA device: its kernel driver reports none; see "+
+		return nil, errors.New("cannot list the ports of the RDMA device: its kernel driver reports none; see " +
 			"the kernel's log (dmesg)")
 	}
 	var links []int
