@@ -15,8 +15,8 @@ import (
 )
 
 // snapshot completes a record: it rejects quarantined devices and records the current state of the others while they
-// are free: this is the state in which they must return to the host. Whatever a later crash leaves behind never becomes
-// the baseline, because the claim is not released until its devices have returned.
+// are free, since they must return to the host in this state. State left behind by a later crash never becomes the
+// baseline, because the claim is not released until its devices have returned.
 func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
@@ -33,7 +33,7 @@ func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 	return nil
 }
 
-// ofSteps returns a copy of steps in which the devices have their baselines.
+// ofSteps returns a copy of steps with the baselines of the devices filled in.
 func (d *draPlugin) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
 	steps = slices.Clone(steps)
 	// Check immediately before the snapshots: a use that begins in between is not detected.
@@ -71,8 +71,8 @@ func (d *draPlugin) ofDevice(device cnichain.Device) (cnichain.Device, error) {
 	return now, err
 }
 
-// notBusy returns an error for links that the node itself uses: without them, the node could become unreachable. A
-// policy can allow only those uses that can be restored. The caller must take the baselines immediately afterwards.
+// notBusy returns an error for links that the node itself uses, because the node could become unreachable without them.
+// A policy can only permit uses that can be restored. The caller must take the baselines immediately afterwards.
 func (d *draPlugin) notBusy(ctx context.Context, steps []cnichain.PlanStep) error {
 	var devices []*cnichain.Device
 	var names []discovery.IfName
@@ -109,7 +109,7 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 }
 
 // renewed returns plans with new baselines for devices whose baselines are from an earlier boot: the state from that
-// boot must not be restored, and its interface indexes may now belong to links of other claims. After a boot, the
+// boot must not be restored, and its interface indexes may now refer to links of other claims. After a boot, the
 // kubelet prepares claims again before it starts their pods, so the devices are on the host. If a device is missing,
 // for example because the driver was replaced later, it keeps its old baseline.
 //
@@ -167,13 +167,13 @@ type linkUse struct {
 	cluster *cluster
 
 	mu sync.Mutex
-	// sources were opened at the start, when every thread was in the network namespace of the host. They are not
-	// shared, because sources are not safe for concurrent use.
+	// sources were opened at startup, when every thread was in the network namespace of the host. They are not shared
+	// with other components, because sources are not safe for concurrent use.
 	sources discovery.Sources
 }
 
 // find reports how the node itself uses the named links. As long as the addresses in the Node object are unknown, any
-// address could be one of them, so no use counts as restorable.
+// address on a link could be one of them, so no use counts as restorable.
 func (u *linkUse) find(
 	ctx context.Context, names ...discovery.IfName,
 ) (map[discovery.IfName]discovery.Use, error) {

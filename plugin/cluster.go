@@ -35,7 +35,7 @@ import (
 // resync is the period after which informers report all objects again, in case a handler missed an event.
 const resync = 10 * time.Minute
 
-// cluster provides objects from the API server, most of them from caches.
+// cluster provides objects from the API server, mostly from caches.
 type cluster struct {
 	client     kubernetes.Interface
 	nodeName   string
@@ -70,11 +70,12 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 		node:       informer(core, "nodes", &corev1.Node{}, fields.OneTermEqualSelector("metadata.name", nodeName)),
 		namespaces: informer(core, "namespaces", &corev1.Namespace{}, all),
 		pods:       informer(core, "pods", &corev1.Pod{}, onNode),
-		// The blocks of other nodes would cause most of the events in clusters with thousands of nodes.
+		// Without this selector, most events in clusters with thousands of nodes would be about the blocks of other
+		// nodes.
 		blocks: informer(custom, "addressblocks", &chainapi.AddressBlock{}, onNode),
 	}
-	// Strip the objects before they are stored: users decide how large pods are, and the informer lists all namespaces
-	// in the cluster. The informers stream their initial list object by object (WatchList).
+	// Strip the objects before they are stored: pods can be arbitrarily large, and the informer lists all namespaces in
+	// the cluster. The informers stream their initial list object by object (WatchList).
 	if err := errors.Join(c.pods.SetTransform(stripPod), c.namespaces.SetTransform(stripNamespace)); err != nil {
 		return nil, err
 	}
@@ -216,8 +217,8 @@ func (c *cluster) onChange(trigger func()) error {
 	return err
 }
 
-// changesOffers reports whether an update of a policy may change the offered devices, or is an informer resync. When
-// the controller updates the counts in the policy's status, the nodes must not all recompute their slices.
+// changesOffers reports whether an update of a policy may change the offered devices, or is an informer resync. Without
+// this check, every node would recompute its slices whenever the controller updates the counts in a policy's status.
 func changesOffers(before, after any) bool {
 	old, _ := before.(*policyapi.DeviceExposurePolicy)
 	current, _ := after.(*policyapi.DeviceExposurePolicy)
@@ -379,7 +380,7 @@ func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
 }
 
 // podHasEnded reports whether a pod is missing from the cache or is in a phase in which its containers never start
-// again: the object of such a pod may stay for a long time while other pods wait for its devices. It returns false
+// again: the Pod object may continue to exist for a long time while other pods wait for its devices. It returns false
 // until the cache is filled.
 func (c *cluster) podHasEnded(pod executor.Pod) bool {
 	if !c.pods.HasSynced() {

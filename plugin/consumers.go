@@ -39,9 +39,9 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 
 // addConsumers adds the pods that the claim is reserved for to the record and returns those that exist in the API
 // server. The claim is reserved for pods by name or for PodGroups (KEP-5729); of a PodGroup, addConsumers adds the
-// members that are currently on this node. attaches reports whether the pods get interfaces. A claim without a
-// reservation is rejected: the kubelet never prepares such a claim, and no component would release it if another caller
-// prepared it.
+// members that are currently on this node. attaches reports whether the pods get interfaces. It returns an error for a
+// claim without a reservation: the kubelet never prepares such a claim, and no component would release it if another
+// caller prepared it.
 func (d *draPlugin) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) ([]*corev1.Pod, error) {
@@ -102,7 +102,7 @@ func consumerOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool
 }
 
 // warnOfContainers sends events to pods with containers that do not name the claim: while the driver is down, only
-// containers that name the claim are held back.
+// containers that name the claim are prevented from starting.
 func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	for _, pod := range d.Cluster.podsWithClaim(claim.Namespace, claim.Name) {
 		if names := without(pod, claim); len(names) > 0 {

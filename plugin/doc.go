@@ -2,9 +2,10 @@
 // API server and the journal with the packages that make decisions.
 //
 // The rule of this package: it passes values between these components and makes no decisions about networks. From
-// RunPodSandbox on, no step waits for the API server.
+// RunPodSandbox onwards, no step waits for the API server.
 //
-// The parts are packages in internal. Each has its own lock, which is never held during I/O. Imports point downward:
+// The components are packages in internal. Each has its own lock, which is never held during I/O. Imports point
+// downward:
 //
 //	status     claim status, events and health of devices, written in the background
 //	publish    facts, policies -> ResourceSlices

@@ -66,15 +66,15 @@ type Config struct {
 	NRISocket string
 	// HTTPAddress is the address on which /healthz, /readyz and /metrics are served.
 	HTTPAddress string
-	// ListAttributes publishes the CNI plugins of a device as a list (feature gate DRAListTypeAttributes). The
+	// ListAttributes enables publishing the CNI plugins of a device as a list (feature gate DRAListTypeAttributes). The
 	// controller must use the same setting.
 	ListAttributes bool
-	// CompatibilityGroups keeps incompatible devices apart by compatibility groups (feature gate
-	// DRADeviceCompatibilityGroups) if groups can express the rules.
+	// CompatibilityGroups enables compatibility groups (feature gate DRADeviceCompatibilityGroups), which keep
+	// incompatible devices apart wherever groups can express the rules.
 	CompatibilityGroups bool
-	// Plugins contains, by name, the CNI plugins from the helper binary that the driver can run in its own process.
+	// Plugins contains, by name, the CNI plugins in the helper binary that the driver can run in its own process.
 	Plugins map[string]executor.InProcess
-	// NetworkStatus writes the interfaces of each pod into its annotation k8s.v1.cni.cncf.io/network-status.
+	// NetworkStatus enables writing the interfaces of each pod to its annotation k8s.v1.cni.cncf.io/network-status.
 	NetworkStatus bool
 }
 
@@ -96,7 +96,7 @@ type Driver struct {
 	stopWork  context.CancelFunc
 	// again prepares claims in the same way as a call from the kubelet.
 	again func(context.Context, []*drapb.Claim) error
-	// heartbeats and locks detect a hanging driver.
+	// heartbeats and locks detect a hung driver.
 	heartbeats *telemetry.Heartbeats
 	locks      *lockProbe
 
@@ -147,10 +147,10 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 // journalRetry is the period between attempts to open the journal.
 const journalRetry = 5 * time.Second
 
-// awaitJournal opens the journal, and waits as long as necessary. Exiting would only cause restarts: running pods are
-// not affected, pods without claims start, and pods with claims wait, because the driver is not registered with the
-// kubelet or the runtime. The readiness probe reports the reason. One possible reason is that the previous driver
-// process still holds the lock because it is finishing its chains.
+// awaitJournal opens the journal and retries until it succeeds. Exiting would only cause restarts. Meanwhile, running
+// pods are not affected, pods without claims start, and pods with claims wait, because the driver is not registered
+// with the kubelet or the runtime. The readiness probe reports the reason. One possible reason is that the previous
+// driver process still holds the lock because it is finishing its chains.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
 		"be opened",
@@ -227,8 +227,8 @@ func (d *Driver) Run(ctx context.Context) error {
 
 // serve runs the driver with an open journal.
 //
-// It reads the journal and adopts the state of the previous driver process before it accepts calls: otherwise it would
-// answer the kubelet and the runtime based on an empty state.
+// It reads the journal and adopts the state of the previous driver process before it accepts calls. Otherwise it would
+// respond to the kubelet and the runtime based on an empty state.
 func (d *Driver) serve(ctx context.Context) error {
 	d.repairInstallation(ctx)
 	if err := d.readJournal(ctx); err != nil {
@@ -293,7 +293,8 @@ func (d *Driver) sweepUntilDone(ctx context.Context) error {
 	}
 }
 
-// sweep repairs the installation, before files are written to it, and checks all sandboxes and gates.
+// sweep repairs the installation and then checks all sandboxes and gates. The repair comes first because the checks
+// write files to the installation's directories.
 func (d *Driver) sweep(ctx context.Context, sweeper *attach.Sweeper) {
 	d.repairInstallation(ctx)
 	d.installed.defects.note(ctx, partGates, sweeper.Sweep())
@@ -327,7 +328,7 @@ func (d *Driver) watchFatal(ctx context.Context) error {
 }
 
 // serveDRA registers with the kubelet and publishes devices until ctx is done. It registers first, so that pods can
-// terminate while the devices or the API server are unavailable; only Prepare fails then.
+// terminate while the devices or the API server are unavailable; in that case, only Prepare fails.
 func (d *Driver) serveDRA(ctx context.Context) error {
 	helper, err := kubeletplugin.Start(ctx, d.dra,
 		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName),

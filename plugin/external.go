@@ -46,7 +46,7 @@ func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []
 }
 
 // mayBeInPod returns a function that reports whether a claimed device that is not on the host may be in a pod. For a
-// device that another component attaches, only the host can answer this: existing hardware is in some network
+// device that another component attaches, the answer is based on the host: existing hardware is in some network
 // namespace, while the location of a virtual link is unknown.
 func mayBeInPod(
 	store *claims.Store, sandboxes *attach.Sandboxes, node host.Host,

@@ -19,14 +19,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// lockProbe detects whether the locks that every pod needs are being released. It is safe for concurrent use.
+// lockProbe detects whether the locks that every pod needs can still be acquired. It is safe for concurrent use.
 type lockProbe struct {
 	try      func()
 	attempts singleflight.Group
 }
 
-// ok reports whether the locks can be acquired within limit. If an earlier attempt is still hanging, ok waits for that
-// one and does not start another.
+// ok reports whether the locks can be acquired within limit. If an earlier attempt is still blocked, ok waits for it
+// instead of starting another one.
 func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -50,8 +50,8 @@ func (d *Driver) hanging(ctx context.Context) []string {
 	return hanging
 }
 
-// serveHTTP serves the metrics and the probes: /healthz succeeds unless the process hangs, and /readyz succeeds when
-// pods with claims can start.
+// serveHTTP serves the metrics and the probes: /healthz succeeds unless the process hangs, and /readyz succeeds if pods
+// with claims can start.
 func (d *Driver) serveHTTP(ctx context.Context) error {
 	if d.config.HTTPAddress == "" {
 		return nil
@@ -129,8 +129,8 @@ func (d *Driver) socketsAreThere() error {
 }
 
 // watchSockets returns an error if sockets are missing in two consecutive checks: only a new process can recreate them.
-// A single failed check may be transient, for example because the directory is being replaced, and a restart costs
-// every starting pod an attempt.
+// A single failed check may be transient, for example because the directory is being replaced, and a restart makes the
+// current attempt of every starting pod fail.
 func watchSockets(ctx context.Context, again <-chan time.Time, check func() error) error {
 	for failures := 0; ; {
 		select {
@@ -150,7 +150,7 @@ func watchSockets(ctx context.Context, again <-chan time.Time, check func() erro
 	}
 }
 
-// startup records the reason why the driver has not started yet. It is safe for concurrent use.
+// startup records why the driver has not finished starting. It is safe for concurrent use.
 type startup struct {
 	waiting atomic.Pointer[error] // points to nil if nothing is missing
 }
@@ -162,19 +162,19 @@ func newStartup() *startup {
 	return s
 }
 
-// reason returns the reason why the driver does not work yet, or nil after the start is complete.
+// reason returns the reason why the driver is not ready yet, or nil once startup is complete.
 func (s *startup) reason() error { return *s.waiting.Load() }
 
-// complete marks the start as complete.
+// complete marks the startup as complete.
 func (s *startup) complete() { s.note(nil) }
 
-// note sets the reason and reports whether its text has changed.
+// note sets the reason and reports whether its text differs from the previous one.
 func (s *startup) note(reason error) (isNews bool) {
 	return fmt.Sprint(*s.waiting.Swap(&reason)) != fmt.Sprint(reason)
 }
 
-// await calls try until it succeeds. Until then, its latest error is the reason that reason returns. await logs
-// consecutive identical errors only once.
+// await calls try until it succeeds. Until then, reason returns the latest error of try. await logs consecutive
+// identical errors only once.
 func (s *startup) await(ctx context.Context, again <-chan time.Time, message string, try func() error) error {
 	for {
 		err := try()

@@ -25,7 +25,7 @@ import (
 // gets a new sandbox, its claims must be prepared again, and the kubelet does not request that.
 
 // lostLimit limits the duration of one search for claims whose records were lost with the journal: the search runs
-// within a sweep, and the next sweep comes after 30 s.
+// within a sweep, and the next sweep is due after 30 s.
 const lostLimit = 20 * time.Second
 
 // recoverLost prepares and attaches the claims of running pods whose records were lost with the journal. It leaves a
@@ -69,7 +69,8 @@ func (n *nriPlugin) unclaimedSandboxes() (pods []*api.PodSandbox) {
 	return pods
 }
 
-// isAttachedUnrecorded reports whether at least one claim of a pod is still attached since before the journal was lost.
+// isAttachedUnrecorded reports whether at least one claim of a pod was attached before the journal was lost and still
+// is.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claimsOf(pod)
 	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
@@ -78,8 +79,8 @@ func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 }
 
 // lostClaims returns the claims of a pod that have devices from this driver but no record. It omits claims whose
-// devices other components attach: the pod already has these devices or gets them from those components, and their
-// baselines cannot be recorded while they are in the pod.
+// devices other components attach: the pod already has these devices or gets them from those components, and the
+// baselines cannot be recorded while the devices are in the pod.
 func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.Claim, error) {
 	netns, err := d.nri.Namespaces.pathOf(pod)
 	known := d.Cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())

@@ -116,7 +116,7 @@ func (d *Driver) describe(ctx context.Context, records []claims.Record) (complet
 	helper := d.helper
 	d.mu.Unlock()
 	if helper == nil {
-		return false // not registered yet; the files are as the previous driver process left them
+		return false // not registered yet; the files are still those of the previous driver process
 	}
 	complete = true
 	for i := range records {
@@ -146,7 +146,7 @@ const repairLimit = 20 * time.Second
 
 // repairMetadata rewrites CDI specs with the metadata of prepared claims if they were removed: the kubelet passes the
 // names of CDI devices to the runtime, which rejects unknown names. repairMetadata also removes the specs of unknown
-// claims, which remain if an earlier driver process released a claim without removing them.
+// claims, which are left behind if an earlier driver process released a claim without removing its specs.
 func (d *Driver) repairMetadata(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, repairLimit)
 	defer cancel()
@@ -155,7 +155,7 @@ func (d *Driver) repairMetadata(ctx context.Context) error {
 		if !d.lacksMetadata(&record) {
 			continue
 		}
-		// One claim per call: the library rejects all claims in a call if one of them no longer exists in the API
+		// Pass one claim per call: the library rejects all claims in a call if one of them no longer exists in the API
 		// server.
 		claim := &drapb.Claim{Namespace: record.Claim.Namespace, Name: record.Claim.Name, Uid: record.Claim.UID}
 		if err := d.again(ctx, []*drapb.Claim{claim}); err != nil {

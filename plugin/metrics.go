@@ -63,7 +63,7 @@ func (m *metrics) watch(claims *claims.Store, sandboxes *attach.Sandboxes, runne
 		"dra_network_claims": {"Claims that are prepared on the node.", func() int { return len(claims.All()) }},
 		"dra_network_sandboxes": {"Pod sandboxes that are attached, or being attached or detached.",
 			func() int { return sandboxes.Count() }},
-		// The other leftovers only hold names or addresses.
+		// The other leftovers hold only names or addresses.
 		"dra_network_quarantined": {"Devices in quarantine because their cleanup failed.", func() int {
 			return len(slices.DeleteFunc(runner.Leftovers(),
 				func(leftover executor.Leftover) bool { return leftover.Quarantines() == nil }))

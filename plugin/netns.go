@@ -19,8 +19,8 @@ type namespaces struct {
 	procDir, dir string
 }
 
-// Remedies for a sandbox whose namespace cannot be found: if the sandbox has lost its process, the namespace never
-// comes back, but an unreadable file does not prove this.
+// Remedies for a sandbox whose namespace cannot be found: if the sandbox's process has terminated, the namespace is
+// gone for good, but an unreadable file does not prove this.
 const (
 	deletePod = "delete the pod"
 	checkProc = "check that the driver's container can read the host's /proc"
@@ -40,8 +40,8 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 		}
 	}
 	// According to the OCI specification, a container gets a namespace for each type in its list and inherits the
-	// runtime's namespace for every other type, so a non-empty list without a network namespace belongs to a pod in the
-	// host's network namespace. An empty list is inconclusive: every sandbox has at least a mount namespace.
+	// runtime's namespace for every other type, so a non-empty list without a network namespace means that the pod uses
+	// the host's network namespace. An empty list is inconclusive: every sandbox has at least a mount namespace.
 	if len(all) > 0 || pod.GetPid() == 0 {
 		return "", nil
 	}
@@ -64,8 +64,8 @@ func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err
 	if err != nil {
 		return "", checkProc, err
 	}
-	// The kernel reuses the IDs of terminated processes. The runtime includes the sandbox's ID in the name of the
-	// sandbox's cgroup, which contains no processes of other pods.
+	// The kernel reuses the IDs of terminated processes. To detect this, compare the cgroup: its name includes the
+	// sandbox's ID, and it contains no processes of other pods.
 	if !strings.Contains(string(cgroup), pod.GetId()) {
 		return "", deletePod, fmt.Errorf("process %d now belongs to another cgroup", pod.GetPid())
 	}
@@ -84,7 +84,7 @@ func (n namespaces) path(ofProcess string) (string, error) {
 		return "", err
 	}
 	if ours, err := os.Stat("/proc/self/ns/net"); err != nil || os.SameFile(ours, namespace) {
-		return "", err // the driver is on the host's network
+		return "", err // the driver uses the host's network namespace
 	}
 	entries, err := os.ReadDir(n.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

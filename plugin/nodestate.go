@@ -55,7 +55,7 @@ func (d *Driver) state() nodestate.State {
 }
 
 // refusedClaims returns the claims that pods on the node are waiting for and whose last Prepare call was rejected,
-// sorted. Pods refer to claims only by name, and a user who corrects a claim recreates it under the same name.
+// sorted. Pods refer to claims only by name, and to correct a claim, a user must recreate it under the same name.
 // Therefore a rejected claim is omitted once a later claim with the same name is prepared or rejected.
 func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
 	latest := map[string]nodestate.RefusedClaim{}

@@ -46,9 +46,9 @@ func newNRIPlugin(c nriConfig) *nriPlugin { return &nriPlugin{nriConfig: c} }
 func namesClaim(container *api.Container) bool { return len(partsNamed(container)) > 0 }
 
 // partsNamed returns the parts of claims that a container names. For such a container, the kubelet passes the CDI
-// devices of the claim's gate to the runtime. A runtime that does not report them to NRI plugins (CRI-O 1.37) reports
-// the hook and the variables that they add to the container. A user can set variables, but not hooks, so the variables
-// only select parts of the claims that the hooks identify.
+// devices of the claim's gate to the runtime. A runtime that does not report CDI devices to NRI plugins (CRI-O 1.37)
+// reports the hook and the variables that they add to the container. A user can set variables but not hooks, so the
+// variables only select parts of the claims that the hooks identify.
 func partsNamed(container *api.Container) []attach.Part {
 	var parts []attach.Part
 	for _, device := range container.GetCDIDevices() {
@@ -99,7 +99,7 @@ func (n *nriPlugin) attachAfterResync(pods []*api.PodSandbox, busy map[string]bo
 	}
 }
 
-// reportUnattachable reports that a sandbox cannot be attached, if its pod has claims.
+// reportUnattachable reports that a sandbox cannot be attached. It does nothing if the sandbox's pod has no claims.
 func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	if records := n.Claims.OfPod(pod.GetUid()); len(records) > 0 {
 		klog.FromContext(n.Work).Error(err, "Cannot attach a pod that started while the driver was away", "pod",
@@ -108,7 +108,7 @@ func (n *nriPlugin) reportUnattachable(pod *api.PodSandbox, err error) {
 	}
 }
 
-// attachLate retries until the pod is attached, terminates, or turns out to need no attachment.
+// attachLate retries until the pod is attached, has terminated, or turns out to need no attachment.
 //
 // It starts after all sandboxes in the runtime's list have been processed. It returns when the connection that listed
 // the sandbox ends, or as soon as the sandbox is stopped, which removes it from the expected sandboxes.
@@ -183,7 +183,7 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	defer func() {
 		n.observe("RunPodSandbox", pod, n.Clock.Since(start), err)
 		if err != nil {
-			n.reported.remove(pod) // runtimes do not report the end of a sandbox that the driver has rejected
+			n.reported.remove(pod) // runtimes do not report the end of a sandbox that the driver rejected
 		}
 		err = telemetry.WireError(err)
 	}()
@@ -226,7 +226,7 @@ func (n *nriPlugin) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) err
 	return nil
 }
 
-// RemovePodSandbox handles a call that the runtime makes after, instead of, or before StopPodSandbox.
+// RemovePodSandbox handles the removal of a sandbox, which the runtime may report after, before or instead of its stop.
 func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	n.unclaimed.Delete(pod.GetId())
 	n.reported.remove(pod)
@@ -358,7 +358,7 @@ func (n *nriPlugin) isUnrecorded(pod *api.PodSandbox, named []attach.Part) bool 
 		func(part attach.Part) bool { return !n.Sandboxes.AdmitsUnrecorded(part.ClaimUID, netns) })
 }
 
-// isStatic reports whether the kubelet got the pod from a source other than the API server. Such a pod has no claims.
+// isStatic reports whether the kubelet got the pod from a source other than the API server. Such pods have no claims.
 func isStatic(pod *api.PodSandbox) bool {
 	source := pod.GetAnnotations()[configSource]
 	return source != "" && source != "api"

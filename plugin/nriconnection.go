@@ -54,11 +54,11 @@ func (n *nriPlugin) run(ctx context.Context) error {
 		case <-n.Clock.After(delay):
 		}
 	}
-	return nil //nolint:nilerr // the driver stops, and with it the session
+	return nil //nolint:nilerr // the session ends because the driver is stopping
 }
 
-// errHung requires a new process: if the runtime dies between the registration and the configuration of a stub, the
-// stub never returns.
+// errHung makes the driver exit, since a hung stub requires a new process: if the runtime dies between the registration
+// and the configuration of a stub, the stub never returns.
 var errHung = errors.New("the connection hangs; reconnecting")
 
 // session runs one connection from start to end.
@@ -137,13 +137,13 @@ func (c *nriConnection) Configure(ctx context.Context, _, runtime, version strin
 	return api.ParseEventMask("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer")
 }
 
-// Synchronize treats the runtime's lists as proof that the listed objects exist, but never as proof that others do not.
-// It compares the recorded sandboxes with the lists before containers may start in these sandboxes. Pods that started
-// while the driver was down are attached now, unless one of their running containers names a claim.
+// Synchronize treats the runtime's lists as proof that the listed objects exist, but never as proof that other objects
+// do not exist. It compares the recorded sandboxes with the lists before containers may start in these sandboxes. Pods
+// that started while the driver was down are attached now, unless one of their running containers names a claim.
 //
-// It first records the containers that already existed, which CreateContainer needs. Then it confirms known sandboxes,
-// which opens their gates. Then the driver answers calls from the kubelet again, and unknown sandboxes are attached
-// last.
+// It first records the containers that already exist, since CreateContainer needs them. Then it confirms known
+// sandboxes, which opens their gates. After that, the driver accepts calls from the kubelet again. Unknown sandboxes
+// are attached last.
 func (c *nriConnection) Synchronize(
 	_ context.Context, pods []*api.PodSandbox, containers []*api.Container,
 ) ([]*api.ContainerUpdate, error) {
@@ -178,8 +178,8 @@ func (c *nriConnection) Synchronize(
 }
 
 // sandboxesOf groups the sandboxes by whether their containers name claims; see runtimeView. A sandbox must be attached
-// if at least one of its containers names a claim and no such container is running. Its containers that name no claim
-// wait for the attachment, too.
+// if at least one of its containers names a claim and no such container is running. Containers of the sandbox that name
+// no claim also wait for the attachment.
 func sandboxesOf(containers []*api.Container) (decided sets.Set[string], busy map[string]bool) {
 	decided, busy = sets.New[string](), map[string]bool{}
 	waiting := sets.New[string]()
@@ -258,20 +258,21 @@ func (v *runtimeView) setTimeout(timeout time.Duration) {
 	v.timeout = timeout
 }
 
-// A runtime may create a sandbox while the driver connects, and neither list it nor report it (CRI-O 1.37, which does
-// not hold pods back during Synchronize). The driver would never attach such a sandbox. The kubelet reports in the
-// pod's status that the sandbox exists (condition PodReadyToStartContainers), so the driver compares.
+// If a runtime creates a sandbox while the driver connects, it may neither list nor report the sandbox (CRI-O 1.37,
+// which does not hold pods back during Synchronize). The driver would never attach such a sandbox. But the kubelet
+// reports in the pod's status that the sandbox exists (condition PodReadyToStartContainers), so the driver compares
+// both reports.
 
 const (
-	// missedDelay is the interval at which the driver compares both reports. Usually the runtime has reported the
-	// sandbox before the kubelet, which waits for RunPodSandbox.
+	// missedDelay is the interval at which the driver compares both reports. Usually the runtime reports the sandbox
+	// first, since the kubelet waits for RunPodSandbox.
 	missedDelay = 3 * time.Second
-	// missedInterval is the shortest interval between two connections that the driver ends itself: without a
-	// connection, all gates are closed.
+	// missedInterval is the minimum time between two connections that the driver itself ends, because all gates are
+	// closed while there is no connection.
 	missedInterval = time.Minute
 )
 
-// errMissedSandbox ends a connection, so that the runtime lists its sandboxes again.
+// errMissedSandbox is the reason for ending a connection so that the runtime lists its sandboxes again.
 var errMissedSandbox = errors.New("the runtime has not reported a sandbox that the kubelet has; requesting a new list")
 
 // reportedSandboxes contains the last sandbox of each pod that the runtime has listed or reported on the current
@@ -323,7 +324,7 @@ func (r *reportedSandboxes) remove(pod *api.PodSandbox) {
 	}
 }
 
-// sandbox returns the sandbox of a pod; its PodSandbox is nil if the runtime has not reported one.
+// sandbox returns the sandbox of a pod. The PodSandbox in it is nil if the runtime has not reported one.
 func (r *reportedSandboxes) sandbox(podUID string) reportedSandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -347,7 +348,8 @@ func (c *cluster) onSandbox(created func(executor.Pod)) error {
 // hasSandbox reports whether the kubelet has created the sandbox of a pod.
 func hasSandbox(pod *corev1.Pod) bool { return len(sandboxCondition(pod)) > 0 }
 
-// sandboxCondition returns the condition that the sandbox of a pod exists, or nothing if it does not.
+// sandboxCondition returns the condition with which the kubelet reports that the sandbox of a pod exists, or nil if
+// there is none.
 func sandboxCondition(pod *corev1.Pod) []corev1.PodCondition {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReadyToStartContainers && condition.Status == corev1.ConditionTrue {
@@ -362,11 +364,12 @@ func (n *nriPlugin) expectSandbox(pod executor.Pod) {
 	n.Sandboxes.GoTracked(func() { n.awaitSandbox(pod) })
 }
 
-// awaitSandbox waits until the runtime has reported the sandbox of a pod that the kubelet has created. If it does not,
-// awaitSandbox requests a new list of sandboxes, and reports the fault to the pod if that does not contain the sandbox.
+// awaitSandbox waits until the runtime has reported the sandbox that the kubelet created for a pod. If the runtime does
+// not report it, awaitSandbox requests a new list of sandboxes, and if this list does not contain the sandbox either,
+// it reports the fault to the pod.
 //
-// A sandbox whose claims were not prepared when it was reported is attached. Usually its containers trigger that (see
-// attachMissed), but a runtime that resolves CDI devices before it calls the driver rejects them first.
+// A sandbox whose claims were not prepared when it was reported is attached. Usually its containers trigger this (see
+// attachMissed), but a runtime that resolves CDI devices before it calls the driver rejects the containers first.
 func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
 	begin, first := n.Clock.Now(), n.reported.sandbox(pod.UID)
 	for {
@@ -383,7 +386,7 @@ func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
 		switch {
 		case len(records) == 0:
 			return
-		case sandbox.stopped && !first.stopped: // its end is normal, and the pod's next sandbox has its own wait
+		case sandbox.stopped && !first.stopped: // stopped normally; the next sandbox has its own wait
 			return
 		case n.isRunning(sandbox):
 			if !n.Sandboxes.Knows(sandbox.GetId()) && !n.isAttachedUnrecorded(sandbox.PodSandbox) {
@@ -403,8 +406,8 @@ func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
 	}
 }
 
-// unattached returns the claims of a pod that have to be attached, or nothing if the pod is leaving or has no sandbox
-// according to the kubelet.
+// unattached returns the claims of a pod that must still be attached. It returns none if the pod is leaving or has no
+// sandbox according to the kubelet.
 func (n *nriPlugin) unattached(pod executor.Pod) []claims.Record {
 	cached := n.Cluster.cachedPod(pod.Namespace, pod.Name, pod.UID)
 	if cached == nil || isLeaving(cached) || !hasSandbox(cached) {
@@ -434,16 +437,16 @@ func (v *runtimeView) reconnect(now time.Time, reason error) bool {
 	if v.connected == nil || v.end == nil || !v.ended.IsZero() && now.Sub(v.ended) < missedInterval {
 		return false
 	}
-	close(v.connected) // now, so that the list of the next connection is awaited
+	close(v.connected) // close it now, so that callers wait for the list of the next connection
 	v.connected, v.ended = nil, now
 	v.end(reason)
 	return true
 }
 
-// reconnectedSince reports whether the driver has ended a connection itself since a time.
+// reconnectedSince reports whether the driver itself has ended a connection since the given time.
 func (v *runtimeView) reconnectedSince(begin time.Time) bool { return v.now().ended.After(begin) }
 
-// connectionOf returns a context for one connection, which ends with it, and a function that ends the connection.
+// connectionOf returns a context that is canceled when the connection ends, and a function that ends the connection.
 func (n *nriPlugin) connectionOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	n.runtime.mu.Lock()

@@ -10,7 +10,7 @@ import (
 )
 
 // reporter reports the results for pods to the kubelet and the API server. The driver must be fully built before the
-// first call. AttachFailed and DetachFailed are methods of the writer of statuses.
+// first call. The embedded status writer provides AttachFailed and DetachFailed.
 type reporter struct {
 	*status.Writer
 	driver *Driver

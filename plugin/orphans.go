@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// findOrphans lists orphaned files. It reads directories first and looks up owners afterwards: it does not list files
-// that are created in between, and if a listed file has an owner, the owner existed before the lookup.
+// findOrphans lists orphaned files. It reads the directories first and looks up the owners afterwards: files that are
+// created in between are not listed, and the owner of a listed file, if there is one, exists before the lookup.
 func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	found, err := d.orphanSpecs()
 	problems := []error{err}
@@ -69,15 +69,15 @@ func (d *Driver) isPrepared(claimUID string) bool {
 	return prepared
 }
 
-// journalLost reports whether a journal was lost. Pods with unknown claims may then be running, and their containers
-// are started with the metadata of these claims.
+// journalLost reports whether a journal was lost. In this case, pods with unknown claims may be running, whose
+// containers need the metadata of these claims when they restart.
 func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
 	return nodeapi.IgnoreMissing(err) != nil ||
 		slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
 }
 
-// keepsPin reports whether a leftover needs a pin for retrying its rollback.
+// keepsPin reports whether retrying the rollback of a leftover requires a pin.
 func (d *Driver) keepsPin(name string) bool {
 	for _, leftover := range d.Executor.Leftovers() {
 		if host.IsPinOf(name, leftover.Attachment.Pin) {

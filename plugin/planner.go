@@ -85,7 +85,7 @@ func (d *draPlugin) plan(
 		return nil, err
 	}
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), d.MissingLinkTypes)
-	if err != nil { // the kernel may support the link types nevertheless
+	if err != nil { // the kernel may still support the link types
 		klog.FromContext(ctx).Error(err,
 			"Cannot query the link types of the kernel; assuming that all are available")
 	}
@@ -176,9 +176,9 @@ func (c *cluster) getDefinition(ctx context.Context, name string) ([]byte, error
 	return c.client.CoreV1().RESTClient().Get().AbsPath(fmt.Sprintf(definitionsPath, namespace, name)).DoRaw(ctx)
 }
 
-// checkSelections rejects a claim if no pod selects the networks that the claim attaches: the plugin would fail, or
-// wait for minutes. A claim with several pods is prepared if at least one of them selects the networks; the others get
-// an event.
+// checkSelections rejects a claim if no pod selects the networks that the claim attaches, because the plugin would fail
+// or wait for minutes. A claim with several pods is prepared if at least one of them selects the networks; the other
+// pods get an event.
 func (d *draPlugin) checkSelections(ctx context.Context, pods []*corev1.Pod, plans []cnichain.Plan) error {
 	var wanted []cnichain.WantedNetwork
 	for i := range plans {

@@ -38,7 +38,7 @@ func (n *nriPlugin) claimsOf(pod *api.PodSandbox) ([]claims.Record, error) {
 			"driver yet, and its namespace has prepared claims that the pod may name; kubelet retries", podOf(pod))
 	}
 	named := n.prepared(pod.GetNamespace(), names)
-	for _, record := range records { // the cache may be older than the kubelet's Prepare call
+	for _, record := range records { // the cache may lag behind the kubelet's Prepare call
 		isNamed := func(other claims.Record) bool { return other.Claim.UID == record.Claim.UID }
 		if !slices.ContainsFunc(named, isNamed) {
 			named = append(named, record)

@@ -28,11 +28,11 @@ import (
 )
 
 // prepareLimit covers claims.ReleaseWait, 12 s, and the work that follows. The kubelet gives up after 45 s, and starts
-// none of the pod's other containers until then. Prepare changes nothing on the host, so it can simply fail if it takes
-// longer, and the kubelet retries.
+// no container of the pod until then. Prepare changes nothing on the host, so if it takes longer, it can simply fail,
+// and the kubelet retries.
 const prepareLimit = 20 * time.Second
 
-// components are the parts of the driver that calls of the kubelet, the runtime and netdra share.
+// components are the parts of the driver that calls from the kubelet, the runtime and netdra share.
 type components struct {
 	Cluster   *cluster
 	Publisher *publish.Publisher
@@ -179,7 +179,7 @@ func (d *draPlugin) checkConnected(record *claims.Record) error {
 		"its interfaces; it is reconnecting")
 }
 
-// tellOthers writes the device information for the components that attach devices of a claim instead of the driver.
+// tellOthers writes the device information for components that attach devices of a claim in place of the driver.
 func (d *draPlugin) tellOthers(record *claims.Record) error {
 	if !hasExternal(record) {
 		return nil

@@ -16,11 +16,11 @@ import (
 )
 
 // unprepareLimit covers one plugin call, which is limited to 30 s, and some seconds for the journal: the response must
-// arrive before the kubelet gives up, otherwise its error is lost. The next call continues the work.
+// arrive before the kubelet gives up; otherwise the error in it is lost. The next call continues the work.
 const unprepareLimit = 35 * time.Second
 
-// A claim is released when the kubelet requests it, when the claim has been allocated again, and when the devices of a
-// claim without pods have been allocated to another claim.
+// A claim is released if the kubelet requests it, if the claim has been allocated again, or if its devices have been
+// allocated to another claim and it has no pods.
 
 // unprepare releases a claim. The caller runs it to the end even if the driver is being stopped: the gRPC server does
 // not wait for running calls, and the plugins would be killed together with the driver. The response also waits until
@@ -64,8 +64,8 @@ func (d *draPlugin) isLeaving(record *claims.Record, naming []*corev1.Pod) bool 
 
 // evict releases a claim whose device the scheduler has allocated to another claim, if the claim has no allocation and
 // no pods in the API server, because its pods were force-deleted. The kubelet would release the claim some seconds
-// later, after stopping the containers. Until then, the containers run without their interfaces, as after every forced
-// deletion.
+// later, after stopping the containers. Until then, the containers run without their interfaces, as they do after every
+// forced deletion.
 func (d *draPlugin) evict(record *claims.Record, naming []*corev1.Pod) {
 	uid := record.Claim.UID
 	if d.Sandboxes.IsReleasing(uid) || len(naming) > 0 || !d.isAbandoned(record) {
@@ -117,8 +117,8 @@ func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 // release returns every device to the host. The caller must hold the claim's lock.
 //
 // The order matters if the process terminates in between. First, the devices are returned and verified. Then the record
-// is deleted, which frees them for other claims. The remaining steps concern files, which a sweep repairs, and the
-// status of the claim.
+// is deleted, which frees the devices for other claims. The remaining steps concern files, which a sweep repairs, and
+// the status of the claim.
 func (d *draPlugin) release(ctx context.Context, uid string) error {
 	done, err := d.Sandboxes.ReleaseClaim(ctx, uid)
 	defer done()

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/install"
 )
 
-// installation is the set of files and directories that the driver needs on its node and repairs while running.
+// installation is the set of files and directories that the driver needs on its node and repairs while it is running.
 type installation struct {
 	directories *install.Directories
 	helper      *install.Helper
@@ -31,7 +31,7 @@ type defects struct {
 	byPart map[string]error
 }
 
-// note records the defect of a part, or nil if it has none, and logs it if it has changed.
+// note records the defect of a part, nil if there is none, and logs the defect if it has changed.
 func (s *defects) note(ctx context.Context, part string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ const (
 	partExternal     = "files about devices that others attach"
 )
 
-// newInstallation returns the installation of a driver without writing anything.
+// newInstallation returns the installation of a driver. It does not write anything.
 func newInstallation(config *Config, helperDir string) (installation, error) {
 	helper, err := install.NewHelper(helperDir)
 	return installation{helper: helper, directories: install.NewDirectories(config.HostProcDir, config.PluginDir,
@@ -91,7 +91,7 @@ func (d *Driver) repairInstallation(ctx context.Context) {
 func (d *Driver) repairFiles(ctx context.Context) {
 	d.installed.defects.note(ctx, partMetadata, d.repairMetadata(ctx))
 	d.installed.defects.note(ctx, partExternal, d.External.Sync(""))
-	// Announce last, since the runtime then reads all specs.
+	// Call Announce last, since it makes the runtime read all specs.
 	d.installed.defects.note(ctx, partAnnouncement, d.installed.directories.Announce(d.config.CDIDir))
 }
 
@@ -99,7 +99,7 @@ func (d *Driver) repairFiles(ctx context.Context) {
 func (d *Driver) journalPath() string { return filepath.Join(d.config.PluginDir, "journal.db") }
 
 // journalIsThere returns an error if the driver's open journal is no longer the file that the next driver process would
-// open. Once a file is deleted, its name cannot be restored.
+// open. Once an open file has been deleted, its name cannot be restored.
 func (d *Driver) journalIsThere() error {
 	now, err := os.Lstat(d.journalPath())
 	if err == nil && !os.SameFile(now, d.installed.journal) {

@@ -67,8 +67,8 @@ func (d *Driver) readJournal(ctx context.Context) error {
 	return d.Sandboxes.Recover(attachments)
 }
 
-// earlierLimit is how long CNI plugins that an earlier process started may still run. That process would have killed
-// them after 30 s; the remaining ten seconds allow for their exit.
+// earlierLimit is how long CNI plugins that an earlier process started may continue to run. That process would have
+// killed them after 30 s; the remaining ten seconds give them time to exit.
 const earlierLimit = 40 * time.Second
 
 // exec returns the executor of CNI plugins.
@@ -181,8 +181,8 @@ func (d *Driver) unhealthy(claimUID string, held *claims.HeldDevice) string {
 	case d.Publisher.LostCarrier(held.Facts):
 		return "the link has lost its carrier"
 	}
-	// Health is a property of the device: the kubelet reports it to all pods that share the device, although only one
-	// of them lacks its interface.
+	// Health is a property of the device: the kubelet reports it to all pods that share the device, even if only one of
+	// them lacks its interface.
 	if name := d.Sandboxes.MissingInterface(claimUID, held); name != "" && held.Exclusive {
 		return attach.MissingText(name)
 	}

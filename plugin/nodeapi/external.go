@@ -31,8 +31,8 @@ func EncodeExternal(claimUID, claim string, deviceIDs []string, env string) ([]b
 	return json.Marshal(&spec)
 }
 
-// DeviceInfo is the information about an allocated device for the plugins in a NetworkAttachmentDefinition. Its JSON is
-// a file as defined by the device information specification of the Network Plumbing Working Group.
+// DeviceInfo is the information about an allocated device for the plugins in a NetworkAttachmentDefinition. Its JSON
+// encoding is the file format defined by the device information specification of the Network Plumbing Working Group.
 type DeviceInfo struct {
 	Type    string         `json:"type"`
 	Version string         `json:"version"`

@@ -10,7 +10,7 @@ import (
 // ignore such names.
 const TempPrefix = "." + driverName + "-"
 
-// IgnoreMissing returns nil for the error that a file does not exist, and any other error unchanged.
+// IgnoreMissing returns nil if err means that a file does not exist, and any other error unchanged.
 func IgnoreMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -34,8 +34,8 @@ func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin")
 
 // EncodeGate returns the CDI spec of a claim, to be written to path. kind is the vendor and class in the names of the
 // CDI devices, which the kubelet can pass to containers individually. claim is the namespace and name of the claim, for
-// error messages. namespaces are the paths at which the driver has pinned the network namespaces that the claim is
-// attached to, in which its containers may run. helper is the path of the helper binary on the host.
+// use in error messages. namespaces are the paths at which the driver has pinned the network namespaces that the claim
+// is attached to, in which its containers may run. helper is the path of the helper binary on the host.
 func EncodeGate(path, kind, claim string, devices []specs.Device, namespaces []string, helper string) ([]byte, error) {
 	timeout := gateHookTimeout
 	return json.Marshal(&specs.Spec{

@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	// driverName is the name of the driver in the kubelet and in CDI. A test compares it with the name in the API.
+	// driverName is the name under which the driver registers with the kubelet and in CDI. A test compares it with the
+	// name in the API.
 	driverName = "dra.networking"
 	// socketName is the name of the socket in the driver's plugin directory. Only root may open it.
 	socketName = "netdra.sock"
@@ -18,7 +19,7 @@ const (
 	DefaultDeviceInfoDir = "/var/run/k8s.cni.cncf.io/devinfo/dp"
 )
 
-// The paths on the node socket. GET only reads; POST to PathLeftovers and PathOrphans changes something.
+// The paths on the node socket. GET requests only read; POST requests to PathLeftovers and PathOrphans make changes.
 const (
 	PathState     = "/state"
 	PathPolicies  = "/policies"
@@ -28,7 +29,7 @@ const (
 	// PathLeftovers, on POST, retries the leftover in the form value "key". If the form value "forget" is "true", the
 	// driver discards the leftover if the retry fails; the response contains the error, or is empty.
 	PathLeftovers = "/leftovers"
-	// PathOrphans, on POST, removes the orphans. Its name is a contract with earlier versions.
+	// PathOrphans, on POST, removes the orphans. The path is a contract with earlier versions.
 	PathOrphans = "/garbage"
 )
 
@@ -47,7 +48,7 @@ const (
 	ExternalSpec = "CDI spec of devices that others attach"
 )
 
-// Suspended is the suffix of a gate that is temporarily moved aside, where neither CDI nor the hook finds it.
+// Suspended is the suffix of a gate that is temporarily renamed, so that neither CDI nor the hook finds it.
 const Suspended = ".closed"
 
 // metadataInfix separates the driver's name from the UID in the name of a metadata spec.

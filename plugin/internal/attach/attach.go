@@ -20,22 +20,23 @@ const SlowRemedy = "it is tried again; netdra trace on the node shows which CNI 
 
 const (
 	// Budget is the maximum time that RunPodSandbox waits for the chain. The runtime holds a node-wide lock during this
-	// time and gives up on the plugin after 2 s by default. A slower chain continues in the background behind the gate.
+	// time and gives up on the plugin after 2 s by default. A slower chain continues in the background while the gate
+	// stays closed.
 	Budget = 300 * time.Millisecond
-	// maxSlow is the number of slow chains from which RunPodSandbox no longer waits for further chains.
+	// maxSlow is the number of slow chains at which RunPodSandbox stops waiting for further chains.
 	maxSlow = 2
 	// maxChains is the maximum number of chains that begin concurrently. Chains contend for the kernel's lock for link
 	// changes (rtnl): measurements with one to eight moves showed that more concurrent chains do not finish earlier.
-	// Instead, each chain takes longer, so that more of them exceed the Budget.
+	// Instead, each chain takes longer, so more of them exceed the Budget.
 	maxChains = 8
 	// maxTopology is the maximum number of concurrent chains for one topology: half of maxChains, so that a hanging
 	// plugin does not take up the slots of other topologies.
 	maxTopology = maxChains / 2
-	// chainTurn is how long a chain counts as having just begun.
+	// chainTurn is how long a running chain counts toward maxChains.
 	chainTurn = 5 * time.Second
 	// attachTimeout limits one attempt to attach, starting when its chain may run: three plugin calls that use up their
-	// limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. A chain that exceeds this
-	// limit has hanging plugins; it is rolled back, so that the pod gets an event about it.
+	// limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. If a chain exceeds this
+	// limit, its plugins hang. It is rolled back, and an event informs the pod's owner.
 	attachTimeout = 90 * time.Second
 	// Retry is the delay before a chain that failed in the background is retried; it doubles up to retryMax.
 	Retry    = 10 * time.Second
@@ -80,8 +81,8 @@ func (s *Sandboxes) Attach(
 	case <-ctx.Done():
 	case <-timer.C():
 	}
-	// The result may have arrived just after the timer. Only stopWaiting, under the lock, decides whether the failure
-	// is returned or retried.
+	// The result may have arrived just after the timer expired. Only stopWaiting, which holds the lock, decides whether
+	// the failure is returned or retried.
 	return box.stopWaiting()
 }
 
@@ -97,8 +98,8 @@ func (s *Sandboxes) Budget(ctx context.Context) time.Duration {
 		return 0
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		// The rest is for rolling back a failed chain and for sending the response: containerd disconnects a plugin
-		// that misses the deadline.
+		// The remaining time is for rolling back a failed chain and sending the response: containerd disconnects a
+		// plugin that misses the deadline.
 		return min(Budget, time.Until(deadline)*6/10)
 	}
 	return Budget
@@ -118,11 +119,11 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 	return nil
 }
 
-// attachLoop attaches a sandbox and retries failures as long as the sandbox exists. If RunPodSandbox is still waiting,
-// it gets the failure instead.
+// attachLoop attaches a sandbox and retries failures as long as the sandbox exists. While RunPodSandbox is still
+// waiting, attachLoop passes the failure to it instead of retrying.
 func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
-	// A stopping driver lets a running chain finish: an interrupted ADD would have to be rolled back. Only a detach
-	// cancels this context, through stop.
+	// A stopping driver lets a running chain finish, since an interrupted ADD would have to be rolled back. Only a
+	// detach cancels this context, by calling stop.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Work))
 	defer cancel()
 	box.setStop(cancel)
@@ -139,7 +140,7 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 			return
 		}
 		if ctx.Err() != nil || errors.Is(err, errStopped) {
-			return // the caller that stops the sandbox rolls it back
+			return // whoever stops the sandbox also rolls it back
 		}
 		logger.Error(err, "Cannot attach the pod", "duration", s.Clock.Since(start).Round(time.Millisecond))
 		// If RunPodSandbox is still waiting, it returns the failure and the runtime removes the sandbox. Nothing must
@@ -147,7 +148,7 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 		if box.reportFailure(err) {
 			s.Observer.AttachFailed(box.pod, records, err, 0)
 			s.noteEnded(box.id, box.pod, records, err)
-			s.detachUntilDone(box) // forgets the sandbox, or keeps rolling back the remaining steps
+			s.detachUntilDone(box) // removes the sandbox, or keeps rolling back the remaining steps
 			return
 		}
 		s.Observer.AttachFailed(box.pod, records, err, delay)
@@ -161,12 +162,12 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 	}
 }
 
-// attachOnce makes one attempt: it waits for its turn, rolls back the remains of an earlier attempt, runs the chain and
-// opens the gates. If it returns an error, either nothing is attached, or the remains are in the journal for the next
-// attempt or a detach.
+// attachOnce makes one attempt: it waits for its turn, rolls back the remaining steps of an earlier attempt, runs the
+// chain and opens the gates. If it returns an error, either nothing is attached, or the journal contains the remaining
+// steps for the next attempt or a detach.
 func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, records []claims.Record) error {
-	// Do this before entering: the devices of the older sandbox must be on the host before Add looks for them, and the
-	// rollback may take long.
+	// Do this before calling enter: the devices of the older sandbox must be on the host before Add looks for them, and
+	// the rollback may take a long time.
 	if err := s.detachOlder(ctx, box); err != nil {
 		return err
 	}
@@ -202,8 +203,8 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 }
 
 // enter waits until a chain may run, and returns the function that makes room for the next chain. A chain occupies one
-// of its topology's slots while it runs, but one of the node's slots only for as long as chains usually take: a hanging
-// plugin only delays other chains of its own topology.
+// of its topology's slots for as long as it runs, but one of the node's slots only for chainTurn, so a hanging plugin
+// only delays other chains of its own topology.
 func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -16,11 +16,11 @@ import (
 
 // Confirm must be called at the start of a connection to the runtime. listed contains the network namespace paths of
 // the runtime's sandboxes by sandbox ID; the path is empty for a sandbox without a network namespace. From then on, the
-// runtime reports every new sandbox. If a sandbox is missing from the list, this proves nothing: its gate stays closed,
+// runtime reports every new sandbox. If a sandbox is missing from the list, it may still exist: its gate stays closed,
 // and the driver detects by other means whether the sandbox is gone.
 //
 // Sandboxes are confirmed before the connection becomes active, and gates are written last. Therefore no gate opens for
-// a sandbox that has not been compared yet, even if SyncGate is called meanwhile.
+// a sandbox that has not been compared yet, even if SyncGate is called in the meantime.
 func (s *Sandboxes) Confirm(listed map[string]string) error {
 	next := newConnection(listed)
 	next.live = true
@@ -35,8 +35,9 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		if ready && known && !same {
 			s.logger(box).Info("The sandbox has another network namespace than the attached one; attaching it again",
 				"netns", netns, "pin", pin)
-			// Roll back without StopSandbox, which would mark the sandbox as stopped: the runtime still has this
-			// sandbox, and after the rollback of the old namespace it is attached again in the new one.
+			// Roll back without calling StopSandbox, which would mark the sandbox as stopped: the runtime still has
+			// this sandbox, and once the steps in the old namespace have been rolled back, the sandbox is attached
+			// again in the new one.
 			box.markReleasing(nil)
 			s.detachUntilDone(box)
 		}
@@ -47,10 +48,10 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 	return s.syncAllGates()
 }
 
-// confirmAgain confirms sandboxes that could not be compared when the connection began: the kernel may not have
-// responded, or the pin was missing and has been restored since.
+// confirmAgain confirms sandboxes that could not be compared when the connection began, for example because the kernel
+// did not respond, or because the pin was missing and has since been restored.
 //
-// If the connection ends meanwhile, its confirmations are discarded.
+// If the connection ends during this, its confirmations are discarded.
 func (s *Sandboxes) confirmAgain() {
 	s.mu.Lock()
 	current := s.connection
@@ -95,9 +96,9 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 }
 
 // compareNamespaces reports whether both paths refer to the same network namespace. known is false if one of them could
-// not be inspected, which proves nothing. As long as the pin exists, its namespace is alive, and no other namespace has
-// the same identity. Without the pin, another namespace may have this identity by now: equal identities prove nothing,
-// but different ones prove that the namespaces differ.
+// not be inspected; same is then meaningless. As long as the pin exists, its namespace is alive, and no other namespace
+// has the same identity. Without the pin, another namespace may have the same identity by now, so equal identities
+// prove nothing, while different ones still prove that the namespaces differ.
 func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known bool) {
 	host := s.Executor.Host
 	if netns == "" || !host.Exists(netns) {
@@ -165,8 +166,8 @@ func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]st
 }
 
 // inspect reads the namespace of every ready sandbox and records the missing interfaces and the addressing of the RDMA
-// devices. It returns the sandboxes in which these have changed. Each sweep lists the namespaces; they are not watched,
-// because a subscription requires a socket for each pod and loses notifications when its buffer is full, so that
+// devices. It returns the sandboxes in which these have changed. Each sweep lists the links in the namespaces instead
+// of watching them: a subscription requires a socket for each pod and loses notifications when its buffer is full, so
 // listing would still be necessary.
 func (s *Sandboxes) inspect() (changed []*sandbox) {
 	reader := s.Executor.VerbsReader()

@@ -13,14 +13,14 @@ import (
 )
 
 // connection is one connection to the runtime: the sandboxes listed at its start, and the results of their comparison.
-// A new connection starts from scratch: the state of an earlier connection or driver process proves nothing. The lock
-// of Sandboxes guards it.
+// A new connection starts from scratch, since the state of an earlier connection or driver process may be outdated. The
+// lock of Sandboxes guards it.
 type connection struct {
 	// live is false while the driver is not connected to the runtime; the connection is then empty.
 	live bool
 	// listed contains the network namespaces of sandboxes by sandbox ID.
 	listed map[string]string
-	// confirmed contains the sandboxes whose network namespace, according to the runtime, is the one at the pin.
+	// confirmed contains the sandboxes whose pinned network namespace is the one that the runtime reports.
 	confirmed sets.Set[*sandbox]
 	// unsynced contains sandboxes that started while the driver was down, still exist, and must be attached.
 	unsynced sets.Set[string]
@@ -34,7 +34,7 @@ func newConnection(listed map[string]string) *connection {
 func (c *connection) has(box *sandbox) bool { return c.confirmed.Has(box) || c.listed[box.id] != "" }
 
 // Disconnect must be called when the runtime no longer reports new sandboxes. It closes the gates: if a pod got a new
-// sandbox, the sandbox would not be attached, and the kubelet would not request it.
+// sandbox while disconnected, no component would trigger attaching it.
 func (s *Sandboxes) Disconnect() error {
 	s.mu.Lock()
 	s.connection = newConnection(nil)
@@ -57,9 +57,9 @@ func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
 }
 
 // beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
-// the sandbox has been stopped, or if the pod has another sandbox that may be the live one: the runtime's list may be
-// outdated. Another sandbox is not live if its namespace is gone, or if the runtime does not list it together with this
-// one.
+// the sandbox has been stopped, or if the pod has another sandbox that may be the live one, since the runtime's list
+// may be outdated. The other sandbox is not live if its namespace is gone, or if the runtime lists this sandbox but not
+// the other one.
 func (s *Sandboxes) beginUnsynced(
 	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (*sandbox, error) {
@@ -77,7 +77,7 @@ func (s *Sandboxes) beginUnsynced(
 			other.set(func(b *boxState) { b.superseded = true })
 		}
 	}
-	for _, other := range s.byID { // may include this sandbox, if the remains of a crash are being rolled back
+	for _, other := range s.byID { // may include this sandbox if it is being rolled back after a crash
 		if other.pod.UID == pod.UID && (other.id == id || !other.view().superseded) {
 			return nil, fmt.Errorf("pod %s has the sandbox %s", pod, other.id)
 		}
@@ -117,8 +117,8 @@ func (s *Sandboxes) ExpectAlso(id string) bool {
 	return true
 }
 
-// IsUnsynced reports whether a sandbox must still be attached: since it was listed, no attach has begun, and it has not
-// been stopped.
+// IsUnsynced reports whether a sandbox must still be attached, that is, whether since it was listed it has not been
+// stopped and no attach has begun.
 func (s *Sandboxes) IsUnsynced(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

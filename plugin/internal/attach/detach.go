@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// DetachTimeout limits one attempt to detach: two plugin calls that use up their limit of 30 s (the default). The
-	// next attempt continues with the remaining steps.
+	// DetachTimeout limits one attempt to detach. It is sufficient for two plugin calls that use up their default limit
+	// of 30 s. The next attempt continues with the remaining steps.
 	DetachTimeout = 60 * time.Second
 	// A failed detach is retried after detachRetry; the delay doubles up to detachRetryMax.
 	detachRetry    = time.Second
@@ -39,7 +39,7 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	}
 	defer box.release()
 	if s.find(box.id) != box {
-		return nil // rolled back before or during the wait; its devices and its ID may belong to another sandbox by now
+		return nil // rolled back before or during the wait; another sandbox may have its devices and its ID by now
 	}
 	// Without claims, Del rolls back the whole attachment, including steps for claims that the caller did not name: an
 	// interrupted chain is rolled back as a whole.
@@ -48,7 +48,7 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 		wanted = nil // the whole attachment
 	}
 	err := s.Executor.Del(ctx, box.attachment, wanted...)
-	s.tellDetached(box, err) // a caller that did not get the slot has nothing to report
+	s.tellDetached(box, err) // an attempt that did not get the slot has nothing to report
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (s *Sandboxes) tellDetached(box *sandbox, err error) {
 }
 
 // detachOlder rolls back older sandboxes of the same pod: the runtime has stopped them, and their stop events may have
-// been lost. It is part of an attempt to attach and may take equally long. This is longer than DetachTimeout, since
+// been lost. It is part of an attempt to attach and may take just as long. This is longer than DetachTimeout, since
 // there may be several older sandboxes.
 func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
@@ -90,8 +90,8 @@ func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 // detachUntilDone rolls back a sandbox in the background, with retries, and closes the returned channel when it is
 // done.
 //
-// Only one such loop runs for each sandbox, regardless of how many callers request it: the stop of the sandbox, its
-// removal, the sweep, and a failed chain.
+// Only one such loop runs for each sandbox, even if several callers request it: the stop of the sandbox, its removal,
+// the sweep, and a failed chain.
 func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
 	if box.detachDone != nil {
@@ -123,7 +123,7 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	if s.find(box.id) != box {
 		return true // already rolled back, and the ID may belong to another sandbox by now
 	}
-	// As with chains, a stopping driver lets a running attempt finish but does not start another.
+	// As with chains, a stopping driver lets a running attempt finish but does not start a new one.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Work), DetachTimeout)
 	defer cancel()
 	start := s.Clock.Now()
@@ -138,7 +138,7 @@ func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 }
 
 // StopSandbox starts to detach a sandbox that the runtime is stopping. The returned channel is closed when the sandbox
-// is detached. StopSandbox returns no error, since no caller could act on it: Unprepare waits until the detach is
+// is detached. StopSandbox returns no error, since no caller could act on one: Unprepare waits until the detach is
 // complete.
 //
 // It also records unknown sandboxes as stopped: a sandbox that started while the driver was down may be in the list
@@ -169,9 +169,9 @@ func (s *Sandboxes) RemoveSandbox(id string) {
 // ReleaseClaim detaches a claim from every sandbox and prevents it from being attached until done is called. The caller
 // must call done after the claim's record has been removed, or after a failure.
 //
-// The claim counts as being released until its record is gone, not only until its devices are back. Otherwise, a
-// sandbox that starts in between would attach devices that the scheduler allocates to another claim a moment later.
-// releasing is a counter because releases of the same claim may overlap.
+// The claim counts as being released until its record is gone, not just until its devices are back on the host.
+// Otherwise, a sandbox that starts in between would attach devices that the scheduler allocates to another claim a
+// moment later. releasing is a counter because releases of the same claim may overlap.
 func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), err error) {
 	s.mu.Lock()
 	s.releasing[uid]++

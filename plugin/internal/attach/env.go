@@ -13,7 +13,7 @@ import (
 )
 
 // InterfaceDocument is the value of an interface's JSON variable: everything that an application needs to know about
-// the interface, in a single value. It is an API: names do not change, but fields may be added.
+// the interface, in a single value. It is an API: its field names never change, but fields may be added.
 type InterfaceDocument struct {
 	Interface string `json:"interface"`
 	// Request is the name of the request in the claim.

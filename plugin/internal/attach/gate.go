@@ -46,7 +46,8 @@ type Part struct {
 	Request string
 }
 
-// DeviceID returns the CDI device ID for a part of a claim. The runtime's error message contains no other information.
+// DeviceID returns the CDI device ID for a part of a claim. The runtime's error message contains nothing else that
+// identifies the claim.
 func (Gate) DeviceID(part Part) string { return gateKind + "=" + deviceName(part) }
 
 // PartOfDevice returns the part of a claim that a CDI device ID belongs to, under either of its names.
@@ -62,7 +63,7 @@ func PartOfDevice(id string) (part Part, ours bool) {
 }
 
 // Each CDI device has two names. The kubelet gets whenAttached and shows it in the pod's status (resourceID) for the
-// lifetime of the pod, so the text must always be true. notAttachedYet is the name that earlier drivers used; it
+// lifetime of the pod, so the text must be true at all times. notAttachedYet is the name that earlier drivers used; it
 // remains valid because the kubelet keeps names in its checkpoint.
 const (
 	notAttachedYet = "not-attached-yet."
@@ -94,8 +95,8 @@ func PartOf(record *claims.Record, held *claims.HeldDevice) Part {
 }
 
 // parts returns the parts of a claim, each under both names, with the device nodes and variables from the steps of its
-// sandboxes. The whole claim comes first, which is used by containers that earlier drivers prepared, followed by each
-// request.
+// sandboxes. The first part is the whole claim, which is used by containers that earlier drivers prepared; the others
+// are its requests.
 func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []specs.Device) {
 	seen := map[Part]bool{}
 	add := func(part Part) {
@@ -128,7 +129,7 @@ func (g Gate) path(claimUID string) string {
 // open lets the claim's containers start in the network namespaces at pins, with the device nodes and environment
 // variables from the steps of its sandboxes. It is not an error if the gate is already open. The file is only written
 // if its content changes, since the runtime reads all specs after each write: a sweep over a hundred unchanged claims
-// costs the runtime nothing.
+// causes no work in the runtime.
 func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []string) error {
 	claim := record.Claim
 	path := g.path(claim.UID)
@@ -147,7 +148,7 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 	return nodeapi.IgnoreMissing(os.Remove(path + nodeapi.Suspended))
 }
 
-// suspend closes a gate but keeps its content, in case the journal is lost.
+// suspend closes a gate but keeps its content on disk, in case the journal is lost.
 //
 // The rename is atomic for the runtime as well: its CDI cache only reads files that end in .json or .yaml.
 func (g Gate) suspend(claimUID string) error {
@@ -236,7 +237,7 @@ func (g Gate) claims() ([]string, error) {
 }
 
 // sweep removes incomplete files that were left by a killed driver or by the CDI library, which earlier versions used.
-// Another process may still be writing temporary files of the library, so only old ones are removed.
+// Another process may still be writing temporary files of the library, so sweep only removes old ones.
 func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
 	for _, pattern := range []string{nodeapi.TempPrefix + "*.tmp", "spec.*.tmp"} {

@@ -79,7 +79,7 @@ func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.Held
 	}
 	data := &resourceapi.NetworkDeviceData{InterfaceName: final.IfName}
 	if final.Step.BindsDriver() {
-		data.InterfaceName = "" // the device has device nodes and no interface
+		data.InterfaceName = "" // the device has device nodes but no interface
 	}
 	if index := interfaceIndex(final.Merged, final.IfName); index >= 0 {
 		data.HardwareAddress = final.Merged.Interfaces[index].Mac

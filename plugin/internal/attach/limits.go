@@ -64,7 +64,7 @@ func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []in
 	for _, part := range named {
 		record, held := s.Claims.Get(part.ClaimUID)
 		if !held {
-			part.Request = "" // the claim is being released: too many limits are better than none
+			part.Request = "" // the claim is being released: unnecessary limits are better than none
 		}
 		found = append(found, stepsOfPart(&record, steps, part)...)
 	}

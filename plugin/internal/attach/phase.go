@@ -2,8 +2,8 @@ package attach
 
 import "slices"
 
-// phase is the state of a sandbox between its first ADD and its last DEL. Whether RunPodSandbox is still waiting is not
-// a phase: it may stop waiting in any of them.
+// phase is the state of a sandbox between its first ADD and its last DEL. Whether RunPodSandbox is still waiting is
+// independent of the phase: it may stop waiting in any of them.
 //
 //	attaching ⇄ opening → ready
 //	    ↓          ↓        ↓
@@ -48,8 +48,8 @@ func (p phase) mayBecome(next phase) bool {
 // changePhase changes to a phase if it may follow the current one, and reports whether it did. Outside the attached
 // phases, the sandbox has no attached steps. The caller must hold the lock.
 //
-// A rejected change is not an error: calls from the runtime, the kubelet and chains arrive in any order, and a late
-// call has nothing left to do.
+// It is not an error if a change is rejected: calls from the runtime, the kubelet and chains arrive in any order, and a
+// late call has nothing left to do.
 func (b *sandbox) changePhase(next phase) bool {
 	if !b.phase.mayBecome(next) {
 		return false

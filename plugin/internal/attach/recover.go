@@ -31,7 +31,7 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 		s.mu.Unlock()
 	}
 	problems := []error{s.adoptGates(pins)}
-	if err := s.removeUnknownPins(pins); err != nil { // an unknown pin is a leak, but not a reason to refuse service
+	if err := s.removeUnknownPins(pins); err != nil { // an unknown pin is a leak, but no reason to fail
 		klog.FromContext(s.Work).Error(err, "Cannot remove old pins of network namespaces", "dir", s.PinDir)
 	}
 	reader := s.Executor.VerbsReader()
@@ -44,7 +44,7 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 			if known || !s.NamespaceExists(now.netns) {
 				box.markReleasing(nil)
 			}
-		default: // gates open before the first sweep; the journal only contains the state at the time of attachment
+		default: // gates open before the first sweep, and the journal only contains the state at the time of attachment
 			s.refreshVerbs(box, now.pin, reader)
 		}
 		if box.view().phase.isEnding() {
@@ -98,7 +98,7 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	}
 	pins, err := s.Gate.Namespaces(uid)
 	if err != nil {
-		return nil // its file cannot be read, so the gate is effectively closed
+		return nil // its file is unreadable, so the gate is effectively closed
 	}
 	return slices.DeleteFunc(pins, func(pin string) bool {
 		name := filepath.Base(pin)
@@ -110,7 +110,7 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 // removeUnknownPins removes the pins that are neither in the journal nor in an open gate, together with the temporary
 // namespaces next to them in which devices are on their way back: if a driver is killed while it returns a device, the
 // device stays in such a namespace. The pods of unknown pins keep running in namespaces that the runtime holds. But
-// once such a pod has terminated, the kernel returns its devices to the host only if nothing else holds the namespace.
+// once such a pod has terminated, the kernel only returns its devices to the host if nothing else holds the namespace.
 func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	entries, err := os.ReadDir(s.PinDir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -32,20 +32,20 @@ type sandbox struct {
 	detachDone chan struct{}      // non-nil while the sandbox is being rolled back in the background; closed at the end
 }
 
-// boxState is the state of a sandbox. Its methods are in view, so that they cannot be called without the lock.
+// boxState is the state of a sandbox. Its methods belong to view, so that they cannot be called without the lock.
 type boxState struct {
 	pin string // pin of the attachment's network namespace
 	// claims contains the claims that may have attached steps: true if wanted, false if leaving.
 	claims   map[string]bool
 	phase    phase
-	attached []executor.StepRecord // a copy of the steps, while they are attached
+	attached []executor.StepRecord // a copy of the steps while they are attached
 	netns    string                // the runtime's path
 	netNSID  string                // identity of netns when everything was attached; see executor.Attachment
 	// superseded is true if the pod has a newer sandbox.
 	superseded bool
 	// missing contains the attached interfaces, by step index, that are no longer in the pod according to the kernel.
 	missing map[int]string
-	// undescribed is true if the RDMA devices in attached differ from the files of the claims.
+	// undescribed is true if the RDMA devices in attached differ from those in the claims' files.
 	undescribed bool
 	running     bool  // a chain is running and counts as having just begun
 	background  bool  // RunPodSandbox has returned or does not wait; failures are retried in the background
@@ -55,7 +55,7 @@ type boxState struct {
 	last *nodestate.Sandbox
 	// endingSince is the time at which the rollback of the sandbox was requested; zero if it was not.
 	endingSince time.Time
-	// detachFailure is the error of the last attempt to roll back steps; nil if it succeeded.
+	// detachFailure is the error of the last attempt to roll back steps; nil if that attempt succeeded.
 	detachFailure error
 }
 
@@ -81,8 +81,8 @@ func (b *sandbox) set(change func(*boxState)) {
 var errStopped = errors.New("the sandbox is being stopped")
 
 // newSandbox returns a sandbox in phaseAttaching, with the claims in the attachment's steps. A step that is being
-// rolled back marks its claim as leaving even if other steps of the claim are attached: a crash interrupted the claim's
-// release, and the kubelet will request the release again.
+// rolled back marks its claim as leaving even if other steps of the claim are attached: this means that a crash
+// interrupted the claim's release, and the kubelet will request the release again.
 func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *sandbox {
 	box := &sandbox{
 		id: id, pod: pod, since: attachment.CreatedAt, boot: attachment.BootID, attachment: attachment,
@@ -153,7 +153,7 @@ func (b *sandbox) noteDetached(err error) (isNews bool) {
 	return isNews
 }
 
-// stopWaiting returns the result of RunPodSandbox. From then on, failures are retried in the background.
+// stopWaiting returns the result of RunPodSandbox. From this call on, failures are retried in the background.
 //
 // stopWaiting and reportFailure decide under the same lock: either RunPodSandbox returns the failure, or the chain is
 // retried. Both must never happen, since a runtime that gets an error removes the sandbox.
@@ -184,8 +184,8 @@ func (v view) missingNames() []string {
 	return slices.Compact(names)
 }
 
-// admits returns the steps of the sandbox and the pin of the namespace in which containers of a claim may start,
-// provided that the runtime still has the sandbox. The pin is empty if no container may start.
+// admits returns the steps of the sandbox and the pin of the namespace in which containers of a claim may start. The
+// caller must check that the runtime still has the sandbox. The pin is empty if no container may start.
 func (v view) admits(claimUID string) (steps []executor.StepRecord, pin string) {
 	if steps = v.steps(claimUID); steps == nil || v.superseded {
 		return nil, ""
@@ -217,7 +217,7 @@ func (v view) missingOf(claimUID string) map[int]string {
 }
 
 // setStop sets the function that cancels the attach. It calls the function immediately if the sandbox is already being
-// rolled back: markReleasing may have run before the loop had created its context, and will not cancel again.
+// rolled back: markReleasing may have run before the loop created its context, and does not run again.
 func (b *sandbox) setStop(stop context.CancelFunc) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -231,7 +231,7 @@ func (b *sandbox) setStop(stop context.CancelFunc) {
 // sandbox is being detached meanwhile. It copies the steps: gates are computed from them without holding the slot,
 // while a detach that holds the slot changes the attachment.
 //
-// It clears the failure of an earlier attempt, so that no reader sees a failure for an attached sandbox.
+// It clears the failure of an earlier attempt, so that an attached sandbox never has a failure.
 func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -285,9 +285,9 @@ func (b *sandbox) reportFailure(err error) (reported bool) {
 // not ready yet is stopped and detached as a whole, since its next attempt would attach the claims again. The same
 // applies if no other claim uses the sandbox.
 //
-// For example, a pod has the claims a and b. Releasing a leaves b attached, with its gate open. When b is released
-// afterwards, it has been the only user, so the whole sandbox is detached: in addition to the steps of b, its record
-// and its pin are removed.
+// For example, a pod has the claims a and b. Releasing a leaves b attached, with its gate open. When b, now the only
+// user, is released as well, the whole sandbox is detached: in addition to rolling back the steps of b, the driver
+// removes the sandbox's record and pin.
 func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -300,7 +300,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	if b.phase != phaseReady || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = slices.Sorted(maps.Keys(b.claims))
 		b.changePhase(phaseDetaching)
-		// Call it under the lock, as in setStop: a cancel function only closes a channel and takes no lock of this
+		// Call stop under the lock, as in setStop: a cancel function only closes a channel and takes no lock of this
 		// package.
 		b.stop()
 	}
@@ -314,7 +314,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 
 // removeClaims records that claims are detached, and reports whether the sandbox has no claims left.
 //
-// If none are left, it also lets RunPodSandbox return, which may still be waiting for this sandbox.
+// If none are left, it also lets a RunPodSandbox call that is still waiting for this sandbox return.
 func (b *sandbox) removeClaims(claimUIDs []string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

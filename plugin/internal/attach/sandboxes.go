@@ -54,13 +54,14 @@ type Observer interface {
 	DescribeClaims(ctx context.Context, records []claims.Record) (complete bool)
 	// Attached is called when the gates of claims are open.
 	Attached(records []claims.Record)
-	// AttachedLate is called, after Attached, for a pod that RunPodSandbox did not wait for: the kubelet must be
-	// notified.
+	// AttachedLate is called after Attached for a pod that RunPodSandbox did not wait for, since the kubelet must be
+	// notified about such a pod.
 	AttachedLate(pod executor.Pod, records []claims.Record)
-	// AttachFailed is called after a failed attempt. The next attempt follows after again, or never if again is 0.
+	// AttachFailed is called after a failed attempt. The next attempt starts after the delay again; if again is 0,
+	// there is no further attempt.
 	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)
-	// DetachFailed is called when steps of a pod's sandbox could not be rolled back, and again whenever the reason
-	// changes. The rollback is retried.
+	// DetachFailed is called when steps of a pod's sandbox could not be rolled back, and whenever the reason changes.
+	// The rollback is retried.
 	DetachFailed(pod executor.Pod, err error)
 	// InterfacesChanged is called when interfaces are missing from a pod, and with a nil error when all have returned.
 	InterfacesChanged(pod executor.Pod, claimUIDs []string, err error)
@@ -111,9 +112,9 @@ func NewMetrics(registry prometheus.Registerer) *prometheus.HistogramVec {
 }
 
 // SyncGate opens the gate of a claim for the sandboxes to which the claim is attached. It closes the gate if there is
-// no such sandbox, and also while the driver is not connected to the runtime, which then does not report new sandboxes.
-// It must be called after every change to this state. Calls for the same claim are serialized, and each call reads the
-// current state, so whichever call runs last sets the gate correctly.
+// no such sandbox, and also while the driver is not connected to the runtime and therefore does not learn of new
+// sandboxes. It must be called after every change to this state. Calls for the same claim are serialized, and each call
+// reads the current state, so the last call always sets the gate correctly.
 //
 // Callers change the state before they call SyncGate. In the opposite order, a concurrent call could open a gate based
 // on outdated state.
@@ -124,7 +125,7 @@ func (s *Sandboxes) SyncGate(claimUID string) error {
 	}
 	defer unlock()
 	record, held := s.Claims.Get(claimUID)
-	// The file is the only record of the claim, so it cannot be regenerated.
+	// Keep the file: it is the only record of the claim and cannot be regenerated.
 	if !held && s.IsUnrecorded(claimUID) {
 		return nil
 	}
@@ -176,7 +177,7 @@ func (s *Sandboxes) syncAllGates() error {
 // GoTracked runs work in the background and returns true. If the driver is stopping, it returns false without running
 // anything.
 //
-// The lock is held over Go: FinishWork must not begin to wait between the check and the increment.
+// The lock is held during Go: FinishWork must not begin to wait between the check and the increment.
 func (s *Sandboxes) GoTracked(do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -381,8 +382,8 @@ func (s *Sandboxes) find(id string) *sandbox {
 	return s.byID[id]
 }
 
-// forget removes a sandbox from the register, unless its ID now belongs to a newer object: after its namespace has
-// changed and it has been rolled back, a sandbox may be registered again under the same ID.
+// forget removes a sandbox from the register, unless its ID now belongs to a newer object: a sandbox whose namespace
+// has changed is rolled back and may be registered again under the same ID.
 func (s *Sandboxes) forget(box *sandbox) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -393,7 +394,7 @@ func (s *Sandboxes) forget(box *sandbox) {
 }
 
 // list returns a copy sorted by ID, so that callers work without the lock, and log and write files in a stable order.
-// Sandboxes in the copy may have been removed from the register meanwhile.
+// By the time the caller uses them, sandboxes in the copy may have been removed from the register.
 func (s *Sandboxes) list() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -417,8 +418,8 @@ func (s *Sandboxes) HasPin(name string) bool {
 	return slices.ContainsFunc(s.list(), func(box *sandbox) bool { return host.IsPinOf(name, box.view().pin) })
 }
 
-// UnpinUnknown removes a pin that belongs to no sandbox. It holds the lock meanwhile, so that no sandbox with this pin
-// is registered in between; this takes less than a millisecond.
+// UnpinUnknown removes a pin that belongs to no sandbox. It holds the lock, so that no sandbox with this pin can be
+// registered in the meantime; this takes less than a millisecond.
 func (s *Sandboxes) UnpinUnknown(path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -30,14 +30,15 @@ func (w *Sweeper) Sweep() error {
 	return s.syncAllGates()
 }
 
-// collect detaches terminated sandboxes that are already suspects, and returns those that are new: containerd sends no
-// events for pods that are older than its process. A missing entry in a list proves nothing. The criteria are that the
-// network namespace is gone from the runtime's directory, and that the pod has terminated according to the API server
-// or has a newer sandbox, in two consecutive sweeps. The driver cannot wait for Unprepare instead: a pod that succeeded
-// may stay in the API server, and other pods that share the claim keep the kubelet from releasing it.
+// collect detaches terminated sandboxes that are already suspects, and returns the new suspects. It is necessary
+// because containerd sends no events for pods that are older than its process. A sandbox that is missing from the
+// runtime's list may still exist. It counts as terminated if, in two consecutive sweeps, its network namespace is gone
+// from the runtime's directory, and its pod has terminated according to the API server or has a newer sandbox. The
+// driver cannot wait for Unprepare instead: a pod that succeeded may remain in the API server, and other pods that
+// share the claim prevent the kubelet from releasing it.
 //
-// A single check could fall between two steps of the runtime, which removes the path of a namespace before it reports
-// the stop. Thirty seconds later, it has reported the stop.
+// One sweep is not enough: it could fall between two steps of the runtime, which removes the path of a namespace before
+// it reports the stop. By the next sweep, thirty seconds later, the runtime has reported the stop.
 func (s *Sandboxes) collect(suspects map[string]bool, podHasEnded func(executor.Pod) bool) map[string]bool {
 	ended := map[string]bool{}
 	for _, box := range s.list() {

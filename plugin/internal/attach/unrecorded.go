@@ -12,7 +12,8 @@ import (
 )
 
 // This file manages the gates that an earlier driver process opened for claims whose records were lost with the
-// journal. The gate file determines whether their containers may restart; the driver does nothing else for them.
+// journal. The gate file determines whether the containers of such a claim may restart; the driver does nothing else
+// for the claim.
 
 // IsUnrecorded reports whether a claim has attachments whose records were lost with the journal.
 func (s *Sandboxes) IsUnrecorded(claimUID string) bool { return len(s.pinsInGate(claimUID)) > 0 }
@@ -41,8 +42,8 @@ func (s *Sandboxes) isUnrecordedPin(name string) bool {
 	return false
 }
 
-// unrecordedPinsOf returns the existing pins of a claim's unrecorded attachments: a claim with several pods may have
-// been prepared again for one of them.
+// unrecordedPinsOf returns the existing pins of a claim's unrecorded attachments. Even a claim with a record may have
+// some: a claim with several pods may have been prepared again for one of them.
 func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
 	return slices.DeleteFunc(s.pinsInGate(claimUID),
 		func(pin string) bool { return !s.Executor.Host.Exists(pin) })
@@ -58,8 +59,8 @@ func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 
 // releaseUnrecorded forgets a claim that is only known from its gate, and removes its pins, except those that are also
 // in another gate: a pod may have several claims. The kernel returns the claim's devices to the host when the namespace
-// is destroyed. If this fails, the claim is restored for the next attempt. The lock is not held meanwhile, since
-// runtime hooks take it.
+// is destroyed. If a pin cannot be removed, the claim is restored for the next attempt. The lock is not held while pins
+// are removed, since calls from the runtime acquire it.
 func (s *Sandboxes) releaseUnrecorded(claimUID string) error {
 	s.mu.Lock()
 	pins := s.unrecorded[claimUID]

@@ -92,8 +92,9 @@ func interfacesWithGIDs(step *executor.StepRecord) []string {
 	return names
 }
 
-// envOfInterface returns the RDMA variables for one interface. If there is no GID for the interface's addresses, they
-// contain the first device but no GID index: with a wrong index, an application would communicate with another network.
+// envOfInterface returns the RDMA variables for one interface. If there is no GID for the interface's addresses, the
+// variables contain the first device but no GID index: with a wrong index, an application would communicate over
+// another network.
 func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 	device, gid, known := PreferredGID(verbs, ifName)
 	if !known {
@@ -157,10 +158,11 @@ func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 
 // describeAgain rewrites the files of a sandbox's claims if their content has changed, and reports whether it did. It
 // holds the slot, so that no claim is released meanwhile: the file names contain the claim's name, which a later claim
-// may reuse. If a claim of the sandbox is being detached, the next sweep handles the sandbox. describeAgain waits only
+// may reuse. If a claim of the sandbox is being detached, the next sweep handles the sandbox. describeAgain only waits
 // briefly for the slot, because a sweep covers all sandboxes on the node.
 //
-// The changes count as described before the files are written, so that changes during the write are not overlooked.
+// The changes are marked as described before the files are written, so that changes during the write are not
+// overlooked.
 func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 	if now := box.view(); !now.undescribed || !now.phase.isAttached() {
 		return false

@@ -27,8 +27,8 @@ func takenAddresses(but string, records ...map[string]Record) map[string]int {
 // addressesExceeded returns an error if a claim takes more addresses of a block than other claims leave.
 //
 // For example, a block has eight addresses, and two claims with one pod each were compiled when seven were taken. Both
-// plans may contain the last address. The claim that is held first gets it. The other claim is compiled again, which
-// then fails because the block is full.
+// plans may contain the last address. The first claim to be held gets it. The other claim is compiled again, which then
+// fails because the block is full.
 func addressesExceeded(record *Record, held ...map[string]Record) error {
 	wanted := takenAddresses("", map[string]Record{record.Claim.UID: *record})
 	if len(wanted) == 0 {

@@ -12,13 +12,13 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The scheduler keeps mutually exclusive uses apart. Prepare checks this again, because schedulers can be bypassed,
-// forget allocations (before Kubernetes 1.36.2) or work with slices that have just changed, and a conflict would take
-// effect here.
+// The scheduler keeps mutually exclusive uses apart. Prepare checks them again: the scheduler can be bypassed, can
+// forget allocations (before Kubernetes 1.36.2) or can work with slices that have just changed, and a conflict would
+// take effect on this node.
 
 // findConflict returns a claim that excludes a new claim, and the reason. The reason is nil if there is no such claim.
 //
-// It checks records in the order of their UIDs, so that the message to the user refers to the same claim in each
+// It checks records in the order of their UIDs, so that the message to the user refers to the same claim on each
 // attempt.
 func findConflict(record *Record, records map[string]Record) (holder Record, reason error) {
 	for _, uid := range slices.Sorted(maps.Keys(records)) {
@@ -53,7 +53,7 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 }
 
 // findStacked returns a claim with a device that excludes a device of the new claim because both are the same link, or
-// one is on top of the other. The reason is nil if there is no such claim. The records must have their baselines.
+// one is stacked on the other. The reason is nil if there is no such claim. The records must have their baselines.
 //
 // It is not sufficient to compare names and addresses, as findConflict does: a link that is not a PCI function is
 // identified by its name, which may change, and the lower device of a VLAN in a pod is not visible on the host.
@@ -79,7 +79,8 @@ func findStacked(record *Record, records map[string]Record) (holder Record, reas
 // stackingReason returns the reason why the links of two devices must not be held at the same time, or "" if they may
 // be. Link indexes are only compared within the same boot.
 //
-// A virtual link stays in its namespace when its lower device moves to another one, and continues to send through it.
+// When its lower device moves to another namespace, a virtual link stays in its own namespace and continues to send
+// through that device.
 func stackingReason(a, b *cnichain.Device) string {
 	switch {
 	case a == nil || b == nil || a.BootID == "" || a.BootID != b.BootID:
@@ -94,14 +95,14 @@ func stackingReason(a, b *cnichain.Device) string {
 	return ""
 }
 
-// isAbove reports whether a device is on top of another device or one of that device's virtual functions.
+// isAbove reports whether a device is stacked on another device or on one of that device's virtual functions.
 func isAbove(upper, lower *cnichain.Device) bool {
 	below := upper.StandsOn
 	return below != nil && (below.Index == lower.Index || below.PF != "" && below.PF == lower.PCIAddress)
 }
 
 // findClash returns steps of two claims whose plugins cannot both work on the device that they share, or nil if there
-// are none. Plans may be compared with themselves: a step does not clash with itself.
+// are none. A plan may be compared with itself: a step does not clash with itself.
 func findClash(wanted, held []cnichain.Plan) (wantedStep, heldStep *cnichain.PlanStep) {
 	heldSteps := stepsOf(held)
 	for _, first := range stepsOf(wanted) {

@@ -17,9 +17,9 @@ const (
 	// ReleaseWait is the maximum time that Prepare waits for devices that another claim is releasing. If Prepare
 	// rejects the claim, the kubelet retries only after six seconds; it gives up on a call after 45 s.
 	ReleaseWait = 12 * time.Second
-	// NoticeWait is how long Prepare waits although the holder's pod seems to exist: the kubelet may learn of a
-	// deletion before the driver's cache does. It is also the interval of further checks and evictions: if an eviction
-	// fails, no other component retries it until the kubelet has stopped the holder's containers.
+	// NoticeWait is how long Prepare waits even though the holder's pod still seems to exist: the kubelet may learn of
+	// a deletion before the driver's cache does. It is also the interval of further checks and evictions: if an
+	// eviction fails, no other component retries it until the kubelet has stopped the holder's containers.
 	NoticeWait = time.Second
 )
 
@@ -34,7 +34,7 @@ func (e *conflictError) Unwrap() error { return e.error }
 
 // Rivals contains the rules for the claims that hold the devices of a waiting claim.
 type Rivals struct {
-	// IsLeaving reports whether a claim is being released or soon will be. Prepare does not wait for other claims.
+	// IsLeaving reports whether a claim is being released or soon will be. Prepare only waits for such claims.
 	IsLeaving func(*Record) bool
 	// Evict starts to release a claim that no pod is entitled to any longer.
 	Evict func(*Record)
@@ -51,7 +51,7 @@ func isClosed(signal <-chan struct{}) bool {
 }
 
 // HoldWhenFree is like Hold, but waits for other claims that are releasing the devices. Each release wakes it. Claims
-// that need the same devices get them in the order in which they were requested.
+// that need the same devices get them in the order in which they requested them.
 func (c *Store) HoldWhenFree(
 	ctx context.Context, clock clock.Clock, record Record, rivals Rivals, complete func(*Record) error,
 ) error {
@@ -80,7 +80,7 @@ func (c *Store) HoldWhenFree(
 		select {
 		case <-freed:
 		case <-notice.C():
-			// A release may complete between Hold and this check: the holder is then no longer leaving, but freed is
+			// A release may complete between Hold and this check. The holder is then no longer leaving, but freed is
 			// closed.
 			if !slices.ContainsFunc(conflict.holders, leaving) && !isClosed(freed) {
 				return err
@@ -124,8 +124,8 @@ func (c *Store) enqueue(record Record) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, record)
-	// Claims behind this one in the queue have treated it as a holder. Whether it got its devices or gave up, they must
-	// check again.
+	// Claims behind this one in the queue have treated it as a holder. Regardless of whether it got its devices or gave
+	// up, they must check again.
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 // Snapshot contains all records at a point in time, sorted by UID. It is immutable.
 type Snapshot []Record
 
-// InUse returns those held devices for which the function which returns true, with their facts at the time of
+// InUse returns the held devices for which the function which returns true, with their facts at the time of
 // preparation. Each device is returned once; they are sorted by claim.
 func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	var devices []discovery.Device

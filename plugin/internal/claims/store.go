@@ -25,9 +25,9 @@ type (
 // Store keeps the records in memory and in the journal. It is safe for concurrent use.
 //
 // A claim goes through three states. While Hold completes its record, the record is in reserved, where it excludes
-// other claims but is lost with the process: nothing has been done for the claim yet. Once the record is in the
-// journal, it is in byUID, which is used to answer calls from the kubelet. Release deletes it first from the disk and
-// then from byUID.
+// other claims. It is lost if the process ends, which does no harm because nothing has been done for the claim yet.
+// Once the record is in the journal, it is also in byUID, from which calls from the kubelet are answered. Release
+// deletes it first from the disk and then from byUID.
 type Store struct {
 	bucket *journal.Bucket[Record]
 
@@ -36,8 +36,8 @@ type Store struct {
 	// reserved contains records that are not yet complete and in the journal. They exclude other claims like those in
 	// byUID.
 	reserved map[string]Record
-	// waiting contains claims whose devices are held by other claims, in the order in which they were requested. freed
-	// is closed and replaced when a waiting claim may continue.
+	// waiting contains claims whose devices are held by other claims, in the order in which they requested the devices.
+	// freed is closed and replaced when a waiting claim may continue.
 	waiting []Record
 	freed   chan struct{}
 }
@@ -68,13 +68,14 @@ func (c *Store) Get(uid string) (Record, bool) {
 // reservation are one atomic step, so only one of two concurrent claims gets the device. Hold completes the record
 // while no other claim can get the devices, and then writes it to the journal.
 //
-// Hold does not wait for the disk. A claim is never attached without its record. After a power loss, the kubelet
-// prepares the claim again, since it does not remember prepared claims across its own restart.
+// Hold does not wait for the disk. This is safe: a claim is never attached without its record, and after a power loss,
+// the kubelet prepares the claim again, since it does not remember prepared claims across its own restart.
 func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	if err := c.reserve(record); err != nil {
 		return err
 	}
-	// Do this without the lock: complete reads baselines from the kernel, and other claims can be held meanwhile.
+	// Do not hold the lock here: complete reads baselines from the kernel, and other claims can be held in the
+	// meantime.
 	err := complete(&record)
 	if err == nil {
 		err = c.compareLinks(record)
@@ -89,8 +90,8 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 	case err == nil:
 		c.byUID[record.Claim.UID] = record
 	case !c.isWaitingLocked(record.Claim.UID):
-		// A waiting claim wakes other claims when it gives up, but not after each attempt: otherwise it would wake
-		// itself repeatedly, and later claims would check although it is still ahead of them.
+		// A waiting claim wakes other claims when it gives up, but not after each attempt. Otherwise it would wake
+		// itself repeatedly, and later claims would check even though it is still ahead of them.
 		c.releasedLocked()
 	}
 	return err
@@ -123,8 +124,8 @@ func (c *Store) reserve(record Record) error {
 }
 
 // compareLinks rejects a record, which must have its baselines, if another claim holds one of its links, or a link
-// above or below one of them. If two claims are completed concurrently, the later one sees the baselines of the earlier
-// one.
+// above or below one of them. If two claims are completed concurrently, the later one is compared with the baselines of
+// the earlier one.
 func (c *Store) compareLinks(record Record) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +197,7 @@ func (c *Store) OfPod(podUID string) []Record {
 }
 
 // HasOthers reports whether a namespace has prepared claims with something to attach that were not prepared for a pod.
-// The pod may nevertheless name them.
+// The pod may name them all the same.
 func (c *Store) HasOthers(namespace, podUID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -223,7 +224,8 @@ func (c *Store) Named(namespace, name string) (Record, bool) {
 	return Record{}, false
 }
 
-// ClaimedDevice is a device and one of the claims that hold it. If the device is exclusive, this is the only one.
+// ClaimedDevice is a device and one of the claims that hold it. If the device is exclusive, this is the only such
+// claim.
 type ClaimedDevice struct {
 	HeldDevice
 	ClaimUID string

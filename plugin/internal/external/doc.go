@@ -1,7 +1,6 @@
-// Package external passes the devices of a claim to the components that attach them instead of the driver, such as
-// Multus.
+// Package external passes the devices of a claim to components that attach them in place of the driver, such as Multus.
 //
-// The rule of this package: its files are a function of the records of claims, and are compared with that function
-// after every change of a record, at start and in every sweep. Therefore killing the driver or removing files has no
+// The rule of this package: its files are a function of the records of claims. They are checked against that function
+// after every change to a record, at startup and in every sweep. Therefore killing the driver or removing files has no
 // lasting effect.
 package external

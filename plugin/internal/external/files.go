@@ -27,7 +27,7 @@ type Files struct {
 	cdiDir, infoDir string
 	claims          *claims.Store
 	keepUnknown     func() bool
-	// syncing is held from reading the records until the files match them.
+	// syncing is held from the time the records are read until the files match them.
 	syncing sync.Mutex
 }
 
@@ -38,7 +38,7 @@ func New(cdiDir, infoDir string, claims *claims.Store, keepUnknown func() bool) 
 	return &Files{cdiDir: cdiDir, infoDir: infoDir, claims: claims, keepUnknown: keepUnknown}
 }
 
-// DeviceID returns the CDI device ID for a claim's device that another component attaches. Multus up to 4.2 queries it
+// DeviceID returns the CDI device ID for a claim's device that another component attaches. Multus up to 4.2 gets it
 // from the kubelet and uses the part after "=" as the ID of the device.
 func DeviceID(claim cnichain.Claim, step *cnichain.PlanStep) string {
 	return nodeapi.ExternalKind(claim.UID) + "=" + step.Device.NetworkID
@@ -75,8 +75,9 @@ func addFile(files map[string]file, path string, data []byte, claim cnichain.Cla
 	files[path] = wanted
 }
 
-// Sync updates the files to match the records of all claims. It returns errors about files of the claim with this UID,
-// and about directories that cannot be read. Errors about other claims are returned when those claims are prepared.
+// Sync updates the files to match the records of all claims. It returns errors about files of the claim with the given
+// UID, and about directories that cannot be read. Errors about other claims are returned when those claims are
+// prepared.
 func (f *Files) Sync(claimUID string) error {
 	f.syncing.Lock()
 	defer f.syncing.Unlock()
@@ -129,7 +130,7 @@ func (f *Files) add(record *claims.Record, wanted map[string]file) error {
 
 // addInfo adds the information about a PCI function twice: once for readers that identify the device by the resource
 // name from the policy, and once for Multus up to 4.2, which identifies it by the name of the claim. The specification
-// does not cover links.
+// does not cover links other than PCI functions.
 func (f *Files) addInfo(
 	claim cnichain.Claim, held *claims.HeldDevice, device *cnichain.Device, wanted map[string]file,
 ) error {
@@ -154,7 +155,7 @@ func (f *Files) addInfo(
 const maxFileName = 255
 
 // write writes a file that is missing or has different content. It does not replace a device information file that the
-// driver has not written: a device plugin writes such a file if the device is in its pool.
+// driver did not write: a device plugin writes such a file if the device is in its pool.
 func (f *Files) write(path string, data []byte) error {
 	old, err := os.ReadFile(path)
 	if err == nil && bytes.Equal(old, data) {

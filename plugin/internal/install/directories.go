@@ -49,7 +49,7 @@ func NewDirectories(procDir string, required ...string) *Directories {
 }
 
 // Note records the host directories that are mounted at their own path in the container. It must be called when the
-// driver starts and the runtime has just mounted them. A driver that runs outside of a container has none.
+// driver starts, just after the runtime has mounted them. A driver that runs outside a container has none.
 func (d *Directories) Note() error {
 	d.mounted = map[string]mount{}
 	if ours, err := os.Stat(d.self); err != nil {
@@ -98,7 +98,7 @@ func (d *Directories) Repair() error {
 	return errors.Join(problems...)
 }
 
-// remount mounts those of the host's directories that differ from the ones in the driver's container.
+// remount mounts those host directories that differ from the ones in the driver's container.
 func (d *Directories) remount() error {
 	ours := map[string]fs.FileInfo{}
 	for path := range d.mounted {
@@ -159,7 +159,8 @@ func open(path string, wanted mount, ours fs.FileInfo) (tree int, err error) {
 }
 
 // attach replaces the mount at a path. It detaches the old mount first: nothing can be mounted over a removed directory
-// (DCACHE_CANT_MOUNT). A crash in between leaves no mount, but the runtime creates new mounts for the next driver.
+// (DCACHE_CANT_MOUNT). A crash in between leaves no mount, but the runtime creates new mounts for the next driver
+// process.
 func attach(tree int, path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err == nil || errors.Is(err, unix.EINVAL) { // EINVAL: nothing is mounted because an earlier attempt failed
@@ -170,7 +171,7 @@ func attach(tree int, path string) error {
 
 // Announce makes the runtime read a directory again if a file system was mounted over it on the host. The runtime
 // watches directories with inotify(7), which does not report such a mount: it still watches the hidden directory.
-// Announce causes an event there.
+// Announce triggers an event in that directory.
 func (d *Directories) Announce(path string) error {
 	if _, found := d.mounted[path]; !found {
 		return nil
@@ -186,13 +187,13 @@ func (d *Directories) Announce(path string) error {
 			dir.Mnt_id == parent.Mnt_id {
 			return err
 		}
-		// In a copy of the parent's mount, no other mounts cover its directories.
+		// In a copy of the parent's mount, its directories are not hidden by other mounts.
 		tree, err := unix.OpenTree(unix.AT_FDCWD, filepath.Dir(path), unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = unix.Close(tree) }() // nothing was written through it
-		// The name needs this suffix: the CDI library in the runtimes ignores changes to other files.
+		// The name needs this suffix because the CDI library used by the runtimes ignores changes to other files.
 		name := filepath.Join(filepath.Base(path), nodeapi.TempPrefix+"changed.json")
 		file, err := unix.Openat(tree, name, unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 		if err != nil {
@@ -212,8 +213,8 @@ func (d *Directories) inHost(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		// The first thread of a process never exits, and /proc/self refers to it. If this goroutine has locked it, a
-		// nested call runs on another thread.
+		// The first thread of a process never exits, and /proc/self refers to it. If this goroutine is locked to that
+		// thread, run a nested call on another thread.
 		if unix.Gettid() == unix.Getpid() {
 			done <- d.inHost(do)
 			runtime.UnlockOSThread()

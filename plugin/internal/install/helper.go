@@ -40,8 +40,8 @@ func NewHelper(dir string) (*Helper, error) {
 
 // Install writes the helper binary to its directory on the host, where the runtime runs it as a hook and containers
 // never see it, and creates links to it under the names of its plugins. It does not touch files that are correct,
-// because a hook may be running the binary. In this case it only costs a few system calls, so it can be called
-// repeatedly.
+// because a hook may be running the binary. If all files are correct, it only costs a few system calls, so it can be
+// called repeatedly.
 //
 // Everything in the directory belongs to the driver, so any file that is in the way is removed. This includes symbolic
 // links, which may point to different files on the host and in the driver's container.

@@ -24,8 +24,8 @@ import (
 // askAgain is how long a negative result is valid: an administrator may enable the missing feature.
 const askAgain = 10 * time.Minute
 
-// firstCharging is the first release whose scheduler remembers, between pods, how much of their counters shared devices
-// consume (kubernetes/kubernetes#139034).
+// firstCharging is the first release whose scheduler remembers between pods how much shared devices consume of their
+// counters (kubernetes/kubernetes#139034).
 const firstCharging = "1.36.2"
 
 // apiServer detects which fields of ResourceSlices the API server stores, since it drops the fields of disabled
@@ -47,13 +47,13 @@ type capabilities struct {
 	missing draslices.MissingFeatures
 	// groups reports whether the API server stores compatibility groups.
 	groups bool
-	// problems describes each missing feature and how to fix it.
+	// problems describes each missing feature and how to enable it.
 	problems []string
 	// refusal is the reason why no device can be published.
 	refusal error
 }
 
-// feature is a feature of the API server, with a slice that only uses this feature.
+// feature is a feature of the API server, with a slice that uses only this feature.
 type feature struct {
 	name  string
 	probe resourceapi.ResourceSliceSpec
@@ -119,7 +119,7 @@ func (s *apiServer) evaluate(ctx context.Context) (capabilities, error) {
 	if err != nil {
 		return found, err
 	}
-	// ParseGeneric ignores suffixes: those that vendors append to a version do not denote a pre-release.
+	// ParseGeneric ignores suffixes, since a suffix that a vendor appends to a version does not denote a pre-release.
 	if release, err := version.ParseGeneric(info.GitVersion); err == nil &&
 		release.LessThan(version.MustParseGeneric(firstCharging)) {
 		found.missing.Charging = true
@@ -214,7 +214,7 @@ func (s *apiServer) features() []feature {
 				},
 			),
 			kept: keepsDevice(func(d resourceapi.Device) bool { return len(d.Attributes["list"].StringValues) > 0 }),
-			// Classes expect lists: without lists, no device would match.
+			// Classes expect lists: without them, no device would match.
 			lack: func(c *capabilities) { c.refusal = errNoLists },
 		})
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// carrierHoldOff is how long a link must have its carrier back before it counts as good. Until then, a flapping link
+// carrierHoldOff is how long a link must have its carrier back before it counts as good. As a result, a flapping link
 // does not count as good, and slices are not written on every flap.
 const carrierHoldOff = 30 * time.Second
 
 // carrierTracker tracks the links that have lost their carrier: they had a carrier in an earlier reading and were still
-// administratively up when it disappeared. A link that never had a carrier may be intended to be that way, and a link
-// that has just been set up needs a moment; neither has lost its carrier. It is safe for concurrent use.
+// administratively up when it disappeared. A link that never had a carrier may be unused on purpose, and a link that
+// has just been set up needs a moment to get one; neither has lost its carrier. carrierTracker is safe for concurrent
+// use.
 //
 // For example, a cable is pulled for a second, three times within a minute. The link counts as lost from the first pull
 // until 30 s after the last, and the slices are written twice.
@@ -92,9 +93,9 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 
 // next returns the state after a reading.
 //
-// The cases, in this order: a link without a carrier stays lost, or becomes lost now; a link that was not lost, or has
+// The cases are, in this order: a link without a carrier stays lost or becomes lost; a link that was not lost, or has
 // had its carrier back for long enough, is good; a link that has had its carrier back for a shorter time keeps waiting;
-// otherwise this is the first reading in which the carrier is back.
+// otherwise, this is the first reading in which the carrier is back.
 func (s carrierState) next(device *discovery.Device, now time.Time) carrierState {
 	switch {
 	case !device.Carrier:

@@ -16,8 +16,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// claimedDevice returns the record of a device for the claim that it was allocated to, and the values that are passed
-// to chains.
+// claimedDevice returns the record of a device for the claim that it was allocated to, including the values that are
+// passed to chains.
 func claimedDevice(
 	entry *draslices.Entry, result *resourceapi.DeviceRequestAllocationResult,
 ) (claims.HeldDevice, cnichain.Device) {

@@ -50,8 +50,8 @@ type sighting struct {
 
 const memoryKey = "devices"
 
-// loadDeviceMemory reads the memory of the previous driver process. It ignores unreadable parts and returns them.
-// Without a journal, the memory is lost with the process.
+// loadDeviceMemory reads the memory of the previous driver process. It skips unreadable parts and returns them. Without
+// a journal, the memory is lost when the process ends.
 func loadDeviceMemory(
 	db *journal.DB, bootID string, clock clock.PassiveClock,
 ) (*deviceMemory, []journal.Damaged, error) {
@@ -99,7 +99,7 @@ func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device)
 }
 
 // keep durably stores the names and speeds in facts, and the links that have lost their carrier, before any other
-// component sees them. It drops the speeds of devices that no longer exist.
+// component uses them. It drops the speeds of devices that no longer exist.
 func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, lost []string) error {
 	held := map[discovery.PCIAddress]bool{}
 	for _, device := range inUse {
@@ -108,7 +108,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 	m.forgetFresh(facts)
 	now := remembered{BootID: m.kept.BootID, Lost: lost, Names: map[discovery.PCIAddress]discovery.IfName{},
 		Speeds: map[string]int{}}
-	maps.Copy(now.Names, m.kept.Names) // including functions that are missing now: they may return
+	maps.Copy(now.Names, m.kept.Names) // including functions that are currently missing: they may return
 	for i := range facts.Devices {
 		device := &facts.Devices[i]
 		if device.LinkSpeed > 0 && (carriesCable(device.Type) || device.Type == discovery.TypeVF) {
@@ -118,7 +118,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 			now.Names[device.PCIAddress] = device.Name
 		}
 	}
-	// The host is read for every pod, so only write changes to the disk.
+	// The host is read for every pod, so only write to the disk if something has changed.
 	if reflect.DeepEqual(now, m.kept) {
 		return nil
 	}

@@ -69,7 +69,7 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: its policy or the device itself no "+
 			"longer exists; delete the claim to have another one allocated", result.Device, result.Pool)
 	}
-	if entry.Withdrawn { // its taint does not keep off pods that tolerate it
+	if entry.Withdrawn { // its taint has no effect on pods that tolerate it
 		return entry, fmt.Errorf("device %s of pool %s is no longer offered: no policy offers it in this way, and it "+
 			"is listed only until the claims that hold it are released; delete the claim to have another one allocated",
 			result.Device, result.Pool)

@@ -24,7 +24,8 @@ type finding struct {
 	nodestate.Problem // Policy is empty if the problem concerns the node
 	// device is empty if the problem does not concern a specific device.
 	device string
-	// general is true for a fault in the policy itself, which the controller reports once instead of every node.
+	// general is true for a fault in the policy itself, which is reported once by the controller rather than by every
+	// node.
 	general bool
 }
 
@@ -50,8 +51,8 @@ func findings(facts *discovery.Facts, decision *policy.Decision, result *draslic
 	return found
 }
 
-// maxEvents limits the events for one computation: a policy may be wrong for a thousand devices. The log contains all
-// problems.
+// maxEvents limits the events for one computation, since a policy may be wrong for a thousand devices. The log contains
+// all problems.
 const maxEvents = 10
 
 // reportProblems logs new problems, sends events about them to the policy or the node, and counts all problems.

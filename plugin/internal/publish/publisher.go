@@ -35,17 +35,19 @@ const (
 	// refreshRetry is the delay before a failed computation is retried.
 	refreshRetry = 5 * time.Second
 	// freeMemoryAfter is the time without changes after which memory is returned to the kernel. While pods start one
-	// after another, the memory would be needed again immediately. Go's runtime would keep most of it for minutes.
+	// after another, the memory would be needed again immediately. Without this, Go's runtime would keep most of it for
+	// minutes.
 	freeMemoryAfter = 2 * time.Second
 	// refreshLimit is the time without a reading of the host after which the driver counts as hanging.
 	refreshLimit = 5 * time.Minute
-	// pauseFactor is the ratio between the pause after a reading and the duration of the reading. Pods and links
-	// trigger readings, and policies make them expensive: the factor limits readings to about a tenth of a CPU.
+	// pauseFactor is the ratio between the pause after a reading and the duration of the reading. Changes to pods and
+	// links trigger readings, and policies make them expensive; the factor limits readings to about a tenth of a CPU.
 	pauseFactor = 10
-	// shortestPause is the minimum time between a trigger and the reading: from the time its claim is prepared, a pod
-	// causes several bursts of changes, and reading the host at that time takes CPU time from the start of the pod.
+	// shortestPause is the minimum time between a trigger and the reading: once its claim is prepared, a starting pod
+	// causes several bursts of changes, and reading the host in that phase takes CPU time away from the pod's startup.
 	shortestPause = 500 * time.Millisecond
-	// longestPause limits the pause: after the machine was suspended, the pause must not hide devices for long.
+	// longestPause limits the pause: if the machine was suspended during a reading, the pause must not hide devices for
+	// long.
 	longestPause = time.Minute
 )
 
@@ -82,7 +84,8 @@ type Config struct {
 	Events discovery.Events
 	// CNIDirs are the directories in which CNI plugins are looked up.
 	CNIDirs []string
-	// MissingLinkTypes returns those of the given link types that the kernel cannot create. If nil, all are available.
+	// MissingLinkTypes returns those of the given link types that the kernel cannot create. If the function is nil, all
+	// types are available.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Quarantined reports whether a device is quarantined.
 	Quarantined func(discovery.Device) bool
@@ -93,7 +96,7 @@ type Config struct {
 	Recorder      record.EventRecorder
 	Metrics       *Metrics
 	Heartbeats    *telemetry.Heartbeats
-	// FreeMemory returns the memory that the last computation used to the kernel. It is called when nothing has changed
+	// FreeMemory returns the memory used by the last computation to the kernel. It is called when nothing has changed
 	// for [freeMemoryAfter].
 	FreeMemory func()
 	Clock      clock.Clock
@@ -109,7 +112,7 @@ type Publisher struct {
 	// carriers tracks the links that have lost their carrier.
 	carriers *carrierTracker
 	period   time.Duration // interval between scans
-	// logged contains the last log message about each device at the log level for decisions.
+	// logged contains the last message about each device at the log level for decisions.
 	logged map[string]string
 
 	offers         offers
@@ -300,9 +303,9 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	return p.handOn(ctx, &result)
 }
 
-// findUnusable returns, for each installed CNI plugin that a policy uses but that cannot work on this node, the reason.
-// It only checks plugins for which devices would be offered: querying the kernel for a link type loads its module, and
-// some modules create links when they are loaded.
+// findUnusable returns the installed CNI plugins that a policy uses but that cannot work on this node, each with the
+// reason. It only checks plugins for which devices would be offered: querying the kernel for a link type loads the
+// type's module, and some modules create links when they are loaded.
 func (p *Publisher) findUnusable(
 	ctx context.Context, installed sets.Set[string], decision *policy.Decision, schemas cnichain.Schemas,
 ) map[string]string {
@@ -314,7 +317,7 @@ func (p *Publisher) findUnusable(
 	}
 	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.MissingLinkTypes)
 	if err != nil {
-		// The plugins may have all link types that they need: withdrawing the node's devices would be worse.
+		// Assume that the plugins have all link types that they need: withdrawing the node's devices would be worse.
 		klog.FromContext(ctx).Error(err,
 			"Cannot query the link types of the kernel; assuming that all are available")
 	}
@@ -324,7 +327,8 @@ func (p *Publisher) findUnusable(
 	return unusable
 }
 
-// UnusableCNIs returns, for each installed CNI plugin that a policy uses but that cannot work on the node, the reason.
+// UnusableCNIs returns the installed CNI plugins that a policy uses but that cannot work on the node, each with the
+// reason.
 func (p *Publisher) UnusableCNIs() map[string]string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -380,7 +384,7 @@ func (p *Publisher) HandleError(ctx context.Context, err error, msg string) {
 	// The slices exist, but without the dropped fields. Resetting the digest makes the next computation publish again,
 	// this time without the devices that need these fields.
 	if dropped := (*resourceslice.DroppedFieldsError)(nil); errors.As(err, &dropped) {
-		// Devices may be published without the fields that keep mutually exclusive devices apart.
+		// Without the dropped fields, the published slices may no longer keep mutually exclusive devices apart.
 		p.server.dropped(dropped.DisabledFeatures())
 		p.mu.Lock()
 		p.published = [sha256.Size]byte{}

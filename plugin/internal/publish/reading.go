@@ -9,13 +9,13 @@ import (
 )
 
 // reading is the state of the host, together with the claims before and after it was read. Reading takes a while, and
-// claims are prepared and released meanwhile, so neither set of claims is sufficient:
+// claims are prepared and released in the meantime, so neither set of claims is sufficient on its own:
 //
-//   - A device whose claim was released meanwhile may have been read while it was returning to the host. Its previous
+//   - A device whose claim was released during the reading may have been read on its way back to the host. Its previous
 //     state is used this time; the release triggers another reading.
-//   - A device whose claim was prepared meanwhile may have been in its pod already, and therefore invisible.
-//   - A device that moved into or out of a pod may not have been read at all. It is gone only if it cannot have been in
-//     a pod either before or after the reading.
+//   - A device whose claim was prepared during the reading may already have been in its pod, and therefore invisible.
+//   - A device that moved into or out of a pod may not have been read at all. It only counts as gone if it cannot have
+//     been in a pod either before or after the reading.
 type reading struct {
 	before claims.Snapshot
 	seen   discovery.Facts

@@ -11,11 +11,11 @@ import (
 )
 
 // Data is the content of the data field in a device's entry in the claim status, for values that networkData has no
-// field for. It is an API: names do not change, but fields may be added.
+// field for. It is an API: its field names never change, but fields may be added.
 type Data struct {
 	// RDMA describes the RDMA devices in the containers, as applications address them.
 	RDMA []cnichain.VerbsDevice `json:"rdma,omitempty"`
-	// RDMAUnknown is the reason why GIDs are missing from RDMA; empty if there is a GID for each address.
+	// RDMAUnknown is the reason why GIDs are missing from RDMA. It is empty if there is a GID for each address.
 	RDMAUnknown string `json:"rdmaUnknown,omitempty"`
 }
 

@@ -17,8 +17,8 @@ import (
 const HealthPeriod = 10 * time.Second
 
 // Health reports the health of the devices of prepared claims to the kubelet. It also wakes the kubelet: when the
-// report about a device changes, the kubelet immediately processes the pods that use the device. Otherwise, containers
-// that are waiting for a slow chain would only be created at the kubelet's next retry, 10 to 15 s later.
+// report about a device changes, the kubelet immediately processes the pods that use the device. Without this,
+// containers that are waiting for a slow chain would only be created at the kubelet's next retry, 10 to 15 s later.
 type Health struct {
 	claims *claims.Store
 	// unhealthy returns the health problem of a device that a claim holds, or "" if there is none.
@@ -67,7 +67,7 @@ func (h *Health) tellLocked() {
 	h.told = make(chan struct{})
 }
 
-// Released deletes the messages about devices, which do not apply to the next owner.
+// Released deletes the messages about devices, since they do not apply to the next owner.
 func (h *Health) Released(devices []claims.HeldDevice) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +76,7 @@ func (h *Health) Released(devices []claims.HeldDevice) {
 	}
 }
 
-// Watch sends reports until ctx is done: immediately, after every change, and periodically.
+// Watch sends reports until ctx is done: one immediately, one after every change, and one every HealthPeriod.
 func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	ticker := h.clock.NewTicker(HealthPeriod)
 	defer ticker.Stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PrepareHint returns the next step for a claim that could not be prepared, usually a diagnostic command. It depends on
-// the cause: the pod, the node, the content of the claim, or another user of its devices.
+// PrepareHint returns the next step for a claim that could not be prepared, usually a diagnostic command. The hint
+// depends on the cause: the pod, the node, the content of the claim, or another user of its devices.
 func PrepareHint(claim cnichain.Claim, node string, err error) string {
 	var hostNetwork *claimspec.HostNetworkError
 	if errors.As(err, &hostNetwork) {
@@ -30,8 +30,8 @@ func PrepareHint(claim cnichain.Claim, node string, err error) string {
 }
 
 // attachHint returns a diagnostic command for a failed attempt to attach a pod or a claim; object is pod/NAME or
-// claim/NAME. The command depends on the cause: if a plugin failed, there are calls to inspect; if the failure occurred
-// before the first call, there are none.
+// claim/NAME. The command depends on the cause: if a plugin failed, it shows the calls; if the failure occurred before
+// the first call, there are none to show.
 func attachHint(object, namespace, node string, err error) string {
 	var step *executor.StepError
 	if !errors.As(err, &step) {

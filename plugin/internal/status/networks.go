@@ -56,8 +56,8 @@ func (n *Networks) Run(ctx context.Context) error {
 	return nil
 }
 
-// write writes the annotations of all pods that have a claim. A failure for one pod does not affect the others: the
-// existing annotation may contain arbitrary text from the author of the pod.
+// write writes the annotations of all pods that have a claim. A failure for one pod does not affect the others: it may
+// be caused by the existing annotation, in which the author of the pod can write anything.
 func (n *Networks) write(ctx context.Context, claimUID string) error {
 	var problems []error
 	for _, box := range n.sandboxes() {

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// queue contains the UIDs of the claims to write, each only once.
+// queue contains the UIDs of the claims to write, without duplicates.
 type queue struct {
 	workqueue.TypedRateLimitingInterface[string]
 }
@@ -20,9 +20,9 @@ func newQueue() queue {
 	return queue{workqueue.NewTypedRateLimitingQueue(limiter)}
 }
 
-// run writes the claims of records, and every claim that is added, until ctx is done. It logs failures with the given
-// message and retries them. One worker is sufficient: it writes one claim after another, so no two writes for a claim
-// overlap.
+// run writes the claims in records, and then every claim that is added, until ctx is done. It logs failures with the
+// given message and retries them. One worker is sufficient: it writes one claim after another, so no two writes for a
+// claim overlap.
 func (q queue) run(
 	ctx context.Context, records claims.Snapshot, write func(context.Context, string) error, failed string,
 ) {

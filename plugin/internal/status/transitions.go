@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// isOf reports whether an entry is for a device. pool, device and shareID are part of the list's key (KEP-4817).
+// isOf reports whether an entry belongs to a device. pool, device and shareID are part of the list's key (KEP-4817).
 func (d *deviceStatus) isOf(pool, device, shareID string) bool {
 	return d.pool == pool && d.device == device && d.shareID == shareID
 }
@@ -36,8 +36,8 @@ func keepSince(entries, written []deviceStatus) {
 // wrote them, their times are kept, and the API server ignores writes that change nothing. Therefore a restart of the
 // driver does not change any claim.
 //
-// The claim is only read if an earlier driver process may have written it: if it was prepared when the driver started,
-// or if it fails.
+// The claim is only read if an earlier driver process may have written its status, that is, if it was already prepared
+// when the driver started, or if it has failed.
 func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []deviceStatus, now time.Time) error {
 	mayBeOld := func(entry deviceStatus) bool {
 		return entry.since.IsZero() && (s.atStart.Has(claim.UID) || !entry.ready)

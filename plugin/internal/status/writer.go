@@ -208,8 +208,9 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 	}
 }
 
-// DetachFailed reports to a pod which steps could not be rolled back yet. Until they are, the pod cannot terminate or
-// get another sandbox. DetachFailed does not report to the pod's claims, since they are being released.
+// DetachFailed reports to a pod which steps could not be rolled back yet. Until they have been rolled back, the pod can
+// neither terminate nor get another sandbox. DetachFailed does not report to the pod's claims, since they are being
+// released.
 func (s *Writer) DetachFailed(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint("the network could not be detached yet, and the pod "+
 		"waits: "+
@@ -217,8 +218,8 @@ func (s *Writer) DetachFailed(pod executor.Pod, err error) {
 		pod.Namespace, s.Node, err)))
 }
 
-// InterfacesLost reports missing interfaces to their pod. For users, the event and the condition are named
-// InterfaceLost; in the code, such an interface is called missing.
+// InterfacesLost reports missing interfaces to their pod. Users see an event and a condition named InterfaceLost; the
+// code calls such an interface missing.
 func (s *Writer) InterfacesLost(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkInterfaceLost", telemetry.WithHint(err.Error(), lostHint("pod/"+pod.Name, pod.Namespace)))
 }
@@ -294,14 +295,14 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	defer s.mu.Unlock()
 	if len(wanted) == 0 {
 		delete(s.released, uid)
-		delete(s.written, uid) // including a write that was in progress when the claim was released
+		delete(s.written, uid) // includes an entry from a write that was in progress when the claim was released
 		return nil
 	}
 	_, held := s.Claims.Get(uid)
 	if _, failed := s.failures[uid]; !held && !failed {
-		return nil // the claim was released meanwhile, so its entry would never be removed
+		return nil // the claim has since been released, so its entry would never be removed
 	}
-	// Store the computed entries even if a part was rejected: the same data would be rejected again.
+	// Store the computed entries even if some of them were rejected: the same data would be rejected again.
 	s.written[uid] = wanted
 	return nil
 }

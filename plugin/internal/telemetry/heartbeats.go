@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Heartbeats detects hanging loops. It is safe for concurrent use.
+// Heartbeats detects loops that hang. It is safe for concurrent use.
 type Heartbeats struct {
 	clock clock.PassiveClock
 

@@ -21,8 +21,8 @@ type ClaimRecord struct {
 	// Consumers are the pods that the claim was reserved for, directly or through a PodGroup, when it was prepared.
 	Consumers []Consumer `json:"consumers"`
 	// Shareable is true for a claim that was created by a user or for a PodGroup. Containers get neither variables nor
-	// metadata for its interfaces, since these differ between pods. A claim that is not shareable may nevertheless have
-	// several users: a pod can name a claim that was generated for another pod.
+	// metadata for its interfaces, since these differ between pods. Even a claim that is not shareable may have several
+	// users: a pod can name a claim that was generated for another pod.
 	Shareable bool            `json:"shareable,omitempty"`
 	Devices   []HeldDevice    `json:"devices"`
 	Plans     []cnichain.Plan `json:"plans"`
@@ -54,8 +54,8 @@ type HeldDevice struct {
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`
 }
 
-// Attaches reports whether the driver attaches devices of the claim. If not, another component attaches them, or they
-// are not attached at all.
+// Attaches reports whether the driver attaches devices of the claim. If it returns false, another component attaches
+// them, or they are not attached at all.
 func (r *ClaimRecord) Attaches() bool {
 	return slices.ContainsFunc(r.Plans, func(plan cnichain.Plan) bool { return len(plan.Steps) > 0 })
 }

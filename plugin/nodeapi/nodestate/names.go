@@ -5,7 +5,8 @@ import "encoding/json"
 // Some fields had different JSON names in earlier versions. Both names are written, so that an earlier netdra works
 // with a newer driver, and both are read.
 
-// stateFields and claimFields have the same fields but not the methods below, which would otherwise recurse.
+// stateFields and claimFields have the same fields as State and Claim but not the methods below, which would otherwise
+// recurse.
 type (
 	stateFields State
 	claimFields Claim

@@ -1,8 +1,8 @@
 // Package nodestate defines the types that the node driver serves to netdra on its socket, as JSON.
 //
-// The rule of this package: types only, defined once for both sides. The JSON names are a contract between different
-// versions of the driver and netdra; the names in [ClaimRecord] are also a contract with the journals of earlier
-// drivers.
+// The rule of this package: it contains only types, each defined once for both sides. The JSON names are a contract
+// between different versions of the driver and netdra; the names in [ClaimRecord] are also a contract with the journals
+// of earlier drivers.
 package nodestate
 
 import (
@@ -54,8 +54,8 @@ type State struct {
 	SetAside string `json:"setAside,omitempty"`
 	// NRITimeout is how long the container runtime waits for an NRI plugin; zero before the first connection.
 	NRITimeout time.Duration `json:"nriTimeout"`
-	// CNIPlugins are the plugins that the driver's container sees, which may differ from those on the node. It is nil
-	// if the driver cannot list them.
+	// CNIPlugins are the plugins that are visible in the driver's container, which may differ from those on the node.
+	// It is nil if the driver cannot list them.
 	CNIPlugins []string `json:"cniPlugins"`
 	// UnusableCNIs contains, by CNI type, the reasons why plugins that are installed and used by policies cannot work
 	// on the node.
@@ -77,7 +77,8 @@ type State struct {
 // while, it is the only record of the claim.
 type RefusedClaim struct {
 	Claim cnichain.Claim `json:"claim"`
-	// Devices are the devices that are nevertheless allocated to the claim; nil if the driver does not report them.
+	// Devices are the devices that are allocated to the claim even though it was rejected; nil if the driver does not
+	// report them.
 	Devices []AllocatedDevice `json:"devices,omitempty"`
 	// Pods are the pods on the node that are waiting for the claim, as namespace/name.
 	Pods    []string `json:"pods"`
@@ -248,8 +249,8 @@ type Interface struct {
 	// missing.
 	RDMA        []cnichain.VerbsDevice `json:"rdma,omitempty"`
 	RDMAUnknown string                 `json:"rdmaUnknown,omitempty"`
-	// Missing is the first interface in the device's chain that was attached but is no longer in the pod; empty if all
-	// are there.
+	// Missing is the first interface in the device's chain that was attached but is no longer in the pod; empty if none
+	// is missing.
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -277,7 +278,7 @@ func (r *ClaimRecord) Holds(pool, name string) bool {
 	return slices.ContainsFunc(r.Devices, func(d HeldDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
-// Sandboxes returns those of the given sandboxes that use the claim.
+// Sandboxes returns the given sandboxes that use the claim.
 func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
 	unused := func(s Sandbox) bool { return !slices.Contains(s.Claims, r.Claim.UID) }
 	return slices.DeleteFunc(slices.Clone(all), unused)
