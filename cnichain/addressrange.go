@@ -43,8 +43,8 @@ type StepRange struct {
 // by network, and two topologies must not assign the same address.
 func rangeNetwork(addressRange string) string { return "addressrange." + addressRange }
 
-// addressRange rejects configurations with which a plugin would assign addresses outside of the node's blocks, or the
-// same address twice.
+// addressRange rejects configurations that would make a plugin assign addresses outside the node's blocks, or the same
+// address twice.
 func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 	if step.AddressRange == "" {
 		return
@@ -96,8 +96,8 @@ func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessag
 	}
 }
 
-// giveAddresses adds an AddressBlock of the node that has room for the claim to the configuration of the step's IPAM
-// plugin.
+// giveAddresses selects an AddressBlock of the node that has room for the claim, and adds its addresses to the
+// configuration of the step's IPAM plugin.
 func (c *compiler) giveAddresses(step *v1alpha1.Step, planned *PlanStep) {
 	if step.AddressRange == "" {
 		return
@@ -148,7 +148,7 @@ func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 		joinSome(names), hint)
 }
 
-// joinSome joins the first few names for a message and appends the number of the others.
+// joinSome joins the first few names for a message and appends the number of remaining names.
 func joinSome(names []string) string {
 	const few = 4
 	text, more := "", len(names)-few
@@ -224,7 +224,8 @@ func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 }
 
 // MisspeltRanges returns remarks on the AddressRanges in a topology whose names are probably misspellings of names in
-// known. A name that does not resemble a known one may exist in the cluster or in another file.
+// known. It ignores a name that does not resemble a known one, since this range may exist in the cluster or in another
+// file.
 func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string {
 	var remarks []string
 	for _, name := range Ranges(topology) {
@@ -248,7 +249,7 @@ func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) in
 }
 
 // TakenAddresses adds the number of addresses that plans use for the given number of pods to taken, by block name. A
-// claim without a known pod counts as one pod, since it will have one.
+// claim without a known pod counts as having one pod, since it will have one later.
 func TakenAddresses(plans []Plan, pods int, taken map[string]int) {
 	for i := range plans {
 		for j := range plans[i].Steps {

@@ -19,13 +19,13 @@ import (
 // maxCNIVersion is the newest version of the CNI specification that the driver supports.
 const maxCNIVersion = "1.1.0"
 
-// Compile returns the plan for one claim from a topology and the allocated devices. It is pure and reports all
+// Compile compiles a topology and the allocated devices into the plan for one claim. It is pure and reports all
 // problems; their paths are fields of the topology. If the claim is the problem (it has no devices for a root step),
 // the error includes the DeviceClass that the claim must request.
 //
-// It has three parts. First it validates the stored topology again, since the API server may have accepted it with
-// older rules. Then it checks the devices and plugins, on which the rest depends. Finally it compiles each instance and
-// renders the templates once, with placeholders for values that are only known for a pod.
+// It works in three phases. First, it validates the stored topology again, since the API server may have accepted it
+// under older rules. Then it checks the devices and plugins, on which the rest depends. Finally, it compiles each
+// instance and renders the templates once, with placeholders for values that are only known once there is a pod.
 func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
@@ -119,9 +119,9 @@ func (c *compiler) distribute() map[string][]RootDevice {
 	return byStep
 }
 
-// defaultNetwork returns the CNI network of a step without a configured network. Instances and claims share it, and
-// with it the pool of addresses. Plugins that modify another plugin's interface are an exception: they identify their
-// results only by network and container, and a pod may have two claims for the same topology.
+// defaultNetwork returns the CNI network of a step without a configured network. Instances and claims share this
+// network and therefore its pool of addresses. Plugins that modify another plugin's interface are an exception: they
+// identify their results only by network and container, and a pod may have two claims for the same topology.
 func defaultNetwork(topology, step string, instance int, makes bool, claim Claim) string {
 	if makes {
 		return topology + "." + step
@@ -331,9 +331,9 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	}
 }
 
-// dryRun renders the tokens that refer to the device, so that a missing device attribute is detected now. Other tokens,
-// such as those that refer to a parent's result, only have values while the chain runs; dryRun replaces them with an
-// empty string.
+// dryRun renders the tokens that refer to the device, so that a missing device attribute is detected early. Other
+// tokens, such as those that refer to a parent's result, only have values while the chain runs; dryRun replaces them
+// with an empty string.
 func (c *compiler) dryRun(plan *Plan) {
 	engine := template.New()
 	for i := range plan.Steps {

@@ -1,8 +1,8 @@
 // Package cnichain compiles a NetworkTopology, a DAG of CNI plugins, and a claim into a [Plan].
 //
-// The rule of this package: it is pure. [Compile] and [Validate] report all problems, and no code here runs a plugin or
-// inspects the machine. No Go code here depends on a particular plugin: the parameters, results and faults of plugins
-// are data in [Schemas].
+// The rule of this package: it is pure. [Compile] and [Validate] report all problems, and none of the code runs a
+// plugin or inspects the machine. The Go code does not depend on any particular plugin: the parameters, results and
+// faults of plugins are data in [Schemas].
 //
 // Package cnichain/claimspec defines which claims are valid. Package cnichain/executor runs plans on a machine through
 // the interfaces of package cnichain/host.

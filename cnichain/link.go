@@ -11,7 +11,7 @@ type Link struct {
 	// Kind is the link kind in the kernel, such as veth or macvlan, or "device" for hardware.
 	Kind string `json:"kind,omitempty"`
 	// Parent is the index of the lower device, or of a veth's other end (IFLA_LINK); 0 if there is none.
-	// ParentElsewhere is true if that link is in another namespace (IFLA_LINK_NETNSID).
+	// ParentElsewhere is true if the lower device or other end is in another namespace (IFLA_LINK_NETNSID).
 	Parent          int  `json:"parent,omitempty"`
 	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
 	// ParentDev and PermMAC are as in [Baseline]: the bus device and the permanent address of hardware.
@@ -23,7 +23,7 @@ type Link struct {
 }
 
 // Same reports whether a link is the previously recorded one. An application can create another link with the same
-// name, and with the same index once that index is free, but not one of the same kind on the same parent.
+// name, and even with the same index once that index is free, but not one of the same kind on the same parent.
 func (l *Link) Same(seen *Link) bool {
 	if l.Index != seen.Index {
 		return false

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// NetworkConfig is the part of the node's network configuration of a link that is lost when the link moves to another
-// namespace. Routing rules persist even without their links.
+// NetworkConfig is the part of a link's network configuration on the node that is lost when the link moves to another
+// namespace. Routing rules are not part of it, since they persist even without their links.
 type NetworkConfig struct {
 	Addresses  []NodeAddress  `json:"addresses,omitempty"`
 	Routes     []NodeRoute    `json:"routes,omitempty"`
@@ -25,9 +25,9 @@ const infinite = math.MaxUint32
 const kernelProtocol = 2
 
 // Remaining returns the part of a configuration that is still valid at a later time, in seconds since the machine
-// booted. Leased addresses may have expired by then; the others keep their original time of expiry, since the server
-// assigns an expired address to another client. Routes that depend on expired addresses are removed with them. present
-// are the addresses of the link at that time.
+// booted. Leased addresses may have expired by then. The others keep their original time of expiry, since the server
+// may assign an expired address to another client. Routes that depend on expired addresses are removed with them.
+// present are the addresses of the link at that time.
 //
 // Routes without a gateway come first, since the gateways of other routes are reached through them.
 func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig {
@@ -100,9 +100,9 @@ func networksOf(addresses []NodeAddress) []network {
 }
 
 // works reports whether a route is still valid without the expired addresses and the networks that disappeared with
-// them. A valid route does not use an expired source address, was not created by the kernel for an expired address, and
-// does not have a gateway that was only reachable through these networks. The kernel looks up a gateway in the table of
-// the route first, and then like any other destination.
+// them. This is the case if the route does not use an expired source address, was not created by the kernel for an
+// expired address, and does not have a gateway that was only reachable through these networks. The kernel looks up a
+// gateway in the table of the route first, and then like any other destination.
 func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool {
 	for _, address := range ended {
 		madeForIt := r.Protocol == kernelProtocol && r.Destination == address.Masked().String() &&
@@ -119,8 +119,8 @@ func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool 
 	return !slices.ContainsFunc(gone, leads) || slices.ContainsFunc(reachable, leads)
 }
 
-// NodeAddress is an address of a link. Lifetimes are the seconds that remained when the baseline was read. An address
-// with a valid lifetime of 0 never expires.
+// NodeAddress is an address of a link. Lifetimes are the seconds that remained at the time when the baseline was read.
+// An address with a valid lifetime of 0 never expires.
 type NodeAddress struct {
 	Address           string `json:"address"`
 	Peer              string `json:"peer,omitempty"`

@@ -25,7 +25,7 @@ type Claim struct {
 // String returns namespace/name.
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
-// Device is an allocated device at the time when its claim was prepared. It contains the data that the chain needs to
+// Device is an allocated device as it was when its claim was prepared. It contains the data that the chain needs to
 // attach the device, and the required state of the device after its return to the host.
 type Device struct {
 	// Pool, Name, ShareID and Request are from the allocation result. ShareID is empty for an exclusive device.
@@ -51,24 +51,25 @@ type Device struct {
 	// another ID. NetworkResource is empty if the policy does not define it.
 	NetworkResource string `json:"networkResource,omitempty"`
 	NetworkID       string `json:"networkID,omitempty"`
-	// AllowInUse is true if the node may have addresses and routes on the device. They are part of the baseline.
+	// AllowInUse is true if the node may have addresses and routes on the device, which are part of the baseline.
 	AllowInUse bool `json:"allowInUse,omitempty"`
-	// Moved are the RDMA devices that move into the pod with the device, or may already have moved. These are the
-	// device's RDMA devices at the beginning of its step if the node is in exclusive RDMA mode and the step provides
-	// them to the pod.
+	// Moved are the RDMA devices that move into the pod with the device, or may already have moved. If the node is in
+	// exclusive RDMA mode and the step provides RDMA devices to the pod, these are the RDMA devices that the device has
+	// at the beginning of its step.
 	Moved []RDMADevice `json:"movedRDMA,omitempty"`
 	// BindTo is the kernel driver to which the device is bound while a pod uses it; empty if the device keeps its own
 	// driver.
 	BindTo string `json:"bindTo,omitempty"`
 	// Baseline is the required state of the device after its return to the host.
 	Baseline
-	// Attributes are the published attributes (bare names for dra.networking): strings, booleans and integers, for
-	// {{ device.<attribute> }}.
+	// Attributes are the published attributes, for {{ device.<attribute> }}: strings, booleans and integers. Names in
+	// the domain dra.networking have no prefix.
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is the state of a free device on the host. It is only valid for one boot: in another boot, a virtual device
-// was never moved, indexes identify other links, and the current settings of hardware were made by the administrator.
+// Baseline is the state of a free device on the host. It is only valid for one boot: in a later boot, virtual devices
+// have not been moved, indexes identify other links, and the current settings of hardware were made by the
+// administrator.
 type Baseline struct {
 	// BootID identifies the boot in which the baseline was read; empty in records from earlier driver versions.
 	BootID string `json:"bootID,omitempty"`
@@ -83,8 +84,8 @@ type Baseline struct {
 	// PeerOnHost is true if the link is one end of a pair and the other end, with the index Parent, is also on the
 	// host.
 	PeerOnHost bool `json:"peerOnHost,omitempty"`
-	// StandsOn is the lower device of a virtual link. It is nil if the lower device is not on the host, for links that
-	// report their peer as their parent, and in records from earlier driver versions.
+	// StandsOn is the lower device of a virtual link. It is nil if the lower device is not on the host, if the link
+	// reports its peer as its parent, and in records from earlier driver versions.
 	StandsOn *LowerLink `json:"standsOn,omitempty"`
 	// VLANID and VLANProtocol, such as 802.1q, are the properties of a VLAN. Together with the parent, they uniquely
 	// identify the VLAN.
@@ -110,7 +111,7 @@ type Baseline struct {
 	Network *NetworkConfig `json:"network,omitempty"`
 }
 
-// LowerLink is a link on the host that is the lower device of other links, such as VLANs, macvlans and tunnels.
+// LowerLink is a link on the host that is the lower device of another link, such as a VLAN, macvlan or tunnel.
 type LowerLink struct {
 	Index int `json:"index"`
 	// PF is the PCI address of the physical function, if the link belongs to a virtual function.
@@ -141,12 +142,12 @@ func (d *Device) HasUniqueMAC() bool {
 	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
 }
 
-// IsHardware reports whether the device is hardware. Hardware always returns to the host, sooner or later; a virtual
+// IsHardware reports whether the device is hardware. Hardware always returns to the host eventually, while a virtual
 // link may be destroyed.
 func (d *Device) IsHardware() bool { return d.PCIAddress != "" || d.Driver != "" }
 
 // VFConfig is the configuration of a virtual function that its physical function stores (IFLA_VF_INFO). It persists
-// when the function moves and when its pod terminates.
+// when the function moves to another namespace and when its pod terminates.
 type VFConfig struct {
 	// MAC is the administrative address; all zeros if none is set.
 	MAC string `json:"mac"`
@@ -209,15 +210,15 @@ func (b *Binding) pods() int { return max(b.Pods, 1) }
 // and the device are not read again later, when they may have been changed or deleted.
 //
 // It is stored as JSON in the journal, where other versions of the driver read it. Fields may be added if their zero
-// value means the earlier behavior. Fields must not be renamed or change their meaning unless cnichain/journal raises
-// its schema version.
+// value means the earlier behavior. Fields must not be renamed, and their meaning must not change, unless
+// cnichain/journal raises its schema version.
 type Plan struct {
 	Topology string `json:"topology"`
 	Claim    Claim  `json:"claim"`
 	// Steps are in the order of ADD; DEL runs them in reverse.
 	Steps []PlanStep `json:"steps"`
-	// External are the steps of a topology whose devices other components attach. They are never run, and only have a
-	// name, a type and a device. A plan with external steps has no Steps.
+	// External contains the steps of a topology whose devices are attached by other components. These steps are never
+	// run, and only have a name, a type and a device. A plan with external steps has no Steps.
 	External []PlanStep `json:"external,omitempty"`
 }
 
@@ -244,7 +245,8 @@ type PlanStep struct {
 	PodNetwork *PodNetwork `json:"podNetwork,omitempty"`
 	// Makes is true if the plugin creates the interface CNI_IFNAME, and false if it modifies its parent's interface.
 	Makes bool `json:"makes,omitempty"`
-	// Moves is true if the plugin moves its device into the pod. It is not set in records from earlier driver versions.
+	// Moves is true if the plugin moves its device into the pod. It is never set in records from earlier driver
+	// versions.
 	Moves bool `json:"moves,omitempty"`
 	// Stays is true if the plugin leaves its device on the host. For a plugin without a schema, neither is set.
 	Stays bool `json:"stays,omitempty"`
@@ -252,8 +254,8 @@ type PlanStep struct {
 	PrevResult bool `json:"prevResult,omitempty"`
 	// Config is the plugin's configuration with unrendered templates.
 	Config json.RawMessage `json:"config"`
-	// DeviceParameter and DeviceValue are the parameter that identifies the device. They are set after rendering: a
-	// name from the host is never a template.
+	// DeviceParameter and DeviceValue are the name and value of the parameter that identifies the device. The parameter
+	// is set after rendering, so that a name from the host is never treated as a template.
 	DeviceParameter string `json:"deviceParameter,omitempty"`
 	DeviceValue     string `json:"deviceValue,omitempty"`
 	// Device is the device that a root step attaches; nil for derived steps.
@@ -283,8 +285,8 @@ type PlanStep struct {
 	ConflictsWith []string `json:"conflictsWith,omitempty"`
 }
 
-// Clashes reports whether two root steps cannot use the same device at the same time: one step's schema lists the
-// other's type as a conflict. It returns false for steps with different devices.
+// Clashes reports whether two root steps cannot use the same device at the same time: the schema of one step's plugin
+// lists the type of the other as a conflict. It returns false for steps with different devices.
 func (s *PlanStep) Clashes(second *PlanStep) bool {
 	return s.Device != nil && second.Device != nil && s.Device.Identity() == second.Device.Identity() &&
 		(slices.Contains(s.ConflictsWith, second.Type) || slices.Contains(second.ConflictsWith, s.Type))
@@ -301,7 +303,7 @@ func (s *PlanStep) BindsDriver() bool { return s.Device != nil && s.Device.BindT
 // OwnsDevice reports whether the step has an exclusive device.
 func (s *PlanStep) OwnsDevice() bool { return s.Device != nil && s.Device.Exclusive }
 
-// Speaks reports whether the step's plugin is called with the given version of the CNI specification or a later one.
+// Speaks reports whether the step's plugin is called with at least the given version of the CNI specification.
 func (s *PlanStep) Speaks(wanted string) bool {
 	enough, err := version.GreaterThanOrEqualTo(s.CNIVersion, wanted)
 	return err == nil && enough

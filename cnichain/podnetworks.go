@@ -80,7 +80,7 @@ type selectionElement struct {
 	Interface string `json:"interface"`
 }
 
-// parseElement parses [namespace/]name[@interface]. Other programs that read the annotation reject all of it if one
+// parseElement parses [namespace/]name[@interface]. Other programs that read the annotation reject it as a whole if one
 // element is invalid, so each part must be a DNS label.
 func parseElement(item string) (element selectionElement, valid bool) {
 	network, ifName, named := strings.Cut(strings.TrimSpace(item), "@")
@@ -174,8 +174,8 @@ func unselected(want *WantedNetwork, text, namespace string) error {
 		"annotation", want.Step, want.Annotation, want.Name, have, add)
 }
 
-// podNetwork returns the network that pods must select for a step, or nil if its plugin does not need one. The name may
-// contain {{ pod.namespace }} and {{ claim.namespace }}, which have the same value: a pod's claims are in its
+// podNetwork returns the network that pods must select for a step, or nil if its plugin does not require one. The name
+// may contain {{ pod.namespace }} and {{ claim.namespace }}, which have the same value: a pod's claims are in its
 // namespace.
 func podNetwork(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, namespace string,
@@ -244,7 +244,7 @@ func (p *Plan) WantedNetworks() []WantedNetwork {
 }
 
 // WantedNetwork returns the network that a pod must select for a step with a PodNetwork. It ignores an interface name
-// with a template; a topology that is older than the plugin's schema may contain one.
+// that contains a template, which is possible in a topology that is older than the plugin's schema.
 func (s *PlanStep) WantedNetwork(topology string) WantedNetwork {
 	want := WantedNetwork{PodNetwork: *s.PodNetwork, Step: s.Title(topology)}
 	if !template.Contains(s.IfName) {
@@ -267,9 +267,9 @@ func Definitions(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace 
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Define returns the topology for a claim in a namespace, completed with the contents of the
-// NetworkAttachmentDefinitions for its networks. configs contains the field spec.config of each existing definition, by
-// namespace/name. The paths of problems are fields of the topology.
+// Define returns the topology for a claim in a namespace, including the contents of the NetworkAttachmentDefinitions
+// for its networks. configs contains the field spec.config of each existing definition, by namespace/name. The paths of
+// problems are fields of the topology.
 func Define(
 	topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string, configs map[string]string,
 ) (*v1alpha1.NetworkTopology, field.ErrorList) {
@@ -355,7 +355,7 @@ func definitionOf(cniType, text string) (map[string]any, error) {
 	if !isObject || said["type"] != cniType {
 		return nil, fmt.Errorf("is not one of %s alone", cniType)
 	}
-	plain, err := json.Marshal(decoded) // text may contain escaped braces
+	plain, err := json.Marshal(decoded) // a string may contain escaped braces
 	if err != nil || template.Contains(string(plain)) {
 		return nil, errors.New("has a {{ template }}, which only topologies may have")
 	}

@@ -59,7 +59,7 @@ func set(fields map[string]json.RawMessage, key string, value any) (err error) {
 }
 
 // Preview returns the configuration of a step in a plan as far as it is known without a pod: it contains the device,
-// and unrendered templates for values from the pod and from other steps.
+// but templates for values from the pod and from other steps are not rendered.
 func Preview(step *PlanStep) (json.RawMessage, error) {
 	config, err := template.New().RenderJSON(step.Config, func(t template.Token) (any, error) {
 		if t.Root == template.VarDevice {

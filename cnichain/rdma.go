@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// RDMA modes of a node (see "rdma system"): either all network namespaces share all RDMA devices, or each device
+// RDMA modes of a node (see rdma-system(8)): either all network namespaces share all RDMA devices, or each device
 // belongs to one namespace.
 const (
 	RDMAShared    = "shared"
 	RDMAExclusive = "exclusive"
 )
 
-// RDMAProtocolIWARP is RDMA over TCP: connections use IP addresses, which have no GIDs.
+// RDMAProtocolIWARP is RDMA over TCP. Applications connect to IP addresses, for which there are no GIDs.
 const RDMAProtocolIWARP = "iw"
 
 // RDMADevice is an RDMA device (a verbs device such as mlx5_0) as it appears in a network namespace.
@@ -21,16 +21,16 @@ type RDMADevice struct {
 	// RDMA modules, including ib_core, another device may have the same index.
 	Index uint32 `json:"index"`
 	Name  string `json:"name"`
-	// Ports is the number of ports.
+	// Ports is the number of the device's ports.
 	Ports uint32 `json:"ports,omitempty"`
-	// Links are the indexes of its ports' links, if these are in the same namespace.
+	// Links contains the indexes of the links of its ports that are in the same namespace.
 	Links []int `json:"-"`
-	// LinksUnknown is true if its kernel driver did not report the links of all ports.
+	// LinksUnknown is true if the kernel driver did not report the link of every port.
 	LinksUnknown bool `json:"-"`
-	// Protocol is the protocol of its first port in the kernel's notation: ib, roce, iw, opa or usnic; empty if
-	// unknown.
+	// Protocol is the protocol of the first port in the kernel's notation: ib, roce, iw, opa or usnic. It is empty if
+	// the protocol is unknown.
 	Protocol string `json:"-"`
-	// PCIAddress is the address of its hardware, which is only visible in the host's namespace.
+	// PCIAddress is the PCI address of the hardware, which is only visible in the host's namespace.
 	PCIAddress string `json:"pciAddress,omitempty"`
 }
 

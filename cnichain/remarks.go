@@ -15,8 +15,8 @@ import (
 )
 
 // Remarks returns hints on a valid topology: the remarks from the schemas of its plugins, and a hint for each plugin
-// without a schema, since its configuration is not checked. Each hint occurs once. Plugins that other components run
-// are skipped.
+// without a schema, since its configuration is not checked. Each hint is returned only once. Plugins that other
+// components run are skipped.
 func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
 		return nil
@@ -41,13 +41,13 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	return remarks
 }
 
-// inPodParameters returns the parameters that indicate to a plugin that its lower device is in the pod. They are a
-// convention of the reference plugins (vlan, macvlan, ipvlan) and of bond. Without them, these plugins search the host.
+// inPodParameters returns the parameters that make a plugin look for its lower device in the pod. They are a convention
+// of the reference plugins (vlan, macvlan, ipvlan) and of bond. Without them, these plugins search the host.
 func inPodParameters() []string { return []string{"linkInContainer", "linksInContainer"} }
 
-// hostRemark warns that the plugin of a step looks for another step's interface on the host, although that interface is
-// in the pod. It returns "" otherwise. This is not an error, since the host may have a link with that name, but the pod
-// would get an interface on an unrelated link.
+// hostRemark returns a warning if the plugin of a step looks for another step's interface on the host, although that
+// interface is in the pod; otherwise, it returns "". This is not an error, since the host may have a link with that
+// name, but the pod would get an interface on an unrelated link.
 func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	schema, known := s.Lookup(step.Type)
 	if !known || schema.Config == nil {
@@ -55,7 +55,7 @@ func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	}
 	var config map[string]any
 	if json.Unmarshal(rawConfig(step), &config) != nil {
-		return "" // validation reports this
+		return "" // validation reports this problem
 	}
 	for _, parameter := range inPodParameters() {
 		_, takes := schema.Config.Properties[parameter]
@@ -70,7 +70,7 @@ func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// staticRemark warns that every pod gets the same addresses from a step. It returns "" without fixed addresses.
+// staticRemark returns a warning if every pod gets the same addresses from a step; otherwise, it returns "".
 func staticRemark(step *v1alpha1.Step) string {
 	var config struct {
 		IPAM struct {
@@ -92,8 +92,8 @@ func staticRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// gatewayRemark warns that the gateway in a step is not in any of the networks of its addresses. It returns ""
-// otherwise. This is not an error, since IPAM plugins accept such a gateway, and some plugins create a route to it.
+// gatewayRemark returns a warning if the gateway in a step is not in any of the networks of its addresses; otherwise,
+// it returns "". This is not an error, since IPAM plugins accept such a gateway, and some plugins create a route to it.
 func gatewayRemark(step *v1alpha1.Step) string {
 	gateway, network := claimspec.StrayGateway(step)
 	if gateway == "" {
@@ -103,9 +103,9 @@ func gatewayRemark(step *v1alpha1.Step) string {
 		"it", step.Name, gateway, network)
 }
 
-// stateRemark warns that a step's plugins keep state in a directory in the driver's container. It returns "" otherwise.
-// After the driver's pod is replaced, addresses could be assigned twice. This is not an error, since the driver's pod
-// may mount the directory from the host.
+// stateRemark returns a warning if a step's plugins keep state in a directory in the driver's container; otherwise, it
+// returns "". With such a directory, addresses could be assigned twice after the driver's pod is replaced. This is not
+// an error, since the driver's pod may mount the directory from the host.
 func stateRemark(step *v1alpha1.Step) string {
 	var config struct {
 		DataDir string `json:"dataDir"`
@@ -132,7 +132,7 @@ func stateRemark(step *v1alpha1.Step) string {
 // interfaceOf returns the first step whose interface is used in a template in the configuration, or "" if there is
 // none.
 func interfaceOf(config json.RawMessage) (step string) {
-	_, _ = template.New().RenderJSON(config, func(t template.Token) (any, error) { // other checks report bad templates
+	_, _ = template.New().RenderJSON(config, func(t template.Token) (any, error) { // ignore invalid templates
 		if t.Field == template.FieldInterfaceName && step == "" {
 			step = t.Root
 		}
@@ -142,7 +142,7 @@ func interfaceOf(config json.RawMessage) (step string) {
 }
 
 // MisspeltPlugins returns remarks on the CNI plugins in a policy that are probably misspelled: those that have no
-// schema and whose name resembles that of a plugin with one. Other plugins without a schema are accepted.
+// schema and whose name resembles that of a plugin with a schema. Other plugins without a schema are accepted.
 func MisspeltPlugins(names []string, schemas Schemas) []string {
 	var remarks []string
 	for _, name := range names {
@@ -154,8 +154,8 @@ func MisspeltPlugins(names []string, schemas Schemas) []string {
 	return remarks
 }
 
-// MeantPlugin returns the plugin with a schema that the name of a plugin without one probably refers to, or "" if no
-// name is similar.
+// MeantPlugin returns the plugin that a name without a schema probably refers to: a plugin with a schema and a similar
+// name. It returns "" if no name is similar.
 func (s Schemas) MeantPlugin(name string) string {
 	if _, found := s.Lookup(name); found {
 		return ""
@@ -187,7 +187,7 @@ func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 }
 
 // remark returns the hint on the use of a plugin, or "" if there is none. For a plugin without a schema, it suggests a
-// plugin in alike with a similar name.
+// plugin from alike whose name is similar.
 func (s Schemas) remark(cniType string, alike []string) string {
 	spec, known := s.Lookup(cniType)
 	switch {

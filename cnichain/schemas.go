@@ -21,8 +21,8 @@ import (
 //go:embed schemas/*.yaml
 var builtinSchemas embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
-// Values of fields in a CNIPluginSchema. An empty field means the first value of its group, since objects that were not
-// processed by the API server have no defaults.
+// Values of fields in a CNIPluginSchema. An empty field is equivalent to the first value of its group, since objects
+// that were not processed by the API server have no defaults.
 const (
 	prevResultNone        = "none"
 	prevResultOptional    = "optional"
@@ -67,7 +67,7 @@ func readDefaultSchemas() Schemas {
 		return parseSchemas(byType, data)
 	})
 	if err != nil {
-		// a programming error, covered by a test
+		// a programming error, which a test would detect
 		panic(fmt.Sprintf("the built-in CNI plugin schemas are broken: %v", err))
 	}
 	return Schemas{byType: byType}
@@ -79,8 +79,8 @@ func (s Schemas) All() map[string]v1alpha1.CNIPluginSchemaSpec { return maps.Clo
 // With returns a copy of the schemas in which each given schema from the cluster replaces the schema for the same CNI
 // type.
 //
-// A contract from the cluster replaces the built-in one as a whole. If they were merged, users could not remove parts
-// of a built-in contract that are wrong for their version of the plugin.
+// A contract from the cluster replaces the built-in one as a whole. If the two were merged, users could not remove
+// parts of a built-in contract that are wrong for their version of the plugin.
 func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 	byType := maps.Clone(s.byType)
 	if byType == nil {
@@ -98,10 +98,9 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	return spec, ok
 }
 
-// KernelLacks returns, for each CNI plugin that always needs a link type that the kernel does not support, the reason
-// and the remedy, by CNI type. Other plugins are absent. missingOf returns the link types that the kernel does not
-// support, like host.MissingLinkTypes; KernelLacks returns its error. If missingOf is nil, all types count as
-// supported.
+// KernelLacks returns the CNI plugins that always need a link type that the kernel does not support, each with the
+// reason and the remedy, by CNI type. missingOf returns the link types that the kernel does not support, like
+// host.MissingLinkTypes; KernelLacks returns its error. If missingOf is nil, all types count as supported.
 func (s Schemas) KernelLacks(
 	cniTypes []string, missingOf func(linkTypes []string) ([]string, error),
 ) (map[string]string, error) {
@@ -132,7 +131,7 @@ func InstallLinkType(linkType string) string {
 		linkType)
 }
 
-// linkModule returns the kernel module for a link type. With a few exceptions, it has the same name as the type
+// linkModule returns the kernel module for a link type. With a few exceptions, the module has the same name as the type
 // (drivers/net, and MODULE_ALIAS_RTNL_LINK in net/8021q).
 func linkModule(linkType string) string {
 	switch linkType {

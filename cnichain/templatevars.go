@@ -23,7 +23,7 @@ func dryObject(t template.Token) (any, error) {
 }
 
 // dryStep returns a placeholder of the same type as a step's field, to check templates before anything runs. The
-// address is reserved for documentation (RFC 5737) and passes the format checks.
+// placeholder for an address is reserved for documentation (RFC 5737) and passes the format checks.
 func dryStep(t template.Token) (any, error) {
 	switch t.Field {
 	case template.FieldInterfaceName, template.FieldMAC, template.FieldSandbox, template.FieldPCIAddress:

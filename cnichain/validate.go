@@ -47,13 +47,13 @@ func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorLi
 	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)
 }
 
-// ValidateStored reports the problems because of which a node rejects a topology: names, order, references, templates,
-// and configuration that only the driver may set. It repeats the rules of the CRD, since the CRD in the cluster may be
-// older. It does not check the rest of the plugins' configuration, since a schema change must not prevent pods from
-// starting.
+// ValidateStored reports the problems for which a node rejects a topology. It checks names, order, references,
+// templates, and configuration that only the driver may set. It repeats the rules of the CRD, since the CRD in the
+// cluster may be older. It does not check the rest of the plugins' configuration, since a schema change must not
+// prevent pods from starting.
 //
 // For example, if a new version of a schema requires a key, CheckContracts rejects a new topology without that key. An
-// old topology without it continues to work on nodes, or fails with the plugin's own error.
+// old topology without that key continues to work on nodes, or fails with the plugin's own error.
 func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	v := &validator{schemas: schemas, templates: template.New(), seen: map[string]int{}, steps: topology.Spec.Steps}
 	path := field.NewPath("spec", "steps")
@@ -166,8 +166,8 @@ func CheckBinaryName(cniType string) error {
 	return nil
 }
 
-// dependencies checks the names in dependOn. Parents must precede their children in the list, so a cycle contains a
-// name that was not seen yet.
+// dependencies checks the names in dependOn. Parents must precede their children in the list, so every cycle contains a
+// name that has not been seen yet.
 func (v *validator) dependencies(path *field.Path, step *v1alpha1.Step) {
 	for i, parent := range step.DependOn {
 		if index, before := v.seen[parent]; before {
@@ -210,7 +210,7 @@ func (v *validator) unknownStep(name, parent string) string {
 	return problem
 }
 
-// root checks that a step either has a device or depends on other steps, but not both or neither.
+// root checks that a step has exactly one of the following: a device, or dependencies on other steps.
 func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	schema, known := v.schemas.Lookup(step.Type)
 	if len(step.DependOn) > 0 {
@@ -293,7 +293,7 @@ func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 			"step that this one depends on"))
 		return
 	}
-	// Quotas also use the resource name, with a prefix.
+	// Quotas use the resource name with a prefix.
 	problems := validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix + name)
 	switch {
 	case strings.Contains(name, corev1.ResourceDefaultNamespacePrefix) ||
@@ -313,8 +313,8 @@ func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// claimParameters rejects claim parameters that the step's plugins would ignore, or accept without restrictions. Claims
-// are written by namespace users, so nodes reject these parameters, too.
+// claimParameters rejects claim parameters that the step's plugins would ignore or accept without restrictions. Since
+// claims are written by namespace users, nodes also reject these parameters.
 func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	for i, parameter := range step.ClaimParameters {
 		itemPath := path.Index(i)
@@ -339,8 +339,8 @@ func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 }
 
 // capability checks that a plugin supports a key of the runtime configuration. For a plugin that moves a device, which
-// has its own MAC address, the error suggests plugins that modify an interface. For other plugins it does not, since an
-// ipvlan, for example, must have the same MAC address as its parent.
+// has its own MAC address, the error suggests plugins that modify an interface. For other plugins, it makes no
+// suggestion, since an ipvlan, for example, must have the same MAC address as its parent.
 func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string,
 	capability v1alpha1.Capability) {
 	schema, known := v.schemas.Lookup(cniType)
@@ -422,7 +422,7 @@ func (v *validator) ifName(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// dry returns a function that resolves every token that is valid in a pod to a placeholder of the right type.
+// dry returns a function that resolves every token that is valid in a pod to a placeholder of the correct type.
 func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 	ancestors := v.ancestors(step)
 	return func(t template.Token) (any, error) {
@@ -458,7 +458,7 @@ func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 		if ancestors[name] {
 			continue
 		}
-		ancestors[name] = true // includes later and missing steps, which are reported for dependOn
+		ancestors[name] = true // includes later and missing steps, which the check of dependOn reports
 		for i := range v.steps {
 			if v.steps[i].Name == name {
 				pending = append(pending, v.steps[i].DependOn...)

@@ -13,9 +13,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// addressRun is a range of addresses in the configuration of an IPAM plugin. Its fields are invalid if they are missing
-// (they are optional), are templates (their value is only known for a pod) or cannot be parsed (which the format check
-// reports).
+// addressRun is a range of addresses in the configuration of an IPAM plugin. A field is the invalid zero value if it is
+// missing (all are optional), is a template (its value is only known for a pod) or cannot be parsed (which the format
+// check reports).
 type addressRun struct {
 	path        *field.Path
 	network     netip.Prefix
@@ -70,7 +70,7 @@ func (a *addressRuns) read(path *field.Path, object map[string]any) addressRun {
 	}
 	run.first, _ = netip.ParseAddr(a.text(object[a.form.First]))
 	run.last, _ = netip.ParseAddr(a.text(object[a.form.Last]))
-	run.first, run.last = run.first.Unmap(), run.last.Unmap() // as plugins in Go do
+	run.first, run.last = run.first.Unmap(), run.last.Unmap() // as plugins written in Go do
 	run.unknown = object[a.form.First] != nil && !run.first.IsValid() ||
 		object[a.form.Last] != nil && !run.last.IsValid()
 	return run
@@ -131,7 +131,7 @@ func (a *addressRuns) inside(run *addressRun, key string, address netip.Addr) bo
 	return false
 }
 
-// overlap compares a run with the runs before it.
+// overlap adds an error if a run overlaps one of the runs before it.
 func (a *addressRuns) overlap(run *addressRun) {
 	first, last := run.ends()
 	for i := range a.checked {
@@ -161,8 +161,8 @@ func (r *addressRun) ends() (first, last netip.Addr) {
 }
 
 // givenRanges returns the parameter for address runs if the configuration may omit it: because the addresses come from
-// the AddressRange, are at the top level or in the runtime configuration, or because a key is misspelled, which is a
-// separate error.
+// the AddressRange, because they are at the top level or in the runtime configuration, or because a key is misspelled,
+// which is a separate error.
 func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	form := schema.AddressBlocks
 	var config struct {
@@ -189,8 +189,8 @@ func rangesRemedy(schema *v1alpha1.CNIPluginSchemaSpec) map[string]string {
 		written)}
 }
 
-// withoutEmptyList removes an empty list of runs from the configuration of an IPAM plugin. Plugins treat it like a
-// missing one.
+// withoutEmptyList removes an empty list of runs from the configuration of an IPAM plugin. Plugins treat an empty list
+// like a missing one.
 func withoutEmptyList(ipam map[string]any, parameter string) map[string]any {
 	if list, isList := ipam[parameter].([]any); isList && len(list) == 0 {
 		ipam = maps.Clone(ipam)

@@ -81,8 +81,8 @@ func (c *contracts) isUnordered(step *v1alpha1.Step) bool {
 }
 
 // output returns the interfaces that a step passes on: its own if it creates one, and otherwise its input interfaces. A
-// root step that creates none is rejected; it counts as if it created one, so that later steps are not rejected because
-// of it.
+// root step that creates none is rejected. It is treated as if it created one, so that later steps are not rejected
+// because of it.
 func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	if c.schemas.makesInterface(step.Type) || len(step.DependOn) == 0 {
 		return []string{step.Name}
@@ -150,8 +150,8 @@ func countInterfaces(n int32) string {
 	return fmt.Sprintf("%d interfaces", n)
 }
 
-// conflicts reports an earlier step that modifies the same single interface with a plugin that conflicts with this one.
-// It skips steps with several interfaces, since the plugin decides which of them it uses.
+// conflicts reports an earlier step that modifies the same single interface with a plugin that conflicts with this
+// step's plugin. It skips steps with several interfaces, since the plugin decides which of them it uses.
 func (c *contracts) conflicts(path *field.Path, here work, before []work) {
 	if len(here.interfaces) != 1 {
 		return
@@ -181,13 +181,13 @@ func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
 	if !isObject {
 		return
 	}
-	for reserved := range reservedKeys() { // these are rejected separately
+	for reserved := range reservedKeys() { // reserved keys are rejected separately
 		delete(config, reserved)
 	}
 	c.templateRoots(path, config)
 	checker := &parameters{templates: c.templates, add: c.add}
 	schema, known := c.schemas.Lookup(step.Type)
-	if known && schema.Config != nil && schema.Output.Interfaces != interfacesNone { // an IPAM plugin is not a step
+	if known && schema.Config != nil && schema.Output.Interfaces != interfacesNone { // a step cannot be an IPAM plugin
 		checker.given = append(driversParameters(step, &schema), definedParameters(&schema)...)
 		checker.remedies = linkParameters(step, &schema, config)
 		checker.object(path, config, withCommon(schema.Config, commonParameters()), step.Type)
@@ -231,7 +231,7 @@ func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]
 		if form := schema.AddressBlocks; form != nil {
 			ipam = withoutEmptyList(ipam, form.Parameter)
 			checker.given, checker.remedies = givenRanges(step, ipam, &schema), rangesRemedy(&schema)
-			if step.AddressRange == "" { // with an addressRange, runs are forbidden
+			if step.AddressRange == "" { // address runs are not allowed together with addressRange
 				c.addressRuns(path, cniType, ipam, form)
 			}
 		}
@@ -258,7 +258,7 @@ func (c *contracts) templateRoots(path *field.Path, config map[string]any) {
 	})
 }
 
-// driversParameters returns the parameters that the driver may set for a step, so that the configuration may omit them.
+// driversParameters returns the parameters that the driver may set for a step. The configuration may omit them.
 func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	var names []string
 	for _, parameter := range schema.DeviceParameters {
@@ -270,8 +270,8 @@ func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec
 }
 
 // linkParameters returns the remedies, by parameter, if the name of a step's lower device is missing. For a device, the
-// driver sets the name. For another step's interface, the author must set it, and declare that the interface is in the
-// pod.
+// driver sets the name. For another step's interface, the author must set the name and declare that the interface is in
+// the pod.
 func linkParameters(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, config map[string]any,
 ) map[string]string {

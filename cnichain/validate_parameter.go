@@ -157,8 +157,8 @@ func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Par
 }
 
 // formatProblem returns the reason why a text does not match a format. It returns "" if the text matches, or if this
-// program does not support the format. Addresses are parsed as in the driver: netip rejects leading zeros, since
-// programs interpret them in different ways.
+// program does not support the format. Addresses are parsed as in the driver, with netip, which rejects leading zeros
+// because programs interpret them in different ways.
 func formatProblem(format v1alpha1.ParameterFormat, text string) string {
 	switch format {
 	case v1alpha1.FormatIP:

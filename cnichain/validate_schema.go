@@ -18,12 +18,12 @@ import (
 // maxDepth is the maximum nesting depth of parameters.
 const maxDepth = 8
 
-// maxRemark is the maximum length of a remark in characters. Together with the plugin's type, it then fits into an API
-// server warning; warnings of more than 256 characters may be truncated.
+// maxRemark is the maximum length of a remark in characters. A remark of this length fits into an API server warning
+// together with the plugin's type. Warnings of more than 256 characters may be truncated.
 const maxRemark = 180
 
-// remarkForm rejects characters that would split a remark or affect the terminal that displays it. The CRD has the same
-// pattern.
+// remarkForm excludes characters that would split a remark or affect the terminal that displays it. The CRD has the
+// same pattern.
 //
 //nolint:gochecknoglobals // immutable
 var remarkForm = regexp.MustCompile(`^[^\p{C}\p{Zl}\p{Zp}]*$`)
@@ -86,7 +86,7 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	return s.problems
 }
 
-// Patterns are compiled whenever a schema is validated or used, so their cost is limited.
+// Patterns are compiled whenever a schema is validated or used, so limit their cost.
 const (
 	// maxPatterns is the maximum number of patterns in a schema.
 	maxPatterns = 300
@@ -191,8 +191,8 @@ func (s *schemaProblems) remark(path *field.Path, remark string) {
 	}
 }
 
-// properties checks the parameters of an object, in the order of their names. Required parameters must be among them;
-// otherwise, no configuration could be valid.
+// properties checks the parameters of an object, in the order of their names. Every required parameter must be among
+// them; otherwise, no configuration could be valid.
 func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string,
 	depth int) {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -206,8 +206,8 @@ func (s *schemaProblems) properties(path *field.Path, properties map[string]v1al
 	}
 }
 
-// parameter checks a parameter and its nested parameters. The depth is limited, since any user with the permission can
-// write a schema, and the check is recursive.
+// parameter checks a parameter and its nested parameters. The depth is limited because the check is recursive and any
+// user with permission can write a schema.
 func (s *schemaProblems) parameter(path *field.Path, p *v1alpha1.Parameter, depth int) {
 	if depth > maxDepth {
 		s.add(field.TooMany(path, depth, maxDepth))

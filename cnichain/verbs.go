@@ -31,8 +31,8 @@ type VerbsDevice struct {
 	GIDs []GID `json:"gids,omitempty"`
 }
 
-// GID is an entry in the GID table of an RDMA device's port. By its index, an application selects the address and the
-// protocol for sending.
+// GID is an entry in the GID table of an RDMA device's port. An application uses the index to select the address and
+// the protocol for sending.
 type GID struct {
 	// Port starts at 1, Index at 0.
 	Port  uint32 `json:"port"`
@@ -67,8 +67,8 @@ type LinkAddresses struct {
 }
 
 // FindGIDs returns the entries in an RDMA device's table that belong to a pod's links. If RDMA devices are shared, the
-// table contains the GIDs of all pods, with the names of links in unknown namespaces, so an entry counts as the pod's
-// if link and address match. Entries that cannot be distinguished are returned as ambiguous instead of found.
+// table contains the GIDs of all pods, with the names of links in unknown namespaces. Therefore an entry counts as the
+// pod's if its link and address match. Entries that cannot be distinguished are returned as ambiguous, not as found.
 func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous []string) {
 	type key struct {
 		port      uint32
@@ -111,7 +111,7 @@ type podAddress struct {
 }
 
 // podAddresses returns the possible entries for links, each with its IP address, or "" for the entry that is derived
-// from the MAC address. An application may add any number of addresses to its links, so the result is a map.
+// from the MAC address. The result is a map, since an application may add any number of addresses to its links.
 func podAddresses(links []LinkAddresses) map[podAddress]string {
 	addresses := map[podAddress]string{}
 	for _, link := range links {

@@ -15,7 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// maxBlocks is the maximum number of blocks in a range, however large its CIDRs are: each block is an API object.
+// maxBlocks is the maximum number of blocks in a range, regardless of the size of its CIDRs: each block is an API
+// object.
 const maxBlocks = 1 << 16
 
 // Limits of blockSize in the CRD of AddressRange.
@@ -99,7 +100,7 @@ func parseExcluded(text string) (netip.Prefix, error) {
 }
 
 // Count returns the number of blocks in the range. For example, 10.20.0.0/16 with blocks of 64 addresses has
-// 2^(32-16-6) = 1024 blocks. The number is limited to maxBlocks, since an IPv6 network could have far more than
+// 2^(32-16-6) = 1024 blocks. The number is limited to maxBlocks, since an IPv6 network could have far more blocks than
 // necessary.
 func (r Range) Count() int {
 	count := maxBlocks
@@ -153,7 +154,7 @@ type Family struct {
 	Runs []Run
 }
 
-// Block is an AddressBlock in the form in which a node uses it.
+// Block is an AddressBlock in the form used by nodes.
 type Block struct {
 	// Name is the name of the object.
 	Name string
@@ -196,9 +197,9 @@ func ParseBlock(object *v1alpha1.AddressBlock) (Block, error) {
 	return block, nil
 }
 
-// reserved returns the addresses in a network that no pod gets: the address of the network itself (the subnet-router
-// anycast address in RFC 4291, section 2.6.1), the next one, which gateways use by convention, and the last one, which
-// is the IPv4 broadcast address.
+// reserved returns the addresses in a network that are never assigned to pods: the address of the network itself (the
+// subnet-router anycast address in RFC 4291, section 2.6.1), the next address, which gateways use by convention, and
+// the last address, which is the IPv4 broadcast address.
 func reserved(network netip.Prefix) []netip.Prefix {
 	first := network.Addr()
 	var found []netip.Prefix
@@ -222,7 +223,7 @@ func runs(block netip.Prefix, exclude []netip.Prefix) []Run {
 			found = append(found, Run{First: next, Last: exclusion.Addr().Prev()})
 		}
 		if after := Last(exclusion).Next(); !after.IsValid() {
-			return found // no address follows the highest possible one
+			return found // the highest possible address has no successor
 		} else if next.Less(after) {
 			next = after
 		}
@@ -250,8 +251,8 @@ func low(address netip.Addr) uint64 {
 	return binary.BigEndian.Uint64(raw[8:])
 }
 
-// plus adds n to the lowest 64 bits of an address. A carry beyond these is never necessary: a range has at most 2^16
-// blocks of at most 2^12 addresses.
+// plus adds n to the lowest 64 bits of an address. A carry into the higher bits is never necessary: a range has at most
+// 2^16 blocks of at most 2^12 addresses.
 func plus(address netip.Addr, n uint64) netip.Addr {
 	raw := address.As16()
 	binary.BigEndian.PutUint64(raw[8:], binary.BigEndian.Uint64(raw[8:])+n)

@@ -72,7 +72,7 @@ func TestBlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.r.Count(); got != test.count {
-				t.Errorf("%d blocks, want %d", got, test.count)
+				t.Errorf("the range has %d blocks, want %d", got, test.count)
 			}
 			if got := block(t, test.r, test.index).text(); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
@@ -81,7 +81,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestRunsAreTheAddressesThatNothingExcludes compares the runs with each individual address.
+// TestRunsAreTheAddressesThatNothingExcludes checks, for each individual address, whether it is in a run.
 func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
@@ -104,7 +104,7 @@ func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 				has = has || run.First.Compare(address) <= 0 && address.Compare(run.Last) <= 0
 			}
 			if has != free {
-				t.Fatalf("without %v block %s has %s: %t, want %t", exclude, got.text(), address, has, free)
+				t.Fatalf("excluding %v, block %s contains %s: %t, want %t", exclude, got.text(), address, has, free)
 			}
 			if free {
 				count++
@@ -114,7 +114,7 @@ func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 			}
 		}
 		if count != got.Size {
-			t.Fatalf("block %s has %d addresses", got.text(), count)
+			t.Fatalf("block %s has %d addresses, and its size is %d", got.text(), count, got.Size)
 		}
 	}
 }
@@ -124,17 +124,17 @@ func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 func TestBlocksStayWhenARangeGrows(t *testing.T) {
 	small, large := parse(t, 16, nil, "10.0.0.0/24", "fd00::/120"), parse(t, 16, nil, "10.0.0.0/20", "fd00::/64")
 	if large.Count() != 256 {
-		t.Errorf("%d blocks", large.Count())
+		t.Errorf("the larger range has %d blocks, want 256", large.Count())
 	}
 	for index := range small.Count() {
 		before, after := small.Spec("r", index), large.Spec("r", index)
 		if fmt.Sprint(before.CIDRs) != fmt.Sprint(after.CIDRs) {
-			t.Errorf("block %d is %v, and then %v", index, before.CIDRs, after.CIDRs)
+			t.Errorf("block %d is %v in the small range and %v in the large one", index, before.CIDRs, after.CIDRs)
 		}
 		next := large.Spec("r", index+1)
 		if Overlap(&after, &next) || !Overlap(&before, &after) || !Contains(&after, after.CIDRs[0]) ||
 			Contains(&next, after.CIDRs[1]) {
-			t.Errorf("block %d: overlaps are wrong", index)
+			t.Errorf("block %d: Overlap returned wrong results", index)
 		}
 	}
 }

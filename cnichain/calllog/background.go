@@ -41,7 +41,7 @@ func (b *Background) Record(call executor.Call) {
 	b.waiting <- call
 }
 
-// roomFor returns the room that a call needs, which is all of it for a call that exceeds maxWaitingBytes.
+// roomFor returns the room that a call needs. A call that exceeds maxWaitingBytes needs all of it.
 func roomFor(call *executor.Call) int64 {
 	return int64(min(1+len(call.Stdin)+len(call.Output.Stdout)+len(call.Output.Stderr), maxWaitingBytes))
 }

@@ -31,11 +31,11 @@ func TestCallLog(t *testing.T) {
 	text := string(data)
 	for _, want := range []string{`"Password":"(redacted)"`, `"psk":"(redacted)"`, `"stdout":"not json hunter"`} {
 		if !strings.Contains(text, want) {
-			t.Errorf("%s is missing in %.300s", want, text)
+			t.Errorf("%s is missing from %.300s", want, text)
 		}
 	}
 	if strings.Contains(text, "hunter2") || len(text) > 20000 {
-		t.Errorf("logged %d bytes: %.300s", len(text), text)
+		t.Errorf("logged too many bytes (%d): %.300s", len(text), text)
 	}
 	call.Output.Stderr = nil
 	call.Env = []string{strings.Repeat("x", maxFile/2)}
@@ -44,7 +44,7 @@ func TestCallLog(t *testing.T) {
 	}
 	entries, _ := os.ReadDir(log.Dir(claim))
 	if len(entries) != 2 {
-		t.Errorf("%d files, want the current and one old one", len(entries))
+		t.Errorf("the log has %d files, want the current file and one old file", len(entries))
 	}
 	future := time.Now().Add(time.Hour)
 	if err := log.Sweep(future, func(uid string) bool { return uid == "u-1" }); err != nil {
@@ -57,11 +57,11 @@ func TestCallLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(log.Dir(claim)); !os.IsNotExist(err) {
-		t.Errorf("the log of a released claim still exists: %v", err)
+		t.Errorf("the log of a released claim was not removed: %v", err)
 	}
 }
 
-// Recorded calls can be read, even after a line that was truncated by a crash.
+// Recorded calls can be read even if a crash truncated a line before them.
 func TestCallLogIsRead(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -97,7 +97,7 @@ func TestCallLogIsRead(t *testing.T) {
 	}
 }
 
-// A pod that cannot be attached has a sandbox for each attempt. The log keeps the claim's last sandboxes.
+// A pod that cannot be attached gets a new sandbox for each attempt. The log only keeps the claim's latest sandboxes.
 func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -113,11 +113,12 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	}
 	calls, err := Read(dir, "ns", "c")
 	if err != nil || len(calls) != maxSandboxes || calls[0].Sandbox != fmt.Sprintf("bad%02d", attempts-maxSandboxes) {
-		t.Errorf("after %d attempts the log has %d calls, %v: %+v", attempts, len(calls), err, calls)
+		t.Errorf("after %d attempts, the log contained %d calls (error %v): %+v", attempts, len(calls), err, calls)
 	}
 }
 
-// Kubernetes allows longer names than the file system. A claim with such a name is nevertheless found by its name.
+// Kubernetes allows longer names than the file system does. The log of a claim with such a name can still be found by
+// the claim's name.
 func TestCallLogOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -201,7 +202,7 @@ func TestBackgroundIsBounded(t *testing.T) {
 	background := NewBackground(slow)
 	background.Record(huge)
 	if background.room.TryAcquire(1) {
-		t.Error("another call is accepted while a large one waits")
+		t.Error("another call was accepted while a large one was waiting")
 	}
 	close(slow.let)
 	background.Record(huge)

@@ -29,8 +29,8 @@ func folderName(claim cnichain.Claim) string {
 }
 
 // folderPrefix returns the prefix that the directories of all claims with a given name share. If the name is too long
-// for a file name, it is truncated, and the lines have the whole name. A namespace has at most 63 characters (RFC 1123
-// label), so there is always space for a part of the name.
+// for a file name, it is truncated; the lines in the files contain the full name. A namespace has at most 63 characters
+// (RFC 1123 label), so there is always space for a part of the name.
 func folderPrefix(namespace, name string) string {
 	const uid = 36
 	room := maxFileName - len(namespace) - len("__") - uid
@@ -61,7 +61,7 @@ func removeSandboxes(dir string) error {
 	return nil
 }
 
-// firstCall returns the first call in a file, or an empty call if the file cannot be read.
+// firstCall returns the first call in a file. It returns an empty call if the file cannot be read.
 func firstCall(path string) (call Call) {
 	file, err := os.Open(path) //nolint:gosec // a file of the log
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // Log writes CNI calls to files for users, one directory for each claim and one file for each sandbox, as JSON lines:
-// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. The size of streams and files and the number of sandboxes are
+// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. The sizes of streams and files and the number of sandboxes are
 // limited. Values of keys whose names suggest a secret are redacted.
 type Log struct {
 	dir     string
@@ -75,7 +75,7 @@ func (l *Log) write(claim cnichain.Claim, sandboxID string, line []byte) error {
 	path := filepath.Join(l.Dir(claim), filepath.Base(sandboxID)+suffix)
 	info, err := os.Stat(path)
 	if err == nil && info.Size()+int64(len(line)) > maxFile {
-		// This replaces the older of the two files, so a sandbox never has more than two.
+		// This replaces the older of the two files, so a sandbox never has more than two files.
 		if err := os.Rename(path, path+".1"); err != nil {
 			return err
 		}
@@ -121,8 +121,8 @@ func Redact(document []byte) ([]byte, error) {
 	return json.MarshalIndent(sanitize.Redact(value, sanitize.SecretKeys()), "", "  ")
 }
 
-// Sweep removes the directories of claims for which keep returns false, unless they were written to after the given
-// time.
+// Sweep removes the directories of claims for which keep returns false, except directories that were written to after
+// the given time.
 func (l *Log) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +145,7 @@ func (l *Log) Old(before time.Time, keep func(claimUID string) bool) ([]string, 
 	return l.old(before, keep)
 }
 
-// old is Old for callers that hold the lock, which prevents concurrent writes.
+// old is like Old, for callers that hold the lock. The lock prevents concurrent writes.
 func (l *Log) old(before time.Time, keep func(claimUID string) bool) ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if os.IsNotExist(err) {
@@ -162,7 +162,8 @@ func (l *Log) old(before time.Time, keep func(claimUID string) bool) ([]string, 
 	return old, err
 }
 
-// untouchedSince checks the modification times of the files: appending to a file does not change its directory.
+// untouchedSince checks the modification times of the files, since appending to a file does not change the modification
+// time of its directory.
 func untouchedSince(dir string, before time.Time) bool {
 	files, err := os.ReadDir(dir)
 	for _, file := range files {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Call is a call in the log, and the format of a line.
+// Call is a call in the log. It defines the format of a line.
 type Call struct {
 	Time     time.Time `json:"time"`
 	Duration Duration  `json:"duration"`
@@ -81,7 +81,7 @@ func Read(dir, namespace, name string) ([]Call, error) {
 			call := Call{Sandbox: sandbox, ClaimUID: uid}
 			if err := json.Unmarshal([]byte(line), &call); err != nil {
 				problems = append(problems, fmt.Errorf("%s:%d: %w", file, number, err))
-			} else if call.Claim == namespace+"/"+name { // not another claim whose long name begins in the same way
+			} else if call.Claim == namespace+"/"+name { // the prefix of a long name may match other claims
 				calls = append(calls, call)
 			}
 		}

@@ -23,7 +23,8 @@ type Device struct {
 }
 
 // Devices returns the devices in a claim's allocation that the driver attaches, in request order. It omits devices of
-// other drivers and devices with administrative access. If there is an error, the driver attaches none of the devices.
+// other drivers and devices with administrative access. If Devices returns an error, the driver attaches none of the
+// devices.
 func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	if claim.Status.Allocation == nil {
 		return nil, nil
@@ -42,10 +43,10 @@ func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	return devices, checkOneInterfaceEach(devices)
 }
 
-// CheckClasses rejects an allocation from a class other than the requested one, as far as the topologies in the cluster
-// allow this check: a generated class belongs to one step of one topology. For a pod in a PodGroup, the scheduler of
-// Kubernetes 1.37 can swap the devices of two of the pod's claims. The pod would then be attached to a network that it
-// did not request.
+// CheckClasses rejects an allocation from a class other than the requested one. It can only check classes that were
+// generated for the topologies in the cluster, each of which belongs to one step of one topology. For a pod in a
+// PodGroup, the scheduler of Kubernetes 1.37 can swap the devices of two of the pod's claims. The pod would then be
+// attached to a network that it did not request.
 func CheckClasses(
 	claim *resourceapi.ResourceClaim, devices []Device, topologies []*v1alpha1.NetworkTopology,
 ) error {
@@ -67,7 +68,7 @@ func CheckClasses(
 }
 
 // requested returns the class and the allocation mode of a request, or of the chosen alternative of the request. Both
-// are empty if there is none.
+// are empty if there is no such request.
 func requested(
 	claim *resourceapi.ResourceClaim, name string,
 ) (class string, mode resourceapi.DeviceAllocationMode) {
@@ -85,7 +86,7 @@ func requested(
 }
 
 // deviceFor combines an allocation result with the claim's and the class's parameters for the request. An error is
-// always caused by the claim or the class, so another device would not resolve it.
+// always caused by the claim or the class, so allocating another device would not help.
 func deviceFor(
 	claim *resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult,
 ) (Device, error) {

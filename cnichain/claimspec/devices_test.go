@@ -78,7 +78,7 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 			attached, err := Devices(claim)
 			if test.want == "" {
 				if err != nil || len(attached) != 1 || attached[0].Class.Step != "link" {
-					t.Errorf("attached %v, %v", attached, err)
+					t.Errorf("devices are %v, error is %v", attached, err)
 				}
 				return
 			}
@@ -111,7 +111,7 @@ func TestClaimsMayWantSomething(t *testing.T) {
 	devices.Results = append(devices.Results, devices.Results[0])
 	if _, err := Devices(claim); err == nil ||
 		!strings.Contains(err.Error(), "request each device in a request of its own") {
-		t.Errorf("two devices with one MAC address: %v", err)
+		t.Errorf("error for two devices with one MAC address is %v", err)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestAdminAccessIsNeverAttached(t *testing.T) {
 	claim := allocatedClaim()
 	claim.Status.Allocation.Devices.Results[0].AdminAccess = ptr.To(true)
 	if attached, err := Devices(claim); err != nil || len(attached) != 0 {
-		t.Errorf("attached %v, %v", attached, err)
+		t.Errorf("devices are %v, error is %v", attached, err)
 	}
 }
 
@@ -166,6 +166,6 @@ func TestSubrequestsHaveTheParametersOfTheirRequest(t *testing.T) {
 		}
 	}
 	if !appliesTo(nil, "anything") {
-		t.Error("configuration without requests does not apply to all")
+		t.Error("a configuration without requests does not apply to all requests")
 	}
 }

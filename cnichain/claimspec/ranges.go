@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// ipamHostLocal is the only IPAM plugin whose ranges this package checks. The plugin rejects addresses outside of its
+// ipamHostLocal is the only IPAM plugin whose ranges this package checks. The plugin rejects addresses outside its
 // ranges.
 const ipamHostLocal = "host-local"
 
@@ -83,7 +83,7 @@ func (r *ipRange) contains(address netip.Addr) bool {
 	}
 	last, err := netip.ParseAddr(r.RangeEnd)
 	if err != nil {
-		next := address.Next() // outside of the subnet if address is its last one
+		next := address.Next() // outside the subnet if address is its last address
 		return !address.Is4() || subnet.Contains(next)
 	}
 	return !last.Unmap().Less(address)
@@ -98,8 +98,8 @@ func (r *ipRange) gateway() netip.Addr {
 	return subnet.Masked().Addr().Next()
 }
 
-// StrayGateway returns a gateway in a step's ranges that is outside of the range's network, and that network. It
-// returns "" if there is none. The plugin accepts any gateway.
+// StrayGateway returns a gateway in a step's ranges that is outside its range's network, and that network. It returns
+// "" if there is none. The check is necessary because the plugin accepts any gateway.
 func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
 	for _, r := range ipRangesOf(step) {
 		address, err := netip.ParseAddr(r.Gateway)

@@ -74,8 +74,8 @@ func TestAddressesOfNoRange(t *testing.T) {
 	}
 }
 
-// Claims may request the addresses that the steps allow. Each range is listed once; the addresses of other steps are
-// unknown.
+// Claims may request the addresses that the steps allow. Each range is listed only once. The addresses of other steps
+// are unknown.
 func TestAskableAddresses(t *testing.T) {
 	topology := &v1alpha1.NetworkTopology{}
 	if err := yaml.UnmarshalStrict([]byte(`

@@ -150,8 +150,8 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 		}
 		seen[root.Step]++
 	}
-	// Use a fixed order, so that if there are two values for one step, the same one is rejected whatever the order of
-	// the requests.
+	// Use a fixed order, so that of two values for one step, the same one is rejected regardless of the order of the
+	// requests.
 	slices.SortStableFunc(roots, func(a, b *Root) int { return strings.Compare(a.Step, b.Step) })
 	for _, root := range roots {
 		for i := range root.Parameters {
@@ -161,9 +161,9 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 	return given.bySteps, given.problems
 }
 
-// CheckAddresses checks the addresses of an instance. If a step gets its addresses only from claims, it rejects a claim
-// that sets none. It also rejects addresses that the step's IPAM plugin does not assign. given are the claim's
-// parameters, by step.
+// CheckAddresses checks the addresses of an instance. If a step gets its addresses only from claims, CheckAddresses
+// rejects a claim that sets none. It also rejects addresses that the step's IPAM plugin does not assign. given are the
+// claim's parameters, by step.
 func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
 	var problems field.ErrorList
 	for i := range s.Topology.Spec.Steps {

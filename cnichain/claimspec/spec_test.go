@@ -8,7 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// refusal checks claims in the same order as the driver: the claim, its pod, and each topology.
+// refusal returns the error for claims. It runs the checks in the same order as the driver: the claim, its pod, and
+// each topology.
 func refusal(t *testing.T, bad claimspectest.Case) string {
 	claims, pod := bad.Allocated(t)
 	topologies := claimspectest.TopologiesByName(t)

@@ -18,8 +18,8 @@ import (
 //
 // It considers requests for DeviceClasses that the controller generated for the topologies (status.deviceClasses), as
 // if each were allocated. It accepts all other requests: those for other classes, and those with alternatives, from
-// which the scheduler chooses one. These may cover the remaining steps of a topology, so if a claim has such requests,
-// no step counts as missing.
+// which the scheduler chooses one. Such requests may cover the remaining steps of a topology, so if a claim has any, no
+// step counts as missing.
 func CheckWritten(
 	claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology, path *field.Path,
 ) field.ErrorList {
@@ -81,7 +81,7 @@ func writtenDevices(
 	parameters, err := decodeAll(claim, request.Name, writtenParameters(claim, request.Name))
 	device := Device{Class: class, Parameters: parameters}
 	device.Request, device.Driver = request.Name, v1alpha1.DriverName
-	// A claim never gets more devices, and user input must not cause unlimited memory use.
+	// A claim never gets more devices than this, and user input must not cause unlimited memory use.
 	count := min(max(request.Exactly.Count, 1), resourceapi.AllocationResultsMaxSize)
 	return slices.Repeat([]Device{device}, int(count)), err
 }

@@ -28,7 +28,7 @@ func served(t *testing.T) []*v1alpha1.NetworkTopology {
 	return topologies
 }
 
-// Claims that the driver would reject are rejected with the same message when they are created. No other claims are
+// A claim that the driver would reject is rejected with the same message when it is created. No other claims are
 // rejected.
 func TestBadClaimsAreRefusedWhenWritten(t *testing.T) {
 	for _, bad := range claimspectest.Cases(t) {
@@ -47,7 +47,7 @@ func TestBadClaimsAreRefusedWhenWritten(t *testing.T) {
 					}
 				}
 				if again := claimspec.CheckWritten(claim, nil, field.NewPath("spec")); len(again) > 0 {
-					t.Errorf("without classes of the controller: %v", again)
+					t.Errorf("problems of the claim without generated classes are %v", again)
 				}
 			}
 		})

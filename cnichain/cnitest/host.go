@@ -164,7 +164,7 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// Pin creates the pod, with eth0, unless it exists: a namespace exists as long as any of its paths.
+// Pin creates the pod, with eth0, if it does not exist: a namespace exists as long as any of its paths exists.
 func (n *Node) Pin(netns, pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -218,7 +218,7 @@ func (n *Node) Exists(path string) bool {
 	return n.pods[path] != nil || n.namespaces[path]
 }
 
-// HoldNamespace implements host.Host. Paths of a Node never refer to another namespace.
+// HoldNamespace implements host.Host. The path of a namespace on a Node never refers to another namespace later.
 func (n *Node) HoldNamespace(path string) (held string, release func(), err error) {
 	return path, func() {}, nil
 }
@@ -237,8 +237,8 @@ func (n *Node) NamespaceID(path string) (string, error) {
 	return path, nil
 }
 
-// Links lists the links in a pod. A path that was never a pin is the runtime's; if no such pod exists, it belongs to a
-// new pod.
+// Links lists the links in a pod. A path that was never a pin is the runtime's path. If the pod does not exist, Links
+// creates it.
 func (n *Node) Links(path string) ([]cnichain.Link, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -281,7 +281,7 @@ func (n *Node) Restore(device cnichain.Device) error {
 	return n.restoreRDMA(&device)
 }
 
-// RemovePin removes the pin of a namespace that the runtime keeps alive, as an administrator might.
+// RemovePin removes the pin of a namespace that the runtime keeps alive, as an administrator might do.
 func (n *Node) RemovePin(pin string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Journal stores attachments in the form in which they would be read after a restart. It is safe for concurrent use.
+// Journal stores attachments in the encoding from which they would be read after a restart. It is safe for concurrent
+// use.
 type Journal struct {
 	mu sync.Mutex
 	// records are the records that a restarted process finds, and onDisk are those that exist after a power loss.
@@ -27,7 +28,7 @@ func (j *Journal) LosePower() {
 	j.records = maps.Clone(j.onDisk)
 }
 
-// Flush writes notes to the disk, as the real journal does soon after a note.
+// Flush writes notes to the disk, as the real journal does shortly after each note.
 func (j *Journal) Flush() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -41,7 +42,7 @@ func (j *Journal) Fill() {
 	j.full = true
 }
 
-// Free ends the effect of Fill.
+// Free makes commits succeed again after Fill.
 func (j *Journal) Free() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -23,12 +23,12 @@ import (
 // machineVariable is the environment variable that indicates to a test process that it runs on its own machine.
 const machineVariable = "CNITEST_MACHINE"
 
-// OnMachine reports whether the test runs on its own machine: with its own network namespace, mounts and sysfs, and
-// with an empty /run and /var/lib. If it does not, OnMachine runs the test again in a process on such a machine and
+// OnMachine reports whether the test runs on its own machine, that is, with its own network namespace, mounts and
+// sysfs, and with an empty /run and /var/lib. If not, OnMachine runs the test again in a process on such a machine and
 // returns false; the caller must then return. Everything that the test leaves behind or kills disappears with the
-// process. Machines share processes, memory and /tmp, and run in parallel, since tests of namespaces mostly wait for
-// the kernel. environment contains additional variables for the process, each as NAME=VALUE. OnMachine must not be
-// called in subtests. It skips the test without root.
+// process. Machines share processes, memory and /tmp. They run in parallel, since tests of namespaces spend most of
+// their time waiting for the kernel. environment contains additional variables for the process, each as NAME=VALUE.
+// OnMachine must not be called in subtests. Without root privileges, it skips the test.
 func OnMachine(t *testing.T, environment ...string) bool {
 	t.Helper()
 	if os.Getenv(machineVariable) == t.Name() {
@@ -105,8 +105,8 @@ func NewPod(t *testing.T, name string) (path string) {
 	return path
 }
 
-// RemovePod releases a pod's namespace, as a runtime does when the pod terminates. The namespace continues to exist
-// while it is pinned.
+// RemovePod releases a pod's namespace, as a runtime does when the pod terminates. The namespace continues to exist as
+// long as it is pinned.
 func RemovePod(path string) {
 	_ = unix.Unmount(path, unix.MNT_DETACH)
 	_ = os.Remove(path)

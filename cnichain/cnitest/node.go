@@ -17,8 +17,8 @@ type Node struct {
 	index int
 	host  map[string]cnichain.Link            // by name
 	pods  map[string]map[string]cnichain.Link // by pin, by name
-	// unpinned contains the runtime's paths of pods that no attachment has pinned yet, so they contain nothing from a
-	// chain.
+	// unpinned contains the runtime's paths of pods that no attachment has pinned yet. These pods contain no results of
+	// a chain.
 	unpinned map[string]bool
 	// pinned maps each pin to the runtime's path of the namespace. namespaces contains the runtime's paths that exist.
 	pinned     map[string]string
@@ -42,7 +42,7 @@ type Node struct {
 	// rdma contains the RDMA devices by index. rdmaMode is the RDMA mode of the node.
 	rdma     map[uint32]*rdmaDevice
 	rdmaMode string
-	// lateGIDs is the number of further readings for which GID tables are empty.
+	// lateGIDs is the number of further readings in which GID tables are empty.
 	lateGIDs int
 	// functions contains the settings that physical functions store, by PCI address of the virtual function.
 	functions map[string]cnichain.VFConfig
@@ -95,7 +95,8 @@ func (n *Node) ForgetCalls() {
 	n.calls = nil
 }
 
-// Fail makes calls fail: "tuning ADD" before any effect, "tuning ADD after" after the effect. A nil error ends this.
+// Fail makes calls fail: "tuning ADD" before any effect, "tuning ADD after" after the effect. A nil error makes them
+// succeed again.
 func (n *Node) Fail(call string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,8 +110,8 @@ func (n *Node) Lie(call string) {
 	n.lies[call] = true
 }
 
-// Lose makes devices disappear when they leave a pod, as hardware does for a short time or when it breaks. Find ends
-// this; AddHostLink makes a device reappear.
+// Lose makes devices disappear when they leave a pod, as hardware does temporarily or when it breaks. Find ends this
+// effect; AddHostLink makes a device reappear.
 func (n *Node) Lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -174,14 +175,14 @@ func (n *Node) AddPodLink(pin, name string) {
 	n.pods[pin][name] = cnichain.Link{Name: name, Index: n.next()}
 }
 
-// DeletePodLink removes a link from a pod, as an application might.
+// DeletePodLink removes a link from a pod, as an application might do.
 func (n *Node) DeletePodLink(pin, name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.pods[pin], name)
 }
 
-// RenamePodLink renames a link in a pod, as an application might.
+// RenamePodLink renames a link in a pod, as an application might do.
 func (n *Node) RenamePodLink(pin, name, wanted string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -195,7 +196,7 @@ func (n *Node) rename(pin, name, wanted string) {
 	delete(n.pods[pin], name)
 }
 
-// Keep sets the settings that a physical function stores for the virtual one at a PCI address.
+// Keep sets the settings that a physical function stores for the virtual function at a PCI address.
 func (n *Node) Keep(address string, config cnichain.VFConfig) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -81,7 +81,7 @@ func failed(c call, err error) (executor.CallOutput, error) {
 	return executor.CallOutput{ExitCode: 1}, &executor.ExecError{Plugin: c.plugin, ExitCode: 1, Err: err}
 }
 
-// enter records the call and waits while it is held.
+// enter records the call and waits while the call is held.
 func (n *Node) enter(ctx context.Context, c call) error {
 	n.mu.Lock()
 	n.calls = append(n.calls, c.plugin+" "+c.command+" "+c.ifName)

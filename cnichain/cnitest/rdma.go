@@ -43,14 +43,14 @@ func (n *Node) SetRDMAProtocol(name, protocol string) {
 	}
 }
 
-// RemoveRDMA removes an RDMA device from whatever namespace it is in, as unloading its module does.
+// RemoveRDMA removes an RDMA device, regardless of its namespace, as unloading its module does.
 func (n *Node) RemoveRDMA(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	maps.DeleteFunc(n.rdma, func(_ uint32, device *rdmaDevice) bool { return device.name == name })
 }
 
-// RDMAIn lists the names of the RDMA devices in a network namespace; an empty path is the host's.
+// RDMAIn lists the names of the RDMA devices in a network namespace. An empty path refers to the host's namespace.
 func (n *Node) RDMAIn(netns string) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -102,7 +102,7 @@ func (n *Node) SwapRDMA(name, another string) {
 	n.rdma[swapped[0]], n.rdma[swapped[1]] = b, a
 }
 
-// RenameRDMA renames an RDMA device in whatever namespace it is.
+// RenameRDMA renames an RDMA device, regardless of its namespace.
 func (n *Node) RenameRDMA(name, wanted string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

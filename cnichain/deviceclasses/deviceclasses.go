@@ -23,14 +23,14 @@ import (
 // OwnerKind is the kind of the object that owns generated classes.
 const OwnerKind = "NetworkTopology"
 
-// isOurDriver is true for devices of this driver. Every selector starts with it: the scheduler evaluates a selector for
-// the devices of all drivers, and reading an attribute that a device lacks is an error that aborts the scheduling of
-// the pod.
+// isOurDriver is the CEL condition that is true for devices of this driver. Every selector starts with it: the
+// scheduler evaluates a selector for the devices of all drivers, and reading an attribute that a device lacks is an
+// error that aborts the scheduling of the pod.
 const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
 
-// Of returns the DeviceClasses for a topology, one for each root step, in the order of the steps. With listAttributes,
-// they look for the CNI plugin in the list attribute that nodes with that option publish, and otherwise in the boolean
-// attribute for the plugin.
+// Of returns the DeviceClasses for a topology, one for each root step, in the order of the steps. If listAttributes is
+// true, the classes look for the CNI plugin in the list attribute that nodes with that option publish; otherwise, they
+// check the boolean attribute for the plugin.
 func Of(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.DeviceClass {
 	var classes []resourceapi.DeviceClass
 	for i := range topology.Spec.Steps {
@@ -88,7 +88,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 }
 
 // expression returns a CEL expression that is true for devices that a step can attach. It is a single expression rather
-// than one per condition: what costs the scheduler time is not the evaluation but the conversion of the device's
+// than one per condition: most of the scheduler's time is spent not on the evaluation but on converting the device's
 // attributes, which it repeats for each expression.
 func expression(step *v1alpha1.Step, external, listAttributes bool) string {
 	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain,
@@ -166,8 +166,8 @@ func Plugin(class *resourceapi.DeviceClass) string {
 	return match[1] + match[2]
 }
 
-// closable returns an expression that can be followed by a bracket: a newline is added to an expression that may end in
-// a comment.
+// closable returns the expression in a form that can be followed by a closing bracket: it adds a newline to an
+// expression that may end in a comment.
 func closable(expression string) string {
 	expression = strings.TrimSpace(expression)
 	if strings.Contains(expression, "//") {

@@ -21,7 +21,7 @@ func parse(t *testing.T, text string) *v1alpha1.NetworkTopology {
 	t.Helper()
 	topology := &v1alpha1.NetworkTopology{}
 	if err := yaml.UnmarshalStrict([]byte(text), topology); err != nil {
-		t.Fatalf("cannot read the topology of the test: %v", err)
+		t.Fatalf("cannot decode the test's topology: %v", err)
 	}
 	topology.UID = "uid-1"
 	return topology
@@ -82,7 +82,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestParametersAreReadByTheDriver checks that nodes can decode the parameters in a class.
+// TestParametersAreReadByTheDriver checks that a node can decode the parameters in a class.
 func TestParametersAreReadByTheDriver(t *testing.T) {
 	got, err := v1alpha1.DecodeParameters(parameters("bonded", "vf0"))
 	want := v1alpha1.Parameters{
@@ -90,13 +90,13 @@ func TestParametersAreReadByTheDriver(t *testing.T) {
 		NetworkTopologyRef: v1alpha1.TopologyRef{Name: "bonded"}, Step: "vf0",
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
-		t.Errorf("error %v, wrong parameters (-want +got):\n%s", err, diff)
+		t.Errorf("error is %v, or parameters are wrong (-want +got):\n%s", err, diff)
 	}
 }
 
 // TestSelectorsAsTheSchedulerEvaluatesThem evaluates the selectors of classes with the scheduler's own compiler, for
-// devices of this driver and of others, and for both forms in which nodes publish CNI plugins. A class of one form
-// selects no device of the other form.
+// devices of this driver and of other drivers, and for both forms in which nodes publish CNI plugins. A class for one
+// form selects no devices published in the other form.
 func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 	device := func(driver string, attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) dracel.Device {
 		return dracel.Device{Driver: driver, Attributes: attributes}
@@ -140,10 +140,10 @@ func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			if matches := evaluate(t, false, test.device); matches != test.booleans {
-				t.Errorf("the class matches: %t", matches)
+				t.Errorf("the class selects the device: %t, want %t", matches, test.booleans)
 			}
 			if matches := evaluate(t, true, test.device); matches != test.lists {
-				t.Errorf("the class matches with lists: %t", matches)
+				t.Errorf("the class with list attributes selects the device: %t, want %t", matches, test.lists)
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 // returns an error if the device is quarantined, if the node itself uses it, or if it is no longer the device for which
 // the claim was prepared.
 //
-// All of this is checked immediately before ADD, for every attempt and every sandbox. A claim may stay prepared for
+// It makes these checks immediately before ADD, on every attempt and for every sandbox: a claim may stay prepared for
 // days, and between two attempts the device is on the host, where an administrator may configure it. The owner is set
 // first, so that no other attachment gets the device between these checks and ADD.
 func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
@@ -38,8 +38,8 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 // currentDevice returns a device that is about to be attached, with its current baseline. The plan keeps the baseline
 // read during Prepare; the attachment, which restores the device, gets the current one.
 //
-// Shared devices stay on the host and their settings are not restored, so they need no new baseline in the boot in
-// which they were planned. They must still have the name that the plugin's configuration contains.
+// Shared devices stay on the host, and their settings are not restored, so they need no new baseline in the boot in
+// which they were planned. However, they must still have the name that the plugin's configuration contains.
 func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	if err := e.Quarantined(planned); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (e *Executor) readBaseline(ctx context.Context, planned *cnichain.Device, b
 	if err != nil && (planned.Exclusive || planned.PCIAddress != "" && planned.BootID == boot) {
 		return nil, err
 	}
-	if err != nil { // a shared device is not restored, and its plugin reports if it is missing
+	if err != nil { // a shared device is not restored, and the plugin fails if it is missing
 		now = *planned
 		now.Baseline = cnichain.Baseline{}
 	}
@@ -110,9 +110,9 @@ func vlanSuffix(device *cnichain.Device) string {
 	return fmt.Sprintf(" with ID %d", device.VLANID)
 }
 
-// checkReturned returns an error unless a device of a released claim is on the host and matches its baseline. A device
-// that this process restored after its last pod only has to be on the host: any later differences are changes made on
-// the host.
+// checkReturned returns an error unless a device of a released claim is on the host and matches its baseline. If this
+// process restored the device after its last pod, the device only has to be on the host: any later differences are
+// changes made by an administrator.
 func (e *Executor) checkReturned(device *cnichain.Device) error {
 	if _, isReturned := e.returned.Load(device.Identity()); !isReturned {
 		return e.restore(device)

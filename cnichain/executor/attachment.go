@@ -31,7 +31,7 @@ const (
 	PhaseAttaching Phase = "Attaching"
 	// PhaseReady means that every step has completed and was verified.
 	PhaseReady Phase = "Ready"
-	// PhaseDetaching means that the attachment is being rolled back, and no other operation is allowed.
+	// PhaseDetaching means that the attachment is being rolled back and that no other operation is allowed.
 	PhaseDetaching Phase = "Detaching"
 )
 
@@ -41,7 +41,7 @@ const (
 type StepPhase string
 
 const (
-	// StepPlanned means that the plugin was not called: there is nothing to roll back. The exception is an announced
+	// StepPlanned means that the plugin was not called, so there is nothing to roll back. The exception is an announced
 	// step in a record from an earlier boot, which may have begun.
 	StepPlanned StepPhase = "Planned"
 	// StepAdding means that ADD was about to be called; it may or may not have had an effect.
@@ -59,7 +59,7 @@ const (
 // a second sandbox before the first is deleted.
 //
 // The JSON names are a contract with the journals of earlier driver versions (testdata/records). Add and Del change the
-// record while they run, so concurrent readers need a copy that was made before.
+// record while they run, so concurrent readers need a copy made beforehand.
 type Attachment struct {
 	SandboxID string `json:"sandboxID"`
 	Pod       Pod    `json:"pod"`
@@ -85,8 +85,9 @@ type Attachment struct {
 
 // StepRecord is the durable record of one step.
 //
-// It includes the plan's step with the plugin's quirks and the device's baseline. So a driver that starts after a crash
-// can roll back the step without the topology, schema and claim, which may have been changed or deleted since.
+// It includes the plan's step with the plugin's quirks and the device's baseline. Therefore a driver that starts after
+// a crash can roll back the step without the topology, schema and claim, which may have been changed or deleted in the
+// meantime.
 type StepRecord struct {
 	Claim    cnichain.Claim    `json:"claim"`
 	Topology string            `json:"topology"`
@@ -139,9 +140,9 @@ func (r *StepRecord) Files() []string {
 func (s *StepRecord) Title() string { return s.Step.Title(s.Topology) }
 
 // NewAttachment creates the record of a sandbox from the plans of its claims, which must be in the order of the pod's
-// resource claims. It runs no step, and interface names are assigned later by [AssignNames]. The record shares steps
-// and devices with the plans, and therefore with the attachments of other pods that use the claim: replace them in a
-// record, but never modify them.
+// resource claims. It runs no steps; [AssignNames] assigns interface names later. The record shares steps and devices
+// with the plans, and therefore with the attachments of other pods that use the claim: they may be replaced in a record
+// but must never be modified.
 func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment {
 	attachment := &Attachment{SandboxID: sandboxID, Pod: pod, Phase: PhaseAttaching}
 	for _, plan := range plans {
@@ -161,13 +162,12 @@ func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment
 }
 
 // Journal stores attachments durably. When Save returns nil, the record is on disk. When Note or Delete returns nil,
-// the change survives a crash of the process, but it takes some time until the change also survives a crash of the
-// machine: after a power loss, the latest calls may be missing, but an earlier call is never missing while a later one
-// is present.
+// the change survives a crash of the process. It only survives a crash of the machine some time later: after a power
+// loss, the latest changes may be missing, but an earlier change is never missing if a later one is present.
 //
-// The executor calls Save before steps that may leave data on a disk, and Note before all other steps, both with the
-// results so far. If either fails during Add, the attachment is rolled back. Deleting a missing record is not an error.
-// Implementations are safe for concurrent use.
+// The executor calls Save before steps that may leave data on a disk, and Note before all other steps, in both cases
+// with the results so far. If either fails during Add, the attachment is rolled back. Deleting a missing record is not
+// an error. Implementations are safe for concurrent use.
 type Journal interface {
 	Save(*Attachment) error
 	Note(*Attachment) error

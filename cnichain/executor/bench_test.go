@@ -44,8 +44,8 @@ func cycle(b *testing.B, executor *executor.Executor, made *executor.Attachment)
 	}
 }
 
-// BenchmarkChain measures ADD and DEL of a chain of two steps without the time spent in plugins, once with the journal
-// in memory and once on disk.
+// BenchmarkChain measures ADD and DEL of a chain of two steps, excluding the time spent in plugins, once with the
+// journal in memory and once with the journal on disk.
 func BenchmarkChain(b *testing.B) {
 	for _, name := range []string{"memory", "disk"} {
 		b.Run(name, func(b *testing.B) {
@@ -82,7 +82,7 @@ func BenchmarkFsync(b *testing.B) {
 	}
 }
 
-// BenchmarkCommit measures one commit of an attachment of eight steps.
+// BenchmarkCommit measures one commit of an attachment with eight steps.
 func BenchmarkCommit(b *testing.B) {
 	chains, made := onDisk(b), attachment(noopPlan(8))
 	for b.Loop() {
@@ -110,7 +110,7 @@ func noopPlan(steps int) cnichain.Plan {
 }
 
 // BenchmarkOverhead runs ADD and DEL for chains of eight steps, with a plugin that does nothing and the journal on
-// disk. It reports the cost of each call beyond starting and ending the same process.
+// disk. It reports the cost of each call in addition to the time that the plugin's process takes.
 func BenchmarkOverhead(b *testing.B) {
 	const steps = 8
 	path := filepath.Join(b.TempDir(), "noop")
@@ -140,7 +140,7 @@ func BenchmarkOverhead(b *testing.B) {
 	b.ReportMetric(float64((each - bare).Microseconds()), "µs-overhead/step")
 }
 
-// bareExec measures only the plugin's process, started in the same way as the executor starts it.
+// bareExec only runs the plugin's process, in the same way as the executor does, and measures the time.
 func bareExec(b *testing.B, path string) time.Duration {
 	const times = 200
 	start := time.Now()

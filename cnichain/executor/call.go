@@ -33,9 +33,9 @@ type Call struct {
 	Err        error
 }
 
-// Recorder receives every CNI call after it completes. Implementations are safe for concurrent use. They must not make
-// a chain fail: records that they cannot write are lost. The Stdin of a call contains the secrets in its configuration;
-// recorders must remove them.
+// Recorder receives every CNI call after it completes. Implementations are safe for concurrent use. A recorder must not
+// make a chain fail: calls that it cannot write are lost. The Stdin of a call contains the secrets in its
+// configuration; recorders must remove them.
 type Recorder interface {
 	Record(Call)
 }
@@ -50,13 +50,14 @@ type callPlan struct {
 	command string
 	path    string          // of the program; empty for the step's plugin
 	netns   string          // empty if there is none
-	stdin   json.RawMessage // nil for calls after ADD, which use the recorded input
+	stdin   json.RawMessage // nil for calls after ADD, which use the recorded stdin
 }
 
 // call makes one CNI call within the step's time limit, and records it.
 //
-// Waiting for a turn at the physical function counts towards the deadline of ctx, but not towards the step's limit: a
-// plugin must not lose time because of the calls before it. The returned output and error do not contain secrets.
+// The time spent waiting for the physical function counts towards the deadline of ctx, but not towards the step's
+// limit: a plugin must not have less time because of the calls before it. The returned output and error do not contain
+// secrets.
 func (e *Executor) call(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (CallOutput, error) {
@@ -98,8 +99,8 @@ func (e *Executor) call(
 }
 
 // callContext returns a context with the time limit of a call. When ctx ends, even by its deadline, the returned
-// context is cancelled rather than timed out. So a plugin that was called late in an attempt is not treated as hanging,
-// and may finish (see [PluginExec]).
+// context is cancelled rather than timed out. Therefore a plugin that was called late in an attempt is not treated as
+// hung and may finish (see [PluginExec]).
 func (e *Executor) callContext(ctx context.Context) (called context.Context, release func()) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.StepTimeout)
 	called, interrupt := context.WithCancelCause(limited)
@@ -115,7 +116,7 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 		"CNI_PATH=" + strings.Join(e.Dirs, string(os.PathListSeparator)),
 		"PATH=" + os.Getenv("PATH"),
 	}
-	if plan.command == commandStatus { // the call is about a network, not a container
+	if plan.command == commandStatus { // the call refers to a network, not a container
 		return environ
 	}
 	// Without IgnoreUnknown, a plugin rejects unknown arguments (types.LoadArgs in the CNI library), and few plugins
@@ -139,8 +140,9 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 // processes requests sequentially anyway.
 const perPF = 2
 
-// callAdd calls ADD. For the error "try again later" (CNI code 11), it retries after 200, 400 and 800 ms. The result is
-// stored in the CNI version of the step's configuration, since DEL must pass it as prevResult.
+// callAdd calls ADD. If the plugin returns the error "try again later" (CNI code 11), callAdd retries after 200, 400
+// and 800 ms. The result is stored in the CNI version of the step's configuration, since DEL must pass it as
+// prevResult.
 func (e *Executor) callAdd(
 	ctx context.Context, attachment *Attachment, record *StepRecord,
 ) (*types100.Result, error) {

@@ -22,9 +22,9 @@ const (
 
 // Check verifies that a ready attachment is unchanged: every interface is in the pod under its name, and every plugin
 // that supports CHECK (CNI 0.4.0) agrees, unless its CHECK is known to be wrong (quirks.checkUnsafe). It skips plugins
-// whose interface a later step changes: they compare the interface with their own result, but sbr moves routes and
-// tuning may set the address. Check changes nothing, checks all steps and joins the errors. It helps users diagnose a
-// fault: an application may change its interfaces, so a failed check is not a reason for a rollback.
+// whose interface is changed by a later step, since they compare the interface with their own result: for example, sbr
+// moves routes, and tuning may set the address. Check changes nothing, checks all steps and joins the errors. It helps
+// users diagnose a fault: an application may change its interfaces, so a failed check is not a reason for a rollback.
 func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 	var problems []error
 	for i := range attachment.Steps {
@@ -42,7 +42,7 @@ func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int) error {
 	record := &attachment.Steps[i]
 	if record.Step.BindsDriver() {
-		return nil // it has no interface, and the application's use of the device cannot be observed
+		return nil // there is no interface, and the application's use of the device cannot be observed
 	}
 	state, link, err := e.locate(attachment, record)
 	if err != nil {
@@ -79,9 +79,9 @@ const (
 )
 
 // Status calls STATUS (CNI 1.1.0) for the plugins in a plan that support it, to check whether they could serve ADD now.
-// Only codes 50 and 51 count as errors: many plugins do not fully implement the CNI version that they report. Steps
-// whose configuration depends on the pod are skipped. Status starts a process for each step and is not called when a
-// pod starts, since ADD would fail with the same message.
+// Only codes 50 and 51 count as errors, since many plugins do not fully implement the CNI version that they report.
+// Steps whose configuration depends on the pod are skipped. Status starts a process for each step. It is not called
+// when a pod starts, since ADD would fail with the same message.
 func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	var problems []error
 	attachment := NewAttachment("", Pod{}, []cnichain.Plan{*plan})

@@ -11,12 +11,13 @@ import (
 )
 
 // Del rolls back an attachment, or only the steps of the given claims. It calls DEL for every step that may have had an
-// effect, in reverse order and with the stdin of the step's ADD, and proves that every exclusive device is on the host.
-// It may be called in any phase and any number of times; each call continues where the previous one stopped. It tries
-// all steps and joins the errors. After a complete rollback, it unpins the namespace and deletes the record; until then
-// the record stays, and the caller retries later.
+// effect, in reverse order and with the stdin of the step's ADD, and verifies that every exclusive device is on the
+// host. It may be called in any phase and any number of times; each call continues where the previous one stopped. It
+// tries all steps and joins the errors. After a complete rollback, it unpins the namespace and deletes the record;
+// until then the record stays, and the caller retries later.
 //
-// It does not fail forever: a step that fails too often or for too long becomes a [Leftover] and counts as rolled back.
+// Del does not fail forever: a step that fails too often or for too long becomes a [Leftover] and counts as rolled
+// back.
 func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
@@ -27,8 +28,9 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 }
 
 // delAll is Del for callers that hold the sandbox's semaphore. It records which steps to roll back, ensures that the
-// pin exists, rolls back the steps from the last to the first, and deletes the record when all are done. Without a pin
-// it rolls back nothing: an existing namespace would count as deleted, and a device in it as destroyed.
+// pin exists, rolls back the steps from the last to the first, and deletes the record when all are done. Without a pin,
+// it does not roll back anything, because an existing namespace would count as deleted, and a device in it as
+// destroyed.
 func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
 	boot, err := e.Host.Boot()
 	if err != nil {
@@ -36,8 +38,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	}
 	var problems []error
 	if markDeleting(attachment, boot, claims) || attachment.unsaved {
-		// If the journal cannot be written, the steps must be rolled back nevertheless. The record stays until the
-		// journal is writable.
+		// Even if the journal cannot be written, the steps must be rolled back. The record stays until the journal is
+		// writable.
 		if err := e.note(attachment); err != nil {
 			problems = append(problems, err)
 		}
@@ -46,7 +48,7 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 		return errors.Join(append(problems, err)...)
 	}
 	// A failed step does not prevent the rollback of others: a plugin that hangs must not hold on to the devices of
-	// other steps. If no time is left for a step, its rollback is not started and no failure is counted for it.
+	// other steps. If no time is left for a step, its rollback is not started, and this does not count as a failure.
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]
 		if record.Phase != StepDeleting {
@@ -92,7 +94,7 @@ func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 		return nil
 	}
 	if id, err := e.Host.NamespaceID(attachment.NetNS); err != nil || id != attachment.NetNSID {
-		return nil //nolint:nilerr // the path is another namespace's, or gone by now
+		return nil //nolint:nilerr // the path belongs to another namespace or no longer exists
 	}
 	return e.Host.Pin(attachment.NetNS, attachment.Pin)
 }
@@ -113,8 +115,8 @@ func markDeleting(attachment *Attachment, boot string, claims []string) (changed
 		case record.Phase == StepAdding, record.Phase == StepAdded,
 			record.Phase == StepPlanned && record.Announced && attachment.BootID != boot:
 			record.Phase, changed = StepDeleting, true
-		// This needs no commit: after a crash, the step is Planned again and handled in the same way, or, after a
-		// reboot, by one more DEL.
+		// This needs no commit: after a crash, the step is Planned again and handled in the same way or, after a
+		// reboot, by an additional DEL.
 		case record.Phase == StepPlanned:
 			record.Phase = StepDeleted // the step did not begin
 		}
@@ -131,7 +133,7 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 	if failure != nil {
 		failure = stepError(record, commandDel, failure)
 		if ctx.Err() != nil {
-			return failure // do not count this as a failure: other steps have used up the time
+			return failure // do not count this as a failure, since other steps have used up the time
 		}
 		e.countFailure(attachment, record)
 		if !e.retriesExhausted(attachment, record) {
@@ -140,8 +142,8 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		// The interface is no longer needed, and its namespace is destroyed with the pod.
 		failure = errors.Join(failure, e.releaseAddresses(ctx, attachment, record))
 		// The leftover is on disk before the step counts as deleted. A crash in between leaves both: the step is then
-		// rolled back again, and its leftover is rewritten under the same key. In the opposite order, the device would
-		// be lost.
+		// rolled back again, and its leftover is rewritten under the same key. In the opposite order, a crash in
+		// between would lose the device.
 		if err := e.recordLeftover(attachment, record, failure); err != nil {
 			return errors.Join(failure, err)
 		}

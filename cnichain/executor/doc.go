@@ -3,7 +3,7 @@
 //
 // The rule of this package: it is the only code that runs CNI plugins. Before every side effect, it writes its
 // intention and its previous results to the journal, so that a crash at any instruction can be rolled back from the
-// journal. It does not depend on specific plugins: a plan contains the schema of each plugin.
+// journal. It does not depend on specific plugins: a plan contains the necessary parts of each plugin's schema.
 //
 // # Guarantees
 //
@@ -42,8 +42,8 @@
 // # Usage
 //
 // Load a journal ([github.com/dra-networking/dra-network-driver/cnichain/journal] implements one) into a new executor,
-// wait for plugins of an earlier process with [PluginExec.AwaitEarlier], and call Del for every attachment that is not
-// ready. Then, for each claim, call [Executor.Probe] and [cnichain.Compile]; for each pod, call [NewAttachment], Add,
-// and finally Del. Calls for one pod must not overlap; calls for different pods may. The package works without
-// Kubernetes: see cmd/netdra.
+// wait for plugins that an earlier process started with [PluginExec.AwaitEarlier], and call Del for every attachment
+// that is not ready. Then, for each claim, call [Executor.Probe] and [cnichain.Compile]; for each pod, call
+// [NewAttachment], Add, and finally Del. Calls for one pod must not overlap; calls for different pods may. The package
+// works without Kubernetes: see cmd/netdra.
 package executor

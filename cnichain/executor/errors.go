@@ -55,7 +55,7 @@ func kernelRemedy(cniType string) string {
 	return "load the kernel module of the feature, use a kernel that is built with it"
 }
 
-// UndoError is the error of a failed ADD that could not be rolled back yet.
+// UndoError is the error for a failed ADD that could not be rolled back yet.
 type UndoError struct{ Cause, Undo error }
 
 // Error returns both messages.

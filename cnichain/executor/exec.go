@@ -93,7 +93,7 @@ func (e PluginExec) Persists(string, string, []byte) bool { return true }
 func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	for attempt := 0; ; attempt++ {
 		output, err := e.callOnce(ctx, path, stdin, environ)
-		// On ETXTBSY, an installer is still writing the binary.
+		// ETXTBSY means that an installer is still writing the binary.
 		if !errors.Is(err, syscall.ETXTBSY) || attempt == 4 {
 			return output, err
 		}
@@ -111,8 +111,8 @@ func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ
 // file, so the lock is held until the last process that has this file open has exited, even if the driver exits
 // earlier.
 func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
-	// exec.Cmd only checks the context running, which outlives ctx by finishGrace: it would start a plugin although the
-	// caller has given up.
+	// exec.Cmd only checks the context running, which outlives ctx by finishGrace. It would therefore start a plugin
+	// even though the caller has given up.
 	if ctx.Err() != nil {
 		return CallOutput{ExitCode: -1}, &ExecError{Plugin: filepath.Base(path), ExitCode: -1,
 			Err: fmt.Errorf("not called: %w", context.Cause(ctx))}
@@ -150,7 +150,7 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 		return output, nil
 	}
 	switch {
-	case errors.Is(err, os.ErrNotExist) && exists(path): // execve(2) also returns it for a missing interpreter
+	case errors.Is(err, os.ErrNotExist) && exists(path): // execve(2) also returns this error for a missing interpreter
 		err = fmt.Errorf("%w: the file exists, but its interpreter or dynamic loader is not in "+
 			"the driver's container: use a static binary of the plugin", err)
 	case running.Err() == nil: // it exited on its own
@@ -188,7 +188,7 @@ func (e PluginExec) lock(mode int) (*os.File, error) {
 	if e.Lock == "" {
 		return nil, nil
 	}
-	// Opening the file read-only also works on a disk that has become read-only.
+	// Open the file read-only, which also works on a disk that has become read-only.
 	file, err := os.OpenFile(e.Lock, os.O_RDONLY|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock CNI calls: %w", err)
@@ -256,9 +256,9 @@ func (e PluginExec) onlyHelpersLeft() bool {
 	return seen
 }
 
-// hasOpen reports whether a process has a file open, and whether the process opened it itself, as a driver does that
-// runs a plugin in its own process (see [InProcessExec]): such a descriptor has the close-on-exec flag, an inherited
-// one does not.
+// hasOpen reports whether a process has a file open, and whether the process opened the file itself, as a driver does
+// if it runs a plugin in its own process (see [InProcessExec]). The descriptor then has the close-on-exec flag, whereas
+// an inherited descriptor does not.
 func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 	descriptors, err := filepath.Glob(filepath.Join(process, "fd", "*"))
 	if err != nil {
@@ -269,7 +269,7 @@ func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 			continue
 		}
 		open = true
-		// The flags are octal, see proc_pid_fdinfo(5). If the process has just exited, the next poll notices.
+		// The flags are octal, see proc_pid_fdinfo(5). If the process has just exited, the next poll detects this.
 		info, err := os.ReadFile(filepath.Join(process, "fdinfo", filepath.Base(path)))
 		_, after, _ := strings.Cut(string(info), "flags:")
 		line, _, _ := strings.Cut(after, "\n")
@@ -281,7 +281,7 @@ func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 
 // isPlugin reports whether a process was started by the driver: it leads a process group, but not a session. Its
 // children are in its group; daemons lead a session, which the leader of a group cannot create. If the process has just
-// exited, isPlugin returns true, and the next poll notices.
+// exited, isPlugin returns true, and the next poll detects the exit.
 func isPlugin(process string) bool {
 	data, err := os.ReadFile(filepath.Join(process, "stat"))
 	if err != nil {
@@ -303,7 +303,8 @@ func signalGroup(pid int, signal syscall.Signal) error {
 }
 
 // pluginError returns the error that the plugin printed (CNI specification, section 5 "Error") if there is one, and
-// otherwise err. Any other output is quoted: some plugins print text before they fail, others a result.
+// otherwise err. Any other output is quoted in the error: some plugins print text before they fail, others print a
+// result.
 func pluginError(output CallOutput, err error) error {
 	var printed types.Error
 	if output.ExitCode > 0 && json.Unmarshal(output.Stdout, &printed) == nil && printed.Code != 0 {

@@ -42,7 +42,8 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 	}
 }
 
-// The kernel also returns "no such file" if the interpreter is missing, which would mislead users.
+// The kernel also returns "no such file" if the interpreter is missing. Without an explanation, that would mislead
+// users.
 func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin")
 	if err := os.WriteFile(path, []byte("#!/nowhere/sh\n"), 0o755); err != nil {
@@ -58,8 +59,8 @@ func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	}
 }
 
-// A plugin's error message is shown to users and sent over connections that only accept UTF-8, whatever the plugin
-// prints.
+// A plugin may print anything, but its error message is shown to users and sent over connections that only accept
+// UTF-8.
 func TestFailuresAreUTF8(t *testing.T) {
 	for name, failure := range map[string]*ExecError{
 		"cut":     {Plugin: "p", Stderr: strings.Repeat("x", 511) + "…", Err: errors.New("exit status 1")},
@@ -122,8 +123,8 @@ func TestCallLetsPluginsFinish(t *testing.T) {
 	}
 }
 
-// A call that begins late in an attempt is cancelled at the attempt's deadline, which lets the plugin finish. The
-// call's own time limit has not passed.
+// A call that begins late in an attempt is cancelled at the attempt's deadline, before its own time limit has passed.
+// The plugin may then finish.
 func TestCallContext(t *testing.T) {
 	e := New(Options{})
 	attempt, cancel := context.WithDeadline(t.Context(), time.Now())
@@ -132,7 +133,7 @@ func TestCallContext(t *testing.T) {
 	defer release()
 	<-called.Done()
 	if !errors.Is(called.Err(), context.Canceled) || !errors.Is(context.Cause(called), context.DeadlineExceeded) {
-		t.Errorf("call context ended with %v, cause %v", called.Err(), context.Cause(called))
+		t.Errorf("the call's context ended with %v, cause %v", called.Err(), context.Cause(called))
 	}
 }
 
@@ -284,8 +285,8 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 // holdVariable contains the path of a lock that the test binary acquires and holds until the end of its input.
 const holdVariable = "EXECUTOR_TEST_HOLD"
 
-// A driver that was killed while it ran a plugin in its own process keeps the lock until the kernel has finished the
-// system call. The driver may be a session leader, like the daemons of plugins.
+// A driver that was killed while it ran a plugin in its own process holds the lock until the kernel has finished the
+// plugin's system call. Like the daemons of plugins, the driver may be a session leader.
 func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 	if path := os.Getenv(holdVariable); path != "" {
 		lock, err := PluginExec{Lock: path}.lock(syscall.LOCK_SH)
@@ -317,12 +318,12 @@ func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 		t.Fatalf("%q, %v", line, err)
 	}
 	if err := e.AwaitEarlier(t.Context(), 100*time.Millisecond); err == nil {
-		t.Error("the executor does not wait for a driver that holds the lock")
+		t.Error("the executor did not wait for a driver that held the lock")
 	}
 	if err := errors.Join(input.Close(), driver.Wait()); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.AwaitEarlier(t.Context(), time.Minute); err != nil {
-		t.Errorf("the lock is still held after the end of the driver: %v", err)
+		t.Errorf("the lock was still held after the driver exited: %v", err)
 	}
 }

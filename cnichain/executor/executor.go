@@ -59,9 +59,9 @@ type Options struct {
 // Executor runs attachments. It is safe for concurrent use, but not for one attachment: the CNI specification forbids
 // parallel operations on one container, so callers serialize by sandbox.
 //
-// owners and leftovers are indexes of the journal, which [Executor.Load] fills. As a safeguard, sandboxes makes a
+// owners and leftovers are indexes of the journal; [Executor.Load] fills them. As a safeguard, sandboxes makes a
 // concurrent call for the same sandbox wait. byPF limits calls for one physical function (see perPF). probed caches the
-// versions of plugins. It only grows: a replaced program has another key, but a node has few programs.
+// versions of plugins. It only grows, since a replaced program has a new key, but a node has few programs.
 type Executor struct {
 	Options
 	templates template.Engine
@@ -75,7 +75,7 @@ type Executor struct {
 	returned sync.Map
 }
 
-// New creates an executor; it does no I/O.
+// New creates an executor without doing any I/O.
 func New(options Options) *Executor {
 	if options.StepTimeout == 0 {
 		options.StepTimeout = 30 * time.Second
@@ -102,8 +102,8 @@ func New(options Options) *Executor {
 // fails, the error is an UndoError, and the attachment stays in the journal in [PhaseDetaching] for another
 // [Executor.Del]. The rollback does not stop when ctx ends.
 //
-// After any other error, the attachment is completely rolled back. A sandbox with leftovers is rejected before anything
-// is written.
+// After any other error, nothing remains of the attachment. A sandbox with leftovers is rejected before anything is
+// written.
 func (e *Executor) Add(ctx context.Context, attachment *Attachment, netns, node string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
 	if err != nil {
@@ -134,7 +134,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	}
 	attachment.BootID = cmp.Or(attachment.BootID, boot)
 	attachment.Phase, attachment.NetNS = PhaseAttaching, netns
-	// The kernel does not give the ID of a namespace to another one while it is held, so pin can compare IDs.
+	// While a namespace is held, the kernel does not reuse its ID for another one, so pin can compare IDs.
 	held, release, err := e.Host.HoldNamespace(netns)
 	if err != nil {
 		return err
@@ -168,7 +168,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 		}
 		e.readVerbs(ctx, attachment)
 	}
-	// This need not be durable: after a power loss, no pod is running.
+	// This does not have to be durable: after a power loss, no pod is running.
 	attachment.Phase = PhaseReady
 	return e.note(attachment)
 }
@@ -226,8 +226,8 @@ func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *
 }
 
 // withMissingDevice adds to a plugin's error that the device is no longer on the host, if that is the case. Exclusive
-// devices were checked before. For a shared device, the plugin is the first to notice, and it only reports "Link not
-// found".
+// devices were checked before. For a shared device, the plugin is the first to detect that it is missing, and it only
+// reports "Link not found".
 func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) error {
 	if device == nil || device.Exclusive {
 		return failure
@@ -281,7 +281,7 @@ func (e *Executor) persists(record *StepRecord) bool {
 //
 // Two kinds of steps are not announced: a step that depends on the result of another has no configuration yet, and a
 // step with an exclusive device has no epoch yet. Announced steps run as recorded, since the inputs of their
-// configuration do not change before their turn.
+// configuration do not change before they run.
 func (e *Executor) announce(attachment *Attachment, node string) {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
@@ -304,8 +304,8 @@ func (e *Executor) notBegun(record *StepRecord) {
 }
 
 // pin pins the namespace of an attachment. It runs after the first commit, so that every pin has an owner after a
-// crash; the rollback handles a missing pin (pinAgain). From then on only the pin identifies the namespace: the runtime
-// may remove its own path at any time, and may have created another namespace there since the check.
+// crash; the rollback handles a missing pin (pinAgain). From then on, only the pin identifies the namespace: the
+// runtime may remove its own path at any time, and may have created another namespace at that path since the check.
 func (e *Executor) pin(attachment *Attachment) error {
 	if err := e.Host.Pin(attachment.NetNS, attachment.Pin); err != nil {
 		return err
@@ -347,7 +347,7 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 	}
 	links, err := e.Host.Links(attachment.Pin)
 	if err != nil {
-		return true // unknown; it is better to leave a link until its namespace is destroyed than to delete another's
+		return true // unknown; leaving a link until its namespace is destroyed is better than deleting a foreign link
 	}
 	link := findLink(links, record.IfName)
 	if link == nil {

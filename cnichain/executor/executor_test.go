@@ -108,14 +108,14 @@ func (w *workbench) restarted() *executor.Attachment {
 	return attachment
 }
 
-// expect compares the node and the journal's records.
+// expect compares the state of the node and the journal's records with the expected state.
 func (w *workbench) expect(node string, records ...string) {
 	w.t.Helper()
 	if got := w.node.String(); got != node {
 		w.t.Errorf("node is   %s\nwant      %s", got, node)
 	}
 	if keys := w.journal.Keys(); !slices.Equal(keys, records) {
-		w.t.Errorf("the journal has records %v, want %v", keys, records)
+		w.t.Errorf("the journal contains records %v, want %v", keys, records)
 	}
 }
 
@@ -144,13 +144,13 @@ func TestAddAndDel(t *testing.T) {
 	}
 	var stdin struct{ Name, Type, Note string }
 	if !strings.Contains(string(made.Steps[1].Stdin), `"cookie":9007199254740993`) {
-		t.Errorf("the format of a number was changed: %s", made.Steps[1].Stdin)
+		t.Errorf("the number format was changed: %s", made.Steps[1].Stdin)
 	}
 	if err := json.Unmarshal(made.Steps[1].Stdin, &stdin); err != nil || stdin.Note != "net1 of p" ||
 		!strings.HasPrefix(stdin.Name, "t.tune.") || stdin.Type != "tuning" {
 		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
-	// The records that are read after a restart are sufficient for DEL, and DEL can be repeated.
+	// The records that are read after a restart are sufficient for DEL. DEL can be repeated.
 	restarted, commits, notes := w.restarted(), w.journal.Commits(), w.journal.Notes()
 	for i := range 2 {
 		if err := w.executor.Del(context.Background(), restarted); err != nil {
@@ -162,12 +162,12 @@ func TestAddAndDel(t *testing.T) {
 				w.journal.Notes(), want)
 		}
 		if w.journal.Commits() != commits {
-			t.Error("DEL waits for the disk")
+			t.Error("DEL waited for the disk")
 		}
 	}
 }
 
-// After any step fails, the node is unchanged, and the error contains the failed step and the plugin's message.
+// If any step fails, the node is unchanged afterwards, and the error contains the failed step and the plugin's message.
 func TestFailureAtEveryStepLeavesNothing(t *testing.T) {
 	for _, failing := range []string{"host-device ADD", "host-device ADD after", "tuning ADD", "tuning ADD after"} {
 		t.Run(failing, func(t *testing.T) {
@@ -267,7 +267,7 @@ func TestDeviceThatDoesNotComeHomeKeepsTheRecord(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.Lose()
 	hardware := device("link", "up0")
-	hardware.Device.PCIAddress = "0000:01:00.0" // hardware always returns to the host, sooner or later
+	hardware.Device.PCIAddress = "0000:01:00.0" // hardware always returns to the host eventually
 	made := attachment(w.plan("c", linkThenTune, hardware))
 	if err := w.add(made); err != nil {
 		t.Fatal(err)
@@ -343,7 +343,7 @@ func TestDelIsRecordedBeforeItBegins(t *testing.T) {
 		runtime.Gosched()
 	}
 	if left := w.restarted(); left.Phase != executor.PhaseDetaching || left.Steps[0].Phase != executor.StepDeleting {
-		t.Errorf("on disk is %s, step %s", left.Phase, left.Steps[0].Phase)
+		t.Errorf("the phase on disk is %s, that of the step is %s", left.Phase, left.Steps[0].Phase)
 	}
 	release()
 	if err := <-ended; err != nil {
@@ -389,8 +389,8 @@ func TestNamesAreGivenOnce(t *testing.T) {
 		"the pod's own network")
 }
 
-// The interface of a network that the pod selects by annotation gets the name given in the annotation; other interfaces
-// are named so as not to clash with it. A pod that does not select the network is rejected.
+// The interface of a network that the pod selects by annotation gets the name given in the annotation. Other interfaces
+// get names that do not clash with it. A pod that does not select the network is rejected.
 func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", `
@@ -450,7 +450,7 @@ func ExampleExecutor() {
 	// <nil> host [eth1] pods [] leases []
 }
 
-// A step that binds a driver provides device nodes to the pod, and is rolled back after any failure.
+// A step that binds a device to a driver provides device nodes to the pod, and is rolled back after any failure.
 func TestDriverOfApplications(t *testing.T) {
 	const steps = `
 - {name: link, type: host-device, selector: {cel: "true"}, driver: vfio-pci}

@@ -38,7 +38,7 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	if failure, err = w.executor.Forget(ended, left[0].Key); err == nil || failure != nil {
-		t.Errorf("given up without an attempt: %v, %v", failure, err)
+		t.Errorf("without time for an attempt, failure is %v, error is %v", failure, err)
 	}
 	if len(w.executor.Leftovers()) != 1 {
 		t.Error("the leftover was deleted without an attempt")
@@ -54,7 +54,7 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// A rollback that succeeds is not abandoned.
+// If the rollback succeeds, it is completed instead of abandoned.
 func TestForgetWhatCanBeUndone(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -69,7 +69,7 @@ func TestForgetWhatCanBeUndone(t *testing.T) {
 		}
 	}
 	if failure, err := w.executor.Forget(context.Background(), "other"); failure != nil || err != nil {
-		t.Errorf("unknown key: %v, %v", failure, err)
+		t.Errorf("for an unknown key, failure is %v, error is %v", failure, err)
 	}
 	w.expect(cleanNode)
 }

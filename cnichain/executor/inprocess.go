@@ -12,16 +12,16 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// InProcess is a CNI plugin that can run in this process instead of as a program. Implementations are safe for
+// InProcess is a CNI plugin that can run in this process instead of as a separate program. Implementations are safe for
 // concurrent use.
 type InProcess interface {
-	// Accepts reports whether Call can handle a request; if not, the program is run. It must not accept an ADD whose
-	// state survives a reboot.
+	// Accepts reports whether Call can handle a request. If it returns false, the program is run. Accepts must not
+	// return true for an ADD that leaves state behind that survives a reboot.
 	Accepts(command string, stdin []byte) bool
-	// Call does the same as a process of the plugin would, and returns the output that the process would print. If this
-	// process is killed during the call, the call leaves no more behind than a killed process of the plugin would. Call
-	// returns when all work that it has begun is done. It cannot be interrupted, so it must not wait long for anything
-	// but the kernel and ctx.
+	// Call has the same effect as running the plugin's program, and returns the output that the program would print. If
+	// this process is killed during the call, the call leaves no more state behind than a killed program would. Call
+	// returns when all work that it has begun is done. It cannot be interrupted, so apart from the kernel and ctx, it
+	// must not wait long for anything.
 	Call(ctx context.Context, command string, args *skel.CmdArgs) (stdout []byte, err error)
 }
 
@@ -59,7 +59,7 @@ func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, envi
 	return CallOutput{ExitCode: 1}, &ExecError{Plugin: filepath.Base(path), ExitCode: 1, Err: err}
 }
 
-// Persists implements [Exec]. Requests that run in this process never persist.
+// Persists implements [Exec]. Requests that run in this process never leave persistent state behind.
 func (e InProcessExec) Persists(path, command string, stdin []byte) bool {
 	plugin, known := e.Plugins[path]
 	return !known || !plugin.Accepts(command, stdin)

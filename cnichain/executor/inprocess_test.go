@@ -55,7 +55,7 @@ func TestInProcess(t *testing.T) {
 		}
 		if file, err := os.Open(lock); err != nil || //nolint:gosec // the test's own
 			!errors.Is(syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
-			t.Errorf("the lock is free while the plugin runs: %v", err)
+			t.Errorf("the lock was not held while the plugin ran: %v", err)
 		}
 		return []byte("function"), nil
 	}
@@ -82,7 +82,7 @@ func TestInProcess(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = call(ended, program, "ADD", func(context.Context, *skel.CmdArgs) ([]byte, error) {
-		t.Error("called after its context ended")
+		t.Error("the plugin was called after its context had ended")
 		return nil, nil
 	})
 	if !errors.Is(err, context.Canceled) {

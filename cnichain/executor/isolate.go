@@ -11,9 +11,9 @@ import (
 )
 
 // isolate moves the exclusive device of a step from the pod into a network namespace that belongs to the driver. DEL
-// and the rest of the step's rollback use that namespace. After a forced deletion, the containers may still be running:
-// a container with NET_ADMIN could rename the device, replace it, or stack links on it while the plugin returns it to
-// the host.
+// and the rest of the step's rollback use that namespace. The move is necessary because the containers may still be
+// running after a forced deletion: a container with NET_ADMIN could rename the device, replace it, or stack links on it
+// while the plugin returns it to the host.
 //
 // Links that the application stacked on the device are deleted before and after the move, since an application can
 // still create links in between. Links in namespaces that the driver cannot enter are detected when the device is
@@ -66,8 +66,8 @@ func (e *Executor) adoptIsolated(attachment *Attachment, record *StepRecord, lin
 	return e.Host.RemoveStacked(attachment.Pin, host.ReturnPath(attachment.Pin), link.Index)
 }
 
-// unpinReturned removes the driver's namespace for an attachment, unless it contains a device. A later attempt returns
-// that device to the host; deleting the namespace would delete a virtual device.
+// unpinReturned removes the driver's namespace for an attachment, unless it still contains a device. A later attempt
+// returns that device to the host; deleting the namespace would delete a virtual device.
 func (e *Executor) unpinReturned(attachment *Attachment) error {
 	path := host.ReturnPath(attachment.Pin)
 	if !e.Host.Exists(path) {
@@ -120,7 +120,7 @@ func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnic
 	return nil, "", nil
 }
 
-// chooseDevice returns the link that is a step's device, or nil if there is none. If several links match, because they
+// chooseDevice returns the link that is a step's device, or nil if there is none. If several links match because they
 // share a parent or are ports of one PCI function, it returns the link that was recorded after ADD.
 func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnichain.Link {
 	var found *cnichain.Link
@@ -139,7 +139,7 @@ func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnic
 }
 
 // isPort reports whether a link has the permanent MAC address of a device. The permanent address distinguishes the
-// ports of one PCI function, but it is not a proof: a physical function may change the address of its virtual
+// ports of one PCI function, but it does not prove identity: a physical function may change the address of its virtual
 // functions.
 func isPort(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PermMAC != "" && link.PermMAC == device.PermMAC
@@ -170,7 +170,7 @@ func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Li
 }
 
 // isolated runs isolate, and returns its error only while the plugin's DEL is still expected to return the device.
-// After too many failures, the driver itself moves the device out of whatever namespace it is in.
+// After too many failures, the driver itself moves the device out of its current namespace.
 func (e *Executor) isolated(attachment *Attachment, record *StepRecord) error {
 	err := e.isolate(attachment, record)
 	if err != nil && record.Failures+1 >= repairAfter {
@@ -182,8 +182,8 @@ func (e *Executor) isolated(attachment *Attachment, record *StepRecord) error {
 var errElsewhere = errors.New("it is in a network namespace that the driver cannot enter; the kernel returns or " +
 	"deletes it when that namespace ends, so end the processes in it")
 
-// elsewhere returns nil if a virtual device no longer exists, and an error if it does. known is false for link kinds
-// for which this cannot be determined.
+// elsewhere returns nil if a virtual device no longer exists, and an error if it exists in another namespace. known is
+// false for link kinds for which this cannot be determined.
 func (e *Executor) elsewhere(device *cnichain.Device) (known bool, err error) {
 	destroyed, known, err := e.Host.Destroyed(*device)
 	if err != nil || !known || destroyed {

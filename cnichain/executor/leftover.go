@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Leftover is a step that could not be rolled back in many attempts. It does not prevent its pod from terminating. If
-// it holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry] succeeds.
+// Leftover is a step that could not be rolled back despite many attempts. It does not prevent its pod from terminating.
+// If it holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry] succeeds.
 type Leftover struct {
 	// Key is unique and stable: sandbox, claim, step and instance.
 	Key string `json:"key"`
@@ -30,7 +30,8 @@ type Leftover struct {
 }
 
 // storedLeftover is the format of a leftover in the journal and on the node socket. Versions of the driver and netdra
-// that predate the field "onHost" use the name "home". Without the old name, they would quarantine a free device.
+// that predate the field "onHost" read the field "home" instead. If it were missing, they would quarantine a free
+// device.
 type storedLeftover struct {
 	leftoverFields
 	OnHost bool `json:"home,omitempty"`
@@ -144,15 +145,15 @@ func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 
 // retriesExhausted reports whether a step has failed too often, or its attachment for too long. The time is measured
 // for the attachment as a whole: an attempt only has time for a few steps that hang, so the times of individual steps
-// would add up. Only the time in this process counts.
+// would add up. Only time spent in this process counts.
 func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }
 
 // recordLeftover records that a step cannot be rolled back. The device is quarantined before its owner is removed.
 //
-// The attachment and the step are copied: the attachment continues without the step, and in another phase. Like every
-// restore, the check whether the device is on the host may also repair the device.
+// The attachment and the step are copied, since the attachment continues without the step and in another phase. Like
+// every restore, the check whether the device is on the host may also repair the device.
 func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, reason error) error {
 	alone := *record
 	alone.Step.DependsOn = nil
@@ -174,11 +175,11 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 	return nil
 }
 
-// VerifyReturned is called when a claim is released. It proves that the exclusive devices of the claim's plans are on
-// the host in their original state, whatever the journal contains, since the record of an attachment may be damaged. A
-// virtual device that is missing from the host no longer exists, since it has no attachment. The error names the
-// devices that have not returned; the caller retries. After GiveUpAttempts, such a device is quarantined, as in Del,
-// and no longer causes an error.
+// VerifyReturned is called when a claim is released. It verifies that the exclusive devices in the claim's plans are on
+// the host in their original state, regardless of the content of the journal, since the record of an attachment may be
+// damaged. A virtual device that is missing from the host no longer exists, since it has no attachment. The error names
+// the devices that have not returned; the caller retries. After GiveUpAttempts, such a device is quarantined, as in
+// Del, and no longer causes an error.
 func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	var problems []error
 	for _, plan := range plans {
@@ -198,7 +199,7 @@ func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 }
 
 // verifyReturned is VerifyReturned for one device. A leftover that it creates has the sandbox ID claim-<UID>, which no
-// runtime uses: there is no pin and no plugin to call, so that [Executor.Retry] only restores the device.
+// runtime uses: there is neither a pin nor a plugin to call, so [Executor.Retry] only restores the device.
 func (e *Executor) verifyReturned(record *StepRecord) error {
 	device := record.Step.Device
 	err := e.checkReturned(device)

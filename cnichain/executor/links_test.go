@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// A pod may have several VLANs on one NIC, and other links on top of its device.
+// A pod may have several VLANs on one NIC, and other links stacked on its device.
 func TestDeviceInPodIsProven(t *testing.T) {
 	vlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "vlan", Index: 10, MAC: "02:00:00:00:00:07", Parent: 3,
 		VLANID: 100, VLANProtocol: "802.1q"}}
@@ -15,12 +15,12 @@ func TestDeviceInPodIsProven(t *testing.T) {
 	other := link
 	other.VLANID = 200
 	if !isDevice(&link, vlan) || !isMoved(&link, vlan) || isDevice(&other, vlan) || isMoved(&other, vlan) {
-		t.Error("VLANs on one NIC are mistaken for each other")
+		t.Error("a VLAN was mistaken for another one on the same NIC")
 	}
 	made := cnichain.Link{Kind: "macvlan", Index: 12, MAC: "02:00:00:00:00:08", Parent: 10}
 	macvlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "macvlan", Index: 10,
 		MAC: "02:00:00:00:00:07", Parent: 3}}
 	if isMoved(&made, macvlan) || isDevice(&made, macvlan) {
-		t.Error("a link on top of the device is mistaken for the device")
+		t.Error("a link stacked on the device was mistaken for the device")
 	}
 }

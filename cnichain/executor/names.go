@@ -11,8 +11,9 @@ import (
 )
 
 // AssignNames assigns, for each step of a new attachment, the name of the interface that the step creates or modifies.
-// taken are the links in the pod's namespace, with their names and alternative names. Names that contain templates over
-// earlier steps are assigned when the step runs. If two steps need the same name, the error contains both.
+// taken are the links in the pod's namespace, with their names and alternative names. Names that contain templates
+// referring to earlier steps are assigned when the step runs. If two steps need the same name, the error names both
+// steps.
 //
 // The order is: names from the pod's annotations, names from topologies and claims, and then net1, net2 and so on, in
 // the order of the pod's claims. Thus an additional claim at the end does not rename any interface.
@@ -49,7 +50,7 @@ func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 }
 
 // assignSelected assigns names from the pod's annotations to the interfaces of networks that pods select. It returns an
-// error if the pod lacks an annotation, before anything is attached.
+// error before anything is attached if the pod lacks an annotation.
 func assignSelected(attachment *Attachment) error {
 	var wanted []cnichain.WantedNetwork
 	var records []*StepRecord

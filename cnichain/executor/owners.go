@@ -21,7 +21,7 @@ type owner struct {
 }
 
 // load adds an attachment from the journal as the owner of its devices. If several records own the same device, the
-// newest owner counts: a crash prevented the completion of the others from being recorded.
+// newest owner counts: a crash prevented the journal from recording that the others were complete.
 func (o *owners) load(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -41,7 +41,7 @@ func (o *owners) load(attachment *Attachment) {
 }
 
 // outrank ensures that every later owner is newer than the steps of an attachment, without making the attachment an
-// owner. A leftover is rolled back repeatedly, and must not touch its device once the device has another owner.
+// owner. The rollback of a leftover is retried, and must not touch the device once it has another owner.
 func (o *owners) outrank(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -70,7 +70,7 @@ func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 }
 
 // hold makes the step the owner of its device again until done is called, so that no other step gets the device while
-// the step's rollback is retried. If the device has an owner, the owner does not change.
+// the rollback is retried. If the device has an owner, the owner does not change.
 func (o *owners) hold(attachment *Attachment, record *StepRecord) (done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -34,8 +34,8 @@ const (
 `
 )
 
-// A machine may lose power at any write to the journal. It loses the namespaces and the notes since the last save or
-// flush, but keeps the files that plugins have written. The driver cleans up everything in the next boot, even if the
+// A machine may lose power at any write to the journal. The namespaces and all notes since the last save or flush are
+// lost, but the files that plugins have written remain. The driver cleans up everything in the next boot, even if the
 // devices were assigned to another sandbox before the power loss.
 func TestMachineLosesItsPower(t *testing.T) {
 	t.Parallel() // run concurrently with tests that wait
@@ -85,7 +85,7 @@ func TestMachineLosesItsPower(t *testing.T) {
 				}
 			}
 			if leaked != test.leaks || writes < 12 {
-				t.Errorf("after %d power losses: state was leaked: %v, want %v", writes, leaked, test.leaks)
+				t.Errorf("after %d power losses, leaked is %v, want %v", writes, leaked, test.leaks)
 			}
 		})
 	}
@@ -147,18 +147,18 @@ func TestAnnouncedSteps(t *testing.T) {
 	w := attach(t, 1)
 	made := attachment(w.plan("c", withSharedLeases, devicesOf(withSharedLeases)...))
 	made.Steps[0], made.Steps[1] = made.Steps[1], made.Steps[0] // the shared device comes first
-	made.Steps[2].Step.Device = made.Steps[1].Step.Device       // and the last device is exclusive, too
+	made.Steps[2].Step.Device = made.Steps[1].Step.Device       // and the last device is also exclusive
 	w.executor = executor.New(executor.Options{Exec: w.node, Host: w.node, Clock: w.clock,
 		Journal: &dyingJournal{Journal: w.journal, left: 1}, Dirs: []string{cnitest.PluginDir}})
 	func() { defer func() { _ = recover() }(); w.must(w.add(made)) }()
 	for i, record := range w.restarted().Steps {
 		if record.Announced {
-			t.Errorf("step %d is announced, although it or a step that it depends on has an exclusive device", i)
+			t.Errorf("step %d was announced, although it or a step that it depends on has an exclusive device", i)
 		}
 	}
 	w = attach(t, 100)
 	if w.journal.Commits() != 2 {
-		t.Errorf("%d commits, want one for a and b and one for c, which has no configuration before b exists",
+		t.Errorf("%d commits, want one for a and b, and one for c, whose configuration depends on b",
 			w.journal.Commits())
 	}
 	for _, writes := range []int{1, 2, 3} {
@@ -216,7 +216,7 @@ func (j *flushingJournal) flush() {
 	j.until--
 }
 
-// twoSandboxes attaches and detaches a sandbox, and attaches another with the same devices, until the driver dies.
+// twoSandboxes attaches and detaches a sandbox, then attaches another one with the same devices, until the driver dies.
 func (w *workbench) twoSandboxes(plan cnichain.Plan) (died bool) {
 	w.t.Helper()
 	defer func() { died = recover() != nil }()

@@ -28,7 +28,7 @@ func (e *Executor) binary(step *cnichain.PlanStep) string {
 	}
 	path, err := e.Exec.FindInPath(step.Type, e.Dirs)
 	if err != nil {
-		return step.Path // the call reports that it is missing
+		return step.Path // the call then reports that the binary is missing
 	}
 	return path
 }
@@ -54,8 +54,8 @@ func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cni
 	return plugins, nil
 }
 
-// probe queries a program once, however many claims need it. Two concurrent callers may both query it and get the same
-// result. Failures are not cached, since an installer may still be writing the program.
+// probe queries a program only once, even if several claims need it. Two concurrent callers may both query it and get
+// the same result. Failures are not cached, since an installer may still be writing the program.
 func (e *Executor) probe(ctx context.Context, path string) (cnichain.Plugin, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -24,8 +24,8 @@ func (e *Executor) planRDMA(record *StepRecord) error {
 }
 
 // FindRDMA returns the RDMA devices that a step provides to the pod, and the RDMA mode of the node. For steps that
-// provide none, it returns immediately without a query. It returns an error if a device is not available. The step's
-// device must be on the host.
+// provide none, it returns immediately without querying the kernel. It returns an error if a device is not available.
+// The step's device must be on the host.
 func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADevice, mode string, err error) {
 	if step.RDMA == nil || step.Device == nil {
 		return nil, "", nil
@@ -60,7 +60,7 @@ func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err e
 		if err != nil {
 			return err
 		}
-		if onHost { // its plugin has no schema that declares that the device stays
+		if onHost { // the plugin has no schema declaring that the device stays
 			step := record.Step
 			step.Stays = true
 			return step.CheckRDMA(record.RDMA, cnichain.RDMAExclusive)
@@ -107,7 +107,7 @@ func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.R
 	}
 	for _, given := range record.RDMA {
 		found := slices.IndexFunc(present, func(rdma cnichain.RDMADevice) bool {
-			if netns != "" { // PCI addresses are not visible there, and the application may rename the device
+			if netns != "" { // in a pod, PCI addresses are not visible and the application may rename the device
 				return rdma.Index == given.Index
 			}
 			return given.Same(&rdma)

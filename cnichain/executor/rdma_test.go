@@ -47,7 +47,7 @@ func TestRDMADeviceMovesWithItsLink(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
 	w.expectRDMA([]string{"mlx5_1"}, []string{"mlx5_0"})
-	// The device had number 0. The move freed it, so it is the lowest free number again.
+	// The device had number 0. The move released this number, so it is the lowest free number again.
 	if nodes := w.restarted().Steps[0].DeviceNodes; !slices.Equal(nodes,
 		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
 		t.Errorf("device nodes are %q", nodes)
@@ -219,8 +219,8 @@ func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "other"}, nil)
 }
 
-// If an RDMA module is unloaded while a pod uses its device, the device is quarantined until the module is loaded
-// again. The reason is reported.
+// If an RDMA module is unloaded while a pod uses its device, the device is quarantined with the reason until the module
+// is loaded again.
 func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
@@ -237,7 +237,7 @@ func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// An RDMA device that the kernel first refuses to return is returned by a later DEL.
+// If the kernel refuses to return an RDMA device at first, a later DEL returns it.
 func TestReturnThatFails(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
@@ -279,8 +279,8 @@ func TestRDMADeviceWithOtherNodes(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// A link that returns from a pod gets a new index if another link uses its old one. The claim's next sandbox still has
-// the baseline with the old index.
+// A link that returns from a pod gets a new index if another link uses its old one. The claim's next sandbox still
+// starts with the baseline that contains the old index.
 func TestRDMADeviceOfALinkWithAnotherIndex(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.node.AddHostLink("up0")

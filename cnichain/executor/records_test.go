@@ -13,8 +13,8 @@ import (
 )
 
 // The records in testdata were written by a driver whose executor and Linux host were still part of package cnichain.
-// All of their fields are set. They must be read completely and written back unchanged. The exception is a renamed
-// field, which is written under both names, since earlier versions of the driver and netdra read the old name.
+// All of their fields are set. The records must be read completely and written back unchanged. The only exception is a
+// renamed field, which is written under both names, since earlier versions of the driver and netdra read the old name.
 func TestRecordsOfEarlierDriversAreReadWhole(t *testing.T) {
 	for name, record := range map[string]any{"leftover.json": &Leftover{}, "plan.json": &cnichain.Plan{}} {
 		data, err := os.ReadFile(filepath.Join("testdata", "records", name))

@@ -127,8 +127,8 @@ func mergeInterfaces(merged, result *types100.Result) []int {
 }
 
 // mergeIPs adds the addresses in result. Their interface indexes refer to the interfaces in result; positions maps
-// these to the indexes in merged. If an index is out of range, it is removed but the address is kept, since some
-// plugins print such results.
+// these to the indexes in merged. If an index is out of range, mergeIPs removes the index but keeps the address, since
+// some plugins print such results.
 func mergeIPs(merged, result *types100.Result, positions []int) {
 	for _, ip := range result.IPs {
 		ip = ip.Copy()

@@ -23,7 +23,7 @@ func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string
 }
 
 // adoptBoot completes records from driver versions that did not record the boot ID with a baseline. The baseline was
-// read in the attachment's boot or in an earlier one, so its link index cannot be relied on.
+// read in the attachment's boot or in an earlier one, so its link index is unreliable.
 func adoptBoot(attachment *Attachment) {
 	for i := range attachment.Steps {
 		step := &attachment.Steps[i].Step
@@ -53,7 +53,7 @@ func (e *Executor) Quarantined(device *cnichain.Device) error {
 // QuarantineError is the error for a quarantined device.
 type QuarantineError struct{ Leftover Leftover }
 
-// Error returns the start of the quarantine, its reason and the remedy.
+// Error returns when the quarantine began, its reason and the remedy.
 func (e *QuarantineError) Error() string {
 	held := e.Leftover.Step().Step.Device
 	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be returned to the "+
@@ -90,9 +90,9 @@ func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) 
 	return failure, nil
 }
 
-// retry rolls back a leftover. If this fails, forgive decides whether the leftover is deleted nevertheless; if forgive
-// is nil, retry returns the failure. The last argument of forgive is the reason why the device could not be restored;
-// it is nil if the device was restored or has a newer owner.
+// retry rolls back a leftover. If this fails, forgive decides whether to delete the leftover anyway; if forgive is nil,
+// retry returns the failure. The last argument of forgive is the reason why the device could not be restored; it is nil
+// if the device was restored or has a newer owner.
 func (e *Executor) retry(
 	ctx context.Context, key string, forgive func(record *StepRecord, failure, away error) error,
 ) error {

@@ -19,9 +19,9 @@ const shortestSecret = 4
 // conditions, which many users can read, and plugins may print anything.
 type secrets []string
 
-// secretsOf returns the values of all keys whose names suggest a secret.
+// secretsOf returns the values of all keys whose names suggest that the value is a secret.
 func secretsOf(stdin []byte) secrets {
-	if !sanitize.MayHaveSecrets(stdin) { // called after each call of a plugin
+	if !sanitize.MayHaveSecrets(stdin) { // fast path: secretsOf runs after every plugin call
 		return nil
 	}
 	config, err := template.DecodeJSON(stdin)

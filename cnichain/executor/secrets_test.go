@@ -51,7 +51,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// Keys are compared after decoding, regardless of JSON escapes.
+// Keys are compared after decoding, so JSON escapes cannot hide them.
 func TestSecretsOfEscapedKeys(t *testing.T) {
 	for stdin, want := range map[string]secrets{
 		`{"type":"x","mtu":1400}`:                        nil,

@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 )
 
-// templateValues returns a function that resolves the template tokens in a step. They refer to the step's device, pod,
-// claim and node, and to earlier steps of the same instance.
+// templateValues returns a function that resolves the template tokens in a step. Tokens refer to the step's device,
+// pod, claim and node, and to earlier steps of the same instance.
 func templateValues(attachment *Attachment, record *StepRecord, node string) template.Lookup {
 	return func(t template.Token) (any, error) {
 		switch t.Root {

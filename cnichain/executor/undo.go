@@ -10,20 +10,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// repairAfter is the number of failed DELs after which the driver itself removes the results of a step as far as
-// possible.
+// repairAfter is the number of failed DELs after which the driver itself removes the results of a step as far as it
+// can.
 const repairAfter = 3
 
 // undo rolls back a step completely: it calls DEL, removes links that the plugin left in the pod although its DEL
-// succeeded, and releases addresses. It proves that the exclusive device is on the host. It only touches the step's own
-// results. A failed DEL is a failure even if no result is visible any longer, since plugins keep state that the driver
-// cannot inspect.
+// succeeded, and releases addresses. It verifies that the exclusive device is on the host. It only touches the step's
+// own results. If DEL fails, undo fails even if no result is visible any longer, since plugins keep state that the
+// driver cannot inspect.
 //
-// The order matters. RDMA devices return first, since some kernel drivers remove them with their link. Then the device
-// leaves the pod, so that no application can interfere with the rest. DEL comes before the driver's own cleanup, since
-// only the plugin can remove its other state: until repairAfter failures, the driver changes nothing else, so that the
-// plugin finds its results. Then the driver inspects the pod and releases the addresses unless the interface is still
-// in the pod. The device is restored last, when nothing can change it.
+// The order matters. RDMA devices return first, since some kernel drivers remove an RDMA device together with its link.
+// Then the device leaves the pod, so that no application can interfere with the remaining steps. DEL comes before the
+// driver's own cleanup, since only the plugin can remove its other state: before repairAfter failures, the driver
+// changes nothing else, so that the plugin finds its results. Then the driver inspects the pod and releases the
+// addresses unless the interface is still in the pod. The device is restored last, when nothing can change it any more.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // leases are stored by sandbox
@@ -40,8 +40,8 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 		return failure
 	}
 	found, err := e.removeFromPod(attachment, record)
-	// While the interface is in the pod, the namespace responds to the addresses, even if no process runs in it. If the
-	// interface stays, delStep releases the addresses when it gives up.
+	// As long as the interface is in the pod, the namespace responds to packets for its addresses, even if no process
+	// runs in it. If the interface stays, delStep releases the addresses when it gives up.
 	if err == nil && (found || failure != nil) {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
 	}
@@ -186,7 +186,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if onHost, err := e.Host.OnHost(*record.Step.Device); err != nil || !onHost {
 		return failure
 	}
-	// An earlier DEL moved the device to the host, and was killed before it completed.
+	// An earlier DEL moved the device to the host, but was killed before it completed.
 	return e.delWithoutNetns(ctx, attachment, record)
 }
 
@@ -205,7 +205,7 @@ func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *
 }
 
 // away reports whether the step has an exclusive device that is not on the host. link is the step's interface in the
-// pod; it may be nil. If link is the device, a similar link on the host is a different one.
+// pod; it may be nil. If link is the device, a similar link on the host is a different link.
 func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnichain.Device, away bool, err error) {
 	if !record.Step.OwnsDevice() {
 		return nil, false, nil
@@ -330,7 +330,7 @@ func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnich
 	return nil, nil
 }
 
-// restoreDevice proves that an exclusive device is on the host in its original state.
+// restoreDevice restores an exclusive device and verifies that it is on the host in its original state.
 func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) error {
 	if !record.Step.OwnsDevice() {
 		return nil
@@ -350,8 +350,8 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 	return err
 }
 
-// restore proves that a device is on the host in its original state. Removed hardware is not restored: a device that
-// later appears at its address is a new one.
+// restore restores a device and verifies that it is on the host in its original state. It ignores removed hardware: a
+// device that later appears at the same address is a new one.
 func (e *Executor) restore(device *cnichain.Device) error {
 	if e.Host.Gone(*device) {
 		return nil
@@ -360,8 +360,8 @@ func (e *Executor) restore(device *cnichain.Device) error {
 }
 
 // destroyed reports whether a virtual device that is not on the host no longer exists: its namespace was destroyed, or
-// does not contain the device, for example because the other end of a veth was deleted. Hardware always returns, but
-// only some time after its namespace was destroyed (net/core/dev.c, default_device_exit_net).
+// does not contain the device, for example because the other end of a veth was deleted. Hardware always returns to the
+// host, but only some time after its namespace was destroyed (net/core/dev.c, default_device_exit_net).
 func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	device := record.Step.Device
 	if device.IsHardware() {
@@ -381,13 +381,13 @@ func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	return err == nil && link == nil
 }
 
-// couldBe reports whether a link is of the device's kind. An application cannot create hardware.
+// couldBe reports whether a link could be the device, based on its kind: an application cannot create hardware.
 func couldBe(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.Kind == "" || link.Kind == device.Kind
 }
 
 // isMoved reports whether a link in a pod is a virtual device that a plugin moved there. The name is not sufficient: an
-// application can create another link with it.
+// application can create another link with the same name.
 func isMoved(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PCIAddress == "" && device.Index != 0 &&
 		link.Kind == device.Kind && link.Parent == device.Parent && sameVLAN(link, device)

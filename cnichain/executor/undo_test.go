@@ -28,7 +28,7 @@ func (w *workbench) must(err error) {
 	}
 }
 
-// restart creates another executor from the contents of the journal.
+// restart creates a new executor from the contents of the journal.
 func (w *workbench) restart(attachments ...*executor.Attachment) {
 	left := map[string]executor.Leftover{}
 	for _, leftover := range w.journal.Leftovers() {
@@ -49,8 +49,8 @@ func (w *workbench) onOtherSandbox(plan cnichain.Plan) *executor.Attachment {
 	return made
 }
 
-// After any fault in any step, in ADD, in DEL or at a restart in between, the host eventually returns to its original
-// state.
+// After any fault in any step, during ADD or DEL or at a restart in between, the host eventually returns to its
+// original state.
 func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 	const chain = `
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
@@ -83,7 +83,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 								_ = w.del(made)
 							}
 							w.expect(cleanNode)
-							// invisible changes that the plugin refuses to revert
+							// state that the driver cannot see and the plugin refuses to remove
 							for _, leftover := range w.journal.Leftovers() {
 								if leftover.Quarantines() != nil || plugin == "host-device" {
 									t.Errorf("left over: %s", leftover.Reason)
@@ -98,7 +98,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 	}
 }
 
-// If a plugin reports that it returned the device to the host, the driver verifies this.
+// If a plugin reports that it has returned the device to the host, the driver verifies this.
 func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.Lie("host-device DEL")
@@ -133,7 +133,8 @@ func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	w.must(w.executor.Quarantined(leftovers[0].Step().Step.Device))
 }
 
-// A chain is not attached again in a sandbox that has leftovers: their rollback would also roll back the new attempt.
+// A chain is not attached again in a sandbox that has leftovers, since their rollback would also roll back the new
+// attempt.
 func TestLeftoversAndANewAttempt(t *testing.T) {
 	w := newWorkbench(t)
 	shared := device("a", "up0")
@@ -157,7 +158,7 @@ func TestLeftoversAndANewAttempt(t *testing.T) {
 	w.must(w.add(attachment(plan)))
 }
 
-// If no time was left to attempt a step, this does not count as a failure.
+// If no time was left to roll back a step, this does not count as a failure.
 func TestWaitingIsNoFailure(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -167,7 +168,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		if err := w.executor.Del(ctx, made); err == nil {
-			t.Fatal("rolled back although no time was left")
+			t.Fatal("the step was rolled back although no time was left")
 		}
 	}
 	release()
@@ -178,7 +179,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	}
 }
 
-// The time may run out between two steps. Then the second step is not rolled back, and Del reports this.
+// The time may run out between two steps. In that case, the second step is not rolled back, and Del reports this.
 func TestTimeEndsBetweenSteps(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -224,7 +225,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 		}
 		wantError(t, w.del(made), "PCI error")
 		if !strings.Contains(w.node.String(), "leases [sandbox-1/net1]") {
-			t.Errorf("the address is released although the pod may still use it: %s", w.node)
+			t.Errorf("the address was released although the pod may still use it: %s", w.node)
 		}
 	}
 	// After the tenth attempt, the pod can terminate, and the device stays quarantined in the driver's namespace.
@@ -241,7 +242,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 		t.Fatalf("leftovers are %v", leftovers)
 	}
 	if err := w.executor.Retry(context.Background(), leftovers[0].Key); err == nil {
-		t.Error("no error although the device is not on the host")
+		t.Error("there was no error although the device was not on the host")
 	}
 	w.node.Find()
 	w.node.Fail("host-device DEL", nil)
@@ -259,7 +260,7 @@ func TestGivingUpByTime(t *testing.T) {
 	made := w.linkThenTune()
 	w.must(w.add(made))
 	w.node.Fail("tuning DEL", errors.New("bug"))
-	w.node.Lose() // the link stays in the pod, so tuning's DEL matters
+	w.node.Lose() // the link stays in the pod, so the result of tuning's DEL matters
 	w.node.Fail("host-device DEL", errors.New("bug"))
 	wantError(t, w.del(made), "bug")
 	w.clock.Step(5 * time.Minute)
@@ -309,8 +310,8 @@ func TestDeviceHasOneOwner(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// A change that could not be written to the journal is written again. Otherwise, DEL would be repeated after a crash,
-// although the claim was released.
+// A change that could not be written to the journal is written again later. Otherwise, DEL would be repeated after a
+// crash even though the claim was released.
 func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	w := newWorkbench(t)
 	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
@@ -327,7 +328,7 @@ func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	}
 }
 
-// A full disk without space for a note still allows a record to be deleted, so it does not block any pod.
+// Even if the disk has no space for a note, a record can be deleted, so a full disk does not block any pod.
 func TestAFullDiskKeepsNoPod(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -342,8 +343,8 @@ type deletingJournal struct{ executor.Journal }
 
 func (deletingJournal) Note(*executor.Attachment) error { return unix.ENOSPC }
 
-// A name does not identify an interface: the application may have renamed the interface and assigned its name to
-// another.
+// A name does not identify an interface: the application may have renamed the interface and given its name to another
+// one.
 func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
 	for name, test := range map[string]struct {
 		app  func(*cnitest.Node)
@@ -377,7 +378,8 @@ func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
 	}
 }
 
-// Another process created an interface with the name after the name was checked: DEL would delete that interface.
+// Another process created an interface with the step's name after the name was checked. DEL would delete that
+// interface.
 func TestCollisionDuringAdd(t *testing.T) {
 	w := newWorkbench(t)
 	made := attachment(w.plan("c",
@@ -442,7 +444,7 @@ func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 		_ = w.del(made)
 	}
 	if err := w.executor.Quarantined(&hardware.Device); err == nil {
-		t.Fatal("the device is not quarantined")
+		t.Fatal("the device was not quarantined")
 	}
 	w.node.Find()
 	w.node.AddHostLink("up0")
@@ -455,8 +457,8 @@ func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 	}
 }
 
-// While a cleanup is retried, the device cannot be allocated: DEL and the steps after it would remove it from its new
-// pod.
+// While a cleanup is retried, the device cannot be acquired, since DEL and the following operations would remove it
+// from its new pod.
 func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
@@ -516,8 +518,8 @@ func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
 	}
 }
 
-// An administrator changes the number of virtual functions, or removes a NIC, while a pod uses one. There is no device
-// to return, and no DEL can succeed.
+// An administrator changes the number of virtual functions, or removes a NIC, while a pod uses one of these devices.
+// Afterwards there is no device to return, and no DEL can succeed.
 func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	for name, remove := range map[string]func(*cnitest.Node){
 		"pod lives": func(n *cnitest.Node) { n.RemoveHardware("0000:01:00.0", pin, "net1") },
@@ -541,8 +543,8 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// The driver and its plugin are killed after DEL has returned the device to the host, but before it completed. The next
-// DEL does not find the device in the pod, so it is called without a namespace and completes the rest.
+// The driver and its plugin are killed after DEL has returned the device to the host, but before it has completed. The
+// next DEL would not find the device in the pod, so it is called without a namespace and completes the rest.
 func TestPluginThatWasKilledInDel(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
@@ -556,7 +558,8 @@ func TestPluginThatWasKilledInDel(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// The time limit applies to the attachment: it does not restart for each of several steps that hang one after another.
+// The time limit applies to the whole attachment: it does not restart for each of several steps that hang one after
+// another.
 func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	w := newWorkbench(t)
 	const step = `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`
@@ -573,7 +576,7 @@ func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	}
 }
 
-// After a long downtime of the driver, or a clock jump during its restart, the second failure does not exhaust the
+// After a long downtime of the driver, or a clock jump during its restart, the second failure must not exhaust the
 // retries.
 func TestJumpOfTheClock(t *testing.T) {
 	w := newWorkbench(t)

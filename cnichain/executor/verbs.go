@@ -15,7 +15,7 @@ const (
 	// under its lock for link changes, usually within a millisecond. A link without its own RDMA port never gets GIDs,
 	// so this delays the start of its pods.
 	gidWait = 500 * time.Millisecond
-	// gidInterval is the time until the table is read again. It doubles each time.
+	// gidInterval is the delay before the table is read again. It doubles after each reading.
 	gidInterval = 2 * time.Millisecond
 )
 
@@ -40,13 +40,13 @@ type verbsTable struct {
 	entries []cnichain.GIDEntry
 }
 
-// VerbsReader creates a reader; it does no I/O.
+// VerbsReader creates a reader without doing any I/O.
 func (e *Executor) VerbsReader() *VerbsReader {
 	return &VerbsReader{executor: e, tables: map[string]verbsTable{}, links: map[string][]cnichain.LinkAddresses{}}
 }
 
 // Read returns the addressing for the step with the given index in an attachment whose namespace is pinned. It returns
-// nil for a step without RDMA devices. Failures are part of the result, since pods do not depend on the addressing.
+// nil for a step without RDMA devices. Failures are part of the result, since a pod can run without the addressing.
 func (r *VerbsReader) Read(pin string, steps []StepRecord, step int) *Verbs {
 	if len(steps[step].RDMA) == 0 || steps[step].Phase != StepAdded {
 		return nil
@@ -82,7 +82,7 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 		if err != nil {
 			problems = append(problems, err.Error())
 		}
-		if device.Protocol == cnichain.RDMAProtocolIWARP { // nothing to wait for
+		if device.Protocol == cnichain.RDMAProtocolIWARP { // iWARP has no GIDs to wait for
 			problems = append(problems, fmt.Sprintf("RDMA device %s is of iWARP, where addresses have no GIDs: "+
 				"connect by the address (rdma_cm)", device.Name))
 			table.entries = nil
@@ -105,7 +105,7 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 	return verbs, without
 }
 
-// joinFirst joins the first few texts and appends the number of the others: an application can have thousands of
+// joinFirst joins the first few texts and appends the number of remaining ones: an application can have thousands of
 // addresses.
 func joinFirst(texts []string, separator string) string {
 	const limit = 4

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// hastyClock is a clock that only advances when a goroutine waits for it.
+// hastyClock is a clock that advances only when a goroutine waits for it.
 type hastyClock struct {
 	*testingclock.FakeClock
 	waited time.Duration
@@ -89,7 +89,7 @@ func TestAttachmentWithoutGIDs(t *testing.T) {
 	}
 }
 
-// A driver that is stopping does not wait for GIDs, and the attachment is complete nevertheless.
+// A driver that is stopping does not wait for GIDs. The attachment is still complete.
 func TestWaitForGIDsEndsWithTheDriver(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.node.DelayGIDs(1000)
@@ -105,7 +105,7 @@ func TestWaitForGIDsEndsWithTheDriver(t *testing.T) {
 	}
 }
 
-// An application can add any number of addresses, and none of them has to get a GID.
+// An application can add any number of addresses, and there may be no GID for any of them.
 func TestReasonHasAnEnd(t *testing.T) {
 	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
 	w.must(w.add(made))
@@ -125,7 +125,7 @@ func TestReasonHasAnEnd(t *testing.T) {
 	}
 }
 
-// The reported list fits into a claim's status, and states that it is incomplete.
+// The reported list of GIDs fits into a claim's status, and the result states that the list is incomplete.
 func TestListOfGIDsHasAnEnd(t *testing.T) {
 	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
 	w.must(w.add(made))

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// verify checks that the interface is in the pod instead of trusting the plugin, unless the step binds the device to
+// verify does not trust the plugin: it checks that the interface is in the pod, unless the step binds the device to
 // another driver. links are the pod's links.
 func (e *Executor) verify(
 	attachment *Attachment, record *StepRecord, result *types100.Result, links []cnichain.Link,
@@ -52,8 +52,8 @@ func adoptAddresses(attachment *Attachment, links []cnichain.Link) {
 	}
 }
 
-// keptAddress returns the MAC address that the physical function stores for a function without an interface, if a claim
-// requests one. The application drives that function directly, so there is no interface to inspect.
+// keptAddress returns the MAC address that the physical function stores for a virtual function without an interface, if
+// a claim requests one. The application drives that function directly, so there is no interface to inspect.
 func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 	if step.MAC == "" {
 		return "", nil

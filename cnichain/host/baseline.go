@@ -27,7 +27,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 		return device, err
 	}
 	if device.BootID != boot {
-		// Keep the kind and port: they select one of several links of a function, and a reboot does not change them.
+		// Keep the kind and the port: they select one of several links of a function, and do not change at a reboot.
 		device.Baseline = cnichain.Baseline{Kind: device.Kind, Port: device.Port}
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -67,7 +67,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 		if err != nil {
 			return device, err
 		}
-		device.VF = nil // a physical function stores nothing, for example, with virtio
+		device.VF = nil // the physical function stores nothing, for example with virtio
 		if info != nil {
 			device.VF = new(vfConfig(info))
 		}
@@ -87,7 +87,7 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 		ParentDev:  attrs.ParentDev, PermMAC: attrs.PermHWAddr.String(),
 	}
 	if link.Type() == "bridge" && readSys(attrs.Name, "addr_assign_type") != addressSet {
-		device.MAC = "" // it is copied from a port, and changes when ports are added or removed
+		device.MAC = "" // the MAC is copied from a port, and changes when ports are added or removed
 	}
 	if vlan, ok := link.(*netlink.Vlan); ok {
 		device.VLANID, device.VLANProtocol = vlan.VlanId, vlan.VlanProtocol.String()

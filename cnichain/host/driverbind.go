@@ -94,8 +94,8 @@ func writeBus(write busWrite) error {
 
 // BindDriver binds a device to the driver that its step requests.
 //
-// It checks every reason to refuse the device before it changes anything: a function that loses its driver and does not
-// get another one is unusable.
+// It checks all possible reasons to reject the device before it changes anything: a function that has lost its driver
+// and does not get another one is unusable.
 func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(busPCI, "drivers", device.BindTo)); err != nil {
 		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)",
@@ -114,7 +114,7 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
-	if driver := driverOf(&device); driver != device.BindTo { // keep a driver that an administrator bound
+	if driver := driverOf(&device); driver != device.BindTo { // keep the driver that an administrator has bound
 		if err := changeBinding(&device, driverBinding{driver: device.BindTo, override: device.BindTo}); err != nil {
 			return nil, err
 		}
@@ -192,8 +192,8 @@ func readGroup(address string) (iommuGroup, error) {
 	return group, nil
 }
 
-// viable rejects a group in which another device has a driver. That device is in use by the host or by another
-// application, and an application that opens the group's device node controls all devices of the group.
+// viable rejects a group in which another device has a driver. Such a device is in use by the host or by another
+// application, but an application that opens the group's device node would control all devices of the group.
 func (g iommuGroup) viable(address string) error {
 	index := slices.IndexFunc(g.members, func(m groupMember) bool {
 		return m.address != address && !m.bridge && m.driver != ""

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// findDevice finds hardware by its PCI address, and a virtual device by properties that no other link can have. Callers
-// may rename, set down and move the link, so findDevice only returns a link that is proven to be the device.
+// findDevice finds hardware by its PCI address, and a virtual device by properties that no other link can have. Since
+// callers may rename, set down and move the link, findDevice only returns a link that is proven to be the device.
 //
 // It lists all links only if it has to: the list is long, and to create it, the kernel queries the hardware for the
 // state of all virtual functions.
@@ -54,7 +54,7 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 
 // findVirtual finds the link of a virtual device with a baseline of this boot, and returns nil if there is none. It
 // prefers a link with the device's transit name, which only the driver assigns: another process may have created a
-// similar link meanwhile.
+// similar link in the meantime.
 //
 // For example, the driver is killed while it returns eth5 from a pod, and then an administrator creates another eth5.
 // The device is found by its transit name dra-1a2b3c4d, and the other link is left unchanged.
@@ -74,7 +74,7 @@ func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 
 // isDeviceOnHost reports whether a link of the device's kind is proven to be the virtual device, given a baseline of
 // this boot. The kernel allows only one VLAN with a given ID and protocol on a parent. Other links must match two of
-// name, index and MAC address: any one of these may have changed, or may now belong to another link.
+// name, index and MAC address: any one of these may have changed or may now belong to another link.
 func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 	attrs := link.Attrs()
 	if device.Index == 0 { // recorded without a boot ID: the index may be from an earlier boot
@@ -89,7 +89,7 @@ func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 	return matches(attrs, device) >= 2
 }
 
-// matches returns how many of name, index and MAC address are the same.
+// matches returns how many of the name, index and MAC address match.
 func matches(attrs *netlink.LinkAttrs, device *cnichain.Device) int {
 	count := 0
 	for _, equal := range []bool{attrs.Name == device.IfName, attrs.Index == device.Index, sameAddress(attrs, device)} {
@@ -116,7 +116,7 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 			return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
 		}
 		attrs := link.Attrs()
-		if device.Kind != "" && portOf(attrs.Name) != device.Port { // without a kind, there is no baseline yet
+		if device.Kind != "" && portOf(attrs.Name) != device.Port { // there is no baseline yet if the kind is unknown
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(matches(attrs, device), matches(best.Attrs(), device)),
@@ -156,7 +156,7 @@ func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.L
 }
 
 // linkAt returns the link with a given sysfs directory, or nil if the link no longer exists. It looks up the link by
-// its index, which does not change if the link is renamed meanwhile.
+// its index, which stays the same if the link is renamed concurrently.
 func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
 	index, err := readIndex(path)
 	// The kernel returns EINVAL for a link that is being unregistered (netdev_show), and shortly afterwards ENODEV.

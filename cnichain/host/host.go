@@ -44,15 +44,15 @@ type Namespaces interface {
 	Unpin(pin string) error
 	// Exists reports whether there is a network namespace at pin.
 	Exists(pin string) bool
-	// HoldNamespace keeps the network namespace at a path alive until release is called. Until then, the path held
-	// refers to this namespace.
+	// HoldNamespace keeps the network namespace at a path alive until release is called. Until then, the returned path
+	// held refers to this namespace.
 	HoldNamespace(path string) (held string, release func(), err error)
 	// NamespaceID returns an ID that distinguishes the network namespace at a path from all others that currently
 	// exist.
 	NamespaceID(path string) (string, error)
 	// PlaceholderNetns creates a network namespace at a path, with one link that has the given name and addresses. It
-	// serves a DEL whose interface no longer exists: some plugins read from the interface which state they have to
-	// delete elsewhere. Unpin removes the namespace.
+	// is for a DEL whose interface no longer exists: some plugins use properties of the interface to find state that
+	// they have to delete elsewhere. Unpin removes the namespace.
 	PlaceholderNetns(path, name string, addresses []net.IPNet) error
 }
 
@@ -149,7 +149,7 @@ type Functions interface {
 	// CheckDeviceNode returns an error if the kernel does not have the device of a file such as /dev/net/tun.
 	CheckDeviceNode(file string) error
 	// FreeAddress makes a virtual function on the host accept MAC addresses other than its own again, in case a
-	// previous owner caused its driver to reject them. Restore does the same.
+	// previous owner has caused its driver to reject them. Restore does so, too.
 	FreeAddress(cnichain.Device) error
 	// Gone reports whether the machine no longer has the hardware: it was removed, or the virtual functions of its
 	// physical function were recreated. It returns false for virtual links.

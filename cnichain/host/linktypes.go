@@ -40,8 +40,8 @@ func NewLinkTypes(query func(types []string) (missing []string, err error), cloc
 }
 
 // Missing returns the types that the kernel does not support, in the order of the argument. If a query fails, it
-// returns the error and the cached results. It does not hold the lock during the query, for which the kernel may load
-// modules: claims with other link types must not wait for a module that hangs.
+// returns the error and the cached results. It does not hold the lock during the query: the kernel may load modules,
+// and claims with other link types must not wait for a module that hangs.
 func (l *LinkTypes) Missing(types []string) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +102,7 @@ func UnavailableLinkTypes(types []string) ([]string, error) {
 	if err := unix.Uname(&kernel); err != nil {
 		return nil, fmt.Errorf("cannot read the release of the kernel: %w", err)
 	}
-	// If this file does not exist, there are no modules, or they are not visible.
+	// If this file does not exist, the kernel has no modules, or they are not visible.
 	aliases, _ := os.ReadFile(path.Join("/lib/modules", unix.ByteSliceToString(kernel.Release[:]), "modules.alias"))
 	unloadable := WithoutModule(types, string(aliases))
 	if len(unloadable) == 0 {
@@ -117,7 +117,7 @@ func missingInNamespace(types []string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a network namespace: %w; run as root", err)
 	}
-	defer func() { _ = namespace.Close() }() // only a file descriptor; the thread keeps the namespace
+	defer func() { _ = namespace.Close() }() // this is only a file descriptor; the thread keeps the namespace
 	var missing []string
 	for i, kind := range types {
 		if err := makeBare(fmt.Sprintf("kind%d", i), kind); errors.Is(err, unix.EOPNOTSUPP) {
@@ -127,10 +127,10 @@ func missingInNamespace(types []string) ([]string, error) {
 	return missing, nil
 }
 
-// makeBare asks the kernel to create a link of the given kind in the thread's namespace, without a parent or
-// parameters. Without these, the functions in package netlink would reject some kinds, such as ipvlan, before the
-// kernel does. The loopback device cannot serve as the parent: with it, the kernel rejects vlan as if the kind were not
-// supported.
+// makeBare requests a link of the given kind in the thread's namespace, without a parent or parameters. It does not use
+// the functions in package netlink, since they would reject some kinds without a parent, such as ipvlan, before the
+// kernel does. The loopback device cannot serve as the parent, because the kernel then rejects vlan as if the kind were
+// not supported.
 func makeBare(name, kind string) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))

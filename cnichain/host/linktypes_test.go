@@ -31,7 +31,7 @@ func TestMissingLinkTypesLeaveTheMainThread(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after, err := os.Readlink(ours); err != nil || after != before {
-		t.Errorf("the process was in %s and is in %s, %v", before, after, err)
+		t.Errorf("the process was in namespace %s and is now in %s (error %v)", before, after, err)
 	}
 }
 
@@ -49,7 +49,7 @@ func TestMissingLinkTypes(t *testing.T) {
 		t.Errorf("missing types are %v, want %v", missing, want)
 	}
 	if after := linkNames(t); !slices.Equal(after, before) {
-		t.Errorf("links of the host were %v and are %v", before, after)
+		t.Errorf("links of the host were %v and are now %v", before, after)
 	}
 }
 
@@ -71,7 +71,7 @@ func TestUnavailableLinkTypes(t *testing.T) {
 	}
 }
 
-// Types that need a parent are requested without one; the result must match that of a complete request.
+// Types that need a parent are requested without one. The result must match that of a complete request.
 func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -111,7 +111,7 @@ func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 }
 
 // onMainThread runs a function in a goroutine that starts on the main thread. Goroutines that start on other threads
-// lock them, until only the main thread is left.
+// lock their threads until only the main thread is left.
 func onMainThread(t *testing.T, do func()) {
 	t.Helper()
 	done, found := make(chan struct{}), make(chan bool)
@@ -131,10 +131,11 @@ func onMainThread(t *testing.T, do func()) {
 			return
 		}
 	}
-	t.Skip("the main thread has something else to do")
+	t.Skip("the main thread is occupied by other work")
 }
 
-// Supported link types are queried once, and missing ones once a minute, since a module may be installed meanwhile.
+// Supported link types are queried once. Missing ones are queried once a minute, since a module may have been
+// installed.
 func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 	missing, asked := []string{"vlan", "bond"}, []string{}
 	var failure error

@@ -67,8 +67,8 @@ func (h Linux) Pin(path, pin string) error {
 
 // Unpin unmounts and removes the pin.
 //
-// The mount is detached immediately, even while a plugin has the file open. EINVAL means that nothing is mounted there,
-// and ENOENT that the file does not exist.
+// The mount is detached immediately, even while a plugin has the file open. EINVAL means that nothing is mounted at the
+// path, and ENOENT that the file does not exist.
 func (Linux) Unpin(pin string) error {
 	err := unix.Unmount(pin, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -194,8 +194,8 @@ func (Linux) Rename(path string, index int, name string) error {
 	return nil
 }
 
-// inNamespace calls a function with a netlink handle for a namespace. The thread is in that namespace only while it
-// opens the socket.
+// inNamespace calls a function with a netlink handle for a namespace. The thread only enters that namespace to open the
+// socket.
 func inNamespace(path string, do func(*netlink.Handle) error) error {
 	handle, err := openNamespace(path)
 	if err != nil {
@@ -215,7 +215,7 @@ func openNamespace(path string) (*netlink.Handle, error) {
 }
 
 // listLinks lists the links, and repeats a dump that was interrupted by a change, since such a dump may lack links. Ten
-// attempts take half a second in total; after that, it returns the error and the last dump.
+// attempts take half a second in total; after the last one, it returns the error and the last dump.
 func listLinks(handle *netlink.Handle) ([]netlink.Link, error) {
 	for attempt := 0; ; attempt++ {
 		links, err := handle.LinkList()

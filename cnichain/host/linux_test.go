@@ -77,7 +77,7 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	}
 }
 
-// Two devices that arrive on the host with each other's names both get their own names back, in either order.
+// Two devices that arrive on the host with each other's names both get their own names back, regardless of the order.
 func TestLinuxHostRestoresExchangedNames(t *testing.T) {
 	inNewNamespace(t)
 	var devices []cnichain.Device
@@ -105,7 +105,7 @@ func TestLinuxHostRestoresExchangedNames(t *testing.T) {
 		}
 	}
 	if err := (Linux{}).Restore(devices[0]); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("first device, while the second has its name: %v", err)
+		t.Errorf("restoring the first device while the second has its name: %v", err)
 	}
 	for _, i := range []int{1, 0, 1} {
 		if err := (Linux{}).Restore(devices[i]); err != nil {
@@ -120,11 +120,11 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 	pin := filepath.Join(t.TempDir(), "netns", "dra-x")
 	t.Cleanup(func() { _ = host.Unpin(pin) })
 	if host.Exists(pin) {
-		t.Error("the namespace exists before it is pinned")
+		t.Error("Exists returned true before the namespace was pinned")
 	}
 	for range 2 {
 		if err := host.Pin(other, pin); err != nil {
-			t.Skipf("cannot mount here: %v", err)
+			t.Skipf("cannot mount file systems on this machine: %v", err)
 		}
 	}
 	links, err := host.Links(pin)
@@ -144,7 +144,7 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 	}
 }
 
-// A link that has the device's name as an alternative name is not the device.
+// A link whose alternative name is the device's name is not the device.
 func TestSnapshotIsOfTheLinkWithTheName(t *testing.T) {
 	inNewNamespace(t)
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eno1"}, PeerName: "peer0"}

@@ -19,7 +19,7 @@ const maxNetworkEntries = 1000
 const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE |
 	unix.IFA_F_MANAGETEMPADDR
 
-// readNetwork reads the node's configuration of a link, without addresses and routes that the kernel creates:
+// readNetwork reads the node's network configuration of a link. It omits addresses and routes that the kernel creates:
 // link-local and temporary addresses, and those advertised by routers.
 func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkConfig, error) {
 	config := cnichain.NetworkConfig{TakenAt: sinceBoot()}
@@ -62,7 +62,7 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 	return &config, nil
 }
 
-// nodeAddress returns an address in the form that is needed to add it again. Only addresses that expire have lifetimes,
+// nodeAddress returns an address with all properties needed to add it again. Only addresses that expire have lifetimes,
 // in seconds.
 func nodeAddress(a *netlink.Addr) cnichain.NodeAddress {
 	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope,
@@ -109,7 +109,7 @@ func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 // restoreNetwork adds missing configuration to a link and verifies it. Routes without a gateway come first, since other
 // gateways are reached through them.
 //
-// It never removes anything: the network service of the node may have added configuration meanwhile.
+// It never removes anything, since the network service of the node may have added configuration in the meantime.
 func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	if device.Network == nil {
 		return nil
@@ -177,13 +177,13 @@ func checkComplete(device string, missing cnichain.NetworkConfig) error {
 func sinceBoot() int {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
-		return 0 // never on a Linux that supports NRI
+		return 0 // cannot happen on kernels that run containers with NRI
 	}
 	return int(now.Sec)
 }
 
-// addAddress adds an address to a link, or updates it. An existing address is not an error, since addAddress is called
-// again after a crash.
+// addAddress adds an address to a link, or updates it. It is not an error if the address exists, since addAddress is
+// called again after a crash.
 func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddress) error {
 	parsed, err := netlink.ParseAddr(a.Address)
 	if err == nil {
@@ -228,8 +228,8 @@ func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) 
 	return nil
 }
 
-// addNeighbour adds a permanent neighbour. A baseline contains no other neighbours, since the kernel learns those
-// again.
+// addNeighbour adds a permanent neighbour. A baseline contains only permanent neighbours, since the kernel learns the
+// others again.
 func addNeighbour(handle *netlink.Handle, link netlink.Link, n *cnichain.NodeNeighbor) error {
 	mac, err := net.ParseMAC(n.MAC)
 	if err == nil {

@@ -16,8 +16,8 @@ const (
 )
 
 // PinName returns the name of the pin of one attempt to attach a sandbox, given the time at which the attempt began.
-// The next attempt uses another name: some plugins store state under the path of a namespace and do not delete it, as
-// sriov does for functions (pkg/utils/pci_allocator.go). With a new name, that state refers to a namespace that no
+// Each attempt uses a new name, because some plugins store state under the path of a namespace and do not delete it, as
+// sriov does for functions (pkg/utils/pci_allocator.go). With a new name, the old state refers to a namespace that no
 // longer exists.
 func PinName(sandboxID string, begun time.Time) string {
 	return pinPrefix + sandboxID[:min(len(sandboxID), longestID)] + "." + strconv.FormatInt(begun.UnixNano(), 36)
@@ -38,8 +38,8 @@ func PinOf(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, placeholderSuffix), returnSuffix)
 }
 
-// IsPinName reports whether a file name was created by PinName, PlaceholderPath or ReturnPath. Other components may use
-// the same prefix for their namespaces.
+// IsPinName reports whether a file name was created by PinName, PlaceholderPath or ReturnPath. It checks more than the
+// prefix, which other components may also use for their namespaces.
 func IsPinName(name string) bool {
 	name, ours := strings.CutPrefix(PinOf(name), pinPrefix)
 	dot := strings.LastIndex(name, ".")

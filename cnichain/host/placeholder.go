@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PlaceholderNetns replaces a namespace that an earlier process left at the path.
+// PlaceholderNetns replaces a namespace that an earlier process may have left at the path.
 func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error {
 	err := h.Unpin(path)
 	if err == nil {
@@ -28,8 +28,8 @@ func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error 
 	return nil
 }
 
-// onOwnThread runs a function on a thread that may stay in another namespace, since the thread terminates after the
-// function. It never uses the main thread, which does not terminate.
+// onOwnThread runs a function on a thread that terminates after the function, so that the function may leave the thread
+// in another namespace. It never uses the main thread, which does not terminate.
 //
 // A thread in another namespace must not return to the scheduler, which could run any goroutine on it.
 func onOwnThread(do func() error) error {

@@ -108,7 +108,7 @@ func (Linux) RDMANames() (names []string, err error) {
 	for _, path := range paths {
 		name, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-			continue // it was removed meanwhile
+			continue // it has been removed in the meantime
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot list the names of RDMA devices: %w", err)
@@ -152,7 +152,7 @@ func functionOfRDMA(name string) string {
 	}
 	address := filepath.Base(target)
 	if _, err := os.Stat(filepath.Join(sysPCI, address)); err != nil {
-		return "" // its parent is not a PCI function, for example a link
+		return "" // its parent is not a PCI function, but a link, for example
 	}
 	return address
 }
@@ -248,7 +248,7 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 		}
 		return nil
 	})
-	if err == nil && len(nodes) == 0 && len(devices) > 0 { // nothing was queried
+	if err == nil && len(nodes) == 0 && len(devices) > 0 { // withRDMA did nothing
 		err = fmt.Errorf("cannot find the character devices of RDMA device %s: the kernel no longer has RDMA "+
 			"devices; load their modules", devices[0].Name)
 	}
@@ -352,7 +352,8 @@ func findReturned(
 	return nil
 }
 
-// isReturned does not compare names, since the kernel may have changed them.
+// isReturned reports whether an RDMA device on the host is the one that was moved. It does not compare names, since the
+// kernel may have changed them.
 func isReturned(moved, seen *cnichain.RDMADevice) bool {
 	return moved.Index == seen.Index && (moved.PCIAddress == "" || moved.PCIAddress == seen.PCIAddress)
 }

@@ -54,9 +54,9 @@ func (h Linux) Restore(device cnichain.Device) error {
 			return errors.Join(err, handle.LinkSetDown(link))
 		}
 		restoreOwnAddress(handle, link, &device)
-		now.Index = link.Attrs().Index // may differ, if the baseline index was in use when the link returned
+		now.Index = link.Attrs().Index // differs if the index in the baseline was in use when the link returned
 	}
-	// A missing RDMA device keeps the device in quarantine. Its link is restored nevertheless: an administrator who
+	// If an RDMA device is missing, the device stays in quarantine. Its link is still restored: an administrator who
 	// recreates the RDMA device looks for the link by its name.
 	missing := h.restoreRDMA(&now)
 	if device.VF != nil { // first, since a function must not have an address that its PF does not allow
@@ -114,7 +114,7 @@ func restoreState(link netlink.Link, device *cnichain.Device) error {
 }
 
 // restoreSettings restores the link settings. Some drivers reject a MAC address on an untrusted function. In that case,
-// it retries with the function trusted, and restoreVF revokes the trust whether or not the retry succeeds.
+// it marks the function as trusted and retries. restoreVF revokes the trust, whether or not the retry succeeds.
 func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 	err := restoreLink(handle, device)
 	if err == nil || errors.Is(err, os.ErrNotExist) || device.VF == nil || device.VF.Trust {
@@ -125,8 +125,8 @@ func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 }
 
 // restoreDriver is the only restore step for a device whose baseline is from another boot: a PCI function is the same
-// in every boot, and may still be bound to the driver that a pod used. The device must be on the host, with whatever
-// name and settings it has in this boot.
+// in every boot, and may still be bound to the driver that a pod used. The device must be on the host; its name and
+// settings in this boot do not matter.
 func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 	if device.PCIAddress == "" {
 		return nil
@@ -180,7 +180,7 @@ func (h Linux) FreeAddress(device cnichain.Device) error {
 	return freeAddress(handle, &device)
 }
 
-// OnHost looks up the device.
+// OnHost looks up the device on the host.
 func (h Linux) OnHost(device cnichain.Device) (bool, error) {
 	if device.IfName == "" {
 		return true, nil // it has no link
@@ -212,8 +212,8 @@ func (Linux) Gone(device cnichain.Device) bool {
 
 // applyBaseline only changes settings that differ from the baseline.
 //
-// The variable up follows the state of the link through these calls. A call that sets the link down leaves it down; the
-// link is only set up or down at the end.
+// The variable up tracks whether the link is up. A call that sets the link down leaves it down; the final state is set
+// at the end.
 func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
 	up := attrs.Flags&net.FlagUp != 0
@@ -259,7 +259,7 @@ func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *cnichain.De
 func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, name string) error {
 	attrs := link.Attrs()
 	for _, alt := range attrs.AltNames {
-		if alt != name && !slices.Contains(device.AltNames, alt) { // rename removes one that equals the name
+		if alt != name && !slices.Contains(device.AltNames, alt) { // rename removes a name that equals it
 			if err := handle.LinkDelAltName(link, alt); err != nil {
 				return fmt.Errorf("alternative name %s: %w", alt, err)
 			}
@@ -295,12 +295,12 @@ func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Devic
 	return rename(handle, link, transitName(device))
 }
 
-// setAddress sets the MAC address of the baseline. It does not write an address that is already set: a function whose
-// address was set by its PF may reject any write.
+// setAddress sets the MAC address in the baseline. It does not write an address that is already set, since a function
+// whose address was set by its PF may reject any write.
 func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	mac, err := net.ParseMAC(device.MAC)
 	if err != nil || link.Attrs().HardwareAddr.String() == mac.String() {
-		return nil //nolint:nilerr // links without an address have none to be set
+		return nil //nolint:nilerr // a link without an address needs none
 	}
 	if err := handle.LinkSetHardwareAddr(link, mac); err != nil {
 		return fmt.Errorf("address %s: %w", mac, err)

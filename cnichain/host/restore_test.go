@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Before a link is renamed, set down and moved, it must be proven to be the device. A matching name, index or address
+// A link must be proven to be the device before it is renamed, set down and moved. A matching name, index or address
 // alone is not enough, since it may now belong to another link.
 func TestDeviceOnHostIsProven(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 7}
@@ -59,7 +59,7 @@ func TestDeviceOnHostIsProven(t *testing.T) {
 		"old record, address only": {old, &netlink.Dummy{LinkAttrs: attrs("d1", 42, mac, 0)}, false},
 	} {
 		if found := findVirtual([]netlink.Link{test.link}, &test.device) != nil; found != test.want {
-			t.Errorf("%s: found is %v", name, found)
+			t.Errorf("%s: the link is considered to be the device: %v", name, found)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device)
 			if err := handle.LinkSetNoMaster(link); err != nil {
 				return fmt.Errorf("master: %w", err)
 			}
-			if link, err = handle.LinkByIndex(seen.Index); err != nil { // leaving a bond changes the address
+			if link, err = handle.LinkByIndex(seen.Index); err != nil { // leaving a bond changes the MAC address
 				return err
 			}
 		}
@@ -135,7 +135,7 @@ func (h Linux) isolate(path string, index int, target, name string) (moved cnich
 	return moved, errors.Join(err, fmt.Errorf("link %d: %w", index, os.ErrNotExist))
 }
 
-// makeReturnNamespace creates a namespace in which an application cannot know the name of any link: even the loopback
+// makeReturnNamespace creates a namespace in which an application cannot guess the name of any link: even the loopback
 // device is not named lo.
 func (h Linux) makeReturnNamespace(path string) error {
 	if !h.Exists(path) {
@@ -196,7 +196,7 @@ func executeIn(path string, request *nl.NetlinkRequest) error {
 // If the driver is killed after the move, the link keeps the transit name, and Restore finds it by that name. When a
 // link moves, the kernel sets it down and drops its addresses and routes.
 func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
-	hostNetns, err := netns.Get() // of this thread; like every other, it is in the host's namespace
+	hostNetns, err := netns.Get() // like every other thread, this one is in the host's namespace
 	if err != nil {
 		return fmt.Errorf("cannot return device %s to the host: %w", device.Name, err)
 	}
@@ -231,7 +231,7 @@ func transitName(device *cnichain.Device) string {
 var transitNames = regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
 
 // IsTransitName reports whether a name is a transit name, which only devices on their way to the host have. If a link
-// keeps such a name, the driver was killed while it returned the link.
+// keeps such a name, the driver was killed while returning the link.
 func IsTransitName(name string) bool { return transitNames.MatchString(name) }
 
 // Remove deletes a virtual link.

@@ -18,8 +18,8 @@ import (
 
 // This file handles links that an application stacked on a device. The kernel keeps them on the device when the device
 // changes its namespace, and shows them only in their own namespace. In the pod's namespace, the driver finds them by
-// their lower link. To detect them in other namespaces, it tries to create a link on the device that the kernel only
-// allows if there is no other such link.
+// their lower link. To detect them in other namespaces, it tries to create a link on the device: the kernel only allows
+// this link if there are no others of that kind.
 
 // RemoveStacked deletes all links in a namespace that are stacked on a device. The device is the link with the given
 // index in the namespace at lower. The kernel also deletes any links that are stacked on the deleted ones.
@@ -31,8 +31,8 @@ func (Linux) RemoveStacked(path, lower string, index int) error {
 }
 
 // removeStacked repeats its search until it finds no links: an application can only create new ones while one of them
-// exists. It deletes links together as a group, since the kernel waits, for each delete request, until no processor
-// uses the deleted links.
+// exists. It deletes links together as a group, since for each delete request, the kernel waits until no processor uses
+// the deleted links.
 func removeStacked(path, lower string, index int) error {
 	below, err := netns.GetFromPath(lower)
 	if err != nil {
@@ -41,7 +41,7 @@ func removeStacked(path, lower string, index int) error {
 	defer func() { _ = below.Close() }()
 	return inNamespace(path, func(handle *netlink.Handle) error {
 		const rounds = 20
-		group := rand.Uint32()>>1 | 1<<16 // a group that no other link has
+		group := rand.Uint32()>>1 | 1<<16 // a group that no other link belongs to
 		for range rounds {
 			found, err := stackedIn(handle, path == lower, below, index)
 			if err != nil || len(found) == 0 {
@@ -100,13 +100,13 @@ func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index in
 // link is on the host, it belongs to the administrator.
 //
 // Every link that receives the frames of another registers its only receive handler (rx_handler of struct net_device):
-// macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do not. Those in the
-// pod's namespace are deleted, and a check for others would take 8,190 requests to the kernel. Other kinds, such as
-// tunnels, refer to their device by its index in their own namespace, so they lose it when it moves.
+// macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do not. VLANs in the
+// pod's namespace are deleted, and checking other namespaces would take 8,190 requests to the kernel. Other kinds, such
+// as tunnels, refer to their device by its index in their own namespace, so they lose it when it moves.
 func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
-	// If a macvlan is created on a macvlan, the kernel attaches it to that macvlan's parent, which is shared. So the
-	// check would not prove anything about the device.
+	// If a macvlan is created on a macvlan, the kernel attaches it to that macvlan's parent, which is shared. Therefore
+	// the check would prove nothing about the device.
 	if attrs.EncapType != "ether" || attrs.Flags&unix.IFF_LOOPBACK != 0 || link.Type() == "macvlan" {
 		return nil
 	}

@@ -19,8 +19,9 @@ import (
 )
 
 // VerbsDevice reads the character device from netlink and the GIDs from sysfs, since netlink does not report GIDs. A
-// query through the character device would require a device context, which each kernel driver creates in its own way
-// (UVERBS_METHOD_QUERY_GID_TABLE in drivers/infiniband/core/uverbs_std_types_device.c).
+// query through the character device (UVERBS_METHOD_QUERY_GID_TABLE in
+// drivers/infiniband/core/uverbs_std_types_device.c) would require a device context, which each kernel driver creates
+// in its own way.
 func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) (err error) {
 		verbs, err = handle.CharacterDevice(rdmalink.Verbs, &rdmalink.Device{Index: device.Index}, 0)
@@ -69,8 +70,8 @@ func withSysfs(path string, do func(sysfs string) error) error {
 	return do(fmt.Sprintf("/proc/self/fd/%d", mount))
 }
 
-// belowSys changes the path in an error to the familiar one below /sys. If it contained the number of a file
-// descriptor, each error would differ from the previous one and be reported again.
+// belowSys changes the path in an error to the familiar one below /sys. A path with the number of a file descriptor
+// would make each error differ from the previous one, so that it would be reported again.
 func belowSys(err error, sysfs string) error {
 	var failed *os.PathError
 	if errors.As(err, &failed) {
@@ -136,8 +137,8 @@ func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err er
 	return table, nil
 }
 
-// readGID reads one entry. It reads the entry's three files one after the other, and since the kernel may replace the
-// entry meanwhile, it reads the first file again at the end.
+// readGID reads one entry. It reads the entry's three files one after the other. Since the kernel may replace the entry
+// in between, it reads the first file again at the end.
 func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, isSet bool, err error) {
 	text, err := readAttribute(port, fmt.Sprintf("gids/%d", index))
 	for attempt := 0; err == nil && attempt < 3; attempt++ {
@@ -154,7 +155,7 @@ func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, i
 			return entry, entry.Type != "", nil
 		}
 	}
-	return cnichain.GIDEntry{}, false, err // an entry that changes all the time is not usable
+	return cnichain.GIDEntry{}, false, err // an entry that keeps changing is not usable
 }
 
 // readGIDAttributes returns empty strings for missing attributes, for which the kernel returns EINVAL: either the entry

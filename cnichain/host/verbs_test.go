@@ -69,7 +69,7 @@ func TestGIDTableIsRead(t *testing.T) {
 	}
 }
 
-// An error has the same text each time, regardless of the sysfs instance.
+// The text of an error is always the same, regardless of the sysfs instance.
 func TestErrorsOfGIDTables(t *testing.T) {
 	sysfs := t.TempDir()
 	read := func() error {
@@ -138,7 +138,7 @@ func TestSysfsOfANamespace(t *testing.T) {
 			t.Errorf("links of the namespace (-want +have):\n%s", diff)
 		}
 		if err := os.WriteFile(filepath.Join(sysfs, "class/net/there0/mtu"), []byte("1400"), 0); err == nil {
-			t.Error("the sysfs is writable")
+			t.Error("the sysfs instance is writable")
 		}
 		return err
 	})

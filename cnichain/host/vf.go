@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reportedVF is like findVF, but it is an error if the PF does not report the configuration, as it did when the
-// baseline was recorded.
+// reportedVF is like findVF, but returns an error if the PF no longer reports the configuration. The PF reported it
+// when the baseline was recorded.
 func reportedVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
 	pf, info, err := findVF(handle, device)
 	if err == nil && info == nil {
@@ -30,7 +30,7 @@ func reportedVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, 
 func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
 	return cnichain.VFConfig{
 		MAC: info.Mac.String(), VLAN: info.Vlan, QoS: info.Qos, SpoofChk: info.Spoofchk,
-		Trust:     info.Trust == 1, // all ones if the driver does not report it
+		Trust:     info.Trust == 1, // all bits are set if the driver does not report it
 		LinkState: info.LinkState, MinTxRate: info.MinTxRate, MaxTxRate: info.MaxTxRate,
 	}
 }
@@ -100,7 +100,7 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	left := vfChanges(vfConfig(info), device)
 	if len(left) == 0 || len(left) == 1 && left[0].setting == vfAddress && isZeroMAC(device.VF.MAC) &&
 		info.Mac.String() == device.MAC {
-		return nil // setVFAddress uses the function's own address if the driver cannot unset it, which is equivalent
+		return nil // if the driver cannot unset the address, setVFAddress sets the function's own, which is equivalent
 	}
 	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name,
 		left[0].setting)
@@ -127,7 +127,7 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	}
 	address, err := net.ParseMAC(device.MAC)
 	if err != nil {
-		return nil //nolint:nilerr // links without an address have none to set
+		return nil //nolint:nilerr // a link without an address needs none
 	}
 	link, err := findDevice(handle, device)
 	if err != nil {
@@ -142,13 +142,13 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 		return err
 	}
 	if err := handle.LinkSetVfHardwareAddr(pf, info.ID, make(net.HardwareAddr, len(address))); err != nil {
-		return restoreVF(handle, device) // the driver rejects zeros; there is no other way
+		return restoreVF(handle, device) // there is no other way, since the driver rejects zeros
 	}
 	if err := takeOtherAddress(handle, link, address); err != nil && !isRefusal(err) {
 		return err
 	}
-	// With another driver, the function's own address may really have been the administrative one. restoreVF sets it
-	// again.
+	// With other drivers, the function's own address may in fact have been set as the administrative one. restoreVF
+	// sets it again.
 	return restoreVF(handle, device)
 }
 
@@ -171,7 +171,8 @@ func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.Har
 // errAddressLost marks a failure to restore the original address, as opposed to the rejection of another address.
 var errAddressLost = errors.New("the interface has a temporary address; the driver tries again")
 
-// isRefusal reports whether an error means that the physical function does not allow the virtual one to use an address.
+// isRefusal reports whether an error means that the physical function does not allow the virtual function to use an
+// address.
 func isRefusal(err error) bool {
 	return !errors.Is(err, errAddressLost) &&
 		(errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES))

@@ -62,14 +62,14 @@ func (c *change) apply(tx *bbolt.Tx) error {
 // changes is the sequence of changes to a journal. It records which part of the sequence is on disk.
 //
 // The rule: the disk always contains a prefix of this sequence. Every transaction writes all waiting changes, so a
-// power loss only loses the newest changes, and never a change without all later ones. If the process is killed,
+// power loss only loses the newest changes: if a change is lost, so are all later ones. If the process is killed,
 // nothing is lost: each change is either on disk or in the file of notes.
 type changes struct {
 	bolt  *bbolt.DB
 	clock clock.WithDelayedExecution
 
 	// committing is held during a transaction, and acquired before mu. A caller that waits for it may find that another
-	// caller has written its change meanwhile: many pods share one wait for the disk.
+	// caller has already written its change, so many pods share one wait for the disk.
 	committing sync.Mutex
 
 	mu           sync.Mutex
@@ -82,9 +82,9 @@ type changes struct {
 }
 
 // position is the position of the file in the sequence of changes. Tx is the number of the transaction that wrote it:
-// if the file's last transaction has a different number, a driver without support for notes has written to the file
-// since, and the notes are older than the file. Tx is 0 if this process keeps no notes, since an earlier process may
-// have left notes that this one could not read.
+// if the file's last transaction has a different number, a driver without support for notes has since written to the
+// file, so the notes are older than the file. Tx is 0 if this process keeps no notes, since an earlier process may have
+// left notes that this one could not read.
 type position struct {
 	Seq uint64 `json:"seq"`
 	Tx  int    `json:"tx"`
@@ -93,8 +93,8 @@ type position struct {
 const positionKey = "position"
 
 // startChanges writes the notes of an earlier process that are not in the file yet. If this fails, the notes stay in
-// their file and are read from there. This does not prevent the driver from starting, since it can detach pods even
-// while the disk is full.
+// their file and are read from there. The driver starts all the same, since it can detach pods even while the disk is
+// full.
 func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) error {
 	db := o.DB
 	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]*change{}}
@@ -106,7 +106,7 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 	if err != nil {
 		return err
 	}
-	notes, found, err := openNotes(path + ".notes") // not bbolt's path, which differs if the journal was replaced
+	notes, found, err := openNotes(path + ".notes") // not the path in bbolt, which differs if the journal was replaced
 	if errors.Is(err, errNotesUnread) {
 		return err
 	}
@@ -127,7 +127,7 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 	if version == schema && current && db.seq == stored.Seq {
 		return nil // without a current position, the next process would ignore new notes as older than the file
 	}
-	err = db.commit(func(*bbolt.Tx) error { return nil }) // at least the schema and the position
+	err = db.commit(func(*bbolt.Tx) error { return nil }) // writes at least the schema and the position
 	if err == nil {
 		return nil
 	}
@@ -144,8 +144,8 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 	return nil
 }
 
-// storedPosition returns the position of the file, and reports whether it is current, which means that no driver
-// without support for notes has written since.
+// storedPosition returns the position of the file, and reports whether it is current, that is, whether no driver
+// without support for notes has written to the file since.
 func storedPosition(bolt *bbolt.DB) (stored position, current bool, err error) {
 	err = bolt.View(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte(metaBucket))
@@ -169,11 +169,11 @@ func (c *changes) put(next *change) error {
 	return c.commitThrough(next.Seq, next, nil)
 }
 
-// note stores a change in a way that does not survive a reboot.
+// note stores a change without waiting for the disk; see [Bucket.Note].
 func (c *changes) note(next *change) error {
 	c.mu.Lock()
 	next.Seq, next.noted = c.seq+1, true
-	// If the disk is not writable, the caller must get an error now, while it can still react.
+	// If the disk is not writable, return an error now, while the caller can still react.
 	if c.notes == nil || c.failing || c.closed || c.notes.append(next) != nil {
 		c.mu.Unlock()
 		next.noted = false
@@ -195,7 +195,8 @@ func (c *changes) stage(next *change) {
 	c.waiting[next.id()] = next
 }
 
-// takeBack removes a change that could not be written from the waiting changes to its record. The caller must hold mu.
+// takeBack removes a change that could not be written from the waiting changes to the same record. The caller must hold
+// mu.
 func (c *changes) takeBack(refused *change) {
 	newest := c.waiting[refused.id()]
 	switch {
@@ -237,8 +238,8 @@ func (c *changes) commit(extra func(*bbolt.Tx) error) error {
 	return c.commitThrough(math.MaxUint64, nil, extra)
 }
 
-// commitThrough writes all changes up to seq to disk. If that fails, it reverts the change refused: the caller gets an
-// error, so no later transaction may store that change.
+// commitThrough writes all changes up to seq to disk. If that fails, it takes back the change refused: since the caller
+// gets an error, no later transaction may store that change.
 func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.Tx) error) error {
 	c.committing.Lock()
 	defer c.committing.Unlock()

@@ -117,8 +117,8 @@ func flushed(db *DB) {
 	}
 }
 
-// If the process is killed, nothing is lost. A power loss loses the newest operations, but none that had to be on disk,
-// and none without all later operations, however much of the file of notes remains.
+// If the process is killed, nothing is lost. After a power loss, only the newest operations are missing, and none that
+// had to be on disk, regardless of how much of the file of notes remains.
 func TestWhatIsForgotten(t *testing.T) {
 	replayed := 0
 	for seed := range uint64(40) {
@@ -161,7 +161,7 @@ func TestWhatIsForgotten(t *testing.T) {
 	}
 }
 
-// tear overwrites a part of a file with zeros, as if that part had not reached the disk.
+// tear overwrites a part of a file with zeros, as if this part had not reached the disk.
 func tear(t *testing.T, random *rand.Rand, path string) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -187,7 +187,7 @@ func (h *history) forget(t *testing.T, seed uint64, have map[string]string) {
 		h.states[h.durable:])
 }
 
-// If a driver without support for notes has written to the journal since, the notes are outdated.
+// Notes are outdated if a driver without support for notes has since written to the journal.
 func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -208,8 +208,8 @@ func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	}
 }
 
-// The first driver with support for notes, or one that follows a driver without, may be killed before its first
-// transaction.
+// The first driver with support for notes, or one that follows a driver without this support, may be killed before its
+// first transaction.
 func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 	for name, write := range map[string]func(*bbolt.Tx) error{
 		"upgrade": func(tx *bbolt.Tx) error {
@@ -238,7 +238,7 @@ func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 	}
 }
 
-// writeAsOlder writes to the journal as a driver without support for notes does.
+// writeAsOlder writes to the journal like a driver without support for notes.
 func writeAsOlder(t *testing.T, path string, write func(*bbolt.Tx) error) {
 	t.Helper()
 	older, err := bbolt.Open(path, 0o600, nil)
@@ -253,8 +253,8 @@ func writeAsOlder(t *testing.T, path string, write func(*bbolt.Tx) error) {
 	}
 }
 
-// If a journal is set aside, its notes do not belong to the new journal. The next process reads the notes of the new
-// journal.
+// If a damaged journal is set aside, its notes do not belong to the new journal. The next process reads the notes of
+// the new journal.
 func TestNotesOfAJournalSetAside(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -282,7 +282,7 @@ func TestNotesOfAJournalSetAside(t *testing.T) {
 	}
 }
 
-// On a full disk, a note fails once the journal has detected the problem, a failed operation leaves nothing behind, and
+// On a full disk, notes fail once the journal has detected the problem. A failed operation leaves nothing behind, and
 // earlier notes are written as soon as there is space.
 func TestDiskIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
@@ -325,7 +325,7 @@ func TestDiskIsFull(t *testing.T) {
 	}
 }
 
-// A note that was accepted but does not fit on the disk blocks all writes until its record is deleted.
+// An accepted note that does not fit on the disk blocks all writes until its record is deleted.
 func TestDiskIsFullUntilARecordEnds(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -364,7 +364,7 @@ func TestDiskIsFullAtTheStart(t *testing.T) {
 		t.Errorf("records are %.100v, %d replayed", have, opened.Replayed)
 	}
 	if err := bucket.Note("refused", thing{Name: large}); err == nil {
-		t.Error("no error for a write to a full disk")
+		t.Error("a write to a full disk returned no error")
 	}
 	free()
 	clock.Step(retryAfter)
@@ -380,7 +380,7 @@ func TestDiskIsFullAtTheStart(t *testing.T) {
 	}
 }
 
-// If concurrent callers are rejected, none of their changes is stored later, and earlier notes stay.
+// If the writes of concurrent callers fail, none of their changes is stored later, and earlier notes stay.
 func TestManyAreRefusedAtOnce(t *testing.T) {
 	const callers = 8
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
@@ -395,7 +395,7 @@ func TestManyAreRefusedAtOnce(t *testing.T) {
 	for range callers {
 		wait.Go(func() {
 			if err := bucket.Put("a", thing{Name: strings.Repeat("x", 200_000)}); err == nil {
-				t.Error("no error for a write to a full disk")
+				t.Error("a write to a full disk returned no error")
 			}
 		})
 	}
@@ -413,7 +413,7 @@ func TestManyAreRefusedAtOnce(t *testing.T) {
 	kill(t, opened)
 }
 
-// If the file of notes is full, further notes wait for the disk, and none is lost.
+// If the file of notes is full, further notes wait for the disk, and no note is lost.
 func TestFileOfNotesIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -441,7 +441,7 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	}
 	opened, bucket := openAt(t, path)
 	if opened.NotesOff == nil {
-		t.Error("no error reports missing notes")
+		t.Error("no error reported that notes cannot be used")
 	}
 	if err := bucket.Note("a", thing{Name: "a"}); err != nil {
 		t.Fatal(err)
@@ -479,7 +479,7 @@ func TestNotesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Notes that a process could not read are older than all changes that it has written.
+// Notes that a process could not read are older than all changes written by that process.
 func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -519,7 +519,7 @@ func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	}
 }
 
-// A file of notes that lost its allocated space, and cannot get it back, is still readable.
+// A file of notes is readable even if it has lost its allocated space and cannot get it back.
 func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -534,7 +534,7 @@ func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	opened, bucket = openAt(t, path)
 	defer func() { _ = opened.Close() }()
 	if opened.NotesOff == nil {
-		t.Error("no error reports missing notes")
+		t.Error("no error reported that notes cannot be used")
 	}
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) {
 		t.Errorf("records are %v", have)
@@ -556,8 +556,8 @@ func limitFileSize(t *testing.T, size uint64) (lift func()) {
 	return lift
 }
 
-// After a power loss, only some pages of the notes may be on disk. The notes that are read are a prefix of the notes at
-// some point in time, even if notes end at page boundaries.
+// After a power loss, only some pages of the notes may be on disk. Even if notes end at page boundaries, the notes that
+// can be read are a prefix of those that existed at some point in time.
 func TestNotesOfTwoTimes(t *testing.T) {
 	const noteSize, notesPerPage, pages = 256, 16, 3
 	path := filepath.Join(t.TempDir(), "notes")
@@ -577,7 +577,7 @@ func TestNotesOfTwoTimes(t *testing.T) {
 			}
 		}
 		if notes.end != noteSize*notesPerPage*pages {
-			t.Fatalf("notes have %d bytes", notes.end)
+			t.Fatalf("notes have an unexpected size of %d bytes", notes.end)
 		}
 		notes.rewind()
 		if contents[i], err = os.ReadFile(path); err != nil {
@@ -601,7 +601,7 @@ func TestNotesOfTwoTimes(t *testing.T) {
 		}
 		opened.close()
 		if len(found) < notesPerPage {
-			t.Errorf("pages %03b: %d notes", kept, len(found))
+			t.Errorf("pages %03b: read %d notes", kept, len(found))
 		}
 		for k, note := range found {
 			if note.Seq != found[0].Seq+uint64(k) {
@@ -611,7 +611,7 @@ func TestNotesOfTwoTimes(t *testing.T) {
 	}
 }
 
-// Callers that concurrently wait for the disk share a transaction.
+// Concurrent callers that wait for the disk share a transaction.
 func TestCallersAtOnceShareATransaction(t *testing.T) {
 	const callers = 64
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
@@ -643,7 +643,7 @@ func TestCallersAtOnceShareATransaction(t *testing.T) {
 	opened.committing.Unlock()
 	wait.Wait()
 	if n := transaction() - before; n != 1 {
-		t.Errorf("%d transactions", n)
+		t.Errorf("the callers needed %d transactions", n)
 	}
 	if have := allOf(t, bucket); len(have) != callers {
 		t.Errorf("%d records", len(have))

@@ -27,9 +27,9 @@ import (
 )
 
 // schema is the version of the record format. A journal with a newer schema is not opened, whereas records with older
-// schemas are read. The version is raised whenever a rollback needs a new field: an older driver would write the record
-// back without that field. Fields that a rollback does not need are added without raising the version, although an
-// older driver drops them when it writes a record.
+// schemas are read. The version is raised whenever a rollback needs a new field, since an older driver would write the
+// record back without that field. Fields that a rollback does not need are added without raising the version, even
+// though an older driver drops them when it writes a record.
 //
 //	2: baselines have the boot in which they were taken, VLANs, and the node's configuration;
 //	   attachments their namespace's ID.
@@ -49,18 +49,18 @@ type Opened struct {
 	SetAside string
 	// Reason is the error of the unreadable journal.
 	Reason error
-	// Replayed is the number of notes from an earlier process that were missing from the file. They have been written,
-	// or are waiting for disk space.
+	// Replayed is the number of notes from an earlier process that were missing from the file. They have now been
+	// written, or are waiting for disk space.
 	Replayed int
-	// NotesOff is the reason why no file of notes can be used. Each note then waits for the disk, which is slower but
-	// equally safe.
+	// NotesOff is the reason why no file of notes can be used. In this case, each note waits for the disk, which is
+	// slower but equally safe.
 	NotesOff error
 }
 
 // Open opens or creates the journal at path. If the journal is proven damaged, it is set aside and a new one is
-// created: the driver must start, or the node's pods can neither start nor terminate. In all other cases, Open returns
-// an error and leaves the journal unchanged: if another process holds it, its schema is newer, the disk is read-only,
-// there is no space for a new journal, or no file descriptor is available.
+// created: the driver must start, because otherwise the node's pods could neither start nor terminate. In all other
+// cases, Open returns an error and leaves the journal unchanged: if another process holds it, its schema is newer, the
+// disk is read-only, there is no space for a new journal, or no file descriptor is available.
 func Open(path string, clock clock.WithDelayedExecution) (Opened, error) {
 	opened, err := openFile(path, clock.Now())
 	if err != nil {
@@ -117,8 +117,7 @@ func replace(path string, now time.Time, reason error) (Opened, error) {
 	return Opened{DB: &DB{bolt: bolt}, SetAside: aside, Reason: reason}, nil
 }
 
-// syncDir makes a rename durable: otherwise, after a power loss, the damaged journal could be back and newer records
-// lost.
+// syncDir makes a rename durable. Otherwise, a power loss could bring back the damaged journal and lose newer records.
 func syncDir(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -132,11 +131,11 @@ var (
 	errDamaged = errors.New("damaged")
 )
 
-// open opens a file and checks it completely. bbolt panics on some damage, and a file that is too short for its pages
-// causes faults, since it is mapped into memory.
+// open opens a file and checks it completely. bbolt panics on certain kinds of damage. A file that is too short for its
+// pages causes faults, since it is mapped into memory.
 func open(path string) (bolt *bbolt.DB, err error) {
-	// This only applies to this goroutine and only within this function: anywhere else, a fault is a bug and must crash
-	// the process.
+	// This setting only affects this goroutine, and only until this function returns: anywhere else, a fault is a bug
+	// and must crash the process.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if damage := recover(); damage != nil {
@@ -252,7 +251,7 @@ type envelope struct {
 
 func checksum(payload []byte) uint32 { return extendChecksum(0, payload) }
 
-// extendChecksum returns the checksum of data with the checksum sum, followed by further data.
+// extendChecksum returns the checksum of some data followed by further data, given the checksum sum of the former.
 func extendChecksum(sum uint32, data []byte) uint32 {
 	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), data)
 }
@@ -289,8 +288,8 @@ func withField(object []byte, name string, value []byte) []byte {
 func (b *Bucket[T]) Put(key string, record T) error { return b.write(key, record, b.db.put) }
 
 // Note stores a record that does not have to survive a reboot: when it returns nil, the record survives a crash of the
-// process. The record is written to disk soon afterwards, but no caller waits for that. Note only costs a write to
-// memory, whereas Put waits for the disk.
+// process. The record is written to disk soon afterwards, but no caller waits for that. Note only writes to memory,
+// whereas Put waits for the disk.
 func (b *Bucket[T]) Note(key string, record T) error { return b.write(key, record, b.db.note) }
 
 func (b *Bucket[T]) write(key string, record T, store func(*change) error) error {
@@ -342,8 +341,8 @@ func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	return records, damaged, nil
 }
 
-// decode parses a record. If the record's schema is newer than this program's, it returns a separate error, which it
-// checks before the checksum: the driver was downgraded, and must not treat the record as damaged and discard it.
+// decode parses a record. If the record's schema is newer than this program's, it returns a specific error. It checks
+// this before the checksum: the driver was downgraded, and must not treat the record as damaged and discard it.
 func decode[T any](value []byte) (T, error) {
 	var record T
 	var stored envelope

@@ -80,7 +80,7 @@ func TestUnreadableJournalIsSetAside(t *testing.T) {
 			opened, bucket := openAt(t, path)
 			defer func() { _ = opened.Close() }()
 			if opened.SetAside == "" || opened.Reason == nil {
-				t.Error("no error reports the unreadable journal")
+				t.Error("no error reported the unreadable journal")
 			}
 			if _, err := os.Stat(opened.SetAside); err != nil {
 				t.Error(err)
@@ -135,7 +135,7 @@ func TestDamagedRecordIsReportedAlone(t *testing.T) {
 }
 
 // Records from an older driver can be read. An older driver must not read newer records, because it would write them
-// back without the fields that it does not know.
+// back without the fields that it does not support.
 func TestJournalOfAnOlderSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
 	opened, bucket := openAt(t, path)
@@ -146,7 +146,7 @@ func TestJournalOfAnOlderSchema(t *testing.T) {
 		record := tx.Bucket(bucket.name).Get([]byte("a"))
 		older := bytes.Replace(record, fmt.Appendf(nil, `"schema":%d`, schema), []byte(`"schema":1`), 1)
 		if bytes.Equal(record, older) {
-			t.Error("records are written with the schema of the older driver")
+			t.Error("records were written with the schema of the older driver")
 		}
 		if err := tx.Bucket(bucket.name).Put([]byte("a"), older); err != nil {
 			return err
@@ -177,7 +177,7 @@ func TestJournalOfAnOlderSchema(t *testing.T) {
 	}
 }
 
-// Other versions of the driver read the JSON encoding of these types.
+// The JSON encoding of these types is read by other versions of the driver.
 func TestFormIsThatOfTheLibrary(t *testing.T) {
 	records := []any{nil, 0, "", "<a&b>\u2028\"\\\n\xff", []int{}, map[string]any{"b": 1.5, "a": nil},
 		struct{ Raw json.RawMessage }{json.RawMessage(" {\"k\" : [ 1 ,\t2 ], \"html\": \"<>\" }\n")}}

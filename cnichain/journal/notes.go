@@ -17,19 +17,19 @@ const notesSize = 1 << 20
 
 var (
 	errNotesFull = errors.New("the file of notes is full")
-	// errNotesUnread means that the file exists but cannot be read. It may contain the latest changes of a killed
-	// driver; without them, a device in a pod would count as free.
+	// errNotesUnread means that the file exists but cannot be read. It may contain the latest changes made by a killed
+	// driver; without them, a device in a pod could count as free.
 	errNotesUnread = errors.New("its notes cannot be read, and may contain the last changes of a killed driver")
 )
 
-// noteFile stores changes that are not on disk yet. It is written but never synced: the data is in the kernel, so it
-// survives a crash of the process but not of the machine.
+// noteFile stores changes that are not on disk yet. It is written but never synced: the data is in the kernel's page
+// cache, so it survives a crash of the process but not of the machine.
 //
 // Notes follow each other from the beginning of the file. Each is stored as its length and a CRC-32C (4 bytes each, big
 // endian), followed by its JSON. The CRC covers the JSON of all notes up to this one. When all notes are on disk, the
 // next note overwrites the first. Reading stops at a partial or partially overwritten note, and at a note that does not
-// belong to the preceding notes: an older one after the newest, or, if a power loss kept only some pages of the file, a
-// newer one after older ones.
+// belong to the preceding ones: an older note after the newest, or, if only some pages of the file survived a power
+// loss, a newer note after older ones.
 type noteFile struct {
 	file *os.File
 	end  int64

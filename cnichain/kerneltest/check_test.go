@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// called reads the plugin's last call for a command, which the test double recorded.
+// called reads the last call of the plugin with a command, as recorded by the test double.
 func (b *bench) called(plugin, command string) string {
 	b.Helper()
 	data, err := os.ReadFile(b.plugins[plugin].path + "." + command)
@@ -32,7 +32,7 @@ func wantWords(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// CHECK gets the same input as DEL and changes nothing. The state of the kernel takes precedence over the plugin's
+// CHECK gets the same input as DEL and changes nothing. The state in the kernel takes precedence over the plugin's
 // result.
 func TestDoubleCheck(t *testing.T) {
 	if !cnitest.OnMachine(t) {

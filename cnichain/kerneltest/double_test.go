@@ -31,18 +31,18 @@ const (
 	printsGarbage   behaviour = "garbage"           // the effect, and no JSON
 	printsTwo       behaviour = "two documents"     // the effect, a result and another document
 	printsTooMuch   behaviour = "huge output"       // the effect, and 3 MiB
-	hangs           behaviour = "hang"              // the effect, and then hangs; a grandchild holds stdout open
-	waits           behaviour = "wait"              // until there is a file "go", then the effect
-	failsWithExists behaviour = "foreign link"      // another makes the link, and ADD fails with "file exists"
+	hangs           behaviour = "hang"              // the effect, then a hang; a grandchild holds stdout open
+	waits           behaviour = "wait"              // waits for a file "go", then the effect
+	failsWithExists behaviour = "foreign link"      // another process creates the link; "file exists"
 	isNotAvailable  behaviour = "not available"     // STATUS reports that ADD cannot be served
-	knowsNothing    behaviour = "unknown command"   // as plugins reply that do not fully implement their version
+	knowsNothing    behaviour = "unknown command"   // like plugins that do not fully implement their version
 )
 
 // script maps each command to a behaviour.
 type script map[string]behaviour
 
 // plugin is a CNI plugin that consists of this test binary. ADD creates a bridge named CNI_IFNAME in the pod, and a
-// file on the host that represents a plugin's own state. DEL removes both and accepts that they are missing.
+// file on the host that represents a plugin's own state. DEL removes both. It is not an error if they are missing.
 type plugin struct {
 	path string
 }
@@ -77,8 +77,8 @@ func (p *plugin) follow(t *testing.T, s script) {
 	}
 }
 
-// grandchildVariable makes this binary run as a process that ignores SIGTERM. Its value is the path of the plugin that
-// started the process.
+// grandchildVariable is the environment variable that makes this binary run as a process that ignores SIGTERM. Its
+// value is the path of the plugin that started the process.
 const grandchildVariable = "KERNELTEST_GRANDCHILD"
 
 // double is the plugin's main function.
@@ -175,8 +175,7 @@ func hang() int {
 	return 0
 }
 
-// pause waits in the kernel forever: if all goroutines waited for each other, the Go runtime would terminate the
-// process.
+// pause blocks forever in the kernel: if all goroutines were blocked in Go, the runtime would terminate the process.
 func pause() {
 	for {
 		_ = unix.Pause()
@@ -199,7 +198,7 @@ func cniEnvironment() []string {
 // wait reports that the plugin has started, and waits for the file "go".
 func (p *plugin) wait() {
 	_ = os.WriteFile(p.path+".started", nil, 0o600)
-	gate, err := os.Open(p.path + ".go") // a named pipe: opening it waits for the other end
+	gate, err := os.Open(p.path + ".go") // opening a named pipe waits for the other end
 	if err == nil {
 		_ = gate.Close()
 	}
@@ -219,12 +218,12 @@ func (p *plugin) effect(command string) error {
 			return err
 		}
 		if _, err := os.Stat(os.Getenv("CNI_NETNS")); err != nil {
-			return nil //nolint:nilerr // no namespace, no link
+			return nil //nolint:nilerr // without a namespace there is no link
 		}
 		return inPod(os.Getenv("CNI_NETNS"), func(handle *netlink.Handle) error {
 			link, err := handle.LinkByName(os.Getenv("CNI_IFNAME"))
 			if err != nil {
-				return nil //nolint:nilerr // it is gone
+				return nil //nolint:nilerr // the namespace no longer exists
 			}
 			return handle.LinkDel(link)
 		})
@@ -235,7 +234,7 @@ func (p *plugin) effect(command string) error {
 	return nil
 }
 
-// collect removes the results that do not belong to any attachment in the caller's list.
+// collect removes all results that do not belong to an attachment in the caller's list.
 func (p *plugin) collect() error {
 	noted, err := os.ReadFile(p.path + ".GC")
 	if err != nil {

@@ -103,7 +103,8 @@ func (b *bench) add(attachment *executor.Attachment) error {
 	return b.executor.Add(context.Background(), attachment, b.pod, "n")
 }
 
-// undoneByNext lets the next driver roll back what is left, with as many attempts as a real driver would make.
+// undoneByNext lets the next driver roll back the remaining attachments, with as many attempts as a real driver would
+// make.
 func (b *bench) undoneByNext() {
 	b.Helper()
 	for range 11 {
@@ -115,10 +116,10 @@ func (b *bench) undoneByNext() {
 			_ = b.executor.Del(context.Background(), attachment)
 		}
 	}
-	b.Errorf("records are left: %v", b.left)
+	b.Errorf("the journal still contains records: %v", b.left)
 }
 
-// Whichever step fails and in whatever way, the host is in its original state after the failed ADD and its rollback.
+// Regardless of which step fails, and how, the host is in its original state after the failed ADD and its rollback.
 func TestDoubleFaultsAtAdd(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -140,7 +141,7 @@ func TestDoubleFaultsAtAdd(t *testing.T) {
 			b.plugins[moment].follow(t, script{})
 			b.restart()
 			if len(b.left) > 0 {
-				t.Errorf("%s: records are left", what)
+				t.Errorf("%s: the journal still contains records", what)
 			}
 		}
 	}
@@ -181,7 +182,7 @@ func TestDoubleFaultsAtDel(t *testing.T) {
 	}
 }
 
-// forget removes the private state of a plugin that does not clean up. No other component can find it.
+// forget removes the private state of a plugin that does not clean up, since no other component can find this state.
 func (b *bench) forget() {
 	for _, p := range b.plugins {
 		b.must(os.RemoveAll(p.path + ".state"))
@@ -189,13 +190,13 @@ func (b *bench) forget() {
 	}
 }
 
-// A plugin that hangs is killed together with all processes that it started, and rolled back.
+// A plugin that hangs is killed together with all processes that it started, and its step is rolled back.
 func TestDoubleHangs(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
 	}
 	b := newBench(t)
-	b.executor.StepTimeout = 2 * time.Second // a DEL may take long on a busy machine, too
+	b.executor.StepTimeout = 2 * time.Second // on a busy machine, even a DEL may take long
 	b.plugins["second"].follow(t, script{"ADD": hangs})
 	err := b.add(b.attachment(threeDoubles)) // does not return if it waits for the grandchild
 	if err == nil || !strings.Contains(err.Error(), "time limit") {
@@ -203,7 +204,7 @@ func TestDoubleHangs(t *testing.T) {
 	}
 	b.expect("hang", b.before)
 	if left := processesOf(t, b.plugins["second"].path); len(left) > 0 {
-		t.Errorf("processes are left: %v", left)
+		t.Errorf("processes are still running: %v", left)
 	}
 }
 
@@ -228,8 +229,8 @@ func processesOf(t *testing.T, path string) (found []string) {
 	return found
 }
 
-// Another process creates a link with the name after the name was found to be free, so the plugin fails. The driver
-// must not delete that link.
+// Another process creates a link with the step's name after the name was found to be free, so the plugin fails. The
+// driver must not delete that link.
 func TestDoubleLosesTheRaceForAName(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -243,7 +244,7 @@ func TestDoubleLosesTheRaceForAName(t *testing.T) {
 	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByName("net2")
 		if err != nil {
-			return fmt.Errorf("the other's link is gone: %w", err)
+			return fmt.Errorf("the other process's link no longer exists: %w", err)
 		}
 		return handle.LinkDel(link)
 	}))
@@ -273,7 +274,7 @@ func TestKilledWhileAPluginRuns(t *testing.T) {
 
 	next := s.process(orders{Recover: true})
 	b.must(next.Start())
-	// Nothing is rolled back before the plugin exits, however long that takes: the first step's link still exists.
+	// Nothing is rolled back before the plugin exits, however long that takes, so the first step's link still exists.
 	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
 		_, err := handle.LinkByName("net1")
 		return err
@@ -298,7 +299,7 @@ func (b *bench) await(path string) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			b.Fatalf("%s does not appear", path)
+			b.Fatalf("%s did not appear in time", path)
 		}
 	}
 }

@@ -24,8 +24,8 @@ type testHost struct {
 }
 
 // state describes everything that a chain could leave behind: links, addresses, routes, rules and queues on the host
-// and in the pods, packet filters, and files. Each line has the form "where kind link details". The lines are sorted
-// and omit state that the kernel changes on its own.
+// and in the pods, packet filters, and files. Each line has the form "where kind link details". The lines are sorted.
+// State that the kernel changes on its own is omitted.
 func (h *testHost) state() []string {
 	h.Helper()
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -71,7 +71,7 @@ func (h *testHost) network(where string, handle *netlink.Handle) []string {
 		h.must(err)
 		for _, queue := range queues {
 			if queue.Type() == "noqueue" {
-				continue // equivalent to none, but only visible once the link was up
+				continue // equivalent to no queue, but only visible after the link was up once
 			}
 			lines = append(lines, fmt.Sprintf("%s queue %s %s parent %s", where, attrs.Name, queue.Type(),
 				netlink.HandleStr(queue.Attrs().Parent)))
@@ -111,11 +111,11 @@ func (h *testHost) filters() []string {
 	h.Helper()
 	nft, err := exec.LookPath("nft")
 	if err != nil {
-		return nil // then no plugin can create any, and tests that need them are skipped
+		return nil // in this case, plugins cannot create filters, and tests that need them are skipped
 	}
 	output, err := exec.Command(nft, "--stateless", "list", "ruleset").CombinedOutput()
 	if err != nil && strings.Contains(string(output), "cache initialization failed") {
-		return nil // a kernel without nf_tables
+		return nil // the kernel does not support nf_tables
 	}
 	if err != nil {
 		h.Fatalf("nft: %v: %s", err, output)

@@ -19,8 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// A damaged record does not reveal which devices are attached, so the driver touches nothing. It starts anyway, unless
-// a newer version wrote the journal.
+// If a record is damaged, it is unknown which devices are attached, so the driver does not touch any device. It starts
+// anyway, unless the journal was written by a newer version.
 func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -52,7 +52,7 @@ func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 		aside, err := filepath.Glob(path + ".unreadable-*")
 		s.must(err)
 		if len(aside) != 1 {
-			t.Fatalf("%s: files set aside are %v", name, aside)
+			t.Fatalf("%s: the files set aside are %v", name, aside)
 		}
 		s.must(os.Remove(aside[0]))
 		s.must(os.WriteFile(path, kept, 0o600)) // the administrator had a copy
@@ -106,7 +106,7 @@ func newSmallDisk(t *testing.T) *smallDisk {
 
 func (d *smallDisk) filler() string { return filepath.Join(d.dir, "filler") }
 
-// fill leaves no free byte.
+// fill fills the disk completely.
 func (d *smallDisk) fill() {
 	d.Helper()
 	file, err := os.Create(d.filler())
@@ -124,7 +124,7 @@ func (d *smallDisk) fill() {
 
 func (d *smallDisk) free() { _ = os.Remove(d.filler()) }
 
-// fullJournal is a journal on a disk that is full starting with a given commit.
+// fullJournal is a journal on a disk that is full from a given commit onwards.
 type fullJournal struct {
 	executor.Journal
 	number, commits int
@@ -159,9 +159,9 @@ func (j *fullJournal) commit() error {
 	return nil
 }
 
-// The disk becomes full at each of the commits. Nothing begins that could not be rolled back, nothing that is attached
-// is harmed, and once there is space again, everything can be rolled back, even by another process. A disk that is
-// really full still accepts some commits, since the file has free pages; so each commit is also made to fail.
+// The disk becomes full at each of the commits. No step begins that could not be rolled back, existing attachments are
+// not affected, and once there is space again, everything can be rolled back, even by another process. A disk that is
+// actually full still accepts some commits, since the file has free pages; therefore each commit is also made to fail.
 func TestFullDisk(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -169,7 +169,7 @@ func TestFullDisk(t *testing.T) {
 	b := newBench(t)
 	plugins := []string{b.dir}
 	for _, name := range []string{"really", "always"} {
-		disk := newSmallDisk(t) // with a new journal, which has only a few free pages
+		disk := newSmallDisk(t) // the journal is new and has only a few free pages
 		b.dir = disk.dir
 		fill := func() error { return syscall.ENOSPC }
 		if name == "really" {
@@ -201,14 +201,14 @@ func TestFullDisk(t *testing.T) {
 				break
 			}
 		}
-		t.Logf("%s full: %d ADDs refused", name, refused)
+		t.Logf("disk full at %s: %d ADDs were rejected", name, refused)
 		if refused == 0 || name == "always" && refused != 4 { // one for each step, one for the attachment
-			t.Errorf("%s full: %d ADDs were rejected", name, refused)
+			t.Errorf("disk full at %s: unexpected number of rejected ADDs: %d", name, refused)
 		}
 	}
 }
 
-// A journal on a read-only disk causes an error and is kept; running pods are not touched.
+// If the journal is on a read-only disk, opening it fails. The journal is kept, and running pods are not affected.
 func TestReadOnlyDisk(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -8,12 +8,12 @@ import (
 )
 
 // The main thread must stay in the host's namespace. If a goroutine that enters a pod and never unlocks its thread ran
-// on the main thread, the thread would stay in the pod: it cannot terminate, so the pod's namespace would exist as long
-// as the process.
+// on the main thread, that thread would stay in the pod. Since it cannot terminate, the pod's namespace would exist as
+// long as the process.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
-// TestMain makes this binary act as three programs: the tests, the CNI plugin that they script, and the driver that
-// they kill.
+// TestMain makes this binary act as three programs: the tests, the CNI plugin scripted by the tests, and the driver
+// that the tests kill.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("CNI_COMMAND") != "" || os.Getenv(grandchildVariable) != "":

@@ -21,8 +21,8 @@ func cidr(text string) *net.IPNet {
 	return network
 }
 
-// inUse adds all the configuration to a link on the host that a node may have on it, and returns the link as a claim's
-// device whose policy allows this.
+// inUse adds every kind of configuration that a node may have to a link on the host, and returns the link as a claim's
+// device whose policy allows this use.
 func (l *realLab) inUse(name string) cnichain.RootDevice {
 	l.Helper()
 	l.uplink(name)
@@ -88,8 +88,8 @@ func (l *realLab) neighbours(name string) []string {
 	return lines
 }
 
-// A link with addresses, routes, rules and neighbours of the node is busy. If its policy allows its use nevertheless,
-// the link has all of them again after the pod, however the pod terminated.
+// A link with addresses, routes, rules and neighbours of the node is busy. If a policy exposes it anyway, the link has
+// all of them again after the pod, regardless of how the pod terminated.
 func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -100,7 +100,7 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 		"application renamed": func(p *realPod) { renamed(p) },
 		"application takes names": func(p *realPod) {
 			p.link("net1", func(h *netlink.Handle, link netlink.Link) error { return h.LinkSetAlias(link, "lo") })
-			_, _ = p.tryDel(), p.tryDel() // after these failures, the driver returns the device itself
+			_, _ = p.tryDel(), p.tryDel() // after these failures, the driver itself returns the device
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestLentAddressesEnd(t *testing.T) {
 	a.add()
 	const ran = 7200
 	taken := &a.attachment.Steps[0].Step.Device.Network.TakenAt
-	if *taken -= ran; *taken == 0 { // 0 would mean unknown; a time before this machine booted is valid
+	if *taken -= ran; *taken == 0 { // 0 would mean unknown; a negative time is valid
 		*taken--
 	}
 	a.del()

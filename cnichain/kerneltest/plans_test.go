@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// The plugin directory moves, as after a change of paths.cniBin, while pods are attached and claims are prepared.
+// The plugin directory moves while pods are attached and claims are prepared, as after a change to paths.cniBin.
 func TestPluginsMoveToAnotherFolder(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -72,8 +72,7 @@ func TestTwoClaimsOfOneTopology(t *testing.T) {
 	l.expect(before)
 }
 
-// A change that a step makes to an interface is visible to all later steps, even to those that do not depend on that
-// step.
+// If a step changes an interface, all later steps see the change, even those that do not depend on that step.
 func TestAddressOfAnEarlierBranch(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -99,7 +98,7 @@ func TestAddressOfAnEarlierBranch(t *testing.T) {
 	a.del()
 }
 
-// The pin of a running pod's namespace is removed manually. The namespace and the device in it still exist.
+// An administrator removes the pin of a running pod's namespace. The namespace and the device in it still exist.
 func TestPinIsRemovedByHand(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -120,5 +119,5 @@ func TestPinIsRemovedByHand(t *testing.T) {
 	l.must(l.kernel().Unpin(b.attachment.Pin))
 	b.attachment.NetNSID = "another" // now the path belongs to another namespace
 	b.says(b.tryDel(), "device up0 is neither in the pod nor on the host")
-	b.has("net1 veth mtu=1500 up=true") // links that are not proven to be the pod's are not touched
+	b.has("net1 veth mtu=1500 up=true") // a link that is not proven to be the pod's is not touched
 }

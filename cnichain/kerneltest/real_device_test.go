@@ -53,9 +53,9 @@ func TestRealWholeLinkComesHomeAsItWas(t *testing.T) {
 	}
 }
 
-// The host does not lose a virtual link if the pod is deleted while the link is being moved, in either direction.
-// During the move, host-device keeps the link in a temporary network namespace, which would be destroyed if the plugin
-// were killed.
+// The host does not lose a virtual link if the pod is deleted while the link is being moved in either direction. During
+// the move, host-device keeps the link in a temporary network namespace, which would be destroyed if the plugin were
+// killed.
 func TestRealMoveIsCancelled(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -72,7 +72,7 @@ func TestRealMoveIsCancelled(t *testing.T) {
 				defer cancel()
 				timer := time.AfterFunc(after, cancel)
 				defer timer.Stop()
-				_ = do(ctx) // DEL follows whether or not this finished in time
+				_ = do(ctx) // DEL follows, whether or not this finished in time
 			}
 			for i := range 20 {
 				after := time.Duration(3*i) * time.Millisecond
@@ -84,7 +84,7 @@ func TestRealMoveIsCancelled(t *testing.T) {
 				a.del()
 				l.expect(before)
 				if t.Failed() {
-					t.Fatalf("cancelled after %s", after)
+					t.Fatalf("failed when the calls were cancelled after %s", after)
 				}
 			}
 			l.empty()
@@ -92,7 +92,8 @@ func TestRealMoveIsCancelled(t *testing.T) {
 	}
 }
 
-// tampering is a change that an application can make to a device in its pod, or a change made on the host meanwhile.
+// tampering is a change that an application can make to a device in its pod, or a change that is made on the host in
+// the meantime.
 type tampering struct {
 	happens func(*realPod)
 	// repair does what an administrator has to do. Until then, DEL fails with an error that contains all parts of
@@ -103,7 +104,7 @@ type tampering struct {
 	attempts map[string]int
 	// lost is true if the device no longer exists.
 	lost bool
-	// foreign is a link that the application creates and keeps.
+	// foreign is a link that the application creates and that must be kept.
 	foreign string
 }
 
@@ -193,7 +194,7 @@ func (z tampering) try(l *realLab, mover string, eth1 int) {
 			l.says(a.tryDel(), z.complaint...)
 		}
 		if current := a.foreignLines("up0"); !slices.Equal(current, during) {
-			l.Errorf("a foreign link was touched: it was %q and is %q", during, current)
+			l.Errorf("a foreign link was touched: it was %q and is now %q", during, current)
 		}
 		z.repair(a)
 	}
@@ -217,7 +218,7 @@ func (l *realLab) foreignLines(name string) []string {
 		func(line string) bool { return !strings.HasPrefix(line, "host link "+name+" ") })
 }
 
-// An exclusive device has one owner at a time, and a repeated DEL does not remove it from the next owner.
+// An exclusive device has only one owner at a time, and a repeated DEL does not take it away from the next owner.
 func TestRealHostDeviceHasOneOwner(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -258,7 +259,7 @@ func TestRealHostDeviceWithTheWantedNameAsAltname(t *testing.T) {
 	l.onHost("up0", func(link netlink.Link) error { return netlink.LinkAddAltName(link, "net1") })
 	a := l.pod("a", l.plan("first", realHostDevice, l.exclusive("link", "up0")))
 	before := l.state()
-	if err := a.tryAdd(); err == nil { // both results are correct
+	if err := a.tryAdd(); err == nil { // ADD may succeed or fail
 		a.has("net1 veth mtu=1400 up=true 10.3.0.5/24")
 		a.del()
 	}
@@ -266,8 +267,8 @@ func TestRealHostDeviceWithTheWantedNameAsAltname(t *testing.T) {
 	l.empty()
 }
 
-// The host-device plugin stores the device's name in its alias. Afterwards, that alias must be gone, and an alias set
-// by the administrator must still exist.
+// The host-device plugin stores the device's name in the alias of the link. After the pod, that alias must be gone, and
+// an alias set by the administrator must still exist.
 func TestRealHostDeviceAlias(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

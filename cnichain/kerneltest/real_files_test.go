@@ -17,8 +17,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// readOnly runs the ADD of plugins while no file can be written: all mounts are read-only during the call, except for
-// the kernel's own file systems.
+// readOnly runs ADD calls while no files can be written: during a call, all mounts are read-only except the kernel's
+// own file systems.
 type readOnly struct{ executor.PluginExec }
 
 func (e readOnly) Call(
@@ -97,7 +97,7 @@ func (l *realLab) missingTypes(plan *cnichain.Plan) string {
 	return ""
 }
 
-// A plugin whose schema declares that it leaves no files works on read-only file systems.
+// A plugin that leaves no files, according to its schema, works on read-only file systems.
 func TestPluginsLeaveNoFiles(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -110,7 +110,7 @@ func TestPluginsLeaveNoFiles(t *testing.T) {
 	}
 	for name, schema := range cnichain.DefaultSchemas().All() {
 		if _, tried := filelessChains[name]; tried != schema.LeavesNoFiles {
-			t.Errorf("plugin %s: its schema declares no files: %v, and a chain tests that: %v", name,
+			t.Errorf("plugin %s: the schema declares that it leaves no files: %v; a chain tests this: %v", name,
 				schema.LeavesNoFiles, tried)
 		}
 	}
@@ -136,7 +136,7 @@ func TestPluginsLeaveNoFiles(t *testing.T) {
 	})
 }
 
-// onReadOnly returns a pod with a chain whose devices are links on the host, in a lab where ADD cannot write files.
+// onReadOnly returns a pod with a chain whose devices are links on the host. Its lab runs ADD without writable files.
 func onReadOnly(t *testing.T, steps string) *realPod {
 	t.Helper()
 	l := newRealLab(t, readOnly{})

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// realDiamond has two steps on one root, and one step that depends on both.
+// realDiamond has two steps that depend on one root, and one step that depends on both.
 const realDiamond = `
 - name: link
   type: bridge
@@ -64,7 +64,7 @@ func TestRealDiamond(t *testing.T) {
 	}
 }
 
-// prime attaches and detaches a first pod. It creates the state that plugins share between pods and never remove:
+// prime attaches and detaches a first pod. This creates the state that plugins share between pods and never remove:
 // tables and base chains, CNI-FORWARD and CNI-ADMIN of the firewall plugin, the CNI-HOSTPORT chains of portmap, and the
 // gateway address of bridge. None of it may refer to the pod.
 func (l *realLab) prime(plan cnichain.Plan) {
@@ -75,7 +75,7 @@ func (l *realLab) prime(plan cnichain.Plan) {
 	for _, line := range l.filters() {
 		for _, text := range []string{"10.2.0.2", "10.3.0.2", "7070", p.attachment.SandboxID} {
 			if strings.Contains(line, text) {
-				l.Errorf("the first pod has left %s", line)
+				l.Errorf("the first pod left behind: %s", line)
 			}
 		}
 	}
@@ -94,13 +94,13 @@ func (l *realLab) mentions(what string, parts ...string) {
 	}
 	for _, part := range parts {
 		if !strings.Contains(text, part) {
-			l.Errorf("there is no %s with %q in\n%s", what, part, text)
+			l.Errorf("no %s contains %q in\n%s", what, part, text)
 		}
 	}
 }
 
 // limited expects that traffic to and from the pod's net1 is limited, in bytes per second: by a tbf on the host end of
-// the veth, and by another on the ifb that receives the ingress traffic of that end.
+// the veth, and by a second one on the ifb that receives the ingress traffic of that end.
 func (l *realLab) limited(p *realPod, toPod, fromPod uint64) {
 	l.Helper()
 	peer := 0
@@ -148,6 +148,6 @@ func (p *realPod) answers(address, source string) {
 	}
 	defer func() { _ = connection.Close() }()
 	if said, err := io.ReadAll(connection); err != nil || string(said) != p.name {
-		p.Errorf("%s is %q, want pod %s (%v)", source, said, p.name, err)
+		p.Errorf("%s answers %q, want pod %s (%v)", source, said, p.name, err)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// realKind is a way to attach a device, which is tested with all hazards: a root step with some plugin, and a tuning
-// step.
+// realKind is a way to attach a device: a root step with a particular plugin, followed by a tuning step. Each kind is
+// tested with all hazards.
 type realKind struct {
 	config string
 	device func(*realLab) cnichain.RootDevice
@@ -54,7 +54,7 @@ type hazard struct {
 	moves string
 	// ends is true if the runtime has released the pod.
 	ends bool
-	// kills is true if a device that was moved into the pod no longer exists.
+	// kills is true if the event destroys a device that was moved into the pod.
 	kills bool
 }
 
@@ -112,8 +112,8 @@ func restarted(p *realPod) []string {
 	return nil
 }
 
-// deletedOnce continues with the record from before the DEL, as after a crash that prevented the DEL from being
-// recorded.
+// deletedOnce calls DEL and then continues with the record from before the call, as after a crash that prevented the
+// DEL from being recorded.
 func deletedOnce(p *realPod) []string {
 	record := p.record()
 	p.del()

@@ -24,7 +24,8 @@ const onlyHostDevice = `
 - {name: link, type: host-device}
 `
 
-// Siblings have the same kind and address, as VLANs on one NIC do. The one on the host is not the one in the pod.
+// Sibling links have the same kind and address, as VLANs on one NIC do. A sibling on the host must not be mistaken for
+// the device in the pod.
 func TestRealSiblingOfTheSameAddress(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -42,7 +43,7 @@ func TestRealSiblingOfTheSameAddress(t *testing.T) {
 }
 
 // An application hides the device in another namespace and replaces it with a link of its own. That link must never be
-// treated as the device, and must not get a name on the host.
+// treated as the device, and must not get the device's name on the host.
 func TestRealImpostors(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -94,11 +95,11 @@ func impersonate(t *testing.T, mover string) {
 				_ = a.tryDel()
 			}
 			if current := l.inPodOf(a); len(current) != len(mine) {
-				t.Errorf("the application's links were touched: %v, are %v", mine, current)
+				t.Errorf("the application's links were touched: they were %v and are now %v", mine, current)
 			}
 			for _, name := range []string{"up0", "uplink9"} {
 				if link, err := netlink.LinkByName(name); err == nil {
-					t.Errorf("the host has the application's %s with the name %s", link.Type(), name)
+					t.Errorf("the application's %s is on the host with the name %s", link.Type(), name)
 				}
 			}
 			l.must(hidden.Close())
@@ -144,7 +145,7 @@ func inherit(l *realLab, mode int) {
 		return nil
 	})
 	if program, err := dropAll(); err != nil {
-		l.Logf("without an XDP program: %v", err)
+		l.Logf("continuing without an XDP program: %v", err)
 	} else {
 		_, err := inNamespace(a.path, func() (struct{}, error) {
 			link, err := netlink.LinkByName("net1")
@@ -213,18 +214,19 @@ func TestLinksThatStandOnOthers(t *testing.T) {
 		t.Errorf("lower devices of upper0 (-want +got):\n%s", diff)
 	}
 	if below := seen("port1"); below != nil {
-		t.Errorf("the veth has the lower devices %+v", below)
+		t.Errorf("the veth has the lower devices %+v, want none", below)
 	}
 	pod, err := netns.GetFromPath(cnitest.NewPod(t, "elsewhere"))
 	h.must(err)
 	defer func() { h.must(pod.Close()) }()
 	h.must(netlink.LinkSetNsFd(port0, int(pod)))
 	if below := seen("upper0"); below != nil {
-		t.Errorf("upper0 has the lower devices %+v, which are in a pod", below)
+		t.Errorf("upper0 has the lower devices %+v, although these are in a pod", below)
 	}
 }
 
-// A PCI function may have several ports, and representors. While one of them is in a pod, sysfs shows only the others.
+// A PCI function may have several ports, and representors. While one of these links is in a pod, sysfs only shows the
+// others.
 func TestOtherPortIsNotTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -254,7 +256,7 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	inSys("0000:02:00.0/virtio3", "port1", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "port1", IfName: "port1",
 		PCIAddress: "0000:02:00.0"}); !onHost || err != nil {
-		t.Errorf("virtio link is on the host: %v, %v", onHost, err)
+		t.Errorf("for the virtio link, OnHost returned %v, %v", onHost, err)
 	}
 	// A link that was renamed after the names were read is still recognized.
 	inSys("0000:03:00.0", "port0", "port1")
@@ -263,17 +265,17 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 		PCIAddress: "0000:03:00.0"}); now.IfName != "port1" || err != nil {
 		t.Errorf("the link that is now named port1 is %s, %v", now.IfName, err)
 	}
-	// A link that is being moved to another network namespace already has its new index, which belongs to another link
-	// in this namespace.
+	// A link that is being moved to another network namespace already has its new index, which may belong to another
+	// link in the old namespace.
 	inSys("0000:04:00.0", "moving", "port1")
 	if onHost, err := (host.Linux{}).OnHost(cnichain.Device{Name: "y", IfName: "moving",
 		PCIAddress: "0000:04:00.0"}); onHost || err != nil {
-		t.Errorf("a link whose index belongs to another one is on the host: %v, %v", onHost, err)
+		t.Errorf("for a link whose index belongs to another one, OnHost returned %v, %v", onHost, err)
 	}
 	before := h.state()
 	h.must(os.RemoveAll("/sys/bus/pci/devices/" + function + "/net/port0"))
 	if onHost, err := (host.Linux{}).OnHost(device); onHost || err != nil {
-		t.Errorf("onHost: %v, %v", onHost, err)
+		t.Errorf("OnHost returned %v, %v", onHost, err)
 	}
 	if err := (host.Linux{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v", err)

@@ -35,7 +35,7 @@ const (
 	realJournal = "/var/lib/driver" // not part of the host's state
 )
 
-// realLab is the host of a machine, with the reference plugins and one driver's executor and journal.
+// realLab is the host's side of a machine, with the reference plugins and the executor and journal of one driver.
 type realLab struct {
 	testHost
 	dir      string
@@ -89,7 +89,7 @@ func (l *realLab) restart(exec executor.Exec) map[string]*executor.Attachment {
 	return attachments
 }
 
-// uplink creates a link with a carrier: a veth whose other end, which has a p at the end of its name, is also up.
+// uplink creates a link with a carrier: a veth whose other end is also up and has the same name with the suffix p.
 func (l *realLab) uplink(name string, change ...func(*netlink.LinkAttrs)) {
 	l.Helper()
 	l.index++
@@ -129,7 +129,7 @@ func (l *realLab) onHost(name string, do func(netlink.Link) error) {
 	l.must(do(link))
 }
 
-// device returns a link on the host in the state in which a claim is prepared.
+// device returns a link on the host as it is recorded when a claim is prepared.
 func (l *realLab) device(name string) cnichain.Device {
 	l.Helper()
 	return l.snapshot(name, false)
@@ -293,7 +293,7 @@ func (p *realPod) awaitGone() {
 	})
 }
 
-// await waits for an asynchronous change of the kernel.
+// await waits for an asynchronous change in the kernel.
 func (l *realLab) await(what string, done func() bool) {
 	l.Helper()
 	limit := time.After(10 * time.Second)
@@ -302,7 +302,7 @@ func (l *realLab) await(what string, done func() bool) {
 	for !done() {
 		select {
 		case <-limit:
-			l.Fatalf("waited too long until %s", what)
+			l.Fatalf("timed out waiting until %s", what)
 		case <-ticker.C:
 		}
 	}
@@ -377,7 +377,7 @@ func (p *realPod) has(want ...string) {
 	}
 }
 
-// leases compares the addresses that host-local has assigned, as network/address.
+// leases compares the addresses that host-local has assigned with the expected ones, given as network/address.
 func (l *realLab) leases(want ...string) {
 	l.Helper()
 	var leases []string
@@ -425,7 +425,7 @@ func serve(listener net.Listener, text string) {
 	}
 }
 
-// inNamespace calls a function on a thread in a network namespace. The thread terminates afterwards.
+// inNamespace calls a function on a thread in a network namespace. The thread terminates after the call.
 func inNamespace[T any](path string, do func() (T, error)) (T, error) {
 	type outcome struct {
 		value T
@@ -460,7 +460,7 @@ func (l *realLab) empty() {
 	}
 }
 
-// wipe removes files, as an administrator or a reinstallation might.
+// wipe removes files, as an administrator or a reinstallation might do.
 func (l *realLab) wipe(paths ...string) {
 	l.Helper()
 	for _, path := range paths {

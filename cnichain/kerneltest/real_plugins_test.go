@@ -18,7 +18,7 @@ func (l *realLab) needs(programs ...string) {
 	l.Helper()
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
-			l.Skipf("needs %s, which a CNI plugin runs: %v", program, err)
+			l.Skipf("needs %s, which is run by a CNI plugin: %v", program, err)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func ownPlugins(t *testing.T) string {
 		"../../cmd/dra-network-cni")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); errors.Is(err, exec.ErrNotFound) {
-		t.Skipf("needs the project's CNI plugins in the CNI_PATH, or go to build them: %v", err)
+		t.Skipf("needs the project's CNI plugins in CNI_PATH, or the go command to build them: %v", err)
 	} else if err != nil {
 		t.Fatalf("cannot build the project's CNI plugins: %v\n%s", err, output)
 	}

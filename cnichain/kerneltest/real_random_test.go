@@ -28,7 +28,7 @@ const (
 )
 
 // rounds calls a function repeatedly, with the number of the run and the source of random decisions, until the
-// requested number of runs is reached. If no number is set, it stops after a few seconds.
+// requested number of runs is reached. If no number is requested, it stops after a few seconds.
 func (l *realLab) rounds(do func(run int, random *rand.Rand)) {
 	l.Helper()
 	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
@@ -112,7 +112,7 @@ func anyLink() (netlink.Link, error) {
 }
 
 // A tenant performs random actions for some time, and its pod terminates in a random way. Afterwards, the kernel
-// reports the same state of the device as before, or the device is quarantined until whatever holds it is gone.
+// reports the same state of the device as before, or the device is quarantined until nothing holds it any more.
 func TestRealRandomTenant(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -193,7 +193,7 @@ func (l *realLab) randomTenant(mover string, run int, random *rand.Rand) {
 	}
 }
 
-// retryLeftovers retries to return the quarantined devices.
+// retryLeftovers retries the return of the quarantined devices.
 func (l *realLab) retryLeftovers() error {
 	var problems []error
 	for _, leftover := range l.executor.Leftovers() {
@@ -210,7 +210,7 @@ func (l *realLab) sameOrGone(before map[string][]byte, done []string, ending str
 		return
 	}
 	if _, err := netlink.LinkByName("up0"); err != nil {
-		l.Errorf("the pod ended %s after %q; the driver reports that the device was returned, and the host has no up0",
+		l.Errorf("the pod ended %s after %q; the driver reported that the device was returned, but the host has no up0",
 			ending, done)
 		return
 	}
@@ -267,7 +267,7 @@ func TestRealRandomAdministrator(t *testing.T) {
 				a := l.pod(fmt.Sprintf("t%d", run), plan)
 				err := a.tryAdd()
 				if (err == nil) != (used == "") {
-					l.Errorf("after %q the node uses the link by %q, and ADD returns %v", done, used, err)
+					l.Errorf("after %q, the node used the link by %q, and ADD returned %v", done, used, err)
 				}
 				a.del()
 				a.end()
@@ -275,9 +275,9 @@ func TestRealRandomAdministrator(t *testing.T) {
 				l.pods = nil
 				l.expect(without(state, "/run/cni/netdev/lock"))
 				if differences := l.linkState("up0").Differences(before); len(differences) > 0 {
-					l.Errorf("after %q and use by %q the administrator finds %v", done, used, differences)
+					l.Errorf("after %q and use by %q, the administrator's link differs: %v", done, used, differences)
 				}
-				if used != "" { // it disappears with the link, except for the rule
+				if used != "" { // the use disappears with the link, unless it is a rule
 					_ = netlink.RuleDel(useRule("up0"))
 					l.drop("up0p")
 					l.drop("br7")

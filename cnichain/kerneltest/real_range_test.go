@@ -11,7 +11,7 @@ import (
 
 const realRanged = `[{name: link, type: macvlan, addressRange: r, config: {mode: bridge, ipam: {type: host-local}}}]`
 
-// block makes plans use addresses from one block of a range, as if the others had no room.
+// block makes plans use addresses from one particular block of a range, as if the other blocks had no room.
 func (l *realLab) block(index int) {
 	l.Helper()
 	r, problems := addresses.Parse(&v1alpha1.AddressRangeSpec{CIDRs: []string{"10.60.0.0/24", "fd00:60::/120"},
@@ -24,8 +24,8 @@ func (l *realLab) block(index int) {
 	l.blocks = map[string][]cnichain.BlockRoom{"r": {{Block: block, Room: block.Size}}}
 }
 
-// TestRealAddressRange checks that host-local assigns exactly the addresses in a block, even though the node's blocks
-// change while the network name stays the same: leases from earlier blocks persist and are released correctly.
+// TestRealAddressRange checks that host-local assigns exactly the addresses in a block. The node's blocks change while
+// the network name stays the same, so leases from earlier blocks must persist and must be released correctly.
 func TestRealAddressRange(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -55,7 +55,7 @@ func TestRealAddressRange(t *testing.T) {
 	never.refused("no IP addresses available")
 	first[0].reaches("10.60.0.2", second[2], "10.60.0.11")
 	first[1].reaches("fd00:60::3", second[1], "fd00:60::9")
-	first[0].del() // uses the configuration of its own block
+	first[0].del() // DEL uses the configuration with the pod's own block
 	second[1].del()
 	again.add()
 	again.has("net1 macvlan mtu=1500 up=true 10.60.0.10/24 fd00:60::9/120")

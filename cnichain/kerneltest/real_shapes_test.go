@@ -129,7 +129,7 @@ func TestRealShapes(t *testing.T) {
 	}
 }
 
-// Plugins that masquerade look up the addresses of the interface to remove the rules for them.
+// Plugins that set up masquerading look up the addresses of the interface in order to remove the rules for them.
 func TestRealMasqueradingWhenTheLinkIsGone(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -231,7 +231,7 @@ func wants(name string) string {
 		"10.1.0.0/24}]]}}}"
 }
 
-// A name that is in use is rejected, whichever link has it, and nothing changes.
+// A name that is in use is rejected, regardless of which link has it, and nothing changes.
 func TestRealNameCollisions(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -344,7 +344,7 @@ func TestRealIPAMDomains(t *testing.T) {
 	}
 }
 
-// atOnce runs functions concurrently, as happens when pods start and terminate.
+// atOnce runs functions concurrently, as happens when several pods start or terminate.
 func (l *realLab) atOnce(work ...func() error) {
 	l.Helper()
 	var wait sync.WaitGroup
@@ -377,7 +377,7 @@ func TestRealFailuresLeaveNothing(t *testing.T) {
 				l := newRealLab(t, nil)
 				device := kind.device(l)
 				plan := l.plan("first", strings.ReplaceAll(kind.steps(plugin), test.old, test.changed), device)
-				if name == "no address left" { // another pod has it
+				if name == "no address left" { // another pod has the address
 					l.bridge("br9")
 					other := strings.ReplaceAll(realKinds()["bridge"].steps("bridge"), test.old, test.changed)
 					l.pod("other", l.plan("first", other, l.shared("link", "br9"))).add()

@@ -11,7 +11,7 @@ import (
 
 // state describes everything that a chain could leave behind: links, addresses, routes, rules and queues on the host
 // and in the pods, packet filters, and files. Each line has the form "where what link details". The lines are sorted
-// and do not contain link indexes. Aliases are omitted, since TestRealHostDeviceAlias tests them.
+// and contain neither link indexes nor aliases; TestRealHostDeviceAlias tests the latter.
 func (l *realLab) state() []string {
 	l.Helper()
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -32,7 +32,7 @@ func (l *realLab) state() []string {
 	return lines
 }
 
-// expect compares the state without waiting, since DEL only returns after the effects of ADD are removed.
+// expect compares the state without waiting, since DEL only returns once the effects of ADD have been removed.
 func (l *realLab) expect(want []string) {
 	l.Helper()
 	if diff := cmp.Diff(want, l.state()); diff != "" {
@@ -40,7 +40,7 @@ func (l *realLab) expect(want []string) {
 	}
 }
 
-// without omits lines about a pod or a link.
+// without returns the lines except those about a pod or a link.
 func without(lines []string, names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 		fields := strings.Fields(line)

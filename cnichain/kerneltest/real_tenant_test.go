@@ -22,7 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/linkstate"
 )
 
-// errNotHere skips a case that the machine's kernel does not support.
+// errNotHere is returned by cases that the machine's kernel does not support, which are then skipped.
 var errNotHere = errors.New("the kernel does not have it")
 
 // tenant is an application with all capabilities in the network namespace of its pod. Its methods run on a thread in
@@ -146,7 +146,7 @@ func features(features map[string]bool) func(tenant) error {
 	return func(t tenant) error { return setFeatures(t.link.Attrs().Name, features) }
 }
 
-// operations returns the changes that a tenant can make to a device and that survive a move to another namespace.
+// operations returns changes that a tenant can make to a device and that survive a move to another namespace.
 func operations() map[string]func(tenant) error {
 	const gsoMaxSize, groMaxSize, gsoIPv4, groIPv4 = 41, 58, 63, 64
 	return map[string]func(tenant) error{
@@ -271,7 +271,7 @@ func (l *realLab) linkState(name string) linkstate.State {
 }
 
 // A link that is stacked on the device in a namespace that the driver cannot enter is detected: the device stays in
-// quarantine until that namespace is destroyed, and its link is down meanwhile.
+// quarantine with its link down until that namespace is destroyed.
 func TestRealStackedInANestedNamespace(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -331,7 +331,7 @@ func TestRealStackedInANestedNamespace(t *testing.T) {
 					for _, link := range links {
 						name := link.Attrs().Name
 						if (name == "up0" || host.IsTransitName(name)) && link.Attrs().Flags&net.FlagUp != 0 {
-							t.Errorf("the link %s is up, although a tenant's link is stacked on it", name)
+							t.Errorf("the link %s was up although a tenant's link was stacked on it", name)
 						}
 					}
 					b := l.pod("b", plan)
@@ -348,7 +348,7 @@ func TestRealStackedInANestedNamespace(t *testing.T) {
 	}
 }
 
-// A tenant that keeps creating links does not keep the device: the links are removed, or the device is quarantined.
+// A tenant cannot keep the device by creating links continuously: the links are removed, or the device is quarantined.
 func TestRealTenantKeepsStacking(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -380,7 +380,7 @@ func TestRealTenantKeepsStacking(t *testing.T) {
 	}
 }
 
-// fight repeatedly calls a function with a handle for the pod's namespace, without a pause, until stop is called.
+// fight calls a function with a handle for the pod's namespace in a tight loop until stop is called.
 func (p *realPod) fight(do func(h *netlink.Handle, round int)) (stop func()) {
 	done, wait := make(chan struct{}), sync.WaitGroup{}
 	began := make(chan struct{})
@@ -407,7 +407,8 @@ func (p *realPod) fight(do func(h *netlink.Handle, round int)) (stop func()) {
 	return func() { close(done); wait.Wait() }
 }
 
-// After a forced deletion, the containers still run while the device is returned. They change everything that they can.
+// After a forced deletion, the containers are still running while the device is returned, and they change everything
+// that they can.
 func TestRealTenantFightsForItsDevice(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

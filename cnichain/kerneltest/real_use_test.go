@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// checkFree is the driver's own check: it returns an error if the node uses the device.
+// checkFree is the check that the driver uses: it returns an error if the node uses the device.
 func (l *realLab) checkFree(ctx context.Context, device *cnichain.Device) error {
 	sources, err := discovery.Host()
 	if err != nil {
@@ -90,7 +90,7 @@ func nodeUses() map[string]func(*realLab, netlink.Link) error {
 }
 
 // A claim stays prepared while its pod gets another sandbox, and while a failed chain waits for its next attempt.
-// Meanwhile, its link is on the host, where the node may begin to use it.
+// During that time, its link is on the host, where the node may begin to use it.
 func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -100,7 +100,7 @@ func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 		for name, use := range nodeUses() {
 			for attempt, steps := range map[string]string{"next sandbox": onlyHostDevice, "next attempt": failing} {
 				if mover == "netdev" && attempt == "next attempt" {
-					continue // before ADD, it does not matter which plugin is used
+					continue // before ADD, the choice of the plugin does not matter
 				}
 				t.Run(strings.Join([]string{mover, name, attempt}, "/"), func(t *testing.T) {
 					l := newRealLab(t, nil)

@@ -20,8 +20,8 @@ import (
 // sharedMAC is the MAC address that all VLANs of one NIC share.
 func sharedMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 7} }
 
-// rebooted acts as the driver does after a reboot: it rolls back the attachments in the journal, releases the claim,
-// and retries the leftovers.
+// rebooted does the same as the driver after a reboot: it rolls back the attachments in the journal, releases the
+// claim, and retries the leftovers.
 func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	p.Helper()
 	for _, attachment := range p.restart(nil) {
@@ -31,7 +31,7 @@ func (p *realPod) rebooted(plans ...cnichain.Plan) {
 	}
 	for range 12 {
 		if err := p.executor.VerifyReturned(plans); err != nil {
-			p.Errorf("the claim is not released: %v", err)
+			p.Errorf("the claim was not released: %v", err)
 		}
 	}
 	for _, leftover := range p.executor.Leftovers() {
@@ -48,7 +48,7 @@ func TestRebootMixesVLANsUp(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
 	}
-	vlan := func(l *realLab, name, alias string, index int) { // a veth instead, since this kernel may not support VLANs
+	vlan := func(l *realLab, name, alias string, index int) { // creates a veth, since this kernel may not support VLANs
 		l.must(netlink.LinkAdd(&netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: sharedMAC(), Index: index, MTU: 1500},
 			PeerName:  "p" + name,
@@ -75,7 +75,7 @@ func TestRebootMixesVLANsUp(t *testing.T) {
 			want := l.aliases()
 			a.rebooted(plan)
 			if current := l.aliases(); !slices.Equal(current, want) {
-				t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"),
+				t.Errorf("links of the host were\n%s\nand are now\n%s", strings.Join(want, "\n"),
 					strings.Join(current, "\n"))
 			}
 		})
@@ -118,7 +118,7 @@ func TestRebootEndsABaseline(t *testing.T) {
 	want := l.aliases()
 	a.rebooted(plan)
 	if current := l.aliases(); !slices.Equal(current, want) {
-		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(current, "\n"))
+		t.Errorf("links of the host were\n%s\nand are now\n%s", strings.Join(want, "\n"), strings.Join(current, "\n"))
 	}
 	before := l.state()
 	b := l.pod("b", plan) // from the claim's record, which has the old baseline
@@ -131,11 +131,11 @@ func TestRebootEndsABaseline(t *testing.T) {
 	b.awaitGone()
 	l.expect(before)
 	if current := l.aliases(); !slices.Equal(current, want) {
-		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(want, "\n"), strings.Join(current, "\n"))
+		t.Errorf("links of the host were\n%s\nand are now\n%s", strings.Join(want, "\n"), strings.Join(current, "\n"))
 	}
 }
 
-// A claim stays prepared across a reboot, and its device's name now belongs to another link.
+// A claim stays prepared across a reboot, after which its device's name belongs to another link.
 func TestRebootMakesTheDeviceAnotherLink(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -175,8 +175,8 @@ func TestRebootGivesTheDeviceAUse(t *testing.T) {
 	l.expect(before)
 }
 
-// After a reboot, links of several kinds with the same address appear in another order: with each other's names and
-// with each other's indexes. Whatever the driver does then, it touches none of them.
+// After a reboot, links of several kinds with the same address appear in a different order, with each other's names and
+// indexes. The driver must not touch any of them.
 func TestRebootPermutesLinks(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -235,7 +235,7 @@ func TestRebootPermutesLinks(t *testing.T) {
 					l.must(err)
 					for _, link := range links {
 						if strings.HasPrefix(link.Attrs().Name, "up") || strings.HasPrefix(link.Attrs().Name, "b5") {
-							_ = netlink.LinkDel(link) // deleting one end also deletes the other
+							_ = netlink.LinkDel(link) // deleting one end of a pair also deletes the other
 						}
 					}
 				}
@@ -251,7 +251,7 @@ func TestRebootPermutesLinks(t *testing.T) {
 				a.rebooted(plan)
 				l.expect(want)
 				if current := l.aliases(); !slices.Equal(current, links) {
-					t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(links, "\n"),
+					t.Errorf("links of the host were\n%s\nand are now\n%s", strings.Join(links, "\n"),
 						strings.Join(current, "\n"))
 				}
 			})
@@ -269,7 +269,7 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	tun := func(*realLab) {
 		link := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "wg0"}, Mode: netlink.TUNTAP_MODE_TUN}
 		if err := netlink.LinkAdd(link); err != nil {
-			t.Skipf("needs to make a link without an address: %v", err)
+			t.Skipf("needs support for links without an address: %v", err)
 		}
 		for _, fd := range link.Fds {
 			_ = fd.Close()
@@ -287,7 +287,7 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	before := l.aliases()
 	for range 4 {
 		if err := a.tryDel(); err == nil {
-			t.Error("the device counts as returned although another link has its name")
+			t.Error("the device counted as returned although another link has its name")
 		}
 	}
 	current := l.aliases()
@@ -324,7 +324,7 @@ func TestLookAlikeOnTheHost(t *testing.T) {
 	dummy("the second")
 	for range 4 {
 		if err := a.tryDel(); err == nil {
-			t.Error("the device counts as returned although another link has its name")
+			t.Error("the device counted as returned although another link has its name")
 		}
 	}
 	l.onHost("up0", func(link netlink.Link) error {
@@ -344,8 +344,8 @@ func TestLookAlikeOnTheHost(t *testing.T) {
 	l.empty()
 }
 
-// An attachment was left by a driver version that did not record boots: the index in its record may be from an earlier
-// boot.
+// The attachment was created by a driver version that did not record boots, so the index in its record may be from an
+// earlier boot.
 func TestRecordWithoutBoot(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -374,7 +374,7 @@ func TestRecordWithoutBoot(t *testing.T) {
 	}
 }
 
-// If a macvlan is created on a macvlan, the kernel attaches it to the same parent. In the end, it is deleted and not
+// If a macvlan is created on a macvlan, the kernel attaches it to the same parent. On DEL, it must be deleted and not
 // moved to the host.
 func TestLinkBesideTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {
@@ -390,17 +390,17 @@ func TestLinkBesideTheDevice(t *testing.T) {
 	a := l.pod("a", l.plan("first", "[{name: link, type: macvlan}]", l.exclusive("link", "m0")))
 	before := l.aliases()
 	a.add()
-	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { // so that the driver has to search for it
+	a.link("net1", func(h *netlink.Handle, link netlink.Link) error { // so that the driver has to search for the link
 		return errors.Join(h.LinkSetDown(link), h.LinkSetName(link, "mine0"), h.LinkAddAltName(link, "other0"))
 	})
 	a.attachment.Steps[0].Failures = 5
 	a.attachment.Steps[0].Step.Path = "/nowhere"
-	a.attachment.Steps[0].Step.Type = "nothing" // the plugin no longer exists, and the driver does what it can
+	a.attachment.Steps[0].Step.Type = "nothing" // the plugin no longer exists, so the driver removes what it can
 	if err := a.tryDel(); err == nil {
-		t.Error("DEL succeeds without its plugin")
+		t.Error("DEL succeeded without its plugin")
 	}
 	if current := l.aliases(); !slices.Equal(current, before) {
-		t.Errorf("links of the host were\n%s\nand are\n%s", strings.Join(before, "\n"), strings.Join(current, "\n"))
+		t.Errorf("links of the host were\n%s\nand are now\n%s", strings.Join(before, "\n"), strings.Join(current, "\n"))
 	}
 	a.has()
 }

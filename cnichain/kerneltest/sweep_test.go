@@ -23,7 +23,7 @@ const fiveSteps = `
 - {name: limit, type: bandwidth, dependOn: [br], config: {ingressRate: 1000000, ingressBurst: 100000, egressRate: 1000000, egressBurst: 100000}}
 `
 
-// sweep is a machine with three devices and one pod, on which driver processes are killed.
+// sweep is a machine with three devices and one pod, on which the test kills driver processes.
 type sweep struct {
 	testHost
 	orders orders
@@ -94,7 +94,7 @@ func (s *sweep) kill(o orders) bool {
 		return false
 	}
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
-		s.Fatalf("driver process %+v was not killed but failed: %v\n%s", o, err, output)
+		s.Fatalf("driver process %+v failed instead of being killed: %v\n%s", o, err, output)
 	}
 	return true
 }
@@ -119,8 +119,7 @@ func (s *sweep) killedAt(name string, before func(), killed orders) {
 	}
 }
 
-// clean starts the next driver process and checks that everything is in its original state. Afterwards, the devices
-// must work.
+// clean starts the next driver process and checks that everything is in its original state and that the devices work.
 func (s *sweep) clean(what string) {
 	s.Helper()
 	s.run(orders{Recover: true})
@@ -129,8 +128,8 @@ func (s *sweep) clean(what string) {
 	s.expect(what+", then attached and detached", s.before)
 }
 
-// A driver process is killed before and after each of its actions, while it attaches, detaches, and rolls back what an
-// earlier process left. The next process leaves nothing behind.
+// A driver process is killed before and after each of its actions while it attaches, detaches, and rolls back the
+// attachments of an earlier process. The next process leaves nothing behind.
 func TestSweep(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -138,15 +137,16 @@ func TestSweep(t *testing.T) {
 	s := newSweep(t)
 	s.killedAt("ADD", func() {}, orders{Add: true})
 	s.killedAt("DEL", func() { s.run(orders{Add: true}) }, orders{Del: true})
-	// At the last but one kill point of ADD, everything is attached but not ready, so the most has to be rolled back.
+	// At the second-to-last kill point of ADD, everything is attached but not ready, so the amount of state to roll
+	// back is largest.
 	last := s.addPoints() - 1
 	s.killedAt("recovery", func() {
 		if !s.kill(orders{Add: true, KillAt: last}) {
-			t.Fatal("ADD has fewer kill points than before")
+			t.Fatal("ADD had fewer kill points than in the previous run")
 		}
 	}, orders{Recover: true})
 	if s.points < 40 {
-		t.Errorf("only %d kill points: is everything wrapped?", s.points)
+		t.Errorf("there were only %d kill points; check that every action is wrapped", s.points)
 	}
 	fmt.Printf("kill points: %d\n", s.points)
 }

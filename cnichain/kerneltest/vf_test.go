@@ -37,7 +37,7 @@ func virtualFunction(t *testing.T) cnichain.Device {
 	}
 	links, err := os.ReadDir(filepath.Join(dir, "net"))
 	if err != nil || len(links) == 0 {
-		t.Fatalf("%s has no link here: %v", address, err)
+		t.Fatalf("%s has no link in this namespace: %v", address, err)
 	}
 	return cnichain.Device{
 		Name: "vf", IfName: links[0].Name(), PCIAddress: address, PF: filepath.Base(pf), Exclusive: true,
@@ -79,7 +79,7 @@ func newVFBench(t *testing.T) *vfBench {
 	return v
 }
 
-// spoil changes the function as the worst possible pod would.
+// spoil makes all changes to the function that a malicious pod could make.
 func (v *vfBench) spoil(handle *netlink.Handle, name string) {
 	v.Helper()
 	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 77, 0))
@@ -94,8 +94,8 @@ func (v *vfBench) spoil(handle *netlink.Handle, name string) {
 	v.must(handle.LinkSetName(link, "mine"))
 }
 
-// awaitReturn waits until the function is in its original state: after its namespace is destroyed, it is in no
-// namespace for a short time.
+// awaitReturn waits until the function is in its original state. After its namespace has been destroyed, the function
+// is in no namespace for a short time.
 func (v *vfBench) awaitReturn() {
 	v.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -120,7 +120,7 @@ func (v *vfBench) awaitReturn() {
 	}
 }
 
-// A claim for the NIC also includes the upper devices of its virtual functions.
+// A claim for a NIC also holds the upper devices of the NIC's virtual functions.
 func TestLinksOnVFsKnowTheNIC(t *testing.T) {
 	device := virtualFunction(t)
 	v := &testHost{T: t}
@@ -156,8 +156,8 @@ func TestVFIsRestored(t *testing.T) {
 	v.awaitReturn()
 }
 
-// The same with a chain, while the pod is running: the application has renamed the link and created another one under
-// its name, so the plugin does not find the device by that name.
+// The same as the previous test, but with a chain and a running pod: the application has renamed the link and created
+// another one with the old name, so the plugin does not find the device by that name.
 func TestVFComesHomeFromAChain(t *testing.T) {
 	for _, mover := range movers() {
 		t.Run(mover, func(t *testing.T) { comesHomeFromAChain(newVFBench(t), mover) })
@@ -195,7 +195,7 @@ func comesHomeFromAChain(v *vfBench, mover string) {
 	v.awaitReturn()
 }
 
-// After a reboot, a virtual function is identified by its PCI address, but keeps the administrator's new settings.
+// After a reboot, a virtual function is identified by its PCI address but keeps the administrator's new settings.
 func TestVFAfterAReboot(t *testing.T) {
 	v := newVFBench(t)
 	later := host.Linux{BootID: "of the next boot"}

@@ -25,7 +25,7 @@ import (
 // workerVariable contains the orders for a driver process.
 const workerVariable = "KERNELTEST_WORKER"
 
-// orders are the actions that a driver process performs with the journal in Dir, in this order: roll back the
+// orders selects the actions that a driver process performs with the journal in Dir, in this order: roll back the
 // attachments of an earlier process, attach, detach.
 type orders struct {
 	Dir      string
@@ -41,7 +41,7 @@ type orders struct {
 	KillAt int
 }
 
-// work acts as a driver without Kubernetes.
+// work acts as a driver that does not need Kubernetes.
 func work() int {
 	var o orders
 	err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &o)
@@ -134,7 +134,7 @@ type killPoints struct {
 	passed int
 }
 
-// pass is a kill point. It records its name in a file, to explain a failure.
+// pass is a kill point. It records its name in a file, which helps to explain a failure.
 func (k *killPoints) pass(what string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 // Locks is a set of locks that are identified by a key. Each lock has a number of places, which is the number of
 // callers that can hold it at the same time. Waiting for a lock can be cancelled with a context.
 //
-// A key only has an entry while a caller holds its lock or waits for it. So the keys of old claims and sandboxes use no
-// memory, although a node gets new ones indefinitely.
+// A key only has an entry while a caller holds its lock or waits for it. Therefore the keys of old claims and sandboxes
+// use no memory, even though a node keeps getting new ones.
 type Locks struct {
 	places int
 	mu     sync.Mutex
@@ -48,8 +48,8 @@ func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err err
 	}
 	select {
 	case entry.held <- struct{}{}:
-		// The order matters: if the entry were deleted while its place is taken, the next caller would create a new
-		// entry and also get the lock.
+		// The order matters: if the entry were deleted while its place is still taken, the next caller would create a
+		// new entry and also get the lock.
 		return func() { <-entry.held; leave() }, nil
 	case <-ctx.Done():
 		leave()

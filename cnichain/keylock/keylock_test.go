@@ -18,7 +18,7 @@ func TestPlaces(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := locks.Acquire(ctx, "a"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a third caller has the lock: %v", err)
+		t.Errorf("a third caller acquired the lock: %v", err)
 	}
 }
 
@@ -46,6 +46,6 @@ func TestLocksWaitNoLongerThanTheirContext(t *testing.T) {
 	}
 	unlock()
 	if len(locks.held) != 0 {
-		t.Errorf("locks are left: %v", locks.held)
+		t.Errorf("the set still contains locks: %v", locks.held)
 	}
 }

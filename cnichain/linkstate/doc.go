@@ -2,12 +2,12 @@
 // differences.
 //
 // The driver reads the state of a device before a pod gets it and after the device has returned. The comparison does
-// not rely on a list of possible changes: every attribute counts, including attributes added by later kernels, unless
-// it is one of the documented exceptions (exceptions.go). If a difference cannot be restored, the device stays in
+// not rely on a list of possible changes: every attribute is compared, including attributes added by later kernels,
+// except for the exceptions documented in exceptions.go. If a difference cannot be restored, the device stays in
 // quarantine.
 //
 // The rule of this package: it does not depend on link kinds or on the meaning of settings, except for attributes that
-// the kernel does not accept in the form in which it reports them.
+// the kernel reports in one form and accepts in another.
 //
 // The sources are rtnetlink (RTM_GETLINK), ethtool netlink, sysfs, DCB, NAPI settings, receive rules and the BPF
 // programs that are attached without a queueing discipline (tcx). All functions work in the network namespace of the

@@ -90,8 +90,8 @@ func ethtool(family uint16, socket *nl.NetlinkSocket, command uint8, index int, 
 // families reject.
 func genericHeader(command uint8) []byte { return []byte{command, 1, 0, 0} }
 
-// absent returns nil if an error means that the kernel or the driver does not support a request, and otherwise the
-// error.
+// absent returns nil if an error means that the kernel or the driver does not support a request, and the error
+// otherwise.
 func absent(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
 		return nil
@@ -238,7 +238,7 @@ func (s State) readDCB(name string) error {
 	request.AddRawData(nl.NewRtAttr(nameAttribute, nl.ZeroTerminated(name)).Serialize())
 	replies, err := request.Execute(unix.NETLINK_ROUTE, 0)
 	if err != nil {
-		if errors.Is(err, unix.EINVAL) { // a kernel without DCB
+		if errors.Is(err, unix.EINVAL) { // the kernel does not support DCB
 			return nil
 		}
 		return describe("data center bridging", absent(err))

@@ -117,7 +117,7 @@ func groups() []group {
 		{name: "debug", get: unix.ETHTOOL_MSG_DEBUG_GET, set: unix.ETHTOOL_MSG_DEBUG_SET},
 		{name: "wol", get: unix.ETHTOOL_MSG_WOL_GET, set: unix.ETHTOOL_MSG_WOL_SET},
 		{name: "features", get: unix.ETHTOOL_MSG_FEATURES_GET, set: unix.ETHTOOL_MSG_FEATURES_SET,
-			except: []uint16{unix.ETHTOOL_A_FEATURES_ACTIVE}}, // depend on the wanted features and the lower links
+			except: []uint16{unix.ETHTOOL_A_FEATURES_ACTIVE}}, // depend on wanted features and lower links
 		{name: "privflags", get: unix.ETHTOOL_MSG_PRIVFLAGS_GET, set: unix.ETHTOOL_MSG_PRIVFLAGS_SET},
 		{name: "rings", get: unix.ETHTOOL_MSG_RINGS_GET, set: unix.ETHTOOL_MSG_RINGS_SET},
 		{name: "channels", get: unix.ETHTOOL_MSG_CHANNELS_GET, set: unix.ETHTOOL_MSG_CHANNELS_SET},

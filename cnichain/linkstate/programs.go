@@ -72,7 +72,7 @@ func detachProgram(index int, hook ebpf.AttachType, id ebpf.ProgramID) error {
 	return link.RawDetachProgram(link.RawDetachProgramOptions{Target: index, Program: program, Attach: hook})
 }
 
-// detachLink detaches a BPF link. Processes that have the BPF link open keep one without an attachment.
+// detachLink detaches a BPF link. Processes that have the BPF link open keep it, but it no longer has an effect.
 func detachLink(id link.ID) error {
 	attached, err := link.NewFromID(id)
 	if err != nil {
@@ -92,7 +92,7 @@ func detachXDPLinks(index int, program ebpf.ProgramID) error {
 	for iterator.Next() {
 		info, err := iterator.Link.Info()
 		if err != nil || info.XDP() == nil {
-			continue //nolint:nilerr // it has ended, or is of another kind
+			continue //nolint:nilerr // it no longer exists or is of another kind
 		}
 		if int(info.XDP().Ifindex) == index && info.Program == program {
 			found = append(found, iterator.ID)

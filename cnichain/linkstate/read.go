@@ -128,8 +128,8 @@ func attributes(data []byte) func(yield func(uint16, []byte) bool) {
 	}
 }
 
-// readFiles reads a link's files in sysfs, including those of its queues. If a file is not readable, the link's driver
-// does not support the attribute.
+// readFiles reads a link's files in sysfs, including those of its queues. A file that cannot be read belongs to an
+// attribute that the link's driver does not support.
 func (s State) readFiles(name string) error {
 	root := filepath.Join("/sys/class/net", name)
 	exceptions := fileExceptions()

@@ -97,9 +97,9 @@ func isOn(attribute []byte) bool {
 	return len(attribute) > headerLength && attribute[headerLength] != 0
 }
 
-// restoreLink writes each attribute in a separate request, since drivers reject some attributes and this must not
-// prevent the others from being written. If the link mode changes, it sets the link down, and the caller sets it up
-// again: the kernel computes the operational state only when the link is set up (rfc2863_policy).
+// restoreLink writes each attribute in a separate request, since drivers reject some attributes, which must not prevent
+// the others from being written. If the link mode changes, it sets the link down, and the caller sets it up again: the
+// kernel computes the operational state only when the link is set up (rfc2863_policy).
 func restoreLink(index int, changed []string, earlier State) error {
 	var problems []error
 	if contains(changed, "link.linkmode") {
@@ -179,8 +179,8 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 // cannot be changed in any namespace (ethnl_set_features).
 const wantedFeatures = "ethtool.features.3"
 
-// changedBits returns a compact bit set with the bits of the earlier set; its mask contains the bits that currently
-// differ.
+// changedBits returns a compact bit set that contains the bits of the earlier set, with a mask of the bits that
+// currently differ.
 func changedBits(now, earlier []byte) []byte {
 	const size, value, mask = 2, 4, 5
 	bits := func(set []byte) (length, content []byte) {

@@ -26,9 +26,9 @@ var secretKeys = regexp.MustCompile("(?i)" + strings.Join(secretWords(), "|"))
 // log.
 func SecretKeys() *regexp.Regexp { return secretKeys }
 
-// MayHaveSecrets returns false if no key in a JSON document can match SecretKeys, which applies to most configurations.
-// This check is a hundred times faster than decoding the document. It returns true for a backslash or non-ASCII text,
-// since these may hide a word.
+// MayHaveSecrets returns false if no key in a JSON document can match SecretKeys, which is the case for most
+// configurations. This check is a hundred times faster than decoding the document. It returns true for a document with
+// a backslash or non-ASCII text, since these may hide a word.
 func MayHaveSecrets(document []byte) bool {
 	if slices.ContainsFunc(document, func(c byte) bool { return c == '\\' || c >= utf8.RuneSelf }) {
 		return true

@@ -22,13 +22,13 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// A document that is not decoded must not contain a secret key, however the key is written.
+// A document that is not decoded must not contain a secret key in any spelling.
 func TestDocumentsWithoutSecrets(t *testing.T) {
 	for document, want := range map[string]bool{
 		`{"type":"macvlan","ipam":{"subnet":"10.0.0.0/24"}}`: false, ``: false,
 		`{"PassWord":"x"}`: true, `{"a":{"myPSK":"x"}}`: true, `{"API-Key":"x"}`: true, `{"apiKEY":"x"}`: true,
 		`{"pass\u0077ord":"x"}`: true, `{"to\u212aen":"x"}`: true, "{\"to\u212aen\":\"x\"}": true,
-		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value, but only decoding shows that
+		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value, which only decoding can tell
 	} {
 		if got := MayHaveSecrets([]byte(document)); got != want {
 			t.Errorf("%s may have secrets: %v, want %v", document, got, want)
@@ -37,7 +37,7 @@ func TestDocumentsWithoutSecrets(t *testing.T) {
 	for _, word := range secretWords() {
 		for _, key := range []string{word, strings.ToUpper(word), "my" + word + "2"} {
 			if !SecretKeys().MatchString(key) || !MayHaveSecrets([]byte(`{"`+key+`":1}`)) {
-				t.Errorf("%q is not a secret's key", key)
+				t.Errorf("the key %q is not recognized as that of a secret", key)
 			}
 		}
 	}
@@ -50,10 +50,10 @@ func TestShorten(t *testing.T) {
 	} {
 		got := Shorten(text, 8)
 		if got != want || !utf8.ValidString(got) {
-			t.Errorf("%q becomes %q, want %q", text, got, want)
+			t.Errorf("%q was shortened to %q, want %q", text, got, want)
 		}
 	}
 	if got := Shorten(strings.Repeat("\xff", 10), 8); !utf8.ValidString(got) || len(got) > 8+len("…") {
-		t.Errorf("%q is not bounded", got)
+		t.Errorf("%q exceeds the limit", got)
 	}
 }

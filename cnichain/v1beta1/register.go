@@ -1,8 +1,8 @@
 // Package v1beta1 contains the kinds NetworkTopology, CNIPluginSchema, AddressRange and AddressBlock in the API version
-// networking.dra.io/v1beta1. They have the same fields as in v1alpha1 (ADR 31).
+// networking.dra.io/v1beta1. The kinds have the same fields as in v1alpha1 (ADR 31).
 //
 // The rule of this package: its types are the v1alpha1 types under another version, so that the compiler guarantees
-// that both have the same fields. The types of their fields are those in v1alpha1.
+// that both have the same fields. Their fields also have the types from v1alpha1.
 package v1beta1
 
 import (
@@ -16,19 +16,19 @@ import (
 type (
 	// NetworkTopology is [v1alpha1.NetworkTopology] in this version.
 	NetworkTopology = v1alpha1.NetworkTopology
-	// NetworkTopologyList is a list of them.
+	// NetworkTopologyList is a list of NetworkTopologies.
 	NetworkTopologyList = v1alpha1.NetworkTopologyList
 	// CNIPluginSchema is [v1alpha1.CNIPluginSchema] in this version.
 	CNIPluginSchema = v1alpha1.CNIPluginSchema
-	// CNIPluginSchemaList is a list of them.
+	// CNIPluginSchemaList is a list of CNIPluginSchemas.
 	CNIPluginSchemaList = v1alpha1.CNIPluginSchemaList
 	// AddressRange is [v1alpha1.AddressRange] in this version.
 	AddressRange = v1alpha1.AddressRange
-	// AddressRangeList is a list of them.
+	// AddressRangeList is a list of AddressRanges.
 	AddressRangeList = v1alpha1.AddressRangeList
 	// AddressBlock is [v1alpha1.AddressBlock] in this version.
 	AddressBlock = v1alpha1.AddressBlock
-	// AddressBlockList is a list of them.
+	// AddressBlockList is a list of AddressBlocks.
 	AddressBlockList = v1alpha1.AddressBlockList
 )
 

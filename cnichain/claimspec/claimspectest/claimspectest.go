@@ -1,4 +1,4 @@
-// Package claimspectest contains, for tests, claims that can never succeed, each with the expected message.
+// Package claimspectest contains invalid claims for tests, each with the expected message.
 //
 // The rule of this package: it is data. Tests of package claimspec, of "netdra simulate" and of the whole driver use
 // the same claims, so that they detect a claim that is only rejected in one place.
@@ -33,10 +33,9 @@ type Case struct {
 	Name string `json:"name"`
 	// Claims are the specifications of the pod's claims.
 	Claims []json.RawMessage `json:"claims"`
-	// HostNetwork is the pod's setting.
+	// HostNetwork is the value of the pod's hostNetwork field.
 	HostNetwork bool `json:"hostNetwork,omitempty"`
-	// WhenWritten is true if the claims are already rejected when they are created, provided that the controller is
-	// running.
+	// WhenWritten is true if the claims are rejected when they are created, provided that the controller is running.
 	WhenWritten bool `json:"whenWritten,omitempty"`
 	// Wants are the expected parts of the driver's message.
 	Wants []string `json:"wants"`
@@ -181,8 +180,8 @@ func allocate(
 	return allocation
 }
 
-// OfOwnClasses replaces the generated classes in claims with an administrator's classes for the same steps. The API
-// server then accepts the claims of all cases.
+// OfOwnClasses replaces the generated classes in claims with handwritten classes for the same steps. The API server
+// then accepts the claims of all cases.
 func OfOwnClasses(claims string) string {
 	return strings.NewReplacer("bad-one-uplink", "bad-own", "bad-address-uplink", "bad-own-address").Replace(claims)
 }
@@ -192,7 +191,7 @@ type ownClass struct {
 	name string
 	// parameters are the parameters for the driver; empty for none.
 	parameters string
-	// second is true for a class for the second link.
+	// second is true for a class that selects the second link.
 	second bool
 }
 

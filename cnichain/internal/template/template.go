@@ -53,7 +53,7 @@ const (
 	PartGateway        = "gateway"
 )
 
-// The patterns are compiled on each call of New, not once for the package: this avoids package-level state, and a plan
+// The patterns are compiled on each call to New, not once for the package: this avoids package-level state, and a plan
 // has few templates.
 const (
 	tokenPattern = `\{\{\s*(.*?)\s*\}\}`
@@ -82,7 +82,7 @@ func New() Engine {
 
 // RenderJSON renders every string in a JSON document, but not the keys.
 //
-// Numbers keep their original text (json.Number): as a float, 9007199254740993 would become a different number.
+// Numbers keep their original text (json.Number): decoded as a float, 9007199254740993 would become a different number.
 func (t Engine) RenderJSON(document json.RawMessage, resolve Lookup) (json.RawMessage, error) {
 	value, err := DecodeJSON(document)
 	if err != nil {
@@ -133,8 +133,8 @@ func (t Engine) renderList(list []any, path string, resolve Lookup) (any, error)
 	return out, nil
 }
 
-// renderObject renders each value. Keys are not rendered. They are processed in sorted order, so that if there are
-// several errors, it always returns the same one.
+// renderObject renders each value. Keys are not rendered. They are processed in sorted order, so that renderObject
+// always returns the same one of several errors.
 func (t Engine) renderObject(object map[string]any, path string, resolve Lookup) (any, error) {
 	out := make(map[string]any, len(object))
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -172,8 +172,8 @@ func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 	return out.String(), nil
 }
 
-// resolve parses the text between the braces. The grammar is deliberately a regular expression: without functions,
-// conditions and nesting, a template can only refer to a value.
+// resolve parses the text between the braces. The grammar is deliberately limited to a regular expression: without
+// functions, conditions and nesting, a template can only refer to a value.
 func (t Engine) resolve(name string, resolve Lookup) (any, error) {
 	match := t.names.FindStringSubmatch(name)
 	if match == nil {

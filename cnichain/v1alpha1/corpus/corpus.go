@@ -1,8 +1,8 @@
-// Package corpus holds NetworkTopologies for tests, valid ones and for every rule an invalid one with the component
-// that rejects it and the expected message, and invalid CNIPluginSchemas.
+// Package corpus contains objects for tests: valid NetworkTopologies, an invalid NetworkTopology for every rule with
+// the component that rejects it and the expected message, and invalid CNIPluginSchemas.
 //
-// The rule of this package: it is data only. The tests of the CRDs, the validation, the nodes and the webhook run the
-// same objects, so that a component that lacks a rule fails a test.
+// The rule of this package: it is data only. The tests of the CRDs, the validation, the nodes and the webhook use the
+// same objects, so that a test fails if a component lacks a rule.
 package corpus
 
 import (
@@ -20,26 +20,26 @@ import (
 //go:embed valid/*.yaml invalid/*.yaml schemas/*.yaml
 var files embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
-// Name is the name of every object of the corpus.
+// Name is the name of every object in the corpus.
 const Name = "corpus"
 
 // Case is one object.
 type Case struct {
 	// Name describes the object.
 	Name string `json:"name"`
-	// Spec is the specification as its author writes it.
+	// Spec is the specification as written by its author.
 	Spec json.RawMessage `json:"spec"`
-	// Definition is a part of the error of the CRD for an invalid object. It is empty if the schema and its CEL rules
-	// cannot express the rule, and only Go code rejects the object.
+	// Definition is a part of the error from the CRD for an invalid object. It is empty if the CRD's schema and CEL
+	// rules cannot express the rule, so that only Go code rejects the object.
 	Definition string `json:"definition,omitempty"`
-	// Field and Reason are the field of the only error of Go, and a part of its message.
+	// Field and Reason are the field of the only error from the Go code, and a part of its message.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Remarks are parts of the remarks on a valid topology, in order.
+	// Remarks contains parts of the expected remarks on a valid topology, in order.
 	Remarks []string `json:"remarks,omitempty"`
-	// Written is true if the topology is rejected only when it is stored: nodes run a stored one.
+	// Written is true if the topology is only rejected when it is written. Nodes accept it once it is stored.
 	Written bool `json:"written,omitempty"`
-	// Undecodable is true if Go cannot decode the object. No API server with the CRD stores it.
+	// Undecodable is true if Go cannot decode the object. An API server with the CRD never stores it.
 	Undecodable bool `json:"undecodable,omitempty"`
 
 	kind string
@@ -63,19 +63,19 @@ func read(t testing.TB, folder, kind string) []Case {
 	return all
 }
 
-// JSON returns the object as a client sends it.
+// JSON returns the object in the form in which a client sends it.
 func (c Case) JSON(t testing.TB) []byte {
 	t.Helper()
 	return cases.JSON(t, v1alpha1.GroupVersion().WithKind(c.kind), Name, c.Spec)
 }
 
-// Object returns the object as the API server holds it before it knows its type.
+// Object returns the object as unstructured data, in the form in which the API server validates it.
 func (c Case) Object(t testing.TB) map[string]any {
 	t.Helper()
 	return cases.Object(t, c.JSON(t))
 }
 
-// Topology returns the topology as Go reads it.
+// Topology returns the object decoded as a NetworkTopology.
 func (c Case) Topology(t testing.TB) (*v1alpha1.NetworkTopology, error) {
 	t.Helper()
 	topology := &v1alpha1.NetworkTopology{}
@@ -85,7 +85,7 @@ func (c Case) Topology(t testing.TB) (*v1alpha1.NetworkTopology, error) {
 	return topology, nil
 }
 
-// Schema returns the schema as Go reads it.
+// Schema returns the object decoded as a CNIPluginSchema.
 func (c Case) Schema(t testing.TB) (*v1alpha1.CNIPluginSchema, error) {
 	t.Helper()
 	schema := &v1alpha1.CNIPluginSchema{}
