@@ -20,7 +20,7 @@ const (
 	LegacyPCIeRoot resourceapi.QualifiedName = "device.k8s.io/pcieRoot"
 	// SupportedCNIs is the attribute that contains the CNI plugins of an entry. Usually it is a human-readable string
 	// with a comma before and after each plugin, and classes use the booleans in v1alpha1.CNIDomain instead. In
-	// clusters with list attributes, it is a list that classes use, too, and the booleans are absent.
+	// clusters with list attributes, it is a list, which classes use, and the booleans are absent.
 	SupportedCNIs resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/supportedCNIs"
 	// RDMADevice is the attribute that contains the name of the first RDMA device. Monitoring tools use it to find the
 	// device's counters. It is of little use in classes: the same NIC has different names on different nodes.
@@ -46,8 +46,8 @@ type attribute struct {
 // value is a string, an int64 or a bool.
 type value struct {
 	any
-	// fact reports whether the device has the attribute; if not, the value represents its absence. Only facts are
-	// published: an empty pfName would be equal on two NICs and satisfy the matchAttribute of a claim.
+	// fact is true if the device has the attribute; otherwise, the value represents its absence. Only facts are
+	// published: otherwise, two devices with an empty pfName would satisfy a claim's matchAttribute.
 	fact bool
 }
 
@@ -71,13 +71,13 @@ type publication int
 
 const (
 	// never is for attributes that only policies can read: they change whenever a cable is plugged in or a device
-	// returns from a pod, and each change would cause a write.
+	// returns from a pod, and publishing them would cause a write for each change.
 	never publication = iota
 	// onRequest is for attributes that are published as facts if a policy requests them.
 	onRequest
 	// whereFact is for attributes that are published as facts.
 	whereFact
-	// always is for attributes that are a fact of every device.
+	// always is for attributes that every device has as a fact.
 	always
 )
 
@@ -251,7 +251,7 @@ func Published(
 }
 
 // PublishedWithAbsent is like Published, but includes attributes that the device lacks, with the value that represents
-// their absence. Templates in topologies read these, since a configuration may apply to devices of several kinds.
+// their absence. Templates in topologies use this, since a configuration may apply to devices of several kinds.
 func PublishedWithAbsent(
 	d discovery.Device, requested ...string,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -329,8 +329,8 @@ func list(names []string) value {
 }
 
 // holdable reports whether an attribute can hold a string. The kernel accepts names that are not valid UTF-8, even from
-// a pod that has the interface. In JSON, each of their invalid bytes becomes three bytes, and the API server rejects a
-// whole slice because of a single value that is too long.
+// a pod that has the interface. In JSON, each invalid byte becomes three bytes, and the API server rejects a whole
+// slice if a single value is too long.
 func holdable(s string) bool { return len(s) <= MaxString && utf8.ValidString(s) }
 
 // number returns an integer attribute; fact reports whether the device has it.

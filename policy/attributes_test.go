@@ -16,7 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The table in the comment of Attributes documents the vocabulary for users: it contains every name exactly once.
+// The table in the doc comment of Attributes documents the vocabulary for users and must contain every name exactly
+// once.
 func TestTheVocabularyIsDescribed(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "attributes.go", nil, parser.ParseComments)
 	if err != nil {
@@ -39,7 +40,7 @@ func TestTheVocabularyIsDescribed(t *testing.T) {
 	}
 }
 
-// Facts about hardware and functions are available to policies, with a value on every device, and are not published.
+// Facts about hardware and functions are available to policies with a value on every device, but are not published.
 func TestAttributesOfHardware(t *testing.T) {
 	function := discovery.Device{Type: "vf", AltNames: []string{"data0", strings.Repeat("long", 30)},
 		RDMADevices:   []string{"mlx5_0", "mlx5_1"},
@@ -73,7 +74,7 @@ func TestAttributesOfHardware(t *testing.T) {
 			t.Errorf("%s, absent and present (-want +got):\n%s", name, diff)
 		}
 		if _, ok := policy.Published(function)[resourceapi.QualifiedName("dra.networking/"+name)]; ok {
-			t.Errorf("%s is published", name)
+			t.Errorf("%s was published", name)
 		}
 	}
 }
@@ -87,11 +88,11 @@ func TestRDMADevice(t *testing.T) {
 	}{{nil, nil}, {[]string{"mlx5_0"}, "mlx5_0"}, {[]string{"mlx5_0", "rxe0"}, "mlx5_0"}} {
 		device := discovery.Device{RDMA: true, RDMADevices: test.devices}
 		if got := values(policy.Published(device))["dra.networking/rdmaDevice"]; got != test.want {
-			t.Errorf("%v: published as %v, want %v", test.devices, got, test.want)
+			t.Errorf("%v: the first RDMA device was published as %v, want %v", test.devices, got, test.want)
 		}
 	}
 	if got := values(policy.Attributes(discovery.Device{}))["dra.networking/rdmaDevice"]; got != "" {
-		t.Errorf("without RDMA devices, policies see %v", got)
+		t.Errorf("without RDMA devices, the value for policies is %v", got)
 	}
 }
 
@@ -111,7 +112,7 @@ func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	return plain
 }
 
-// Policies select by hardware facts in the same way as by all other facts.
+// Policies can select by hardware facts in the same way as by all other facts.
 func TestPoliciesOfHardware(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{
 		{Name: "eth0", Type: "pf", EswitchMode: "switchdev", AltNames: []string{"data0"}},
@@ -149,7 +150,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	published := policy.Published(d, "altNames")
 	for _, name := range []resourceapi.QualifiedName{"dra.networking/interface", "dra.networking/altNames"} {
 		if value, found := published[name]; found {
-			t.Errorf("%s is published: %q", name, *value.StringValue)
+			t.Errorf("%s was published: %q", name, *value.StringValue)
 		}
 	}
 	d.Name = "eth\xff"

@@ -26,7 +26,7 @@ func CheckTypes(expression string) error {
 func checkYields(expression string) error {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
-		return nil //nolint:nilerr // other checks report it
+		return nil //nolint:nilerr // other checks report the error
 	}
 	compiled, issues := s.result.Environment.Compile(s.result.Expression)
 	if issues.Err() != nil {
@@ -63,8 +63,8 @@ const (
 	booleanKind kind = "true or false"
 )
 
-// compare records an error if a call compares an attribute with a literal of a different type, and the device names
-// with which it compares attributes.
+// compare records an error if a call compares an attribute with a literal of a different type. It also records the
+// device names with which attributes are compared.
 func (w *walker) compare(call ast.CallExpr, vars scope) {
 	switch name := call.FunctionName(); name {
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater,
@@ -87,8 +87,8 @@ func (w *walker) compare(call ast.CallExpr, vars scope) {
 	}
 }
 
-// compareWith compares the types of both sides. form is the format of the comparison, of the attribute's name and a
-// literal.
+// compareWith compares the types of both sides. form is the format string of the comparison, with verbs for the
+// attribute's name and a literal.
 func (w *walker) compareWith(attribute, literal ast.Expr, vars scope, form string) {
 	a, ok := valueOf(attribute, vars)
 	left, with := a.kind(), kindOf(resolve(literal, vars))
@@ -117,7 +117,7 @@ func fix(actual kind, text, name, form string) string {
 }
 
 // valueOf returns the attribute or capacity whose value e is: a.x, a["x"], or a.?x.orValue(other) if other is a literal
-// of the attribute's type. A literal of a different type may be used to represent absence, so that a comparison with it
+// of the attribute's type. A literal of a different type may be used to represent absence, in which case a comparison
 // does not only concern the attribute.
 func valueOf(e ast.Expr, vars scope) (access, bool) {
 	e = resolve(e, vars)

@@ -9,8 +9,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Check returns all errors in a policy, including those in its expressions, or, for a valid policy, remarks for its
-// author. It is for components that accept policies. Nodes are more lenient: they apply the usable parts of a policy.
+// Check returns all errors in a policy, including those in its expressions. For a valid policy, it returns remarks for
+// the author instead. It is for components that accept policies. Nodes are more lenient: they apply the usable parts of
+// a policy.
 func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks []string) {
 	problems = v1alpha1.Validate(p)
 	match, problem := checkSelectorOf(p)
@@ -29,8 +30,8 @@ func Check(p *v1alpha1.DeviceExposurePolicy) (problems field.ErrorList, remarks 
 	return nil, remarks
 }
 
-// checkSelectorOf returns the error in a policy's selector. If there is none, it returns how the policy's selector
-// matches veths.
+// checkSelectorOf returns the error in a policy's selector. If there is none, it returns how the selector matches
+// veths.
 func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error) {
 	location, expression := field.NewPath("spec", "selector", "cel"), p.Spec.Selector.CEL
 	if strings.TrimSpace(expression) == "" {
@@ -52,8 +53,8 @@ func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error)
 }
 
 // UntilCorrected describes how nodes treat a stored policy whose expressions cannot be evaluated. It returns "" if all
-// of them can be evaluated. In no case does a node offer a device that the author wanted to hide. The text does not
-// apply to rejected policies, which never reach a node.
+// of them can be evaluated. A node never offers a device that the author wanted to hide. The text does not apply to
+// rejected policies, which never reach a node.
 func UntilCorrected(p *v1alpha1.DeviceExposurePolicy) string {
 	var texts []string
 	err := CheckSelector(p.Spec.Selector.CEL)
@@ -77,9 +78,9 @@ type vethMatch int
 
 const (
 	noVeths vethMatch = iota
-	// byType: it matches them because their type is veth.
+	// byType: the expression matches veths because their type is veth.
 	byType
-	// likeAny: it matches them like links of any other type.
+	// likeAny: the expression matches veths in the same way as links of any other type.
 	likeAny
 )
 

@@ -25,13 +25,13 @@ func TestCheckAcceptsWithRemarks(t *testing.T) {
 		}
 		for i, want := range c.Remarks {
 			if !strings.Contains(remarks[i], want) || !strings.Contains(remarks[i], ": ") {
-				t.Errorf("%s: got remark %q, want ... %s ...: what to do", c.Name, remarks[i], want)
+				t.Errorf("%s: got remark %q, want ... %s ...: FIX", c.Name, remarks[i], want)
 			}
 		}
 	}
 }
 
-// TestCheckRefuses checks every invalid policy, including those whose check needs a compiler.
+// TestCheckRefuses checks every invalid policy, including those that require a compiler to check.
 func TestCheckRefuses(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// If an invalid policy is stored nevertheless, it does not offer anything that its author may have wanted to hide, and
-// does not affect other policies.
+// If an invalid policy is stored anyway, it does not offer anything that its author may have wanted to hide, and does
+// not affect other policies.
 func TestNodesOfInvalidPolicies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -72,11 +72,12 @@ func TestNodesOfInvalidPolicies(t *testing.T) {
 			other := policies(t, map[string]string{"other": expose("true", "-other", 100)})
 			decision := policy.Resolve(facts, append(other, *p), policy.Node{Name: "n"})
 			if got := whatBecameOf(decision); got != c.Stored {
-				t.Errorf("on nodes it %s, want that it %s\n%s", words(got), words(c.Stored), text(decision))
+				t.Errorf("the policy's effect on nodes: it %s, want: it %s\n%s", words(got), words(c.Stored),
+					text(decision))
 			}
 			if c.Stored != corpus.ExposesMatches &&
 				(len(decision.Problems) == 0 || decision.Problems[0].Policy != corpus.Name) {
-				t.Errorf("the node reports no problem with the policy:\n%s", text(decision))
+				t.Errorf("the node reported no problem with the policy:\n%s", text(decision))
 			}
 		})
 	}
@@ -89,7 +90,8 @@ func words(s corpus.Stored) string {
 	return string(s)
 }
 
-// whatBecameOf returns the effect of a policy from the corpus, next to another policy that exposes everything.
+// whatBecameOf returns the effect of a policy from the corpus in the presence of another policy that exposes
+// everything.
 func whatBecameOf(decision policy.Decision) corpus.Stored {
 	elsewhere, hidden, failed := 0, 0, 0
 	for _, d := range decision.Devices {
@@ -148,7 +150,7 @@ func TestVethsByType(t *testing.T) {
 		}
 		p.Spec.Action, p.Spec.Exposure = v1alpha1.ActionExclude, nil
 		if problems, remarks := policy.Check(&p); len(problems) > 0 || len(remarks) > 0 {
-			t.Errorf("%s, with exclude: %v %q", expression, problems, remarks)
+			t.Errorf("%s in an exclude policy: problems %v, remarks %q", expression, problems, remarks)
 		}
 	}
 }

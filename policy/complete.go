@@ -15,7 +15,7 @@ import (
 // a pod if a selector reads an attribute that a device lacks, even if the device would not match, and published entries
 // only contain facts. Therefore each access to an attribute that is only published as a fact gets a guard with the
 // value that represents absence: pfName becomes (has(pfName) ? pfName : ""). With these guards, an expression selects
-// the same devices in a class as in a policy. Existing guards, and attributes that the driver does not publish, stay
+// the same devices in a class as in a policy. Existing guards and attributes that the driver does not publish stay
 // unchanged. ClassExpression returns an error if the expression does not compile or an access cannot be guarded.
 //
 // The result is assembled from parts of the original text instead of being printed from the syntax tree: macros are

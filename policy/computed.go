@@ -68,7 +68,7 @@ type computedRule struct {
 // shareAttributeCost divides the cost limit for computed attributes among the policies that have any, as evaluate does
 // for selectors: all policies share readingCost, but each expression has at least evaluationShare for every device.
 //
-// Exclude policies do not count, since they add no attributes.
+// Exclude policies are not counted, since they add no attributes.
 func shareAttributeCost(rules []*rule, devices int) {
 	asking := 0
 	for _, r := range rules {
@@ -106,8 +106,8 @@ func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 	}
 }
 
-// attributesOf returns the attributes that a valid expose policy adds to a device. If an attribute fails, the device
-// only lacks this attribute, and a claim that needs it is allocated another device.
+// attributesOf returns the attributes that a valid expose policy adds to a device. If an attribute fails, only this
+// attribute is missing from the device, and a claim that needs it is allocated another device.
 func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	e := r.policy.Spec.Exposure
 	r.attributes.prepare(e, r.expressions)
@@ -136,8 +136,8 @@ func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
 }
 
 // lookUp adds the attributes from the device's row in the table or, if it has none, from the row of its physical
-// function. The choice does not depend on the attributes in the rows, so a virtual function that has its own row gets
-// no attributes from another one.
+// function. The choice does not depend on the attributes in the rows: a virtual function that has its own row gets no
+// attributes from another row.
 //
 // For example, a table has rows for ens1f0 and for its virtual function v1. Then v1 only has the attributes in its own
 // row, while v2, which has no row, has the attributes of ens1f0.
@@ -170,7 +170,7 @@ func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	}
 }
 
-// noRow returns the reason text for a missing row, with the addresses for which the device could have a row.
+// noRow returns the reason for a missing row, with the addresses for which the table could contain a row.
 func noRow(d *discovery.Device) string {
 	reason := "no row for " + string(d.PCIAddress)
 	if d.PFAddress != "" {
@@ -221,10 +221,10 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 	return attributeOf(result)
 }
 
-// attributeOf converts the result of an expression to an attribute, or returns nil if the result is empty. The API
-// server rejects a whole slice because of a single value that is too long. An empty string, which represents absent
-// facts, would make unrelated devices equal: two nodes without a switch name, for example, must not count as connected
-// to the same switch.
+// attributeOf converts the result of an expression to an attribute, or returns nil if the result is empty. It also
+// returns nil for a value that is too long, since the API server would reject the whole slice. An empty string, which
+// represents absent facts, would make unrelated devices equal: two nodes without a switch name, for example, must not
+// count as connected to the same switch.
 func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 	switch value := value.(type) {
 	case *types.Optional:
@@ -269,8 +269,8 @@ func tooLong(s string) error {
 		"with substring()", s[:MaxString]+"…", len(s), MaxString)
 }
 
-// problems returns the problems with the computed attributes. There is at most one for each attribute, about the first
-// device, since a policy may match hundreds of devices.
+// problems returns the problems with the computed attributes. There is at most one problem for each attribute, about
+// the first device, since a policy may match hundreds of devices.
 func (a *attributeRules) problems(policyName string) []Problem {
 	var problems []Problem
 	for _, c := range a.computed {
@@ -290,7 +290,7 @@ func (a *attributeRules) problems(policyName string) []Problem {
 	return problems
 }
 
-// enumerate lists devices by name, but at most three of them.
+// enumerate lists at most three of the devices by name.
 func enumerate(devices []discovery.IfName) string {
 	const most = 3
 	names := make([]string, 0, most)

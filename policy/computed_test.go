@@ -42,15 +42,15 @@ func attributesOf(t *testing.T, facts discovery.Facts, exposure string) string {
 	var out strings.Builder
 	for _, d := range decision.Devices {
 		if len(d.Personas) != 1 {
-			t.Fatalf("device %s is offered %d times: %v", d.Device.Name, len(d.Personas), d.Reasons)
+			t.Fatalf("device %s was offered %d times: %v", d.Device.Name, len(d.Personas), d.Reasons)
 		}
 		p := d.Personas[0]
 		fmt.Fprintf(&out, "%s", d.Device.Name)
 		for _, s := range p.AttributeSources {
 			value, has := p.AdditionalAttributes[s.Name]
 			if has == (s.Absent != "") {
-				t.Errorf("device %s: attribute %s exists: %t, and absent since %q", d.Device.Name, s.Name,
-					has, s.Absent)
+				t.Errorf("device %s: attribute %s exists: %t, but the reason for its absence is %q", d.Device.Name,
+					s.Name, has, s.Absent)
 			}
 			if has {
 				fmt.Fprintf(&out, " %s=%s", s.Name, attributeText(value))
@@ -81,7 +81,7 @@ func attributeText(a resourceapi.DeviceAttribute) string {
 	return "nothing"
 }
 
-// A value that cannot be published or computed affects only one attribute of one device.
+// A value that cannot be published or computed only affects one attribute of one device.
 func TestComputedAttributes(t *testing.T) {
 	const four = "\ndummy0\nrail7 x/y=7\nrail7v0\nrail7v1\nstor0\n"
 	for name, test := range map[string]struct {
@@ -244,12 +244,12 @@ stor0
 	}
 }
 
-// An expression that exceeds the total cost limit is no longer evaluated after some devices, which does not affect the
+// An expression that exceeds the total cost limit is not evaluated for the remaining devices. This does not affect the
 // attributes and entries of other policies.
 func TestExpensiveAttributes(t *testing.T) {
 	costlyValue := "size(" + strings.Replace(costly, "all(a,", "filter(a,", 1) + ")"
 	if err := policy.CheckAttribute(costlyValue); err != nil {
-		t.Fatalf("it is no longer accepted: %v", err)
+		t.Fatalf("the expression is no longer accepted: %v", err)
 	}
 	list := policies(t, map[string]string{
 		"costly": fmt.Sprintf("selector: {cel: 'true'}\nexposure:\n  computedAttributes: [{name: a, cel: '%s'}]\n"+
@@ -265,14 +265,14 @@ func TestExpensiveAttributes(t *testing.T) {
 			with[p.Policy] += len(p.AdditionalAttributes)
 		}
 		if len(d.Personas) != 2 {
-			t.Fatalf("device %s is offered %d times", d.Device.Name, len(d.Personas))
+			t.Fatalf("device %s was offered %d times", d.Device.Name, len(d.Personas))
 		}
 	}
 	if with["plain"] != devices || with["costly"] < 100 || with["costly"] == devices {
-		t.Errorf("attributes of devices: %v", with)
+		t.Errorf("wrong number of devices with attributes: %v", with)
 	}
 	if len(decision.Problems) != 1 || !strings.Contains(decision.Problems[0].String(), "share a budget") {
-		t.Errorf("problems: %v", decision.Problems)
+		t.Errorf("problems are %v", decision.Problems)
 	}
 }
 
@@ -306,7 +306,7 @@ func TestCheckAttribute(t *testing.T) {
 	}
 }
 
-// No policy can have more rows than the CRD allows.
+// A policy with more rows than the CRD allows is rejected.
 func TestTableIsBounded(t *testing.T) {
 	p := policies(t, map[string]string{"p": expose("true", "", 1)})[0]
 	rail := int64(1)
@@ -325,7 +325,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// Devices have the attributes by which Multus finds them. Devices without a PCI address are identified by the name of
+// Devices have the attributes with which Multus finds them. Devices without a PCI address are identified by the name of
 // their link.
 func TestResourceName(t *testing.T) {
 	got := attributesOf(t, rails(), "  resourceName: example.com/nic\n")

@@ -11,11 +11,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// expensive is within Kubernetes' limit for one evaluation, but takes tens of milliseconds of CPU time.
+// expensive is an expression within Kubernetes' limit for one evaluation that takes tens of milliseconds of CPU time.
 const expensive = "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, " +
 	"[0,1,2,3,4,5,6,7,8,9].all(d, a+b+c+d >= 0))))"
 
-// costly costs less than a policy's limit for one device, but exceeds its limit for a thousand devices.
+// costly is an expression that stays below a policy's limit for one device, but exceeds it for a thousand devices.
 const costly = "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6].all(c, a+b+c >= 0)))"
 
 func links(n int) discovery.Facts {
@@ -32,12 +32,12 @@ const exposed = "\nexposure: {supportedCNIPlugins: [{name: host-device, exclusiv
 // If a policy exceeds the cost limit, it fails without affecting other policies.
 func TestExpensivePolicies(t *testing.T) {
 	if err := policy.CheckSelector(expensive); err != nil {
-		t.Fatalf("it is no longer accepted: %v", err)
+		t.Fatalf("the expression is no longer accepted: %v", err)
 	}
 	for name, test := range map[string]struct {
 		expression  string
 		devices     int
-		least, most int // the number of devices that it exposes
+		least, most int // bounds of the number of exposed devices
 		says        string
 	}{
 		"immediately":     {expression: expensive, devices: 2, says: "cost"},
@@ -62,7 +62,7 @@ func TestExpensivePolicies(t *testing.T) {
 				}
 			}
 			if selectors < test.least || selectors > test.most || variables != test.devices {
-				t.Errorf("it exposes %d of %d devices, the other policy %d", selectors, test.devices, variables)
+				t.Errorf("the policy exposed %d of %d devices, the other policy %d", selectors, test.devices, variables)
 			}
 			if text := fmt.Sprint(decision.Problems); strings.Contains(text, "cost") != (test.says != "") ||
 				!strings.Contains(text, test.says) {

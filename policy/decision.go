@@ -33,7 +33,7 @@ type Persona struct {
 	Suffix string
 	// Policy is the name of the winning policy.
 	Policy string
-	// Exclusive is true if one claim takes the whole device.
+	// Exclusive is true if a claim takes the whole device.
 	Exclusive bool
 	// AllowInUse is true if the device may be taken even though the node has addresses, routes or rules on it. It is
 	// false for shared personas.
@@ -50,7 +50,7 @@ type Persona struct {
 	// Publish contains the names of discovered attributes that the policy requests; see PublishedOnRequest.
 	Publish []string `json:",omitempty"`
 	// AdditionalAttributes contains the attributes that the policy adds to the device: fixed ones, computed ones and
-	// those from its table. They are published together with the discovered attributes.
+	// those from its table. They are published along with the discovered attributes.
 	AdditionalAttributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	// AttributeSources contains, for every attribute that the policy defines, its source or the reason why it is
 	// absent, sorted by name. It is only for display and not part of a claim's recorded persona.
@@ -119,7 +119,7 @@ type Problem struct {
 	// Device is the name of the device, or empty if the problem does not concern a device.
 	Device  string
 	Message string
-	// Remark is true for a hint to the author of a policy whose devices are nevertheless offered as requested.
+	// Remark is true for a hint to the author of a policy that does not affect which devices are offered.
 	Remark bool `json:",omitempty"`
 }
 

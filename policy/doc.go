@@ -3,7 +3,8 @@
 // published, and the expression language of selectors.
 //
 // The rule of this package: it is pure. The same facts and policies lead to the same decision. Errors in a policy or a
-// device are data in the decision, with the reasons for every device, and never affect other policies and devices.
+// device are data in the decision, which contains the reasons for every device. They never affect other policies and
+// devices.
 //
 // Files, in the order in which a policy and its expressions are processed:
 //

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// One policy offers every NIC; another hides the NIC that carries the node's traffic.
+// In this example, one policy offers every NIC, and another hides the NIC that carries the node's traffic.
 func ExampleResolve() {
 	facts := discovery.Facts{Devices: []discovery.Device{
 		{Name: "eno1", Type: discovery.TypeNIC, DefaultRoute: true},

@@ -11,18 +11,18 @@ func TestExpressionsAreKeptFromOneDecisionToTheNext(t *testing.T) {
 		}
 	}
 	if _, err := first.compile("true ==", forSelector); err == nil {
-		t.Error("an invalid expression compiles")
+		t.Error("an invalid expression compiled")
 	}
 	second := &expressions{before: first.used, used: map[written]compiled{}}
 	if _, err := second.compile("true ==", forSelector); err == nil {
-		t.Error("an invalid expression compiles the second time")
+		t.Error("an invalid expression compiled the second time")
 	}
 	// The cached entry is used even for an expression that would not compile.
 	second.before[written{"not compiled", forSelector}] = compiled{selector: selector{}}
 	if _, err := second.compile("not compiled", forSelector); err != nil {
-		t.Errorf("it was compiled again: %v", err)
+		t.Errorf("the expression was compiled again: %v", err)
 	}
 	if kept := len(second.used); kept != 2 {
-		t.Errorf("%d expressions are kept, want the 2 that were used", kept)
+		t.Errorf("%d expressions were kept, want the 2 that were used", kept)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// FuzzCheck checks that nodes accept the text of every accepted policy, that the API server accepts the results of its
-// expressions, and that an expression that was completed for a class does not change when it is completed again.
+// FuzzCheck checks that nodes accept every policy that Check accepts, that the API server accepts the results of its
+// expressions, and that completing an expression for a class a second time does not change it.
 func FuzzCheck(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(c.JSON(f))
@@ -29,7 +29,7 @@ func FuzzCheck(f *testing.F) {
 		decision := policy.Resolve(facts(), []v1alpha1.DeviceExposurePolicy{p}, policy.Node{Name: "n"})
 		for _, d := range decision.Devices {
 			if r := d.Reasons[0]; len(problems) == 0 && (r.Outcome == policy.Invalid || r.Outcome == policy.Failed) {
-				t.Errorf("%s: accepted, but then: %v", d.Device.Name, r)
+				t.Errorf("%s: Check accepted the policy, but the result is: %v", d.Device.Name, r)
 			}
 			for _, p := range d.Personas {
 				for name, value := range p.AdditionalAttributes {
@@ -42,7 +42,7 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		if again, err := policy.ClassExpression(complete); err != nil || again != complete {
-			t.Errorf("%s is not final for a class: completing it again returns %s (%v)", complete, again, err)
+			t.Errorf("completing %s again changed it to %s (%v)", complete, again, err)
 		}
 	})
 }

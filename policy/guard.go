@@ -23,8 +23,8 @@ type access struct {
 
 // walk collects the attributes that an expression reads without a guard, in the order of their first access and without
 // duplicates, as well as comparisons with literals of other types. In CEL, reading a name that a device lacks is an
-// error. The following operators absorb this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) :
-// other, and .?x.
+// error. The following forms absorb this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other,
+// and .?x.
 func walk(result dracel.CompilationResult) (*walker, error) {
 	compiled, issues := result.Environment.Compile(result.Expression)
 	if issues.Err() != nil {
@@ -38,7 +38,7 @@ func walk(result dracel.CompilationResult) (*walker, error) {
 // present is a set of accesses that are known to be present.
 type present map[access]bool
 
-// scope contains the expressions to which cel.bind binds variables, by variable.
+// scope maps each variable that cel.bind binds to its expression.
 type scope map[string]ast.Expr
 
 type walker struct {
@@ -193,7 +193,8 @@ func implied(e ast.Expr, truth bool, vars scope) present {
 }
 
 // combine returns the attributes that the operands imply. If together is true, all operands have the truth value, so
-// everything that any of them implies is present; otherwise only what each of them implies.
+// every attribute that any of them implies is present. Otherwise, only the attributes that all of them imply are
+// present.
 func combine(operands []ast.Expr, truth, together bool, vars scope) present {
 	result := implied(operands[0], truth, vars)
 	for _, operand := range operands[1:] {

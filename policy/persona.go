@@ -64,7 +64,7 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 		c := e.Capacity[counter]
 		request := requestPolicy(c.RequestPolicy, entry.ConsumePerAllocation, counter)
 		if exclusive && e.AllowMultipleAllocations {
-			request = nil // the request policy is for the shared plugins; exclusive plugins take the whole counter
+			request = nil // the request policy applies to shared plugins; exclusive plugins take the whole counter
 		}
 		entry.Capacity = append(entry.Capacity,
 			Capacity{Name: counter, Value: *quantity(&c.Value), RequestPolicy: request})
@@ -109,7 +109,7 @@ func requestPolicy(
 	return &translated
 }
 
-// quantity returns a copy of an amount, or nil for nil.
+// quantity returns a copy of an amount. It returns nil for nil.
 func quantity(a *v1alpha1.Amount) *resource.Quantity {
 	if a == nil {
 		return nil

@@ -24,7 +24,7 @@ type Node struct {
 // matches it. Otherwise, the matching policies are grouped by name suffix. In each group, the policy with the highest
 // priority gives the device an entry; if several have the same priority, the first one by name does. An expose policy
 // that is invalid, or whose expression fails for a device, does not match the device; an exclude policy whose
-// expression fails for a device hides it. The arguments are not changed.
+// expression fails for a device hides it. Resolve does not modify its arguments.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
 	decision, err := new(Resolver).Resolve(context.Background(), facts, policies, node)
 	if err != nil {
@@ -33,12 +33,13 @@ func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, no
 	return decision
 }
 
-// Resolver makes repeated decisions and reuses the compiled expressions of the previous decision: if policies do not
-// change, compilation would be much of the work. The zero value is ready to use. It must not be used concurrently.
+// Resolver makes repeated decisions and reuses the compiled expressions of the previous decision: as long as policies
+// do not change, compilation would otherwise be much of the work. The zero value is ready to use. A Resolver must not
+// be used concurrently.
 type Resolver struct{ last map[written]compiled }
 
-// Resolve is like the function Resolve, but stops when ctx is done. In this case it returns no partial decision, since
-// that would withdraw devices.
+// Resolve is like the function Resolve, but stops when ctx is done. In this case, it does not return a partial
+// decision, since that would withdraw devices.
 func (m *Resolver) Resolve(
 	ctx context.Context, facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node,
 ) (Decision, error) {
@@ -77,7 +78,7 @@ type rule struct {
 	// invalid is the reason why an expose policy has no effect.
 	invalid  error
 	selector selector
-	// broken is the reason why there is no selector.
+	// broken is the reason why there is no usable selector.
 	broken   error
 	problems []Problem
 	// evaluationFailed is true once a problem has been recorded for an expression that failed on a device.
@@ -159,8 +160,8 @@ const (
 )
 
 // evaluate evaluates every rule's expression for every device, and returns the results by device and then by rule. This
-// is most of the work of Resolve. It uses a single CPU, since nodes exist to run pods. If a rule has used up its share,
-// it fails for the remaining devices.
+// is most of the work of Resolve. It only uses one CPU, since nodes exist to run pods. If a rule has used up its share
+// of the cost, it fails for the remaining devices.
 func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([][]answer, error) {
 	asking := 0
 	for _, r := range rules {
@@ -197,9 +198,8 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 	return answers, nil
 }
 
-// unknownName returns the error of an evaluation, with a better message if the expression reads an attribute that no
-// device has. It then uses the message of validation: with the advice in CEL's message, the policy would select
-// nothing.
+// unknownName returns the error from an evaluation. If the expression reads an attribute that no device has, it returns
+// the error from the validation instead, since a policy that follows the advice in CEL's message would select nothing.
 func (r *rule) unknownName(err error) error {
 	if err == nil {
 		return nil
@@ -274,7 +274,7 @@ func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision 
 }
 
 // warnOfNodeTraffic records a remark about a device that a claim could get exclusively even though the node needs it.
-// Only a policy can hide such a device; without one, the driver rejects the attachment when the pod starts
+// Only a policy can hide such a device. If no policy does, the driver rejects the attachment when the pod starts
 // (discovery.Busy).
 func (r *rule) warnOfNodeTraffic(d *discovery.Device, given []Persona) {
 	if !d.DefaultRoute || !slices.ContainsFunc(given, func(p Persona) bool { return p.Exclusive }) {
@@ -299,8 +299,8 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 		winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
-// decide reports whether the policy matches a device, and the reason. Even if it does, another matching expose policy
-// with a higher priority may win.
+// decide reports whether the policy matches a device, and the reason. Even if the policy matches, another matching
+// expose policy with a higher priority may win.
 func (r *rule) decide(d discovery.Device, a answer) (bool, Reason) {
 	switch {
 	case r.elsewhere:

@@ -51,7 +51,7 @@ func exclude(expression string) string {
 	return fmt.Sprintf("selector: {cel: %q}\naction: exclude", expand(expression))
 }
 
-// brief returns a line without the text added by the expression compiler.
+// brief returns a line without the part added by the expression compiler.
 func brief(line fmt.Stringer) string {
 	s, _, _ := strings.Cut(line.String(), ": compilation failed")
 	s, _, _ = strings.Cut(s, ". consider")
@@ -221,8 +221,8 @@ problem: policy x: plugin macvlan is not exclusive, and one claim takes the devi
 	}
 }
 
-// Names that are similar to a device's name are reported if they are compared with a name attribute; no other strings
-// are.
+// A name that resembles a device's name is reported if it is compared with a name attribute. No other strings are
+// reported.
 func TestNearNames(t *testing.T) {
 	devices := []discovery.Device{{Name: "uplink0", Interface: "uplink0"}, {Name: "bond0", Interface: "bond0"}}
 	full := strings.NewReplacer("@", `device.attributes["dra.networking"].`)
@@ -251,7 +251,7 @@ func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) 
 	return names
 }
 
-// The validation of policies rejects exactly those names that are in the vocabulary.
+// Policy validation rejects exactly the names in the vocabulary.
 func TestDiscoveredNames(t *testing.T) {
 	want := []string{"exposurePolicy", "supportedCNIs"}
 	for _, n := range keys(policy.Attributes(discovery.Device{})) {
@@ -265,7 +265,7 @@ func TestDiscoveredNames(t *testing.T) {
 	}
 }
 
-// Policies can request exactly those attributes that the vocabulary offers on request.
+// Policies can request exactly the attributes that are published on request.
 func TestRequestableNames(t *testing.T) {
 	var want []string
 	for _, n := range policy.PublishedOnRequest() {
@@ -277,7 +277,7 @@ func TestRequestableNames(t *testing.T) {
 	}
 }
 
-// A missing property is absent rather than empty: two devices must not match because both lack it.
+// A missing property is absent rather than empty: two devices must not match just because both lack it.
 func TestPublished(t *testing.T) {
 	sorted := func(names ...[]resourceapi.QualifiedName) []string {
 		var list []string
@@ -323,13 +323,13 @@ func TestPublished(t *testing.T) {
 		"dra.networking/altNames": {AltNames: []string{strings.Repeat("x", 63)}},
 	} {
 		if got, ok := policy.Published(device, "altNames")[name]; ok {
-			t.Errorf("%s is published as %q", name, *got.StringValue)
+			t.Errorf("%s was published as %q", name, *got.StringValue)
 		}
 	}
 }
 
-// If a claim could get a device exclusively that the node needs for its own traffic, there is a remark, since the pod
-// would not start. Shared devices stay on the node.
+// If a claim could get exclusive use of a device that the node needs for its own traffic, there is a remark, since the
+// pod would not start. There is none for shared devices, which stay on the node.
 func TestNodeTrafficIsRemarked(t *testing.T) {
 	node := facts()
 	node.Devices[1].DefaultRoute = true

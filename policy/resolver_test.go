@@ -32,7 +32,8 @@ func TestAResolverDecidesLikeANewOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := policy.Resolve(facts, list, node); !reflect.DeepEqual(got, want) {
-			t.Errorf("decision %d, on %v, is\n%+v, with a new one\n%+v", i, slices.Sorted(maps.Keys(texts)), got, want)
+			t.Errorf("decision %d, on %v, is\n%+v; that of a new Resolver is\n%+v", i, slices.Sorted(maps.Keys(texts)),
+				got, want)
 		}
 	}
 }

@@ -31,8 +31,8 @@ func newSelector(result dracel.CompilationResult) selector {
 	return selector{result, sync.OnceValues(func() (*walker, error) { return walk(result) })}
 }
 
-// evaluationCost limits the cost of evaluating a policy's expression once. Kubernetes allows a hundred times as much
-// for a class, for one device; a policy, however, is evaluated for every device on every change.
+// evaluationCost limits the cost of evaluating a policy's expression once. For a class, Kubernetes allows a hundred
+// times as much for each device, but a policy is evaluated for every device on every change.
 const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
 
 // compiler compiles an expression for one purpose.
@@ -41,8 +41,8 @@ type compiler func(expression string, env environment.Type) (selector, error)
 // compile compiles a selector expression. New expressions may only use the features of the oldest supported API server;
 // stored ones may also use newer features.
 //
-// Validation compiles expressions as new, so that users cannot store an expression that an older API server or node
-// cannot read. Nodes compile them as stored: an accepted expression must continue to work with an older driver.
+// Validation treats expressions as new, so that users cannot store an expression that an older API server or node
+// cannot compile. Nodes treat them as stored: an accepted expression must continue to work with an older driver.
 func compile(expression string, env environment.Type) (selector, error) {
 	result := compileAs(expression, dracel.Options{EnvType: &env})
 	if result.Error != nil {
@@ -52,7 +52,7 @@ func compile(expression string, env environment.Type) (selector, error) {
 	return newSelector(result), nil
 }
 
-// compileError returns the compiler's message together with the kind of expression that is wanted.
+// compileError returns the compiler's message together with the kind of expression that is expected.
 func compileError(result dracel.CompilationResult, want string) error {
 	return fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device that yields %s",
 		result.Error.Detail, want)
@@ -70,8 +70,8 @@ func compileAs(expression string, options dracel.Options) dracel.CompilationResu
 func (s selector) matches(device variables) (matches bool, cost uint64, err error) {
 	result, cost, err := s.evaluate(device)
 	if _, isBool := result.(types.Bool); err == nil && !isBool {
-		// The compiler accepts an attribute on its own, since it does not know its type. An error in an exclude policy
-		// hides the device, while "no match" would offer it.
+		// The compiler accepts an attribute on its own, since it does not know the attribute's type. Return an error in
+		// this case: in an exclude policy, an error hides the device, while "no match" would offer it.
 		err = fmt.Errorf("cannot evaluate the expression: it returns %v (%s) instead of true or false", result.Value(),
 			result.Type().TypeName())
 	}
@@ -81,7 +81,7 @@ func (s selector) matches(device variables) (matches bool, cost uint64, err erro
 // evaluate returns the result of the expression for a device, and the cost.
 func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err error) {
 	result, details, err := s.result.Program.Eval(map[string]any(device))
-	cost = evaluationCost // even if the environment does not report a cost
+	cost = evaluationCost // used if the environment does not report a cost
 	if details != nil && details.ActualCost() != nil {
 		cost = *details.ActualCost()
 	}
@@ -149,7 +149,7 @@ func CheckClassSelector(expression string) error {
 // check compiles a selector expression, checks its cost, and returns its unguarded accesses.
 func check(expression string) ([]access, error) { return checkWith(expression, compile) }
 
-// checkWith is check for expressions for any purpose.
+// checkWith is like check, but for expressions for any purpose.
 func checkWith(expression string, compile compiler) ([]access, error) {
 	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
 		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d; shorten it", len(expression),
@@ -207,14 +207,15 @@ func (a access) unknown() error {
 		a.qualifiedName(), a.field("."))
 }
 
-// misspelt returns the error for an expression that reads a misspelled attribute. unless is the condition under which
-// devices have the attribute after all.
+// misspelt returns the error for an expression that reads an attribute that is probably misspelled. unless is the
+// condition under which devices do have the attribute.
 func (a access) misspelt(unless, near string) error {
 	return fmt.Errorf("no device has an attribute %s%s: did you mean %s?", a.qualifiedName(), unless, near)
 }
 
 // ClassRemarks returns remarks about attributes that are probably misspelled in a valid expression for a device class.
-// CheckClassSelector accepts a misspelled attribute with a guard, since a policy may add an attribute with any name.
+// CheckClassSelector accepts a guarded access to a misspelled attribute, since a policy may add an attribute with any
+// name.
 func ClassRemarks(expression string) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {
@@ -237,8 +238,8 @@ func ClassRemarks(expression string) []string {
 	return remarks
 }
 
-// suggestion returns the attribute that was probably meant, as written in an expression, or "" if there is none.
-// Policies may add attributes in other domains, so those are accepted.
+// suggestion returns the attribute that was probably meant, as written in an expression, or "" if there is none. It
+// makes no suggestion for other domains, in which policies may add attributes.
 func (a access) suggestion() string {
 	if _, known := Attributes(discovery.Device{})[a.qualifiedName()]; known || a.capacity || a.computed ||
 		a.domain != v1alpha1.AttributeDomain {

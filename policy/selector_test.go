@@ -109,7 +109,7 @@ func TestCheckClassSelector(t *testing.T) {
 	}
 }
 
-// A policy may add an attribute of any name, so a guarded misspelling is a remark.
+// A policy may add an attribute with any name, so a guarded access to a misspelled attribute only causes a remark.
 func TestClassRemarks(t *testing.T) {
 	const remark = `no device has an attribute dra.networking/ifNmae unless a policy adds it: did you mean ` +
 		`device.attributes["dra.networking"].ifName?`
@@ -135,7 +135,7 @@ func TestClassRemarks(t *testing.T) {
 	}
 }
 
-// A class reads the same attributes of a device as a policy, regardless of how the author wrote them.
+// A class reads the same attributes of a device as a policy, regardless of the syntax that the author used.
 func TestClassExpression(t *testing.T) {
 	const domain = `device.attributes["dra.networking"]`
 	for expression, want := range map[string]string{
@@ -222,7 +222,7 @@ func TestClassExpressionMeansTheSame(t *testing.T) {
 		}
 	}
 	if both[true] < 10 || both[false] < 10 {
-		t.Errorf("the expressions do not distinguish the devices: %v", both)
+		t.Errorf("the expressions did not distinguish the devices: %v", both)
 	}
 }
 
@@ -238,7 +238,7 @@ func matches(
 	return match, err
 }
 
-// A literal of a different type is rejected only if it is certain to be wrong.
+// A literal of a different type is only rejected if it is certainly wrong.
 func TestCheckTypes(t *testing.T) {
 	for expression, want := range map[string]string{
 		`@mtu > "9000"`: `mtu is a number, compared with the string "9000": ` +

@@ -14,8 +14,9 @@ import (
 // variables contains the properties of a device that an expression can read.
 type variables map[string]any
 
-// variablesOf returns the variables for a device. With them, every expression has the same result as in the scheduler's
-// DeviceMatches. That function creates the variables for each expression, which is most of the cost of an evaluation.
+// variablesOf returns the variables for a device. With these variables, every expression has the same result as in the
+// scheduler's DeviceMatches, which creates the variables anew for each expression. That would be most of the cost of an
+// evaluation.
 func variablesOf(d *discovery.Device) variables {
 	all := vocabulary(d)
 	names := map[string]map[string]any{v1alpha1.AttributeDomain: make(map[string]any, len(all))}

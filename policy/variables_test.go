@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// An expression of a policy has the same result as in a device class.
+// An expression has the same result in a policy as in a device class.
 func TestExpressionsAsInTheScheduler(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "enp3s0f0v1", Type: discovery.TypeVF, PFName: "enp3s0f0", VFIndex: 1, MTU: 9000, RDMA: true,
@@ -62,8 +62,8 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 	}
 }
 
-// If an expression does not yield a boolean, this is an error, as in the scheduler: an exclude policy with such an
-// expression would not hide anything.
+// It is an error if an expression does not yield a boolean, as in the scheduler. Without the error, an exclude policy
+// with such an expression would not hide anything.
 func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	d := discovery.Device{Name: "eth0", Type: discovery.TypeNIC, MTU: 9000}
 	for expression, want := range map[string]string{
@@ -77,7 +77,7 @@ func TestSelectorsThatAreNotBoolean(t *testing.T) {
 		}
 		if _, _, wantErr := s.result.DeviceMatches(t.Context(),
 			dracel.Device{Driver: v1alpha1.AttributeDomain, Attributes: Attributes(d)}); wantErr == nil {
-			t.Errorf("%s is not an error in the scheduler", expression)
+			t.Errorf("%s caused no error in the scheduler", expression)
 		}
 		if matches, _, err := s.matches(variablesOf(&d)); matches || err == nil ||
 			!strings.Contains(err.Error(), want) {

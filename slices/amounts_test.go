@@ -44,7 +44,7 @@ func orders(values []int64, visit func([]int64)) {
 // bandwidth left, and is rejected otherwise. A claim without an amount (0) gets the smallest tier.
 func TestTiersInEveryOrder(t *testing.T) {
 	for cluster, features := range clusters() {
-		if features.ListAttributes { // they don't matter here
+		if features.ListAttributes { // these features do not matter here
 			continue
 		}
 		t.Run(cluster, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestTiersInEveryOrder(t *testing.T) {
 				}
 			})
 			if count != 630 { // 7! / 2! / 2! / 2!
-				t.Errorf("%d orders", count)
+				t.Errorf("tested %d orders, want 630", count)
 			}
 		})
 	}
@@ -75,7 +75,7 @@ func checkOrder(t *testing.T, result draslices.Result, order []int64) {
 		tier := max(amount, 10_000)
 		devices, _ := s.cycle(s.wishing(testClaim{i + 1, []wish{w}}))
 		if got := len(devices) == 1; got != (tier <= left) {
-			t.Fatalf("order %d: claim %d for %d got %v with %d left", order, i+1, amount, devices, left)
+			t.Fatalf("order %d: claim %d, for %d, got %v when %d was left", order, i+1, amount, devices, left)
 		}
 		if len(devices) == 0 {
 			continue
@@ -115,13 +115,13 @@ func TestTiersInOneCycle(t *testing.T) {
 		}
 		devices, _ := s.cycle(claims...)
 		if got := len(devices) > 0; got != test.fits {
-			t.Errorf("%v: got %v, want that they fit: %t", test.claims, devices, test.fits)
+			t.Errorf("%v: got %v, want the claims to fit: %t", test.claims, devices, test.fits)
 		}
 	}
 }
 
-// Without tiers, every virtual function has its share: a claim for at most this share gets it, and a claim for more is
-// rejected.
+// Without tiers, every virtual function has a fixed share. A claim for at most this amount gets the share, and a claim
+// for more is rejected.
 func TestSharesOfBandwidth(t *testing.T) {
 	result := build(t, fast(8), vf(vfExclusive))
 	for amount, fits := range map[int64]bool{0: true, 1: true, 10_000: true, 12_500: true, 12_501: false,
@@ -140,8 +140,8 @@ func TestSharesOfBandwidth(t *testing.T) {
 	}
 }
 
-// A claim takes the number of shares that it requests, or one by default, up to the policy's limit per claim and the
-// number that is available.
+// A claim takes the number of shares that it requests, or one by default. The number is limited by the policy's limit
+// per claim and by the number of available shares.
 func TestAmountsOfShares(t *testing.T) {
 	s := newScheduler(t, build(t, nics(), macvlanPolicy, passthroughPolicy))
 	for i, test := range []struct {

@@ -53,7 +53,7 @@ func (d conflictDomain) link() link {
 }
 
 // share returns the default bandwidth of each function. A share of less than one step is not rounded. For example,
-// 25000 Mbit/s divided among 8 functions result in 3100 for each function, not 3125.
+// 25000 Mbit/s divided among 8 functions results in 3100 for each function, not 3125.
 func (l link) share() int64 {
 	if l.functions == 0 {
 		return 0
@@ -136,17 +136,18 @@ func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []pol
 }
 
 // heldBandwidth returns the bandwidth of an entry that a claim holds: the amount at the time of the allocation,
-// regardless of the function's current share. The scheduler counts the published amount.
+// regardless of the function's current share. It must stay published, since the scheduler counts the published amount.
 func (b *builder) heldBandwidth(pool, name string) (int64, bool) {
 	holding, held := b.features.Held[EntryID{Pool: pool, Name: name}]
 	return holding.Bandwidth, held
 }
 
 // setBandwidth sets the bandwidth that the entries of a virtual function consume on the link. Shared entries that may
-// be held concurrently and have no bandwidth defined split the function's share, so that their sum does not exceed it.
+// be held concurrently and for which no bandwidth is defined split the function's share, so that their sum does not
+// exceed it.
 //
-// Amounts that claims hold take precedence: the sum of the published amounts must match the sum that the scheduler has
-// counted.
+// Amounts that claims hold take precedence, since the sum of the published amounts must match the sum that the
+// scheduler has counted.
 func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	for i := range entries {
 		e := &entries[i]
@@ -163,8 +164,9 @@ func (b *builder) setBandwidth(pool string, l link, entries []Entry) {
 	}
 }
 
-// withinSpeed omits entries that no claim could get because they need more than the speed of the link. If an entry of
-// the function is allocated, it keeps all entries, so that the consumption of the allocated entry does not change.
+// withinSpeed omits entries that no claim could get because they need more than the speed of the link. If an entry of a
+// function is allocated, withinSpeed keeps all entries of the function, so that the consumption of the allocated entry
+// does not change.
 func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	if stdslices.ContainsFunc(entries, func(e Entry) bool { _, held := b.heldBandwidth(pool, e.Name); return held }) {
 		return entries
@@ -186,9 +188,9 @@ func (b *builder) withinSpeed(pool string, l link, entries []Entry) []Entry {
 	})
 }
 
-// mostBandwidth returns the maximum bandwidth that the entries of a virtual function can consume together: that of one
-// exclusive entry, or of all shared entries without a group and one entry of each group. The result is capped at limit,
-// so that sums do not overflow.
+// mostBandwidth returns the maximum bandwidth that the entries of a virtual function can consume concurrently: the
+// bandwidth of one exclusive entry, or of all shared entries without a group plus one entry from each group. The result
+// is capped at limit, so that sums do not overflow.
 func mostBandwidth(entries []Entry, limit int64) int64 {
 	exclusive, shared := int64(0), int64(0)
 	groups := map[string]int64{}
@@ -211,9 +213,9 @@ func mostBandwidth(entries []Entry, limit int64) int64 {
 
 // budget returns the bandwidth counter. There is none if no entry consumes bandwidth, or if the counter would never
 // reject anything: the default shares never add up to more than the link. Its value is the speed of the link, but at
-// least the amount that claims hold, since a lower value would block the whole pool. After a policy was edited, claims
-// may hold entries of a function that now exclude each other, so the held amount counts if it exceeds the amount that
-// could be held now.
+// least the amount that claims hold, since a lower value would block the whole pool. After an edit to a policy, claims
+// may hold entries of a function that now exclude each other. Therefore the held amount counts if it exceeds the amount
+// that could be held now.
 func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amounts {
 	wanted, held := int64(0), int64(0)
 	limit := l.speed + 1

@@ -67,9 +67,9 @@ func BenchmarkBuild(b *testing.B) {
 	})
 }
 
-// BenchmarkAllocate measures how much one node costs the scheduler, for a pod with one virtual function that is
-// published once or in two bandwidth tiers: on a free node, where the function is in the first pool, and on a node
-// where all functions except the last one in the last pool are in use.
+// BenchmarkAllocate measures the scheduler's cost for one node and a pod with one virtual function, which is published
+// once or in two bandwidth tiers. On a free node, the function is in the first pool; on the other node, all functions
+// except the last one in the last pool are in use.
 func BenchmarkAllocate(b *testing.B) {
 	for _, kind := range []string{"whole", "tiers"} {
 		for _, where := range []string{"first", "last"} {

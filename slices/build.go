@@ -33,18 +33,18 @@ type Features struct {
 	ListAttributes bool
 	// CompatibilityGroups separates the entries of a device by compatibility groups instead of by counters that mirror
 	// each other. It requires the feature DRADeviceCompatibilityGroups in every API server and scheduler in the
-	// cluster: an API server without the feature drops the groups, and then nothing keeps the entries apart.
+	// cluster: an API server without the feature drops the groups, so that nothing keeps the entries apart.
 	CompatibilityGroups bool
-	// CountBandwidth counts the bandwidth of virtual functions even if their shares cannot exceed the link. This is
-	// needed for forms of slices in which a claim may request more than a share.
+	// CountBandwidth counts the bandwidth of virtual functions even if their shares cannot exceed that of the link.
+	// This is necessary for slices in which a claim may request more than a share.
 	CountBandwidth bool
 	// Held contains the entries that claims hold, as they were published when their claims were prepared. Their
-	// bandwidth and their exclusions are kept, so that nothing changes for a running claim. The counters that implement
-	// this may change: the scheduler adds up the current consumption of the entries.
+	// bandwidth and their exclusions are kept, so that nothing changes for a claim in use. The counters that implement
+	// this may change, since the scheduler adds up the current consumption of the entries.
 	Held map[EntryID]Holding
 }
 
-// Working returns those of the given CNI plugins that can work on the node, in the same order.
+// Working returns the given CNI plugins that can work on the node, in the same order.
 func (f *Features) Working(plugins []string) []string {
 	return stdslices.DeleteFunc(stdslices.Clone(plugins), func(plugin string) bool {
 		return !f.CNIBinaries.Has(plugin) || f.UnusableCNIs[plugin] != ""
@@ -77,7 +77,8 @@ type Result struct {
 	Resources resourceslice.DriverResources
 	// Entries contains an entry for every published device, sorted by pool and then in the order of publication.
 	Entries []Entry
-	// Problems contains the entries that could not be published, or not as their policy defines them, sorted.
+	// Problems contains, sorted, the entries that could not be published or that differ from the definition in their
+	// policy.
 	Problems []policy.Problem
 }
 
@@ -221,8 +222,8 @@ func (b *builder) sortedProblems() []policy.Problem {
 // fits.
 //
 // domain first computes the entries, then their common properties, as in functions and bandwidth, and finally the
-// counters, which depend on all of them. Each step drops entries that do not fit, and drops entries that claims hold
-// only as a last resort: the scheduler would count their share as free.
+// counters, which depend on all of them. Each step drops entries that do not fit. It drops entries that claims hold
+// only as a last resort, since the scheduler would count their share as free.
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
 	if d.main != nil {
@@ -263,17 +264,18 @@ func (b *builder) isHeld(pool string, e Entry) bool {
 	return held
 }
 
-// onlyHeld returns those entries that claims hold: if a domain cannot be published completely, held devices must
-// nevertheless not be freed.
+// onlyHeld returns the entries that claims hold: even if a domain cannot be published completely, held devices must not
+// be freed.
 func (b *builder) onlyHeld(pool string, entries []Entry) []Entry {
 	return stdslices.DeleteFunc(entries, func(e Entry) bool { return !b.isHeld(pool, e) })
 }
 
-// coverHeld raises counters to the amounts that claims hold. If policies now exclude entries that are held
-// concurrently, this must not make a counter negative, which would block the whole pool.
+// coverHeld raises counters to the amounts that claims hold. If entries that are held concurrently now exclude each
+// other, this must not make a counter negative, which would block the whole pool.
 //
-// For example, two claims share a device, and a new policy puts their entries into the same exclusion group. Both then
-// also consume the mirror of the other entry: together twice the counter's value, which is raised accordingly.
+// For example, two claims share a device, and a new policy puts their entries into the same exclusion group. Each entry
+// then also consumes the mirror of the other one. Together, they consume twice the counter's value, which is raised
+// accordingly.
 func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resourceapi.CounterSet) {
 	for _, set := range counterSets {
 		held := amounts{}

@@ -197,7 +197,7 @@ pool worker-1/eth0-x93c21662
 `)
 }
 
-// The names of entries can collide if the suffix of one policy is that of another policy followed by -exclusive.
+// The names of entries can collide if the suffix of one policy is the suffix of another policy followed by -exclusive.
 func TestDuplicateNames(t *testing.T) {
 	check(t, build(t, []discovery.Device{nic("eth1")}, `
 selector: {cel: 'true'}
@@ -227,7 +227,7 @@ func TestManyVirtualFunctions(t *testing.T) {
 		t.Errorf("devices in slices (-want +got):\n%s", diff)
 	}
 	if last := pool.Slices[3].Devices[2].Name; last != "enp3s0f0v129" {
-		t.Errorf("the last device is %s", last)
+		t.Errorf("the last device was %s", last)
 	}
 }
 
@@ -250,7 +250,8 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 	}
 }
 
-// If the name of a missing plugin resembles an installed one, it may be a typo, or the plugin may have to be installed.
+// If the name of a missing plugin resembles that of an installed one, the name may be misspelled, or the plugin may
+// have to be installed.
 func TestPluginsThatAreMisspelt(t *testing.T) {
 	decision := policy.Resolve(discovery.Facts{Devices: pf("enp3s0f0", 1)}, policies(t, vfPolicy), policy.Node{})
 	const install = "install the plugin or remove it from supportedCNIPlugins"
@@ -259,7 +260,8 @@ func TestPluginsThatAreMisspelt(t *testing.T) {
 		result, err := draslices.Build("worker-1", decision,
 			draslices.Features{CNIBinaries: sets.New("host-device", installed)})
 		if err != nil || len(result.Problems) != 1 || !strings.HasSuffix(result.Problems[0].String(), ": "+want) {
-			t.Errorf("with %s problems are %v (%v), want one ending with %q", installed, result.Problems, err, want)
+			t.Errorf("with %s installed, problems are %v (%v), want one ending with %q", installed, result.Problems,
+				err, want)
 		}
 	}
 }
@@ -326,7 +328,7 @@ func TestAttributeBudget(t *testing.T) {
 			t.Errorf("%d additional attributes (-want +got):\n%s", n, diff)
 		}
 	}
-	for n, want := range map[int]string{ // rdmaDevice gives no policy too many attributes
+	for n, want := range map[int]string{ // rdmaDevice never leads to too many attributes
 		14: "dra.networking/rdmaDevice 32",
 		15: "32",
 	} {
@@ -361,6 +363,6 @@ func TestBuildIsDeterministic(t *testing.T) {
 
 func TestBadNodeName(t *testing.T) {
 	if _, err := draslices.Build("Worker_1", policy.Decision{}, features()); err == nil {
-		t.Error("no error")
+		t.Error("Build returned no error")
 	}
 }

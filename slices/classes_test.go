@@ -27,8 +27,8 @@ func (s *scheduler) addUnrelated() {
 }
 
 // An expression that the controller accepts for a class never stops the scheduling of a pod with an error, regardless
-// of which attributes the devices lack. Each expression runs on machines of all kinds, next to devices of another
-// driver.
+// of which attributes the devices lack. Each expression is evaluated for all kinds of machines, together with devices
+// of another driver.
 func TestClassesSurviveAbsentAttributes(t *testing.T) {
 	for _, expression := range []string{
 		`@type == "vf" && @vfIndex > 0 && @masterBridge == ""`,
@@ -68,11 +68,11 @@ func TestClassesSurviveAbsentAttributes(t *testing.T) {
 	}
 }
 
-// Other expressions do stop it, and the controller rejects them.
+// An expression that does stop the scheduling is rejected by the controller.
 func TestClassesThatTheControllerRefuses(t *testing.T) {
 	expression := `device.attributes["dra.networking"].rack == "7"`
 	if err := policy.CheckClassSelector(expression); err == nil {
-		t.Error("the expression is accepted")
+		t.Error("the expression was accepted")
 	}
 	s := newScheduler(t, build(t, nics(), passthroughPolicy))
 	s.selector = expression
@@ -82,7 +82,7 @@ func TestClassesThatTheControllerRefuses(t *testing.T) {
 	}
 }
 
-// An expression that is accepted for a policy does not fail for any device, not even for one without known properties.
+// An expression that is accepted in a policy does not fail for any device, not even for one without known properties.
 func TestPoliciesSurviveAbsentAttributes(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), nic("eth1"), bridge("br-data"), discovery.Device{Name: "x"})
 	for name := range policy.Attributes(discovery.Device{}) {

@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// For every published attribute, the real allocator decides for each pair of devices whether a claim may have both if
-// they must match in this attribute, and if they must be distinct in it. Devices without the attribute satisfy neither
+// For every published attribute, the real allocator decides for each pair of devices whether a claim can get both if
+// their values must match, and if their values must be distinct. Devices without the attribute satisfy neither
 // constraint.
 func TestConstraints(t *testing.T) {
 	all := stdslices.Concat(policy.AlwaysPublished(), policy.PublishedWhereFact(), policy.PublishedOnRequest())
@@ -30,18 +30,18 @@ func TestConstraints(t *testing.T) {
 		if stdslices.Contains(v1alpha1.RequestableNames(), id) {
 			request = "publish: [" + id + "],"
 		}
-		// Shared, so that a NIC and its functions can be allocated together.
+		// The devices are shared, so that a NIC and its functions can be allocated together.
 		spec := "selector: {cel: 'true'}\nexposure: {" + request + "allowMultipleAllocations: true, " +
 			`capacity: {ports: {value: "9", requestPolicy: {default: "1"}}}, supportedCNIPlugins: [{name: macvlan}]}`
 		s := newScheduler(t, build(t, constrained(), spec))
 		checkPairs(t, s, resourceapi.FullyQualifiedName(name), groups)
 	}
 	if len(facts) != len(all) {
-		t.Errorf("the test defines the devices of %d attributes, and %d are published", len(facts), len(all))
+		t.Errorf("the test defines the devices for %d attributes, but %d are published", len(facts), len(all))
 	}
 }
 
-// With lists, devices match if their sockets have a node in common, and are distinct otherwise.
+// With lists, two devices match if they have a NUMA node in common, and are distinct otherwise.
 func TestConstraintsOnLists(t *testing.T) {
 	near := func(name string, nodes ...int) discovery.Device {
 		d := discovery.Device{Name: discovery.IfName(name), Type: discovery.TypeNIC, NUMANode: discovery.None,
@@ -108,8 +108,8 @@ func pair(
 	return c
 }
 
-// constrained returns two NICs that differ in every property, with functions, and a bridge, a VLAN, and a link without
-// known properties.
+// constrained returns two NICs with functions that differ in every property, a bridge, a VLAN, and a link without known
+// properties.
 func constrained() []discovery.Device {
 	nic := func(n int, settings *discovery.VFSettings, indexes ...int) []discovery.Device {
 		name, address := fmt.Sprintf("p%d", n), fmt.Sprintf("0000:0%d:00", n)

@@ -32,14 +32,14 @@ type amounts map[string]resource.Quantity
 //
 // A shared entry consumes its own mirrors in full, as well as the mirrors of the other entries in its group. The
 // scheduler charges them once, when the first claim takes a share, and releases them with the last share. In between,
-// neither another entry in the group nor an exclusive entry fits. An exclusive entry consumes everything. An entry
-// without conflicts has no mirrors: they would not reject anything, and kube-scheduler processes every counter of every
-// node that it tries.
+// neither another entry in the group nor an exclusive entry fits. An exclusive entry consumes all counters. An entry
+// without conflicts has no mirrors: they would never reject anything, but kube-scheduler would have to process them on
+// every node that it tries.
 //
 // For example, a device has the shared entries a (with a bandwidth capacity of 10) and b (with a pods capacity of 5),
 // in the same group, and the exclusive entry x. The counters are bandwidth-capacity with 10 and pods-capacity with 5.
-// While a claim has a share of a, both counters are used up, so neither b nor x fits. Further shares of a do fit, since
-// the scheduler charges a only once.
+// While a claim has a share of a, both counters are used up, so neither b nor x fits. Further shares of a still fit,
+// since the scheduler charges a only once.
 func separateCounters(entries []Entry, prefix string, extra amounts) (all amounts, each []amounts) {
 	all = maps.Clone(extra)
 	mirrors := make([]amounts, len(entries))
@@ -109,7 +109,7 @@ func exclusives(entries []Entry) int {
 }
 
 // together returns the maximum number of entries of one device that may be held concurrently: all shared entries
-// without a group and one entry of each group, or one exclusive entry.
+// without a group plus one entry from each group, or one exclusive entry.
 func together(entries []Entry) int64 {
 	shared := int64(0)
 	groups := map[string]bool{}
@@ -128,10 +128,10 @@ func together(entries []Entry) int64 {
 type plan struct {
 	// sets contains the domain's counter sets, except those that are local to virtual functions.
 	sets []resourceapi.CounterSet
-	// function is what every entry of a virtual function consumes from the sets, in addition to bandwidth. It has no
-	// counters if the function's entries exclude no entry of the main device.
+	// function is the consumption of every entry of a virtual function from the sets, in addition to bandwidth. It has
+	// no counters if the function's entries exclude no entry of the main device.
 	function resourceapi.DeviceCounterConsumption
-	// bandwidth is true if virtual functions consume bandwidth of the link.
+	// bandwidth is true if virtual functions consume bandwidth on the link.
 	bandwidth bool
 }
 
@@ -140,7 +140,7 @@ type plan struct {
 // which virtual functions consume bandwidth, if any.
 //
 // Counters that never reject anything are omitted (ADR 38): if no entry of a physical function is exclusive, its
-// virtual functions take no slots. They take slots as soon as an exclusive entry is published, even if claims already
+// virtual functions take no slots. As soon as an exclusive entry is published, they take slots even if claims already
 // hold them: the scheduler counts the current consumption of a held entry.
 func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(d.vfs) == 0 && len(main) < 2 {
@@ -183,7 +183,7 @@ func (d conflictDomain) set(values amounts) resourceapi.CounterSet {
 // functions that are enslaved to a link. The main device has one slot. Each virtual function has one slot for each of
 // its entries that may be held concurrently and one for its master, but at least one. Every entry of a virtual function
 // consumes one slot. An exclusive entry of the physical function needs all slots, so it only fits if none is taken.
-// There are no slots if there is no exclusive entry, or no other entry that could take a slot.
+// There are no slots if there is no exclusive entry or no other entry that could take a slot.
 func slots(main []Entry, vfs []function) (nominal, taken int64) {
 	nominal = 1
 	functions := int64(0)

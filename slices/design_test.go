@@ -21,8 +21,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// designSlice is a slice, or a part of a slice, in the notation of the published design: with the wrapper "basic:",
-// with lists, and with future fields in counters.
+// designSlice is a slice, or a part of a slice, in the notation of the published design, which uses the wrapper
+// "basic:", lists, and future fields in counters.
 type designSlice struct {
 	Spec           *designSlice     `json:"spec"`
 	SharedCounters []map[string]any `json:"sharedCounters"`
@@ -34,8 +34,8 @@ type designSlice struct {
 	} `json:"devices"`
 }
 
-// deviations returns the accepted differences from the published design: for each, a pattern for lines in
-// testdata/design/differences.txt, and the explanation in docs/seed-and-kubernetes.md.
+// deviations returns the accepted differences from the published design. Each has a pattern for lines in
+// testdata/design/differences.txt and the corresponding explanation in docs/seed-and-kubernetes.md.
 func deviations() map[string]string {
 	const amounts = "bandwidth counters with `requestPolicy` and `valueFrom`"
 	return map[string]string{
@@ -75,12 +75,12 @@ func TestPublishedDesign(t *testing.T) {
 		}
 	}
 	if len(used) != len(deviations()) {
-		t.Errorf("only some of these still differ: %v", stdslices.Sorted(maps.Keys(used)))
+		t.Errorf("some of these deviations no longer exist: %v", stdslices.Sorted(maps.Keys(used)))
 	}
 	checkDifferences(t, strings.Join(lines, "\n")+"\n")
 }
 
-// checkDifferences compares the differences with those that have been reviewed.
+// checkDifferences compares the differences with the reviewed ones.
 func checkDifferences(t *testing.T, got string) {
 	t.Helper()
 	const golden = "testdata/design/differences.txt"

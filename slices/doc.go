@@ -1,10 +1,10 @@
 // Package slices turns a policy decision into the ResourceSlices of a node: names, pools, attributes, capacities and
 // the shared counters that prevent conflicting entries of a device from being allocated at the same time.
 //
-// The rule of this package: the result only depends on the arguments of Build, including the order of all its parts,
+// The rule of this package: the result, including the order of all its parts, only depends on the arguments of Build,
 // and the API server always accepts it. Entries that cannot be published are left out and reported.
 //
-// The package has the same name as a package of the standard library: import it as draslices.
+// Import the package as draslices, since the standard library has a package with the same name.
 //
 // Files, in the order in which a decision is processed:
 //

@@ -178,7 +178,7 @@ func (b *builder) attributes(
 }
 
 // nearNodes returns the NUMA nodes of a device as a list, beginning with its own node. A matchAttribute in a claim is
-// satisfied if every two of the devices have a node in common.
+// satisfied if each pair of devices has a node in common.
 func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	nodes := []int64{int64(d.NUMANode)}
 	for _, n := range d.NUMANodes {
@@ -189,8 +189,8 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{IntValues: nodes}
 }
 
-// whereMissing returns the remedy for a plugin that is not installed. It only suggests the name of a similar plugin,
-// since the given name may be correct: ipvlan, for example, if only vlan is installed.
+// whereMissing returns the remedy for a plugin that is not installed. If an installed plugin has a similar name, the
+// remedy only suggests it, since the given name may be correct: for example, ipvlan if only vlan is installed.
 func (b *builder) whereMissing(plugin string) string {
 	advice := "install the plugin or remove it from supportedCNIPlugins"
 	if near := nearest.Word(plugin, sets.List(b.features.CNIBinaries)); near != "" {
@@ -199,7 +199,7 @@ func (b *builder) whereMissing(plugin string) string {
 	return advice
 }
 
-// installed returns those plugins of a persona that can work on the node, in the order in the policy.
+// installed returns the plugins of a persona that can work on the node, in the order in the policy.
 func (b *builder) installed(p policy.Persona) []string {
 	var installed []string
 	for _, plugin := range p.Plugins {
@@ -237,10 +237,10 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 	}
 }
 
-// withinBudget drops attributes that classes do not need until the entry does not have more attributes and capacities
-// than the API allows. If that is not sufficient, it returns false: the entry cannot be published. It also enforces the
-// API's limit for the values of all attributes, including those in lists: a policy has at most 16 plugins, and of the
-// NUMA nodes, only the device's own is needed.
+// withinBudget drops attributes that classes do not need until the entry has no more attributes and capacities than the
+// API allows. If that is not sufficient, it returns false: the entry cannot be published. It also enforces the API's
+// limit for the values of all attributes, including those in lists. This is always possible, since a policy has at most
+// 16 plugins, and only the device's own NUMA node is needed.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	dispensable := []resourceapi.QualifiedName{policy.ExposurePolicy}

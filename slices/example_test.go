@@ -10,8 +10,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A NIC is offered to macvlan, which shares it, and to host-device, which takes all of it. A shared counter keeps the
-// two entries apart.
+// In this example, a NIC is offered to macvlan, which shares it, and to host-device, which takes the whole NIC. A
+// shared counter keeps the two entries apart.
 func ExampleBuild() {
 	decision := policy.Decision{Devices: []policy.DeviceDecision{{
 		Device: nic("eth1"),

@@ -56,11 +56,11 @@ func packed(sample []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
 	return all
 }
 
-// BenchmarkFleet measures how much the slices of a fleet cost the scheduler, for a pod with one device: once for the
-// pod, for each node that the scheduler tries, and in total for all nodes that it tries in a cluster of a given size.
-// The devices are either 64 functions of four NICs, where pods share the NICs and, in the mixed case, can also get them
-// as a whole; or 64 or 200 links with one entry; or 64 links with two mutually exclusive entries. They are either in
-// the driver's pools, or in a single plain pool for the node.
+// BenchmarkFleet measures the scheduler's cost of processing the slices of a fleet for a pod with one device: the fixed
+// cost for the pod, the cost for each node that the scheduler tries, and the total for all nodes that it tries in a
+// cluster of a given size. The devices are either 64 functions of four NICs, where pods share the NICs and, in the
+// mixed case, can also get them as a whole; or 64 or 200 links with one entry; or 64 links with two mutually exclusive
+// entries. The devices of a node are either in the driver's pools or in a single plain pool.
 func BenchmarkFleet(b *testing.B) {
 	links := func(n int) (all []discovery.Device) {
 		for i := range n {
@@ -98,8 +98,8 @@ func BenchmarkFleet(b *testing.B) {
 	}
 }
 
-// perPod measures a new allocator, and how it processes a node, in CPU time, so that other load on the machine does not
-// matter.
+// perPod measures the CPU time for creating an allocator and for processing a node. Other load on the machine does not
+// affect CPU time.
 func (s *scheduler) perPod(b *testing.B, all []*resourceapi.ResourceSlice, plugin string, nodes int) {
 	b.Helper()
 	features := structured.Features{AdminAccess: true, PrioritizedList: true, PartitionableDevices: true,

@@ -50,10 +50,10 @@ func (b *builder) withinSet(pool string, vfs []function) {
 	}
 }
 
-// planFunctions sets the consumption of the entries of virtual functions, which has three parts: the consumption in the
-// plan of the domain, the bandwidth, and the local counters of the function in one additional set. It returns these
-// additional sets. Each of them contains the counters of whole functions in the order of their indexes, up to the
-// maximum number of counters.
+// planFunctions sets the consumption of the entries of virtual functions, which has three parts: the consumption
+// defined in the domain's plan, the bandwidth, and the function's local counters in one additional set. It returns
+// these additional sets. Each set contains all counters of one or more functions, in the order of their indexes, up to
+// the maximum number of counters.
 //
 // The counters of a function are never split across two sets: together with the domain's set, its entries would have to
 // consume from three sets, and the API allows only two.

@@ -107,7 +107,8 @@ pool worker-1/enp3s0f0
 	}
 }
 
-// Counters that are local to virtual functions are distributed over sets, and sets over slices, function by function.
+// Counters that are local to virtual functions are distributed over sets, and sets over slices, without splitting the
+// counters of a function.
 func TestBlocksOfVirtualFunctions(t *testing.T) {
 	result := build(t, slow(110), passthroughPolicy, vf(vfExclusive), vf(vfSpare), vf(vfMacvlan), vf(vfIpvlan))
 	var got []string
@@ -250,8 +251,8 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 	}
 }
 
-// The shares of four functions, together with the allocated share of one of two functions, exceed the speed of the
-// link. From then on, bandwidth is counted, including the bandwidth of allocated entries.
+// The number of functions rises from two to four. The share that one function was allocated before and the new shares
+// together exceed the speed of the link, so bandwidth is now counted, including the bandwidth of allocated entries.
 func TestBandwidthIsCountedUnderAClaim(t *testing.T) {
 	before := build(t, pf("enp3s0f0", 2), vf(vfExclusive))
 	check(t, buildWith(t, withHeld(t, features(), before, "enp3s0f0v0"), pf("enp3s0f0", 4), vf(vfExclusive)), `
@@ -265,8 +266,8 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// Claims hold two entries of a function, and a policy then puts the entries into the same exclusion group: the
-// bandwidth of both is counted.
+// Claims hold two entries of a function when a policy puts both entries into the same exclusion group. The bandwidth of
+// both is still counted.
 func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	takes := func(spec, group string) string {
 		spec = strings.Replace(spec, "capacity: {", `capacity: {bandwidth: {value: "10000"}, `, 1)
@@ -282,12 +283,12 @@ func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	counters := after.Resources.Pools["worker-1/enp3s0f0"].Slices[0].SharedCounters
 	bandwidth := counters[0].Counters["bandwidth"].Value
 	if bandwidth.Value() != 25000 {
-		t.Errorf("the counters are %v: functions may get 30000 Mbit/s of 25000", counters)
+		t.Errorf("the counters are %v, so functions could get 30000 Mbit/s of 25000", counters)
 	}
 	checkHeld(t, after, held.Held)
 }
 
-// Allocated entries stay unchanged, byte by byte, regardless of their current share, and the counter covers them. The
+// Allocated entries stay byte-for-byte unchanged, regardless of their current share, and the counter covers them. The
 // NIC is also offered as a whole, so that there is a counter.
 func TestBandwidthThatIsHeldStays(t *testing.T) {
 	published := func(devices []discovery.Device, held map[draslices.EntryID]draslices.Holding,
@@ -322,7 +323,7 @@ func TestBandwidthThatIsHeldStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			then, ok := published(test.before, nil, vf(test.spec)).Find(pool, test.entry)
 			if !ok {
-				t.Fatalf("%s is not published", test.entry)
+				t.Fatalf("%s was not published", test.entry)
 			}
 			result := published(test.after,
 				map[draslices.EntryID]draslices.Holding{{Pool: pool, Name: test.entry}: heldAs(then)}, vf(test.spec))

@@ -17,7 +17,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// choices makes decisions based on the fuzzer's bytes. After the last byte, every decision is 0.
+// choices makes decisions based on the bytes from the fuzzer. After the last byte, every decision is 0.
 type choices struct{ data []byte }
 
 func (c *choices) pick(n int) int {
@@ -145,7 +145,8 @@ func FuzzBuild(f *testing.F) {
 			}
 			again, err := draslices.Build("worker-1", decision, all)
 			if err != nil || !equality.Semantic.DeepEqual(result, again) {
-				t.Fatalf("another order gives another result (%v):\n%s", err, cmp.Diff(result, again))
+				t.Fatalf("a different order of devices led to a different result (%v):\n%s", err, cmp.Diff(result,
+					again))
 			}
 		}
 	})

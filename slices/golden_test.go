@@ -28,8 +28,8 @@ var update = flag.Bool("update", false, "rewrite the slices in testdata; the tex
 // firstSlice is the text with which the slices in a golden file begin.
 const firstSlice = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"
 
-// TestGolden publishes the examples of the published design. Each file in testdata contains the differences from the
-// document, the policies of the example, and the resulting slices.
+// TestGolden builds the slices for the examples in the published design. Each file in testdata contains the differences
+// from the document, the policies of the example, and the resulting slices.
 func TestGolden(t *testing.T) {
 	for name, devices := range examples() {
 		t.Run(name, func(t *testing.T) {
@@ -89,11 +89,12 @@ func TestReferenceNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(list) != 8 || len(result.Resources.Pools) != 3 || len(result.Entries) != 16 {
-		t.Errorf("%d policies, %d pools, %d entries", len(list), len(result.Resources.Pools), len(result.Entries))
+		t.Errorf("the node has %d policies, %d pools and %d entries", len(list), len(result.Resources.Pools),
+			len(result.Entries))
 	}
 	for _, e := range result.Entries {
 		if stdslices.Contains([]discovery.IfName{"eno1", "br-int", "ovn-k8s-mp0"}, e.Device.Name) {
-			t.Errorf("%s is published", e.Device.Name)
+			t.Errorf("%s was published", e.Device.Name)
 		}
 	}
 }
@@ -127,7 +128,7 @@ func examples() map[string][]discovery.Device {
 	return nodes
 }
 
-// nameRDMA gives each function with RDMA one RDMA device, numbered as by the kernel driver.
+// nameRDMA adds one RDMA device to each function with RDMA, numbered in the same way as by the kernel driver.
 func nameRDMA(devices []discovery.Device) {
 	number := 0
 	for i := range devices {

@@ -18,8 +18,8 @@ const shared = "shared"
 // In the domain's set, virtual functions and shared entries without an exclusion group have the group "shared", and
 // every exclusive entry has its own group. For each exclusion group there is an additional set, in which each of its
 // members, and every exclusive entry, has its own group. Therefore the groups of an entry depend only on its name and
-// policy, and stay the same while it is in use, whatever happens to other entries. This matters because the scheduler
-// reads them in each cycle.
+// policy. They stay the same while the entry is in use, even if other entries change. This matters because the
+// scheduler reads the groups in each cycle.
 //
 // For example, a device has the shared entries a and b without an exclusion group, c and d in group g, and the
 // exclusive entry x. In the domain's set, a and b have "shared" and x has "only-x". In the set for g, c, d and x each
@@ -63,7 +63,7 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 	return &plan{sets: sets, function: function, bandwidth: len(budget) > 0}, nil
 }
 
-// mayHaveFunctions reports whether the domain has virtual functions, or could have them later.
+// mayHaveFunctions reports whether the domain has virtual functions or could have some later.
 func (d conflictDomain) mayHaveFunctions() bool {
 	return len(d.vfs) > 0 || d.main != nil && d.main.Device.SRIOVCapable
 }

@@ -94,8 +94,8 @@ pool worker-1/eth1
 	}
 }
 
-// Regardless of its device's name, an exclusive entry never has the same group as the entries that may be in use at the
-// same time.
+// Regardless of its device's name, an exclusive entry never has the group of the entries that may be in use at the same
+// time.
 func TestGroupsOfAnyName(t *testing.T) {
 	groups := features()
 	groups.CompatibilityGroups = true
@@ -104,10 +104,10 @@ func TestGroupsOfAnyName(t *testing.T) {
 		taken := strings.Replace(passthroughPolicy, `"-passthrough"`, `""`, 1)
 		s := newScheduler(t, buildWith(t, groups, devices, taken, vf(vfExclusive)))
 		if devices, _ := s.cycle(s.claim("sriov")); len(devices) != 1 {
-			t.Errorf("%s: no virtual function", name)
+			t.Errorf("%s: no virtual function was allocated", name)
 		}
 		if devices, _ := s.cycle(s.claim("host-device")); len(devices) != 0 {
-			t.Errorf("%s: %v was allocated while a virtual function is in use", name, devices)
+			t.Errorf("%s: %v was allocated while a virtual function was in use", name, devices)
 		}
 	}
 }
@@ -124,7 +124,7 @@ func TestManyExclusionGroups(t *testing.T) {
 	s := newScheduler(t, buildWith(t, groups, nics(), specs...))
 	for i := range 100 {
 		devices, _ := s.cycle(s.claim("macvlan"))
-		// In each of the 10 groups, only one member can be in use, and it has 4 shares.
+		// In each of the 10 groups, only one member can be in use at a time, and each member has 4 shares.
 		if got := len(devices) == 1; got != (i < 40) {
 			t.Fatalf("claim %d got %v", i+1, devices)
 		}

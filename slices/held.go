@@ -14,14 +14,14 @@ type Holding struct {
 	Device discovery.IfName
 	// Bandwidth is the Bandwidth of the [Entry].
 	Bandwidth int64
-	// Persona is the Persona of the [Entry]. It may be nil if it is unknown; the entry is then lost if policies no
-	// longer offer it.
+	// Persona is the Persona of the [Entry]. It is nil if it is unknown; in this case, the entry is lost once policies
+	// no longer offer it.
 	Persona *policy.Persona
 }
 
 // keep adds the entries that claims hold to the entries of a device. A held exclusive entry stays unchanged. A held
-// shared entry follows its policy, unless this would allow the scheduler to assign the device twice: if the policy is
-// gone or has become exclusive, the entry stays unchanged and is withdrawn, so that no other claim gets it.
+// shared entry follows its policy, unless this would allow the scheduler to assign the device twice: if the policy has
+// been deleted or has become exclusive, the entry stays unchanged and is withdrawn, so that no other claim gets it.
 //
 // For example, a claim holds eth1-shared, and the policy is deleted. Until the claim is released, the entry is
 // published as before, but with a taint that keeps other claims away.

@@ -15,8 +15,9 @@ import (
 )
 
 // TestMachinesChangeUnderClaims changes the speed of links and the number of virtual functions while claims hold some
-// of them. Allocated entries must keep their consumption, no counter may fall below its consumption, which would block
-// the pool, and no more bandwidth may be allocated than the link has, or had at the time of the allocation.
+// of them. Allocated entries must keep their consumption. No counter may fall below its consumption, which would block
+// the pool. The allocated bandwidth must not exceed the bandwidth that the link has, or had at the time of the
+// allocation.
 func TestMachinesChangeUnderClaims(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) { changeUnderClaims(t, features, false) })
@@ -76,10 +77,10 @@ func changeUnderClaims(t *testing.T, features draslices.Features, edited bool) {
 	}
 }
 
-// checkApart checks that no exclusive entry of a device is held at the same time as another entry of the device, nor a
-// physical function as a whole at the same time as its virtual functions. It also checks that, of two entries that
-// exclude each other by their group, none was allocated while the other was held. Entries that were held before the
-// policies were edited are exempt.
+// checkApart checks that no exclusive entry of a device is held at the same time as another entry of the device, and
+// that no physical function is held as a whole at the same time as one of its virtual functions. It also checks that,
+// of two entries that exclude each other by their group, neither was allocated while the other was held. Entries that
+// were held before the policies were edited are exempt.
 func checkApart(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	before map[draslices.EntryID]draslices.Holding,
@@ -92,12 +93,13 @@ func checkApart(
 			other, _ := result.Find(otherID.Pool, otherID.Name)
 			same, whole := entry.Device.Name == other.Device.Name, entry.Device.Name == other.Device.PFName
 			if id != otherID && entry.Persona.Exclusive && (same || whole) {
-				t.Fatalf("%s and %s are held together", entry.Name, other.Name)
+				t.Fatalf("%s and %s were held at the same time", entry.Name, other.Name)
 			}
 			_, hadIt := before[id]
 			group := entry.Persona.ExclusionGroup
 			if id != otherID && same && !hadIt && group != "" && group == other.Persona.ExclusionGroup {
-				t.Fatalf("%s was allocated beside %s, and both belong to group %s", entry.Name, other.Name, group)
+				t.Fatalf("%s was allocated while %s was held, although both belong to group %s", entry.Name, other.Name,
+					group)
 			}
 		}
 	}
@@ -118,15 +120,15 @@ func checkEnslaved(
 		for _, c := range m.nics {
 			for _, vf := range c.vfs {
 				if vf.enslaved && string(e.Device.Name) == c.name {
-					t.Fatalf("%s was allocated while %s is a port of a bridge", id.Name, vf.name(c))
+					t.Fatalf("%s was allocated while %s was a port of a bridge", id.Name, vf.name(c))
 				}
 			}
 		}
 	}
 }
 
-// checkBandwidth checks that the functions together do not have more bandwidth than their link, or than they had
-// before, and records their bandwidth.
+// checkBandwidth checks that the total bandwidth of the functions does not exceed the greater of their link's speed and
+// their previous total, and records the total.
 func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 	taken map[string]int64,
 ) {
@@ -140,7 +142,8 @@ func checkBandwidth(t *testing.T, m machine, result draslices.Result, claims map
 	}
 	for _, c := range m.nics {
 		if got := now[c.name]; got > max(c.speed, taken[c.name]) {
-			t.Fatalf("functions of %s have %d Mbit/s of %d; they had %d", c.name, got, c.speed, taken[c.name])
+			t.Fatalf("functions of %s have %d Mbit/s on a link with %d; they had %d before", c.name, got, c.speed,
+				taken[c.name])
 		}
 		taken[c.name] = now[c.name]
 	}
@@ -169,7 +172,7 @@ func holding(
 		for _, r := range allocation.Devices.Results {
 			e, ok := result.Find(r.Pool, r.Device)
 			if !ok {
-				t.Fatalf("%s is held and not published", r.Device)
+				t.Fatalf("%s was held but not published", r.Device)
 			}
 			held[draslices.EntryID{Pool: r.Pool, Name: r.Device}] = heldAs(e)
 		}
@@ -193,14 +196,14 @@ func checkHeld(t *testing.T, result draslices.Result, held map[draslices.EntryID
 	for id, holding := range held {
 		e, ok := result.Find(id.Pool, id.Name)
 		if !ok || e.Bandwidth != holding.Bandwidth || e.Persona.Exclusive != holding.Persona.Exclusive {
-			t.Fatalf("%s is published %t, with a bandwidth of %d; it is held with %d", id.Name, ok, e.Bandwidth,
+			t.Fatalf("%s was published: %t, with a bandwidth of %d; it was held with %d", id.Name, ok, e.Bandwidth,
 				holding.Bandwidth)
 		}
 		for _, c := range e.Spec.ConsumesCounters {
 			for counter, value := range c.Counters {
 				key := [3]string{id.Pool, c.CounterSet, counter}
 				if left[key] -= value.Value.Value(); left[key] < 0 {
-					t.Fatalf("counter %v is overdrawn by %s", key, id.Name)
+					t.Fatalf("counter %v was overdrawn by %s", key, id.Name)
 				}
 			}
 		}
@@ -226,8 +229,8 @@ func checkSameGroups(t *testing.T, before, after draslices.Result, held map[dras
 	}
 }
 
-// change changes the speeds of NICs and the numbers of their virtual functions, some of which become ports of a bridge
-// or cease to be ones. Held functions stay.
+// change changes the speeds of NICs and the numbers of their virtual functions. Some functions become ports of a
+// bridge, or stop being ports. Held functions stay.
 func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) machine {
 	inUse := func(name string) bool {
 		for id := range held {
@@ -262,7 +265,7 @@ func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) ma
 	return changed
 }
 
-// edit edits policies, including those of held entries.
+// edit edits policies, including policies of held entries.
 func (d dice) edit(m machine) machine {
 	var edited machine
 	for _, c := range m.nics {

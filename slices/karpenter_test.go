@@ -61,8 +61,8 @@ func startKarpenter(t *testing.T) *karpenter {
 	return &karpenter{questions: json.NewEncoder(questions), answers: json.NewDecoder(answers)}
 }
 
-// decide asks whether claims can get devices of a node in addition to the held ones. If new is true, the node would
-// first have to be started.
+// decide returns Karpenter's decision on whether claims can get devices on a node in addition to the held devices. If
+// new is true, the node would first have to be started.
 func (k *karpenter) decide(
 	t *testing.T, s *scheduler, claims []*resourceapi.ResourceClaim, newNode bool,
 ) karpenterAnswer {
@@ -131,7 +131,7 @@ func (a *agreement) add(
 	}
 }
 
-// refusalCause returns the cause if Karpenter rejects an allocation that kube-scheduler makes.
+// refusalCause returns the known cause if Karpenter rejects an allocation that kube-scheduler makes.
 func refusalCause(results []resourceapi.AllocationResult, held map[string]bool) string {
 	used, pools, cause := maps.Clone(held), map[string]bool{}, unexplained
 	for _, result := range results {
@@ -148,7 +148,7 @@ func refusalCause(results []resourceapi.AllocationResult, held map[string]bool) 
 	return cause
 }
 
-// giftCause returns the cause if Karpenter makes an allocation that kube-scheduler rejects.
+// giftCause returns the known cause if Karpenter makes an allocation that kube-scheduler rejects.
 func giftCause(claims []*resourceapi.ResourceClaim) string {
 	for _, claim := range claims {
 		for _, request := range claim.Spec.Devices.Requests {
@@ -166,7 +166,7 @@ func (a *agreement) String() string {
 }
 
 // TestKarpenterAgrees passes random sequences like those in TestSchedulerAgreesWithPolicies to Karpenter as well. Every
-// decision that differs must have one of the known causes.
+// difference between the decisions must have one of the known causes.
 func TestKarpenterAgrees(t *testing.T) {
 	k := startKarpenter(t)
 	existing, started := newAgreement(), newAgreement()
@@ -191,7 +191,7 @@ func TestKarpenterAgrees(t *testing.T) {
 					}
 					if existing.onlyScheduler[unexplained]+existing.onlyKarpenter[unexplained]+
 						started.onlyScheduler[unexplained]+started.onlyKarpenter[unexplained] > 0 {
-						return fmt.Errorf("kube-scheduler gives %v, Karpenter %v, and %v on a new node", results,
+						return fmt.Errorf("kube-scheduler allocates %v, Karpenter %v, and %v on a new node", results,
 							onNode, onNew)
 					}
 					return nil
@@ -205,7 +205,7 @@ func TestKarpenterAgrees(t *testing.T) {
 	t.Logf("on a node with claims: %s", existing)
 	t.Logf("on a node to be started: %s", started)
 	if existing.both < 1000 || existing.neither < 1000 {
-		t.Errorf("the allocators agreed %d and %d times only", existing.both, existing.neither)
+		t.Errorf("the allocators only agreed on %d allocations and %d rejections", existing.both, existing.neither)
 	}
 }
 

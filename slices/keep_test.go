@@ -24,7 +24,7 @@ func withHeld(t *testing.T, features draslices.Features, result draslices.Result
 		}
 	}
 	if len(features.Held) != len(names) {
-		t.Fatalf("want %v to be published, got %v", names, features.Held)
+		t.Fatalf("%v must be published; of these, the result contains %v", names, features.Held)
 	}
 	return features
 }
@@ -44,7 +44,7 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 		name           string
 		devices        []discovery.Device
 		before, after  []string
-		claim, held    string // the plugin of the claim and the entry that it gets
+		claim, held    string // the plugin of the claim, and the entry that it gets
 		refused        string // the plugin of a claim that has to wait
 		withdrawn      bool
 		want, released string // the names that are published while the entry is held and afterwards
@@ -116,10 +116,11 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 			}
 			for _, e := range after.Entries {
 				if e.Withdrawn != (test.withdrawn && e.Name == test.held) {
-					t.Errorf("%s is withdrawn: %t", e.Name, e.Withdrawn)
+					t.Errorf("unexpected state of %s: withdrawn is %t", e.Name, e.Withdrawn)
 				}
 				if _, named := e.Spec.Attributes[policy.ExposurePolicy]; named == e.Withdrawn {
-					t.Errorf("%s, withdrawn: %t, names a policy: %t", e.Name, e.Withdrawn, named)
+					t.Errorf("unexpected state of %s: withdrawn is %t, names a policy is %t", e.Name, e.Withdrawn,
+						named)
 				}
 			}
 			checkRefused(t, s, after, test.refused)
@@ -131,7 +132,7 @@ func TestPoliciesChangeUnderClaims(t *testing.T) {
 			s.release(claims...)
 			if test.refused != "" && test.released != "" {
 				if devices, _ := s.cycle(s.claim(test.refused)); len(devices) == 0 {
-					t.Errorf("%s is rejected after the release", test.refused)
+					t.Errorf("%s was rejected after the release", test.refused)
 				}
 			}
 		})
@@ -191,15 +192,15 @@ func TestTaintedDevicesAreNotGiven(t *testing.T) {
 		t.Errorf("allocated %v", devices)
 	}
 	if len(plain.Entries[0].Spec.Taints) != 0 {
-		t.Error("the receiver was changed")
+		t.Error("the receiver was modified")
 	}
 }
 
-// Entries whose exclusions a cluster cannot enforce are not published.
+// Entries are not published if the cluster cannot enforce their exclusions.
 func TestWhatTheClusterLacks(t *testing.T) {
 	devices := append(pf("enp3s0f0", 1), bridge("br-data"))
 	full := build(t, devices, macvlanPolicy, passthroughPolicy, vfPolicy, bridgePolicy)
-	tiers := build(t, pf("enp3s0f0", 2), macvlanPolicy, vf(vfTiers)) // only its virtual functions consume counters
+	tiers := build(t, pf("enp3s0f0", 2), macvlanPolicy, vf(vfTiers)) // only the virtual functions consume counters
 	for _, test := range []struct {
 		name     string
 		full     draslices.Result
@@ -235,8 +236,8 @@ func TestWhatTheClusterLacks(t *testing.T) {
 	}
 }
 
-// If a policy edit puts two shared entries, both held, into the same exclusion group, this must not make a counter
-// negative, which would block the whole pool.
+// If a policy edit puts two shared entries that are both held into the same exclusion group, this must not make a
+// counter negative, which would block the whole pool.
 func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	grouped := []string{macvlanPolicy, ipvlanPolicy}
 	var separate []string
@@ -248,7 +249,7 @@ func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	checkHeld(t, buildWith(t, held, nics(), grouped...), held.Held)
 }
 
-// Policies that need too many counters must not free allocated entries, neither of the NIC nor of a virtual function.
+// Policies that need too many counters must not free allocated entries of the NIC or of a virtual function.
 func TestTooManyCountersUnderClaims(t *testing.T) {
 	many := func(kind, suffix string) string {
 		var counters strings.Builder

@@ -16,7 +16,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A list replaces the booleans and the string. It contains the installed plugins in the order in the policy.
+// A list replaces the booleans and the string. It contains the installed plugins in the same order as in the policy.
 func TestListAttributes(t *testing.T) {
 	features := draslices.Features{CNIBinaries: sets.New("sriov", "host-device"), ListAttributes: true}
 	result := buildWith(t, features, pf("enp3s0f0", 1),
@@ -36,7 +36,7 @@ func TestListAttributes(t *testing.T) {
 	}
 }
 
-// The API rejects empty lists.
+// An empty list must not be published, since the API rejects it.
 func TestNoPluginIsNoList(t *testing.T) {
 	result := buildWith(t, draslices.Features{ListAttributes: true}, nics(), passthroughPolicy)
 	if value, ok := result.Entries[0].Spec.Attributes[policy.SupportedCNIs]; ok {
@@ -44,8 +44,8 @@ func TestNoPluginIsNoList(t *testing.T) {
 	}
 }
 
-// Classes read the list, so an entry with too many attributes keeps it. An entry with a list has the same limit as an
-// entry with booleans, which loses its string first.
+// Classes read the list, so an entry with too many attributes keeps it. The limit for an entry with a list is the same
+// as for an entry with booleans, which first loses its string.
 func TestAttributeBudgetWithLists(t *testing.T) {
 	lists := features()
 	lists.ListAttributes = true
@@ -93,7 +93,8 @@ func TestManyPluginsInAList(t *testing.T) {
 	}
 }
 
-// With lists, the standard NUMA node attribute is also a list: first the device's own node, then equally near nodes.
+// With lists, the standard NUMA node attribute is also a list: the device's own node first, followed by equally near
+// nodes.
 func TestNUMANodesInAList(t *testing.T) {
 	near := nic("eth1")
 	near.NUMANode, near.NUMANodes = 1, []int{1, 0}
@@ -117,7 +118,7 @@ func TestNUMANodesInAList(t *testing.T) {
 			t.Errorf("with lists %t (-want +got):\n%s", test.features.ListAttributes, diff)
 		}
 	}
-	near.NUMANodes = []int{1, 0, 2, 3, 4, 5} // together with the plugins, more values than the API allows
+	near.NUMANodes = []int{1, 0, 2, 3, 4, 5} // with the plugins, more values than the API allows
 	var plugins []string
 	for i := range 16 {
 		lists.CNIBinaries.Insert(fmt.Sprintf("plugin-%d", i))
@@ -127,6 +128,6 @@ func TestNUMANodesInAList(t *testing.T) {
 	result := buildWith(t, lists, []discovery.Device{near}, many) // also validates the result
 	got := result.Entries[0].Spec.Attributes["resource.kubernetes.io/numaNode"].IntValues
 	if diff := cmp.Diff([]int64{1}, got); diff != "" {
-		t.Errorf("of many values (-want +got):\n%s", diff)
+		t.Errorf("with many values (-want +got):\n%s", diff)
 	}
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // machine is a machine in the property test: the offers of its policies, in terms of consumers and requests. The oracle
-// only reads this model, and nothing that the driver computes.
+// only reads this model, not the driver's results.
 type (
 	machine struct {
 		nics []modelNIC
@@ -36,12 +36,12 @@ type (
 	offer struct {
 		suffix  string
 		plugins []string // plugins that share the device, or take it if exclusive
-		mixed   []string // plugins that take the device although others share it
+		mixed   []string // plugins that take the whole device, which others share
 		// exclusive is true if the device is not shared.
 		exclusive bool
 		group     string
 		stock     []stock
-		// bandwidth contains nothing, a single default, or several tiers. Only exclusive offers have it.
+		// bandwidth is empty or contains a single default or several tiers. Only exclusive offers have bandwidth.
 		bandwidth []int64
 	}
 	// stock is a capacity.
@@ -128,7 +128,7 @@ func (o offer) spec(device string, bandwidth []int64) string {
 // A sequence of claims and releases.
 type (
 	step struct {
-		// claims arrive in one scheduling cycle.
+		// claims contains claims that arrive in one scheduling cycle.
 		claims []testClaim
 		// release is the number of the claim to be released, or 0 for none.
 		release int
@@ -140,7 +140,7 @@ type (
 	// wish is a request in a claim.
 	wish struct {
 		plugin string
-		// stock is the capacity of which the request takes an amount, or empty for none.
+		// stock is the capacity from which the request takes an amount; it is empty if there is none.
 		stock  string
 		amount int64
 	}
@@ -199,7 +199,7 @@ func (d dice) machine() machine {
 		}
 		index := 0
 		for range d.pick(4) {
-			index += 1 + d.pick(20)/19 // sometimes one is missing
+			index += 1 + d.pick(20)/19 // sometimes an index is skipped
 			vf := vfunc{index: index, enslaved: d.chance(5), offers: d.offers(d.pick(4), true)}
 			c.vfs = append(c.vfs, vf)
 		}
@@ -247,7 +247,7 @@ func (d dice) without(taken []string) []string {
 	}
 }
 
-// steps returns claims, most of them for devices on the machine, and releases.
+// steps returns claims, most of which are for devices on the machine, and releases.
 func (d dice) steps(m machine) []step {
 	plugins := m.plugins()
 	if len(plugins) == 0 || d.chance(5) {

@@ -67,7 +67,7 @@ func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 			names = append(names, entry.Name)
 			if entry.Name == "br0" {
 				if _, offered := entry.Spec.Attributes["cni.dra.networking/host-device"]; offered {
-					t.Errorf("%s: br0 is offered to host-device", name)
+					t.Errorf("%s: br0 was offered to host-device", name)
 				}
 			}
 		}

@@ -37,7 +37,7 @@ func bridge(name string) discovery.Device {
 		NUMANode:      discovery.None, VFIndex: discovery.None, VLANID: discovery.None}
 }
 
-// pf returns a physical function with n virtual functions, which follow it.
+// pf returns a physical function followed by its n virtual functions.
 func pf(name string, n int) []discovery.Device {
 	device := nic(name)
 	device.Type, device.SRIOVCapable, device.TotalVFs, device.NumVFs = discovery.TypePF, true, 64, n
@@ -105,7 +105,7 @@ func build(t testing.TB, devices []discovery.Device, specs ...string) draslices.
 	return buildWith(t, features(), devices, specs...)
 }
 
-// buildWith is build with the given features.
+// buildWith is like build, but with the given features.
 func buildWith(
 	t testing.TB, features draslices.Features, devices []discovery.Device, specs ...string,
 ) draslices.Result {

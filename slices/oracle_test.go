@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// thing is something that can be allocated on a machine: one way to use one device.
+// thing is an allocatable use of a device: one way to use one device on a machine.
 type thing struct {
 	name   string
 	device string
 	nic    string
 	// function reports whether the device is a virtual function of the NIC.
 	function bool
-	// exclusive is true if the thing is allocated to one claim as a whole; otherwise several claims can take amounts of
-	// its stock.
+	// exclusive is true if the thing is allocated as a whole to one claim. Otherwise, several claims can take amounts
+	// from its stock.
 	exclusive bool
 	plugins   []string
 	group     string
 	stock     []stock
-	// takes is the bandwidth on the NIC that the thing takes when it is in use.
+	// takes is the bandwidth on the NIC that the thing consumes while it is in use.
 	takes int64
 }
 
@@ -66,7 +66,7 @@ func (c modelNIC) thingsOf(vf vfunc) []thing {
 	if fair >= 100 {
 		fair -= fair % 100
 	}
-	// Shared uses of the function that are possible at the same time split its fair share.
+	// Shared uses of the function that are possible at the same time split the function's fair share.
 	groups := map[string]bool{}
 	parties := int64(0)
 	for _, o := range vf.offers {
@@ -100,8 +100,8 @@ func (c modelNIC) thingsOf(vf vfunc) []thing {
 	return all
 }
 
-// choices returns the bandwidths that policies define for an exclusive use of a function: those in its own policy or,
-// if it has none, those in the NIC's policy.
+// choices returns the bandwidths that policies define for an exclusive use of a function: those in the function's own
+// policy or, if there are none, those in the NIC's policy.
 func (c modelNIC) choices(o offer) []int64 {
 	if len(o.bandwidth) > 0 || !stdslices.ContainsFunc(c.offers, func(o offer) bool { return o.exclusive }) {
 		return o.bandwidth
@@ -129,7 +129,7 @@ func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	return all
 }
 
-// allot returns the allocation if a wish gets the thing, or false if the thing does not match the wish.
+// allot returns the allocation of the thing to a wish. It returns false if the thing does not match the wish.
 func (t thing) allot(w wish) (had, bool) {
 	if !stdslices.Contains(t.plugins, w.plugin) {
 		return had{}, false
@@ -194,7 +194,8 @@ func (m machine) mistake(all []had) string {
 	return ""
 }
 
-// possible returns a way to fulfill all wishes in addition to the existing allocations, or nil if there is none.
+// possible returns allocations that fulfill all wishes in addition to the existing allocations, or nil if there are
+// none.
 func (m machine) possible(things map[string]thing, all []had, requests []wish) []string {
 	if len(requests) == 0 {
 		return []string{}

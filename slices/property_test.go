@@ -16,7 +16,7 @@ import (
 
 // TestSchedulerAgreesWithPolicies passes random sequences of claims and releases on random machines to the real
 // allocator, and compares each result with an oracle that uses the policies but no counters: allocated things must be
-// usable at the same time, and there must be no way in which a rejected claim could have been fulfilled.
+// usable at the same time, and a claim must not be rejected if there is a way to fulfill it.
 func TestSchedulerAgreesWithPolicies(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) {
@@ -40,16 +40,16 @@ func TestSchedulerAgreesWithPolicies(t *testing.T) {
 				}
 			}
 			if features.CompatibilityGroups != (grouped > machines/3) {
-				t.Errorf("%d of %d machines have compatibility groups", grouped, machines)
+				t.Errorf("only %d of %d machines had compatibility groups", grouped, machines)
 			}
-			t.Logf("%d sequences on %d machines, %d with compatibility groups: %d decisions, %d of them refusals",
+			t.Logf("%d sequences on %d machines, %d with compatibility groups: %d decisions, %d of them rejections",
 				sequences, machines, grouped, decisions, refused)
 		})
 	}
 }
 
-// rounds returns the number of runs for a random test that should run n times: fewer with -short, and with the race
-// detector, which finds nothing in pure functions.
+// rounds returns the number of runs for a random test that should run n times. It is smaller with -short, and with the
+// race detector, which finds no errors in pure functions.
 func rounds(n int) int {
 	if testing.Short() || raceDetector {
 		return n / 8
@@ -57,7 +57,7 @@ func rounds(n int) int {
 	return n
 }
 
-// checkThings checks that exactly the things that the oracle knows are published, each of them once.
+// checkThings checks that every thing in the oracle's model is published exactly once, and nothing else.
 func checkThings(t *testing.T, m machine, result draslices.Result) {
 	t.Helper()
 	things := m.things()
@@ -70,7 +70,7 @@ func checkThings(t *testing.T, m machine, result draslices.Result) {
 		delete(things, e.Name)
 	}
 	for name := range things {
-		t.Fatalf("%s is not published; the machine is\n%s", name, m)
+		t.Fatalf("%s was not published; the machine is\n%s", name, m)
 	}
 }
 
@@ -91,8 +91,8 @@ type run struct {
 	steps    []step
 	// spoil changes the published result; it may be nil.
 	spoil func(draslices.Result, machine)
-	// allocate is called before the scheduler decides; the function that it returns is called with the decision. It may
-	// be nil.
+	// allocate is called before the scheduler decides. The function that it returns is called with the decision.
+	// allocate may be nil.
 	allocate func(*scheduler, []*resourceapi.ResourceClaim) func([]resourceapi.AllocationResult) error
 
 	decisions, refused int
@@ -162,7 +162,7 @@ func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had
 	if len(results) == 0 {
 		r.refused++
 		if way := r.machine.possible(things, all, requests); way != nil {
-			return nil, fmt.Errorf("%s was rejected, but could get %q", step, way)
+			return nil, fmt.Errorf("%s was rejected, but could have been given %q", step, way)
 		}
 		return nil, nil
 	}
@@ -183,7 +183,7 @@ func (r *run) decide(s *scheduler, step step, things map[string]thing, all []had
 	return got, nil
 }
 
-// wishing returns a claim that has a request for each wish.
+// wishing returns a claim with one request for each wish.
 func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
 	var plugins []string
 	for _, w := range c.requests {
@@ -202,8 +202,8 @@ func (s *scheduler) wishing(c testClaim) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// minimised removes those parts of the sequence and of the machine that are not needed for a disagreement, and prints
-// the rest.
+// minimised removes all parts of the sequence and of the machine that are not needed for a disagreement, and prints the
+// rest.
 func (r run) minimised() string {
 	for again := true; again; {
 		again = false
@@ -223,7 +223,7 @@ func (r run) minimised() string {
 	return out.String()
 }
 
-// smaller returns all runs that have one element less.
+// smaller returns all runs that have one element fewer.
 func (r run) smaller() []run {
 	var all []run
 	add := func(m machine, s []step) {
@@ -314,7 +314,7 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 		spoil    func(draslices.Result, machine)
 		features draslices.Features
 	}{
-		// The published design's own encodings: a shared persona takes its peers' counters but not its own.
+		// This is the encoding of the published design: a shared persona takes its peers' counters but not its own.
 		"Example 4": {single(modelNIC{offers: []offer{shared("macvlan", "rx-handler", 64),
 			shared("ipvlan", "rx-handler", 64)}}), peersOnly, features()},
 		"Example 5": {single(modelNIC{offers: []offer{shared("macvlan", "", 64), whole}}), peersOnly, features()},
@@ -341,7 +341,7 @@ func TestOracleFindsWrongEncodings(t *testing.T) {
 					return
 				}
 			}
-			t.Error("2000 sequences found no mistake")
+			t.Error("2000 sequences did not reveal the mistake")
 		})
 	}
 }
@@ -439,7 +439,8 @@ func eachDevice(result draslices.Result, change func(*resourceapi.Device)) {
 	}
 }
 
-// Every counter can run out: kube-scheduler has to process each counter on every node that it tries.
+// Every published counter can run out. Others would only cost time, since kube-scheduler has to process each counter on
+// every node that it tries.
 func TestCountersCanRefuse(t *testing.T) {
 	for seed := range uint64(rounds(400)) {
 		m := anyMachine(dice{rand.New(rand.NewPCG(seed, 7))})
@@ -461,8 +462,8 @@ func TestCountersCanRefuse(t *testing.T) {
 				for _, set := range slice.SharedCounters {
 					for name, counter := range set.Counters {
 						if all := wanted[set.Name+" "+name]; all == nil || all.Cmp(counter.Value) <= 0 {
-							t.Fatalf("all entries together take %v of %v of counter %s of %s; the machine is\n%s", all,
-								&counter.Value, name, set.Name, m)
+							t.Fatalf("all entries together take only %v of %v of counter %s of %s; the machine is\n%s",
+								all, &counter.Value, name, set.Name, m)
 						}
 					}
 				}

@@ -2,5 +2,5 @@
 
 package slices_test
 
-// raceDetector reports whether the race detector, which slows down all tests, is enabled.
+// raceDetector is true if the race detector, which slows down all tests, is enabled.
 const raceDetector = true

@@ -35,7 +35,7 @@ func withRails(claim *resourceapi.ResourceClaim, match bool) *resourceapi.Resour
 }
 
 // The scheduler distinguishes the rails of virtual functions, which a table assigns to their physical functions and to
-// one of the virtual functions. Functions without a rail satisfy no constraint; not even two of them satisfy the
+// one of the virtual functions. Functions without a rail satisfy no constraint: even two of them do not satisfy the
 // constraint that their rails match.
 func TestRailsOfVirtualFunctions(t *testing.T) {
 	policy := vf(`
@@ -49,24 +49,24 @@ func TestRailsOfVirtualFunctions(t *testing.T) {
 		t.Run(cluster, func(t *testing.T) {
 			s := newScheduler(t, buildWith(t, features, railCards(), policy))
 			if got, _ := s.cycle(withRails(s.claim("sriov", "sriov", "sriov", "sriov"), false)); len(got) > 0 {
-				t.Errorf("four functions of different rails: %v, but there are only three rails", got)
+				t.Errorf("four functions on different rails got %v, but there are only three rails", got)
 			}
 			got, keys := s.cycle(withRails(s.claim("sriov", "sriov", "sriov"), false))
 			stdslices.Sort(got)
 			if len(got) != 3 || !strings.HasPrefix(got[0], "card0") || got[1] != "card1v0" || got[2] != "card1v1" {
-				t.Errorf("three functions of different rails: %v", got)
+				t.Errorf("three functions on different rails got %v", got)
 			}
 			if got, _ := s.cycle(withRails(s.claim("sriov", "sriov"), true)); len(got) > 0 {
-				t.Errorf("two functions of one rail: %v, but only one function with a rail is left", got)
+				t.Errorf("two functions on the same rail got %v, but only one function with a rail was left", got)
 			}
 			s.release(keys...)
 			got, _ = s.cycle(withRails(s.claim("sriov", "sriov"), true))
 			stdslices.Sort(got)
 			if strings.Join(got, " ") != "card0v0 card0v1" {
-				t.Errorf("two functions of one rail: %v", got)
+				t.Errorf("two functions on the same rail got %v", got)
 			}
 			if got, _ := s.cycle(s.claim("sriov", "sriov", "sriov", "sriov")); len(got) != 4 {
-				t.Errorf("the functions without a rail are not offered: %v", got)
+				t.Errorf("the functions without a rail were not offered: %v", got)
 			}
 		})
 	}

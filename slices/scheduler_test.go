@@ -22,7 +22,7 @@ import (
 )
 
 // scheduler is the real allocator, with the bookkeeping that kube-scheduler does between its cycles: an exclusive
-// result becomes an allocated device; a share becomes a shared device with the capacity that it consumed.
+// result becomes an allocated device, and a share becomes a shared device with the capacity that it consumes.
 type scheduler struct {
 	t       testing.TB
 	slices  []*resourceapi.ResourceSlice
@@ -57,7 +57,7 @@ func newScheduler(t testing.TB, result draslices.Result) *scheduler {
 	return s
 }
 
-// List and Get return classes named after a CNI plugin, as the controller creates them for root steps.
+// List and Get return classes named after a CNI plugin, like those that the controller creates for root steps.
 func (s *scheduler) List() ([]*resourceapi.DeviceClass, error) { return nil, errors.New("not needed") }
 
 func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
@@ -115,8 +115,8 @@ func (s *scheduler) state() structured.AllocatedState {
 	return state
 }
 
-// expressions contains the compiled expressions of all classes, as in the scheduler; withLists is the same with the
-// feature DRAListTypeAttributes.
+// expressions contains the compiled expressions of all classes, as in the scheduler. withLists contains the same
+// expressions, compiled with the feature DRAListTypeAttributes.
 var (
 	expressions = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true})
 	withLists   = dracel.NewCache(100, dracel.Features{EnableConsumableCapacity: true, EnableListTypeAttributes: true})
@@ -172,8 +172,8 @@ type use struct {
 	plugin, device string
 }
 
-// TestExclusion runs every ordered pair of uses on a machine: in separate cycles, in one cycle, in one claim, and again
-// after the first was released.
+// TestExclusion tries every ordered pair of uses on a machine: in separate cycles, in one cycle, in one claim, and
+// again after the first use was released.
 func TestExclusion(t *testing.T) {
 	macvlan, ipvlan := use{"macvlan", "-macvlan"}, use{"ipvlan", "-ipvlan"}
 	passthrough, vf := use{"host-device", "-passthrough"}, use{"sriov", "v"}
@@ -232,14 +232,14 @@ func checkPair(t *testing.T, result draslices.Result, first, second use, allowed
 	s := newScheduler(t, result)
 	got, keys := s.cycle(s.claim(first.plugin))
 	if len(got) != 1 || !strings.Contains(got[0], first.device) {
-		t.Fatalf("%s alone: got %v", first.plugin, got)
+		t.Fatalf("%s on its own got %v", first.plugin, got)
 	}
 	devices, _ := s.cycle(s.claim(second.plugin))
 	report("in a later cycle", devices)
 	if !allowed {
 		s.release(keys...)
 		if devices, _ = s.cycle(s.claim(second.plugin)); len(devices) == 0 {
-			t.Errorf("%s after the release of %s: rejected", second.plugin, first.plugin)
+			t.Errorf("%s was rejected after the release of %s", second.plugin, first.plugin)
 		}
 	}
 	s = newScheduler(t, result)
@@ -257,7 +257,7 @@ func TestSharesAreCounted(t *testing.T) {
 	for i := range 4 {
 		devices, keys := s.cycle(s.claim("macvlan"))
 		if len(devices) != 1 {
-			t.Fatalf("macvlan %d is rejected", i+1)
+			t.Fatalf("macvlan %d was rejected", i+1)
 		}
 		shares = append(shares, keys...)
 	}
@@ -267,25 +267,25 @@ func TestSharesAreCounted(t *testing.T) {
 	s.release(shares[:3]...)
 	for _, plugin := range []string{"ipvlan", "host-device"} {
 		if devices, _ := s.cycle(s.claim(plugin)); len(devices) != 0 {
-			t.Errorf("%s got %v while a macvlan is left", plugin, devices)
+			t.Errorf("%s got %v while a macvlan was still in use", plugin, devices)
 		}
 	}
 	s.release(shares[3])
 	devices, keys := s.cycle(s.claim("ipvlan"))
 	if len(devices) != 1 {
-		t.Error("ipvlan is rejected on a free NIC")
+		t.Error("ipvlan was rejected on a free NIC")
 	}
 	s.release(keys...)
 	if devices, _ := s.cycle(s.claim("host-device")); len(devices) != 1 {
-		t.Error("host-device is rejected on a free NIC")
+		t.Error("host-device was rejected on a free NIC")
 	}
 }
 
-// All virtual functions fit in addition to a macvlan, and each is allocated once.
+// All virtual functions can be allocated in addition to a macvlan, each of them once.
 func TestAllVirtualFunctionsFit(t *testing.T) {
 	s := newScheduler(t, build(t, pf("enp3s0f0", 4), macvlanPolicy, passthroughPolicy, vfPolicy))
 	if devices, _ := s.cycle(s.claim("macvlan")); len(devices) != 1 {
-		t.Fatal("macvlan is rejected")
+		t.Fatal("macvlan was rejected")
 	}
 	got := map[string]bool{}
 	for range 4 {
@@ -299,12 +299,12 @@ func TestAllVirtualFunctionsFit(t *testing.T) {
 		t.Errorf("got %s", names)
 	}
 	if devices, _ := s.cycle(s.claim("sriov")); len(devices) != 0 {
-		t.Errorf("a fifth virtual function: %v", devices)
+		t.Errorf("a fifth virtual function was allocated: %v", devices)
 	}
 }
 
 // While a virtual function is a port of a bridge, the physical function cannot be allocated, but the other virtual
-// functions can.
+// functions can be.
 func TestEnslavedVirtualFunctionIsSafe(t *testing.T) {
 	devices := pf("enp3s0f0", 3)
 	devices[2].Master = "br-data"
@@ -349,6 +349,6 @@ func TestTiers(t *testing.T) {
 		}
 	}
 	if devices, _ := s.cycle(s.claim("host-device")); len(devices) > 0 {
-		t.Errorf("the physical function was allocated while its virtual functions are in use: %v", devices)
+		t.Errorf("the physical function was allocated while its virtual functions were in use: %v", devices)
 	}
 }

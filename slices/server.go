@@ -15,8 +15,8 @@ type MissingFeatures struct {
 	Counters bool
 	// Sharing: the API server drops allowMultipleAllocations (feature DRAConsumableCapacity).
 	Sharing bool
-	// Charging: the scheduler forgets, between pods, how much of their counters shared devices consume. This is the
-	// case in versions before Kubernetes 1.36.2.
+	// Charging: between pods, the scheduler forgets how much shared devices consume of their counters. This affects
+	// versions before Kubernetes 1.36.2.
 	Charging bool
 	// Taints: the API server drops the taints of devices (feature DRADeviceTaints).
 	Taints bool
@@ -26,8 +26,8 @@ type MissingFeatures struct {
 // device than to allocate it to mutually exclusive pods. The receiver is not changed.
 //
 // If at least one entry that uses a counter set remains, the set stays unchanged, since the consumption of the
-// remaining entries was computed together with all others. An unused set is removed: an API server that drops counters
-// would drop it again and again.
+// remaining entries was computed together with all others. An unused set is removed; otherwise, an API server that
+// drops counters would drop it on every write.
 func (r Result) Without(missing MissingFeatures) Result {
 	if missing == (MissingFeatures{}) {
 		return r
@@ -87,8 +87,8 @@ func counterSets(p resourceslice.Pool) []resourceapi.CounterSet {
 
 // Tainted returns the result with the taints that a function assigns to entries. The receiver is not changed.
 //
-// Taints change with cables and pods, and nothing else may change with them. Therefore names, pools and counters are
-// determined first.
+// Taints change when cables are plugged and pods start, but nothing else may change with them. Therefore names, pools
+// and counters are determined first.
 func (r Result) Tainted(taints func(Entry) []resourceapi.DeviceTaint) Result {
 	if !stdslices.ContainsFunc(r.Entries, func(e Entry) bool { return len(taints(e)) > 0 }) {
 		return r

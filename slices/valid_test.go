@@ -18,8 +18,9 @@ import (
 )
 
 // checkValid checks the rules of the ResourceSlice API and the references within each pool. It runs the generated part
-// of the API server's validation unchanged. The other part is not available as a library: its rules are implemented
-// here based on the API's documentation, and tests with a real Kubernetes cluster show that the API server agrees.
+// of the API server's validation unchanged. The handwritten part is not available as a library: its rules are
+// implemented here based on the API's documentation, and tests with a real Kubernetes cluster check that the API server
+// agrees.
 func checkValid(t testing.TB, result draslices.Result) {
 	t.Helper()
 	create := operation.Operation{Type: operation.Create,
@@ -45,7 +46,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 			for _, d := range slice.Devices {
 				id := draslices.EntryID{Pool: name, Name: d.Name}
 				if _, duplicate := published[id]; duplicate {
-					t.Errorf("two devices of pool %s are called %s", name, d.Name)
+					t.Errorf("two devices in pool %s are named %s", name, d.Name)
 				}
 				published[id] = d
 				checkGroups(t, d, groups)
@@ -53,7 +54,7 @@ func checkValid(t testing.TB, result draslices.Result) {
 		}
 	}
 	if len(published) != len(result.Entries) {
-		t.Errorf("%d devices are published for %d entries", len(published), len(result.Entries))
+		t.Errorf("%d devices were published for %d entries", len(published), len(result.Entries))
 	}
 	for _, e := range result.Entries {
 		found, ok := result.Find(e.Pool, e.Name)
@@ -66,18 +67,18 @@ func checkValid(t testing.TB, result draslices.Result) {
 func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourceapi.CounterSet) {
 	t.Helper()
 	if (len(slice.SharedCounters) > 0) == (len(slice.Devices) > 0) {
-		t.Error("a slice has either counters or devices")
+		t.Error("a slice has both counters and devices, or neither")
 	}
 	for _, set := range slice.SharedCounters {
 		if _, duplicate := sets[set.Name]; duplicate {
-			t.Errorf("two sets are called %s", set.Name)
+			t.Errorf("two counter sets are named %s", set.Name)
 		}
 		sets[set.Name] = set
 		checkLabel(t, set.Name)
 		checkCounters(t, set.Name, set.Counters)
 	}
 	if len(slice.SharedCounters) > resourceapi.ResourceSliceMaxCounterSets {
-		t.Errorf("%d counter sets in a slice", len(slice.SharedCounters))
+		t.Errorf("a slice has %d counter sets", len(slice.SharedCounters))
 	}
 	limit := resourceapi.ResourceSliceMaxDevices
 	for _, d := range slice.Devices {
@@ -87,7 +88,7 @@ func checkSlice(t testing.TB, slice resourceslice.Slice, sets map[string]resourc
 		}
 	}
 	if len(slice.Devices) > limit {
-		t.Errorf("%d devices in a slice, the limit is %d", len(slice.Devices), limit)
+		t.Errorf("a slice has %d devices; the limit is %d", len(slice.Devices), limit)
 	}
 }
 
@@ -123,7 +124,7 @@ func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, sha
 	if data, err := json.Marshal(c); err != nil || yaml.UnmarshalStrict(data, &capacity) != nil {
 		t.Errorf("%s: %v is not a valid capacity of a policy: %v", where, c, err)
 	}
-	// The API has the same rules as our own policies.
+	// The API has the same rules for this as the driver's own policies.
 	custom := &v1alpha1.DeviceExposurePolicy{Spec: v1alpha1.DeviceExposurePolicySpec{Selector: v1alpha1.DeviceSelector{CEL: "true"}, Exposure: &v1alpha1.Exposure{
 		AllowMultipleAllocations: true, Capacity: map[string]v1alpha1.Capacity{"x": capacity},
 		SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "x"}}}}}
@@ -150,7 +151,7 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 		}
 	}
 	if values > resourceapi.ResourceSliceMaxAttributeValuesPerDevice {
-		t.Errorf("device %s has %d values of attributes", d.Name, values)
+		t.Errorf("device %s has %d attribute values", d.Name, values)
 	}
 	for name, value := range d.Attributes {
 		domain, id, qualified := strings.Cut(string(name), "/")
@@ -180,7 +181,7 @@ func checkDevice(t testing.TB, d resourceapi.Device, sets map[string]resourceapi
 		checkCounters(t, "what device "+d.Name+" consumes of "+c.CounterSet, c.Counters)
 		for counter := range c.Counters {
 			if _, ok := sets[c.CounterSet].Counters[counter]; !ok {
-				t.Errorf("device %s: no counter %s in set %s before it", d.Name, counter, c.CounterSet)
+				t.Errorf("device %s: no preceding set contains counter %s of set %s", d.Name, counter, c.CounterSet)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-// Package nearest finds the word that a user probably meant, for messages that suggest one.
+// Package nearest finds the word that a user probably meant, for use in messages that suggest a correction.
 //
 // The rule of this package: all suggestions use it, so that policies, topologies, claims and commands treat a
 // misspelling in the same way. It has no vocabulary of its own.
@@ -7,8 +7,8 @@ package nearest
 import "strings"
 
 // Word returns the known word that the user probably meant: the most similar one that differs in at most two characters
-// and in fewer than half of them, ignoring case. If several are equally similar, it returns the first. It returns "" if
-// there is none.
+// and in fewer than half of them, ignoring case. If several words are equally similar, it returns the first one. It
+// returns "" if no word is similar enough.
 func Word(word string, known []string) string {
 	if i := Index(word, known); i >= 0 {
 		return known[i]
@@ -16,8 +16,8 @@ func Word(word string, known []string) string {
 	return ""
 }
 
-// Index returns the index of [Word], or -1 if there is none. Words that differ in half of their characters or more do
-// not count, since short words, such as rack and mac, may be similar by chance.
+// Index returns the index of the word that [Word] returns, or -1 if there is none. Words that differ in at least half
+// of their characters do not count, since short words, such as rack and mac, may be similar by chance.
 func Index(word string, known []string) int {
 	best, least := -1, min(2, (len(word)-1)/2)+1
 	for i, candidate := range known {

@@ -9,13 +9,13 @@ func TestWord(t *testing.T) {
 		"": "", "m": "", "vndro": "vendor", "vndo": "", "vdo": "", "rriver": "driver", "MTU": "mtu",
 	} {
 		if got := Word(word, known); got != want {
-			t.Errorf("%q: %q, want %q", word, got, want)
+			t.Errorf("the word nearest to %q is %q, want %q", word, got, want)
 		}
 	}
 	if i := Index("mtuu", known); i != 0 {
-		t.Errorf("index %d", i)
+		t.Errorf("the index is %d", i)
 	}
 	if i := Index("rack", known); i != -1 {
-		t.Errorf("index %d of an unknown word", i)
+		t.Errorf("the index of an unknown word is %d", i)
 	}
 }

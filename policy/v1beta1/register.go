@@ -2,7 +2,7 @@
 // (ADR 31).
 //
 // The rule of this package: its types are the v1alpha1 types under another version, so that the compiler guarantees
-// that both have the same fields. The types of fields are used from v1alpha1.
+// that both have the same fields. Their fields also have the types from v1alpha1.
 package v1beta1
 
 import (
@@ -25,8 +25,8 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: v1alpha1.GroupVersion().Group, Version: "v1beta1"}
 }
 
-// AddToScheme registers the kinds of this package. A scheme that also contains v1alpha1 reads both versions, but cannot
-// infer from the type of an object which version to write: clients use a scheme with one of them.
+// AddToScheme registers the kinds in this package. A scheme that also contains v1alpha1 can read both versions, but
+// cannot infer from an object's type in which version to write it, so clients use a scheme with only one of them.
 func AddToScheme(scheme *runtime.Scheme) error {
 	gv := GroupVersion()
 	scheme.AddKnownTypes(gv, &DeviceExposurePolicy{}, &DeviceExposurePolicyList{})

@@ -54,7 +54,7 @@ func TestAmount(t *testing.T) {
 		counter := upcoming.Counter{Value: q(100000), RequestPolicy: test.policy}
 		amount, ok := counter.Amount(test.request)
 		if ok != (test.want >= 0) || ok && amount.CmpInt64(test.want) != 0 {
-			t.Errorf("%s: %s, %t; want %d", test.name, &amount, ok, test.want)
+			t.Errorf("%s: got %s, %t; want %d", test.name, &amount, ok, test.want)
 		}
 	}
 }
@@ -67,7 +67,8 @@ func (class) Get(string) (*resourceapi.DeviceClass, error) {
 	return &resourceapi.DeviceClass{}, nil
 }
 
-// allocated returns the amount of a shared device that the real allocator allocates, or nil if it rejects the claim.
+// allocated returns the amount of a shared device that the real allocator allocates to a claim, or nil if it rejects
+// the claim.
 func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantity) *resource.Quantity {
 	t.Helper()
 	const key = "dra.networking/bandwidth"
@@ -107,7 +108,7 @@ func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantit
 	return ptr.To(results[0].Devices.Results[0].ConsumedCapacity[key])
 }
 
-// The rules match the way in which the real allocator divides the capacity of a device.
+// The rules match those by which the real allocator divides the capacity of a device.
 func TestAmountAsTheAllocator(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	given := 0
@@ -135,13 +136,13 @@ func TestAmountAsTheAllocator(t *testing.T) {
 		want := allocated(t, counter, request)
 		got, ok := counter.Amount(request)
 		if ok != (want != nil) || ok && got.Cmp(*want) != 0 {
-			t.Fatalf("counter %+v, request %v: %s, %t; the allocator gives %v", counter, request, &got, ok, want)
+			t.Fatalf("counter %+v, request %v: %s, %t; the allocator returned %v", counter, request, &got, ok, want)
 		}
 		if ok {
 			given++
 		}
 	}
 	if given < 500 || given > 2500 {
-		t.Errorf("%d requests were allocated", given)
+		t.Errorf("only %d requests were allocated", given)
 	}
 }

@@ -9,8 +9,8 @@ import (
 // consumes, and whether it is allowed and within the total. The rules are those for consumable capacity (KEP-5075),
 // which KEP-5941 adopts: without a request, the claim gets the default in the request policy, or everything if there is
 // no default. A request below the minimum gets the minimum. Other requests are rounded up to the next step or valid
-// value. A request above the maximum or the largest valid value is rejected. request is nil if the claim has none for
-// the counter.
+// value. A request above the maximum or the largest valid value is rejected. request is nil if the claim contains no
+// request for the counter.
 func (c Counter) Amount(request *resource.Quantity) (amount resource.Quantity, ok bool) {
 	switch {
 	case request != nil && request.Cmp(*c.Value) > 0:

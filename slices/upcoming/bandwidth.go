@@ -100,7 +100,7 @@ func (s *Slice) setRequestPolicy(requests *resourceapi.CapacityRequestPolicy) {
 }
 
 // takeFromClaims lets claims choose the bandwidth of a device, if the slice contains this device. The share is then no
-// longer a capacity of the device, since it would reject claims for more.
+// longer a capacity of the device, since this capacity would reject claims for more.
 func (s *Slice) takeFromClaims(name string) {
 	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Name == name })
 	if i < 0 {

@@ -72,7 +72,7 @@ func TestRequestDriven(t *testing.T) {
 	for _, d := range slices[1].Devices {
 		got[d.Name] = d.ConsumesCounters[0].Counters
 		if d.Capacity != nil {
-			t.Errorf("%s has its own capacity, which rejects claims for more: %v", d.Name, d.Capacity)
+			t.Errorf("%s has its own capacity, which would reject claims for more: %v", d.Name, d.Capacity)
 		}
 	}
 	if diff := cmp.Diff(consumptions, got); diff != "" {
@@ -126,7 +126,7 @@ func TestRequestPolicyOfTheCounter(t *testing.T) {
 	}
 }
 
-// Nothing is counted if the speed is unknown, neither for a claim nor for a policy.
+// If the speed is unknown, bandwidth is not counted, whether a claim or a policy defines it.
 func TestRequestDrivenWithoutSpeed(t *testing.T) {
 	slices, problems := requestDriven(t, node(0, 2, nil, nil))
 	if _, counted := slices[0].SharedCounters[0].Counters["bandwidth"]; counted || problems != "" {
@@ -136,13 +136,13 @@ func TestRequestDrivenWithoutSpeed(t *testing.T) {
 
 func TestRequestDrivenBadNode(t *testing.T) {
 	if _, err := upcoming.RequestDriven("Worker_1", policy.Decision{}, features()); err == nil {
-		t.Error("no error")
+		t.Error("RequestDriven returned no error")
 	}
 }
 
 // ledger is a scheduler as described in KEP-5941, for a single pool whose devices are exclusive.
 type ledger struct {
-	left    map[string]upcoming.Counter // what is left in the only counter set
+	left    map[string]upcoming.Counter // remaining amounts in the only counter set
 	devices []upcoming.Device
 	taken   map[string]map[string]resource.Quantity // the consumption of devices, by name
 }
@@ -194,8 +194,8 @@ func (l *ledger) amounts(d upcoming.Device, request *resource.Quantity) map[stri
 	return amounts
 }
 
-// Claims for any amounts, in any order, do not take more than the link has, and are only rejected if not enough
-// bandwidth is left or no function is free.
+// Claims for any amounts, in any order, never take more bandwidth than the link has. They are only rejected if not
+// enough bandwidth is left or no function is free.
 func TestRequestsShareTheLink(t *testing.T) {
 	const speed, functions = 100_000, 8
 	slices, _ := requestDriven(t, node(speed, functions, nil, nil))
@@ -209,7 +209,7 @@ func TestRequestsShareTheLink(t *testing.T) {
 			rounded := (request.Value() + 99) / 100 * 100
 			device := l.allocate("enp3s0f0v", request)
 			if fits := used+rounded <= speed && given < functions; fits != (device != "") {
-				t.Fatalf("%s with %d of %d used got %q", request, used, speed, device)
+				t.Fatalf("a claim for %s, with %d of %d used, got %q", request, used, speed, device)
 			}
 			if device == "" {
 				refused++
@@ -218,13 +218,13 @@ func TestRequestsShareTheLink(t *testing.T) {
 			used, given = used+rounded, given+1
 		}
 		if got := l.allocate("passthrough", nil); got != "" {
-			t.Fatalf("%s was allocated while virtual functions are in use", got)
+			t.Fatalf("%s was allocated while virtual functions were in use", got)
 		}
 	}
 	if refused == 0 {
 		t.Error("no claim was rejected")
 	}
 	if l := newLedger(slices); l.allocate("passthrough", nil) == "" || l.allocate("enp3s0f0v", q(1)) != "" {
-		t.Error("virtual and physical function are allocated together, or the physical function is not allocated")
+		t.Error("a virtual and the physical function were allocated together, or neither was")
 	}
 }

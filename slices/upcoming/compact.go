@@ -20,14 +20,14 @@ type (
 const (
 	// maxIncludes is the maximum number of mixins that an object can include (KEP-5234).
 	maxIncludes = 8
-	// includeSize and mixinSize are the maximum sizes, in bytes, by which an include and a mixin enlarge a slice.
+	// includeSize and mixinSize are the maximum numbers of bytes that an include and a mixin add to a slice.
 	includeSize = 32
 	mixinSize   = 100
 )
 
 // Compact returns a slice in which fields that several devices or counter sets have in common are moved to mixins. No
 // object includes a field from two mixins, so the order of mixins does not matter. A slice that already has mixins is
-// returned unchanged. Flatten reverts Compact. The argument is not changed.
+// returned unchanged. Flatten reverts Compact. The argument is not modified.
 func Compact(s Slice) Slice {
 	if s.Mixins != nil {
 		return s
@@ -55,7 +55,7 @@ func Compact(s Slice) Slice {
 	return compact
 }
 
-// countersOf are the counters of a set or of a consumption, and the mixins that it includes.
+// countersOf contains the counters of a set or of a consumption, and the mixins that it includes.
 type countersOf struct {
 	includes *[]string
 	counters *map[string]Counter
@@ -130,8 +130,8 @@ type common struct {
 	saved int
 }
 
-// factor returns the common content that is worth a mixin, beginning with the greatest savings. Fields are grouped if
-// the same objects contain them with the same values, so no field of an object is in two results.
+// factor returns the common content for which a mixin is worthwhile, in descending order of savings. Fields are grouped
+// if the same objects contain them with the same values, so no field of an object is in two results.
 func factor(objects []object) []common {
 	said := map[string][]int{} // by field and value
 	for i, o := range objects {

@@ -116,8 +116,8 @@ func (l *link) anything() *resourceapi.CapacityRequestPolicy {
 	}
 }
 
-// fitting returns the request policy that the policies define, without amounts that exceed the link. It returns nil if
-// the default exceeds the link.
+// fitting returns the request policy that the policies define, without amounts that exceed the speed of the link. It
+// returns nil if the default exceeds the link.
 func (l *link) fitting() *resourceapi.CapacityRequestPolicy {
 	tooMuch := func(q resource.Quantity) bool { return q.CmpInt64(l.speed) > 0 }
 	fitting := l.requests.DeepCopy()

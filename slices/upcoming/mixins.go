@@ -8,7 +8,7 @@ import (
 // Flatten returns a slice without mixins: their content is copied to the objects that include them. If several mixins
 // contain the same field, the one that is included last takes precedence, and fields of the including object take
 // precedence over any mixin (KEP-5234). Flatten returns an error if an included mixin does not exist. The argument is
-// not changed.
+// not modified.
 func Flatten(s Slice) (Slice, error) {
 	if s.Mixins == nil {
 		return s, nil

@@ -132,11 +132,11 @@ func TestCompact(t *testing.T) {
 	}
 	alone := upcoming.Slice{Devices: []upcoming.Device{vf(0)}}
 	if diff := cmp.Diff(alone, upcoming.Compact(alone)); diff != "" {
-		t.Errorf("one device is not made of mixins (-want +got):\n%s", diff)
+		t.Errorf("the device was not built from mixins (-want +got):\n%s", diff)
 	}
 }
 
-// An object does not include more mixins than the KEP allows, regardless of how many fields are common.
+// An object never includes more mixins than the KEP allows, regardless of how many fields are common.
 func TestCompactIncludes(t *testing.T) {
 	const devices, kinds = 12, 12
 	var slice upcoming.Slice
@@ -159,7 +159,7 @@ func TestCompactIncludes(t *testing.T) {
 		most = max(most, len(d.Includes))
 	}
 	if most != 8 {
-		t.Errorf("no device includes more than %d mixins", most)
+		t.Errorf("the largest number of mixins that a device includes is %d", most)
 	}
 	checkFlat(t, slice)
 }
@@ -176,13 +176,13 @@ func checkFlat(t testing.TB, slice upcoming.Slice) {
 		t.Fatalf("error %v; flattened (-want +got):\n%s", err, diff)
 	}
 	if before, after := size(t, slice), size(t, compact); after > before {
-		t.Fatalf("%d bytes with mixins, %d without", after, before)
+		t.Fatalf("the slices need %d bytes with mixins and %d without", after, before)
 	}
 	if diff := cmp.Diff(compact, upcoming.Compact(slice)); diff != "" {
 		t.Fatalf("the result is not deterministic (-first +second):\n%s", diff)
 	}
 	if diff := cmp.Diff(compact, upcoming.Compact(compact)); diff != "" {
-		t.Fatalf("a compact slice changes (-first +second):\n%s", diff)
+		t.Fatalf("Compact changed a compact slice (-first +second):\n%s", diff)
 	}
 }
 
@@ -230,7 +230,7 @@ func FuzzNodes(f *testing.F) {
 	})
 }
 
-// With mixins, a node with 1024 virtual functions needs less than two fifths of the bytes.
+// With mixins, the slices of a node with 1024 virtual functions need less than two fifths of the bytes.
 func TestSizeWithMixins(t *testing.T) {
 	var decision policy.Decision
 	for nic := range 8 {
@@ -250,7 +250,7 @@ func TestSizeWithMixins(t *testing.T) {
 	}
 	t.Logf("%d bytes, %d with mixins", before, after)
 	if after > before*2/5 {
-		t.Errorf("%d bytes with mixins, %d without", after, before)
+		t.Errorf("the slices need %d bytes with mixins and %d without", after, before)
 	}
 }
 

@@ -26,7 +26,7 @@ func (c *choices) pick(n int) int {
 	return b % n
 }
 
-// function returns a physical function with n virtual functions, which follow it.
+// function returns a physical function followed by its n virtual functions.
 func function(name string, speed, n int) []discovery.Device {
 	pf := discovery.Device{Name: discovery.IfName(name), Type: discovery.TypePF, SRIOVCapable: true, TotalVFs: 128,
 		NumVFs: n, LinkSpeed: speed,

@@ -15,7 +15,7 @@ const (
 	maxFieldsOfDevice   = 32   // including those from its mixins
 )
 
-// Validate checks the slices of other tests: it returns all violations of the rules that the KEPs add to those of the
+// Validate checks the slices in other tests: it returns all violations of the rules that the KEPs add to those of the
 // API. It does not check references to counter sets, which may be in other slices of the pool.
 func Validate(s Slice) field.ErrorList {
 	var v validator
@@ -32,7 +32,7 @@ func Validate(s Slice) field.ErrorList {
 	v.atMost(v.fields, maxFields, "devices")
 	v.atMost(v.counters, maxCounters, "sharedCounters")
 	v.atMost(v.consumed, maxConsumedCounters, "devices")
-	if flat, err := Flatten(s); err == nil { // otherwise the error was already found above
+	if flat, err := Flatten(s); err == nil { // otherwise, the error was already reported above
 		for i, d := range flat.Devices {
 			if n := len(d.Attributes) + len(d.Capacity); n > maxFieldsOfDevice {
 				v.add(field.TooMany(field.NewPath("devices").Index(i), n, maxFieldsOfDevice))

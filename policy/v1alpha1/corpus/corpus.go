@@ -1,8 +1,8 @@
-// Package corpus holds DeviceExposurePolicies for tests, valid ones and for every rule an invalid one with the
-// component that rejects it and the expected message.
+// Package corpus contains DeviceExposurePolicies for tests: valid policies, and for every rule an invalid policy with
+// the component that rejects it and the expected message.
 //
-// The rule of this package: it is data only. The tests of the CRD, the validation, the nodes and the webhook run the
-// same policies, so that a component that lacks a rule fails a test.
+// The rule of this package: it is data only. The tests of the CRD, the validation, the nodes and the webhook use the
+// same policies, so that a test fails if a component lacks a rule.
 package corpus
 
 import (
@@ -20,41 +20,41 @@ import (
 //go:embed valid/*.yaml invalid/*.yaml
 var files embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
-// Name is the name of every policy of the corpus.
+// Name is the name of every policy in the corpus.
 const Name = "corpus"
 
 // Case is one policy.
 type Case struct {
 	// Name describes the policy.
 	Name string `json:"name"`
-	// Spec is the specification as its author writes it.
+	// Spec is the specification as written by its author.
 	Spec json.RawMessage `json:"spec"`
-	// Definition is a part of the error of the CRD for an invalid policy. It is empty if the schema and its CEL rules
-	// cannot express the rule, and only Go code rejects the policy.
+	// Definition is a part of the error from the CRD for an invalid policy. It is empty if the CRD's schema and CEL
+	// rules cannot express the rule, so that only Go code rejects the policy.
 	Definition string `json:"definition,omitempty"`
-	// Field, Reason and Fix are the field of the only error of Go, and parts of its message.
+	// Field, Reason and Fix are the field of the only error from the Go code, and parts of its message.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	Fix    string `json:"fix,omitempty"`
-	// Undecodable is true if Go cannot decode the policy. No API server with the CRD stores it.
+	// Undecodable is true if Go cannot decode the policy. An API server with the CRD never stores it.
 	Undecodable bool `json:"undecodable,omitempty"`
-	// Stored is what nodes make of an invalid policy that is stored all the same.
+	// Stored is the effect on nodes of an invalid policy that is stored anyway.
 	Stored Stored `json:"stored,omitempty"`
-	// Remarks are parts of the remarks on a valid policy, in order.
+	// Remarks contains parts of the expected remarks on a valid policy, in order.
 	Remarks []string `json:"remarks,omitempty"`
 }
 
-// Stored is what nodes make of an invalid policy.
+// Stored is the effect on nodes of an invalid policy.
 type Stored string
 
 const (
-	// ExposesNothing is what becomes of most expose policies.
+	// ExposesNothing is the effect of most invalid expose policies.
 	ExposesNothing Stored = ""
-	// HidesEverything is what becomes of an exclude policy whose expression says nothing.
+	// HidesEverything is the effect of an exclude policy whose expression cannot be evaluated.
 	HidesEverything Stored = "hides everything"
-	// HidesMatches is what becomes of an exclude policy that is invalid, but for its expression.
+	// HidesMatches is the effect of an exclude policy that is invalid except for its expression.
 	HidesMatches Stored = "hides matches"
-	// ExposesMatches is what becomes of a policy that is refused when it is written, and only then.
+	// ExposesMatches is the effect of a policy that is only rejected when it is written.
 	ExposesMatches Stored = "exposes matches"
 )
 
@@ -69,19 +69,19 @@ func read(t testing.TB, folder string) []Case {
 	return cases.Read(t, files, folder+"/*.yaml", func(c Case) string { return c.Name })
 }
 
-// JSON returns the policy as a client sends it.
+// JSON returns the policy in the form in which a client sends it.
 func (c Case) JSON(t testing.TB) []byte {
 	t.Helper()
 	return cases.JSON(t, v1alpha1.GroupVersion().WithKind("DeviceExposurePolicy"), Name, c.Spec)
 }
 
-// Object returns the policy as the API server holds it before it knows its type.
+// Object returns the policy as unstructured data, in the form in which the API server validates it.
 func (c Case) Object(t testing.TB) map[string]any {
 	t.Helper()
 	return cases.Object(t, c.JSON(t))
 }
 
-// Policy returns the policy as Go reads it.
+// Policy returns the decoded policy.
 func (c Case) Policy(t testing.TB) (*v1alpha1.DeviceExposurePolicy, error) {
 	t.Helper()
 	p := &v1alpha1.DeviceExposurePolicy{}

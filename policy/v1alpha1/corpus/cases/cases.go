@@ -1,6 +1,7 @@
 // Package cases reads test objects from embedded YAML files.
 //
-// The rule of this package: it does not know the kinds of the objects. Other fields of a case belong to the corpus.
+// The rule of this package: it does not depend on the kinds of the objects. Other fields of a case are defined by the
+// corpus.
 package cases
 
 import (
@@ -13,7 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Read returns the cases of all files that match a pattern, which are lists. Two cases of one name are an error.
+// Read returns the cases from all files that match a pattern. Each file contains a list of cases. Two cases with the
+// same name are an error.
 func Read[Case any](t testing.TB, files fs.FS, pattern string, nameOf func(Case) string) []Case {
 	t.Helper()
 	paths, err := fs.Glob(files, pattern)
@@ -42,7 +44,7 @@ func Read[Case any](t testing.TB, files fs.FS, pattern string, nameOf func(Case)
 	return all
 }
 
-// JSON returns an object as a client sends it.
+// JSON returns an object in the form in which a client sends it.
 func JSON(t testing.TB, kind schema.GroupVersionKind, name string, spec json.RawMessage) []byte {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
@@ -55,11 +57,11 @@ func JSON(t testing.TB, kind schema.GroupVersionKind, name string, spec json.Raw
 	return data
 }
 
-// Object returns an object as the API server holds it before it knows its type.
+// Object returns an object as unstructured data, in the form in which the API server validates it.
 func Object(t testing.TB, data []byte) map[string]any {
 	t.Helper()
 	var object map[string]any
-	if err := utiljson.Unmarshal(data, &object); err != nil { // numbers are int64 where they can be
+	if err := utiljson.Unmarshal(data, &object); err != nil { // decodes integers as int64
 		t.Fatal(err)
 	}
 	return object
