@@ -58,23 +58,23 @@ func start(t *testing.T) context.Context {
 	return ctx
 }
 
-// appearance describes the device and the settings with which a reader sees a page.
+// appearance describes the device and the settings with which a reader views a page.
 type appearance struct {
 	name          string
 	width, height int64 // px
 	dark, phone   bool
 }
 
-// tab is an open page with the browser's messages about it.
+// tab is an open page together with the browser's messages about it.
 type tab struct {
 	ctx  context.Context //nolint:containedctx // a tab of chromedp is one
 	file string          // URL
 	mu   sync.Mutex
-	// asked contains the URLs of all requests. said contains errors of scripts and entries in the browser's log.
+	// asked contains the URLs of all requests. said contains script errors and entries from the browser's log.
 	asked, said []string
 }
 
-// open opens a file in a new tab, like a user who received a report.
+// open opens a file in a new tab, like a user who has received a report.
 func open(t *testing.T, browser context.Context, file string, l appearance) *tab {
 	t.Helper()
 	path, err := filepath.Abs(file)
@@ -152,7 +152,7 @@ func call[P, R any](t *testing.T, o *tab, command cdp.Command[P, R], params P) R
 	return result
 }
 
-// picture writes a screenshot of the whole page into the directory of the flag, if it is set.
+// picture writes a screenshot of the whole page to the directory given by the flag, if the flag is set.
 func (o *tab) picture(t *testing.T, name string) {
 	t.Helper()
 	if *pictures == "" {

@@ -36,7 +36,7 @@ func looks() []appearance {
 	}
 }
 
-// Every page is complete and legible in every appearance, sends no request, and its scripts do not fail.
+// Every page is complete and legible in every appearance. It sends no requests, and its scripts do not fail.
 func TestPages(t *testing.T) {
 	browser := start(t)
 	for name, file := range pages() {
@@ -56,7 +56,7 @@ func lookAt(t *testing.T, browser context.Context, name, file string, l appearan
 		}
 	}
 	if ground := evaluate[float64](t, opened, "audit.ground()"); l.dark != (ground < 0.2) {
-		t.Errorf("the background has a luminance of %.2f, and dark is %v", ground, l.dark)
+		t.Errorf("the background has a luminance of %.2f, although dark is %v", ground, l.dark)
 	}
 	opened.picture(t, name+"-"+l.name)
 	checkKeyboard(t, opened)
@@ -77,10 +77,10 @@ func lookAt(t *testing.T, browser context.Context, name, file string, l appearan
 	}
 }
 
-// TestSite checks pages of the documentation's site in the same way.
+// TestSite checks pages of the documentation site in the same way.
 func TestSite(t *testing.T) {
 	if *site == "" {
-		t.Skip(`"make docs-site-test" builds the site of the documentation and looks at it`)
+		t.Skip(`"make docs-site-test" builds the documentation site and runs this test`)
 	}
 	versions, err := filepath.Glob(filepath.Join(*site, "*", "index.html"))
 	if err != nil || len(versions) == 0 {
@@ -97,18 +97,18 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// withoutData returns the URLs that lead out of the page. A data: URL is part of it.
+// withoutData returns the URLs that lead outside the page. A data: URL is part of the page.
 func withoutData(urls []string) []string {
 	return slices.DeleteFunc(slices.Clone(urls), func(url string) bool { return strings.HasPrefix(url, "data:") })
 }
 
-// checkKeyboard moves through the page with Tab: it reaches every control, in the order of the page, and each shows
-// that it has the focus.
+// checkKeyboard moves through the page with Tab and checks that it reaches every control, in the order of the page, and
+// that each control shows that it has the focus.
 func checkKeyboard(t *testing.T, opened *tab) {
 	t.Helper()
 	controls := evaluate[[]string](t, opened, "audit.controls()")
 	if len(controls) == 0 {
-		t.Error("nothing can be reached by the keyboard")
+		t.Error("no control can be reached with the keyboard")
 	}
 	for i, want := range controls {
 		opened.do(t, chromedp.KeyEvent(kb.Tab))
@@ -118,16 +118,16 @@ func checkKeyboard(t *testing.T, opened *tab) {
 			Problems []string
 		}](t, opened, "audit.focused()")
 		if have.Index != i {
-			t.Errorf("Tab %d leads to %s, want %s", i+1, have.Name, want)
+			t.Errorf("Tab number %d led to %s, want %s", i+1, have.Name, want)
 			return
 		}
 		for _, problem := range have.Problems {
-			t.Errorf("%s has the focus, with %s", have.Name, problem)
+			t.Errorf("while %s had the focus: %s", have.Name, problem)
 		}
 	}
 }
 
-// checkTree checks what a screen reader receives.
+// checkTree checks the accessibility tree, which a screen reader receives.
 func checkTree(t *testing.T, opened *tab) {
 	t.Helper()
 	nodes := call(t, opened, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes
@@ -215,10 +215,10 @@ func headingLevel(node *accessibility.Node) (level int) {
 	return level
 }
 
-// TestPictures draws the picture that the documentation shows: the upper part of a page.
+// TestPictures draws the picture in the documentation, which shows the upper part of a page.
 func TestPictures(t *testing.T) {
 	if *documentation == "" {
-		t.Skip(`"make pictures" draws the pictures of the documentation`)
+		t.Skip(`"make pictures" runs this test to draw the pictures in the documentation`)
 	}
 	browser := start(t)
 	opened := open(t, browser, pages()["cluster"], appearance{width: 1100, height: 1010})
@@ -231,22 +231,22 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// Every element that the keyboard reaches also works with it: Enter folds the section of a summary, and a link leads to
-// a node.
+// Every element that can be reached with the keyboard also works with it: Enter folds the section of a summary, and a
+// link leads to a node.
 func TestKeyboardOperates(t *testing.T) {
 	opened := open(t, start(t), pages()["cluster"], looks()[0])
 	opened.do(t, chromedp.Focus(chromedp.CSS("summary")), chromedp.KeyEvent(kb.Enter))
 	if evaluate[bool](t, opened, `document.querySelector("details").open`) {
-		t.Error("Enter does not fold the devices of a node")
+		t.Error("Enter did not fold the devices of a node")
 	}
 	opened.do(t, chromedp.Focus(chromedp.CSS("tbody a")), chromedp.KeyEvent(kb.Enter))
 	if hash := evaluate[string](t, opened, "location.hash"); hash != "#node-rack-7-worker-1" ||
 		!evaluate[bool](t, opened, "document.querySelector(':target') !== null") {
-		t.Errorf("Enter on a link leads to %q", hash)
+		t.Errorf("Enter on a link led to %q", hash)
 	}
 }
 
-// The checks detect faults: a test of the tests.
+// The checks above detect faults. This is a test of the tests.
 func TestFaultsAreFound(t *testing.T) {
 	opened := open(t, start(t), filepath.Join("testdata", "faulty.html"), looks()[2])
 	for measure, want := range map[string][]string{
@@ -262,7 +262,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 	opened.do(t, chromedp.KeyEvent(kb.Tab))
 	if have := evaluate[[]string](t, opened, "audit.focused().problems"); !slices.Contains(have, "no outline of 2 px") {
-		t.Errorf("of a control that doesn't show that it has the focus: %q", have)
+		t.Errorf("problems with a control that does not show that it has the focus: %q", have)
 	}
 	nodes := call(t, opened, accessibility.GetFullAXTree, accessibility.GetFullAXTreeParams{}).Nodes
 	have := strings.Join(treeProblems(nodes), "\n")
@@ -277,6 +277,6 @@ func TestFaultsAreFound(t *testing.T) {
 	defer opened.mu.Unlock()
 	asked, said := strings.Join(opened.asked, "\n"), strings.Join(opened.said, "\n")
 	if !strings.Contains(asked, "nothing.invalid") || !strings.Contains(said, "a script that fails") {
-		t.Errorf("requests are %q, and errors %q", asked, said)
+		t.Errorf("requests are %q, and errors are %q", asked, said)
 	}
 }

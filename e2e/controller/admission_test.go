@@ -36,14 +36,14 @@ const (
 	systemNamespace      = "dra-network"
 )
 
-// withWebhook returns the arguments of one of several controllers, with certificates that are valid for half a minute.
+// withWebhook returns the arguments for one of several controllers. Its certificates are valid for half a minute.
 func withWebhook(address string) []string {
 	return []string{"--leader-elect", "--leader-elect-namespace=" + systemNamespace, "--health-probe-bind-address=0",
 		"--webhook-bind-address=" + address, "--webhook-certificate-validity=30s",
 		"--webhook-certificate-secret=" + systemNamespace + "/" + webhookSecret}
 }
 
-// The parts of TestAdmission run in order, because each depends on the state that the previous one leaves.
+// The parts of TestAdmission run in order, because each depends on the state that the previous part leaves behind.
 func TestAdmission(t *testing.T) {
 	p := newPlane(t)
 	p.installWebhook()
@@ -84,8 +84,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("without the definitions claims are written", func(t *testing.T) { p.forTest(t).testWithoutDefinitions() })
 }
 
-// installWebhook creates the objects of deploy/webhook.yaml, with one difference: the controller runs next to the API
-// server.
+// installWebhook creates the objects in deploy/webhook.yaml, adapted to a controller that runs next to the API server.
 func (p *plane) installWebhook() {
 	p.t.Helper()
 	deploy := filepath.Join(p.clone, "deploy")
@@ -125,16 +124,16 @@ func (p *plane) servedNow() []byte {
 type invalidCase struct {
 	name   string
 	object map[string]any
-	// says contains parts of the message that the author of the object sees.
+	// says contains parts of the message to the author of the object.
 	says []string
-	// definition reports that the resource definition rejects the object, without the webhook.
+	// definition is true if the resource definition rejects the object without the webhook.
 	definition bool
 }
 
-// dropped is the name of the case that the API server never sees as written, because it drops null values.
+// dropped is the name of the case whose object the API server changes before validation, because it drops null values.
 const dropped = "an attribute without a value"
 
-// invalid returns all invalid cases of the corpora. The last one is a topology that the definition accepts.
+// invalid returns all invalid cases in the corpora. The last one is a topology that the definition accepts.
 func invalid(t *testing.T) []invalidCase {
 	t.Helper()
 	var cases []invalidCase
@@ -159,7 +158,7 @@ func invalid(t *testing.T) []invalidCase {
 	return append(cases, last)
 }
 
-// newInvalidCase expects the message of the definition if it has one, and otherwise the message of the Go code, which
+// newInvalidCase expects the definition's message if there is one, and otherwise the message from the Go code, which
 // begins with the field.
 func newInvalidCase(
 	name string, object map[string]any, undecodable bool, definition string, says ...string,
@@ -167,32 +166,32 @@ func newInvalidCase(
 	switch {
 	case definition != "":
 		says = []string{definition}
-	// the types in the definition reject values that Go cannot decode, with messages of the API server
+	// the types in the definition reject values that Go cannot decode; the messages come from the API server
 	case undecodable:
 		says = says[:1]
 	}
 	return invalidCase{name: name, object: object, says: says, definition: definition != "" || undecodable}
 }
 
-// refused returns nil if an object is rejected with the right message, and the problem otherwise.
+// refused returns nil if an object is rejected with the expected message. Otherwise, it returns the problem.
 func (p *plane) refused(c invalidCase) error {
 	err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: c.object}, client.DryRunAll)
 	if err == nil {
-		return fmt.Errorf("%s: it is taken", c.name)
+		return fmt.Errorf("%s: the object was accepted", c.name)
 	}
 	said := dotted(err.Error())
 	for _, want := range c.says {
 		if !strings.Contains(said, dotted(want)) {
-			return fmt.Errorf("%s: it is refused with %w instead of %q", c.name, err, want)
+			return fmt.Errorf("%s: the object was rejected with %w instead of %q", c.name, err, want)
 		}
 	}
 	return nil
 }
 
-// dotted converts keys of maps to the notation of the definitions: Go's a[b] is a.b there.
+// dotted converts map keys to the notation of the definitions, in which Go's a[b] is a.b.
 func dotted(text string) string { return strings.NewReplacer("[", ".", "]", "").Replace(text) }
 
-// testValid checks that all valid objects are accepted, including samples of older versions.
+// testValid checks that all valid objects are accepted, including samples from older versions.
 func (p *plane) testValid() {
 	p.t.Helper()
 	var objects []map[string]any
@@ -215,8 +214,8 @@ func (p *plane) testValid() {
 	}
 }
 
-// testSamples applies every sample completely, and waits for the classes of its topologies. Pods that request more than
-// one class are accepted by the admission policy of claims, which requires all classes of a topology.
+// testSamples applies every sample as a whole and waits for the classes of its topologies. The admission policy for
+// claims, which requires all classes of a topology, must accept samples with pods that request more than one class.
 func (p *plane) testSamples() {
 	p.t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.clone, "deploy", "samples", "examples", "*.yaml"))
@@ -243,8 +242,8 @@ func (p *plane) testSamples() {
 }
 
 // testClaimParameters creates claims with parameters for the driver that nodes would reject. An author who changes a
-// topology and then creates a claim for it need not wait: the webhook rejects nothing that depends on objects that the
-// controller has not received yet.
+// topology and then creates a claim for it does not have to wait: if the controller has not received an object yet, the
+// webhook does not reject claims that depend on it.
 func (p *plane) testClaimParameters() {
 	p.t.Helper()
 	p.kubectl(claimspectest.Topologies("eth1", "eth2"), "apply", "-f", "-")
@@ -255,7 +254,7 @@ func (p *plane) testClaimParameters() {
 		}
 	}
 	if len(cases) < 3 {
-		p.t.Fatalf("there are %d cases", len(cases))
+		p.t.Fatalf("unexpected number of cases: %d", len(cases))
 	}
 	for _, c := range cases {
 		p.until(c.Name+" is refused", func() error { // classes are created with a delay
@@ -265,7 +264,7 @@ func (p *plane) testClaimParameters() {
 			}
 			for _, want := range append([]string{"spec.spec.devices: "}, c.Wants...) {
 				if !strings.Contains(out, want) {
-					return fmt.Errorf("kubectl says %s, want %s", out, want)
+					return fmt.Errorf("kubectl printed %s, want %s", out, want)
 				}
 			}
 			return nil
@@ -284,7 +283,7 @@ func (p *plane) testClaimParameters() {
 	p.kubectl("", "delete", "networktopologies", "--all")
 }
 
-// testRotation sends requests without pause until another certificate is served and the previous one has expired.
+// testRotation sends requests in a tight loop until a new certificate is served and the previous one has expired.
 func (p *plane) testRotation(first []byte, c invalidCase) {
 	p.t.Helper()
 	begin := time.Now()
@@ -304,21 +303,21 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 		case replaced.IsZero():
 			replaced = time.Now()
 		}
-		if time.Since(replaced) < 6*time.Second { // a fifth of the validity: the old certificate is no longer used
+		if time.Since(replaced) < 6*time.Second { // the old certificate is not used in the last fifth of its validity
 			return errors.New("it was replaced a moment ago")
 		}
 		return nil
 	})
-	p.t.Logf("%d questions in %s", asked, time.Since(begin).Round(time.Second))
+	p.t.Logf("%d requests in %s", asked, time.Since(begin).Round(time.Second))
 	got := p.configuration().Webhooks[0]
 	if *got.FailurePolicy != admissionregistration.Ignore ||
 		*got.SideEffects != admissionregistration.SideEffectClassNone ||
 		len(got.AdmissionReviewVersions) != 1 || len(got.Rules) != 1 {
-		p.t.Errorf("the controller has changed more than the trust bundle: %+v", got)
+		p.t.Errorf("the controller changed more than the trust bundle: %+v", got)
 	}
 }
 
-// answers returns the reason why a client with the trust bundle of the API server cannot connect to a replica.
+// answers returns nil if a client with the API server's trust bundle can connect to a replica, and the error otherwise.
 func (p *plane) answers(address string) error {
 	bundle := p.configuration().Webhooks[0].ClientConfig.CABundle
 	connection, err := p.DialContext(p.t.Context(), "tcp", address)
@@ -344,7 +343,7 @@ func (p *plane) testStandby() {
 	p.until("the second replica has its certificate trusted", func() error { return p.answers(standbyAddress) })
 }
 
-// testTrust overwrites the configuration, like a tool that restores its own version.
+// testTrust overwrites the configuration, as a tool that restores its own version would.
 func (p *plane) testTrust(c invalidCase) {
 	p.t.Helper()
 	configuration := p.configuration()
@@ -389,10 +388,10 @@ func (p *plane) testConditions(bad []invalidCase) {
 		})
 		slowest = max(slowest, time.Since(created))
 	}
-	p.t.Logf("%d objects, each had its condition at most %s after it was written", len(stored),
+	p.t.Logf("%d objects; each had its condition at most %s after it was written", len(stored),
 		slowest.Round(time.Millisecond))
 	if classes := p.classes(); len(classes) > 0 {
-		p.t.Errorf("%d classes of topologies that aren't accepted exist: %s ...", len(classes), classes[0].Name)
+		p.t.Errorf("there are %d classes for topologies that were not accepted: %s ...", len(classes), classes[0].Name)
 	}
 }
 
@@ -417,7 +416,7 @@ func refusedIn(object *unstructured.Unstructured, says []string) error {
 	return fmt.Errorf("conditions: %v", conditions)
 }
 
-// testTimes logs how long classes take to be created, repaired and deleted.
+// testTimes logs how long it takes until classes are created, repaired and deleted.
 func (p *plane) testTimes() {
 	p.t.Helper()
 	p.kubectl(
@@ -437,7 +436,7 @@ func (p *plane) testTimes() {
 	}
 	timed("the class is repaired", func() error {
 		if err := get(); err != nil || len(class.Spec.Selectors) == 0 {
-			return fmt.Errorf("it has %d selectors (%w)", len(class.Spec.Selectors), err)
+			return fmt.Errorf("the class has %d selectors (%w)", len(class.Spec.Selectors), err)
 		}
 		return nil
 	})
@@ -447,11 +446,11 @@ func (p *plane) testTimes() {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it still exists (%w)", err)
+		return fmt.Errorf("the class still exists (%w)", err)
 	})
 }
 
-// testWithoutController creates objects of the project's kinds and claims while no process serves the webhook.
+// testWithoutController creates claims and objects of the project's kinds while no process serves the webhook.
 func (p *plane) testWithoutController(c invalidCase) {
 	p.t.Helper()
 	if err := p.api.Create(p.t.Context(), &unstructured.Unstructured{Object: c.object}, client.DryRunAll); err != nil {
@@ -468,7 +467,7 @@ func (p *plane) testWithoutDefinitions() {
 	p.writeClaims()
 }
 
-// writeClaims creates claims and templates of another driver and of this driver, in all versions, as a dry run.
+// writeClaims creates claims and templates for another driver and for this driver, in all versions, as a dry run.
 func (p *plane) writeClaims() {
 	p.t.Helper()
 	begin := time.Now()

@@ -39,7 +39,7 @@ steps:
   config: {mode: active-backup, miimon: "100", linksInContainer: true, links: [{name: "{{ a.interfaceName }}"}, {name: "{{ b.interfaceName }}"}]}
 `
 
-// The parts of TestAtScale run in order, because each depends on the state that the previous one leaves.
+// The parts of TestAtScale run in order, because each depends on the state that the previous part leaves behind.
 func TestAtScale(t *testing.T) {
 	p := newPlane(t)
 	stop := p.startController()
@@ -55,8 +55,8 @@ func TestAtScale(t *testing.T) {
 		"looked %d times, wrote %v, used %s of a processor and has %d MiB of memory",
 		topologies, created.Round(time.Millisecond), topologies*roots, time.Since(begin).Round(time.Millisecond),
 		first.reconciled, first.writes, first.cpu.Round(10*time.Millisecond), first.resident>>20)
-	if least := topologies * (roots + 1); first.all() > least+least/10 { // sometimes the cache is outdated
-		t.Errorf("wrote %d times, although %d writes are enough", first.all(), least)
+	if least := topologies * (roots + 1); first.all() > least+least/10 { // the cache is sometimes outdated
+		t.Errorf("the controller made %d writes, although %d are enough", first.all(), least)
 	}
 
 	t.Run("kubectl shows what claims ask for", func(t *testing.T) { p.forTest(t).testColumns() })
@@ -70,9 +70,9 @@ func TestAtScale(t *testing.T) {
 		}
 		begin := time.Now()
 		after := p.settled(before.reconciled + topologies)
-		t.Logf("%d topologies were looked at in %s", topologies, time.Since(begin).Round(time.Millisecond))
-		if after.all() > before.all()+1 { // one is the condition of the schema
-			t.Errorf("wrote %v, before %v", after.writes, before.writes)
+		t.Logf("%d topologies were reconciled in %s", topologies, time.Since(begin).Round(time.Millisecond))
+		if after.all() > before.all()+1 { // one of them writes the condition of the schema
+			t.Errorf("the numbers of writes are %v, before: %v", after.writes, before.writes)
 		}
 	})
 	t.Run("a range that comes and goes has everything looked at", func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestAtScale(t *testing.T) {
 	t.Run("classes go with their topology", func(t *testing.T) { p.forTest(t).testDeletion() })
 }
 
-// createTopologies creates the topologies, several at a time, like a tool that applies a directory.
+// createTopologies creates the topologies, several at a time, as a tool that applies a directory does.
 func (p *plane) createTopologies() {
 	p.t.Helper()
 	var spec v1alpha1.NetworkTopologySpec
@@ -118,7 +118,7 @@ func (p *plane) createTopologies() {
 	})
 }
 
-// each calls do for each number below count, several at a time.
+// each calls do for every number below count, with several calls at a time.
 func (p *plane) each(count int, do func(i int) error) {
 	p.t.Helper()
 	var group errgroup.Group
@@ -152,14 +152,14 @@ func (p *plane) testNodes() {
 		return p.api.Status().Patch(p.t.Context(), node, ready)
 	})
 	if after := p.atRest(); after.reconciled != before.reconciled || after.all() != before.all() {
-		p.t.Errorf("reconciled %d times and wrote %v, before %d and %v", after.reconciled, after.writes, before.reconciled,
-			before.writes)
+		p.t.Errorf("the controller has reconciled %d times and written %v; before, the numbers were %d and %v",
+			after.reconciled, after.writes, before.reconciled, before.writes)
 	}
 	p.kubectl("", "delete", "nodes,resourceslices", "--all", "--wait=false")
 }
 
-// testOffers creates a policy before nodes publish devices, and checks its status while they publish devices of it, and
-// when all devices no longer exist.
+// testOffers creates a policy before nodes publish devices. It checks the policy's status while they publish the
+// policy's devices, and when all devices are gone.
 func (p *plane) testOffers() {
 	p.t.Helper()
 	const policy = `{apiVersion: networking.dra.io/v1alpha1, kind: DeviceExposurePolicy, metadata: {name: NAME}, spec: ` +
@@ -190,8 +190,9 @@ func (p *plane) testOffers() {
 	after, took := p.atRest(), time.Since(begin)
 	wrote := after.all() - before.all()
 	p.t.Logf("%d slices: %d writes in %s", nodes, wrote, took.Round(time.Second))
-	if most := int(took/(5*time.Second)) + 1; wrote == 0 || wrote > most { // one at a time, and only for one policy
-		p.t.Errorf("wrote %d times, want at most %d: before %v, after %v", wrote, most, before.writes, after.writes)
+	if most := int(took/(5*time.Second)) + 1; wrote == 0 || wrote > most { // one write at a time, for one policy
+		p.t.Errorf("the controller made %d writes, want at most %d: before %v, after %v", wrote, most, before.writes,
+			after.writes)
 	}
 	table := p.kubectl("", "get", "dep")
 	for _, want := range []string{`(?m)^NAME +ACTION +PRIORITY +ACCEPTED +DEVICES +NODES +AGE$`,
@@ -217,13 +218,13 @@ func (p *plane) untilOffered(name string, devices, nodes int32, offered metav1.C
 		accepted := meta.IsStatusConditionTrue(policy.Status.Conditions, policyapi.ConditionAccepted)
 		if !accepted || condition == nil || condition.Status != offered || policy.Status.Devices == nil ||
 			*policy.Status.Devices != devices || policy.Status.Nodes == nil || *policy.Status.Nodes != nodes {
-			return fmt.Errorf("its status is %+v", policy.Status)
+			return fmt.Errorf("the policy's status is %+v", policy.Status)
 		}
 		return nil
 	})
 }
 
-// testColumns checks the table of topologies, as authors of claims read it.
+// testColumns checks the table of topologies, which the authors of claims read.
 func (p *plane) testColumns() {
 	p.t.Helper()
 	table := p.kubectl("", "get", "ntopo", "net7", "-o", "wide")
@@ -259,8 +260,8 @@ func (p *plane) untilReady() {
 	})
 }
 
-// atRest waits until the metrics are the same for three seconds. On a busy machine a controller with work may get no
-// processor for a second.
+// atRest waits until the metrics have not changed for three seconds. On a busy machine, a controller with work to do
+// may get no CPU time for a second.
 func (p *plane) atRest() counts {
 	p.t.Helper()
 	last, err := p.counts()
@@ -277,7 +278,7 @@ func (p *plane) atRest() counts {
 			last, seen = now, time.Now()
 		}
 		if time.Since(seen) < 3*time.Second {
-			return fmt.Errorf("%d looks, %v writes", now.reconciled, now.writes)
+			return fmt.Errorf("the controller has reconciled %d times and made %v writes", now.reconciled, now.writes)
 		}
 		return nil
 	})
@@ -374,13 +375,13 @@ func (p *plane) testClaims() {
 		}
 		return nil
 	})
-	p.t.Log("and without the policy:")
+	p.t.Log("without the policy:")
 	p.kubectl("", "delete", "resourceclaims", "--all")
 	p.timeClaims()
 }
 
-// timeClaims logs the cost of the policy for claims of other drivers, for which the policy is evaluated with each of
-// the topologies.
+// timeClaims logs the cost of the policy for claims for other drivers. For such a claim, the policy is evaluated with
+// each topology.
 func (p *plane) timeClaims() {
 	p.t.Helper()
 	const claims = 50
@@ -394,7 +395,7 @@ func (p *plane) timeClaims() {
 			p.t.Fatal(err)
 		}
 	}
-	p.t.Logf("a claim of another driver is taken in %s", (time.Since(begin) / claims).Round(10*time.Microsecond))
+	p.t.Logf("a claim for another driver was accepted in %s", (time.Since(begin) / claims).Round(10*time.Microsecond))
 }
 
 func (p *plane) testDeletion() {

@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// coreDNS is the real CoreDNS, of the version in e2e/coredns/go.mod. It takes two minutes to compile, so the test is
-// not part of "make test".
+// coreDNS is the real CoreDNS, in the version given in e2e/coredns/go.mod. It takes two minutes to compile, so the test
+// is not part of "make test".
 var coreDNS = flag.String("coredns", "", "CoreDNS, which make dns-check builds")
 
 const (
@@ -36,8 +36,8 @@ const corefile = `.:9653 {
 }
 `
 
-// The DNS server of clusters resolves a name of a headless Service to the addresses of its pods on the second network,
-// and to no addresses of pods that are terminating or not ready.
+// The cluster's DNS server resolves the name of a headless Service to the addresses of its pods on the second network.
+// It does not return the addresses of pods that are terminating or not ready.
 func TestDNSNamesEndpoints(t *testing.T) {
 	if *coreDNS == "" {
 		t.Skip("needs CoreDNS: use make dns-check")
@@ -45,7 +45,7 @@ func TestDNSNamesEndpoints(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(endpointObjects, "apply", "-f", "-")
 	p.startController("--service-endpoints")
-	p.node("n3") // created late, because a node without a kubelet, and its pods, are no longer ready after a minute
+	p.node("n3") // created late: without a kubelet, a node and its pods are no longer ready after a minute
 	p.until("the namespace has a ServiceAccount", func() error {
 		_, err := p.try("", "get", "serviceaccount", "default")
 		return err
@@ -60,7 +60,7 @@ func TestDNSNamesEndpoints(t *testing.T) {
 	two := p.servicePod("two", "fd00:60::3/120")
 	p.resolves("10.60.0.2", "fd00:60::3")
 	p.namesPort(5432)
-	// With a grace period the API server waits for the kubelet, which does not exist here.
+	// With a grace period, the API server would wait for a kubelet, which does not exist here.
 	p.kubectl("", "delete", "pod", "one", "--wait=false", "--grace-period=60")
 	p.resolves("fd00:60::3")
 	p.servicePod("three", "10.60.0.4/24")
@@ -90,11 +90,11 @@ func (p *plane) resolves(want ...string) {
 		defer cancel()
 		have, err := p.resolver().LookupHost(ctx, dnsService)
 		if notFound := (&net.DNSError{}); errors.As(err, &notFound) && notFound.IsNotFound {
-			err = nil // expected by a test for no addresses
+			err = nil // expected if there are no addresses
 		}
 		slices.Sort(have)
 		if err == nil && !slices.Equal(have, want) {
-			err = fmt.Errorf("it has %q", have)
+			err = fmt.Errorf("the name resolves to %q", have)
 		}
 		return err
 	})
@@ -108,7 +108,7 @@ func (p *plane) namesPort(want uint16) {
 		p.t.Fatal(err)
 	}
 	if len(records) != 2 {
-		p.t.Errorf("it has %d records, want 2", len(records))
+		p.t.Errorf("the name has %d SRV records, want 2", len(records))
 	}
 	for _, record := range records {
 		if record.Port != want {

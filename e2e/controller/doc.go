@@ -1,5 +1,5 @@
-// Package controller tests the controller, its webhook and the admission policy of claims at a real API server, with
-// the number of topologies of a large cluster.
+// Package controller tests the controller, its webhook and the admission policy for claims with a real API server and
+// as many topologies as in a large cluster.
 //
-// The rule of this package: it only reads the cluster and the metrics that the controller serves.
+// The rule of this package: results come only from the cluster and from the metrics that the controller serves.
 package controller

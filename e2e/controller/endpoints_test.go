@@ -44,8 +44,8 @@ metadata:
 spec: {clusterIP: None, ports: [{name: sql, port: 5432}]}
 `
 
-// A real API server accepts the objects of the controller: blocks for nodes, which cannot be reassigned to other nodes,
-// and the endpoints of a Service, which follow the pods.
+// A real API server accepts the objects that the controller writes: blocks for nodes, which cannot be reassigned to
+// other nodes, and the endpoints of a Service, which follow its pods.
 func TestAddressesAndEndpoints(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(endpointObjects, "apply", "-f", "-")
@@ -65,7 +65,7 @@ func (p *plane) testBlocks() {
 			return err
 		}
 		if len(list.Items) != 1 {
-			return fmt.Errorf("node n2 has %d", len(list.Items))
+			return fmt.Errorf("node n2 has %d blocks", len(list.Items))
 		}
 		block = &list.Items[0]
 		return nil
@@ -74,7 +74,7 @@ func (p *plane) testBlocks() {
 	move := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"nodeName": "n1"}}`))
 	if err := p.api.Patch(p.t.Context(), block, move); err == nil ||
 		!strings.Contains(err.Error(), "a block is never reassigned to another node") {
-		p.t.Errorf("a block went to another node: %v", err)
+		p.t.Errorf("error for reassigning a block to another node: %v", err)
 	}
 	for patch, reason := range map[string]string{
 		`{"spec": {"blockSize": 32}}`:                                    "blockSize cannot change",
@@ -109,7 +109,7 @@ func (p *plane) testBlocks() {
 		}
 		out := p.kubectl("", "get", "addressrange", "storage", "-o", "jsonpath={.status.given} {.status.returning}")
 		if out != "2 1" {
-			return fmt.Errorf("given and returning are %s", out)
+			return fmt.Errorf("the numbers of given and returning blocks are %s", out)
 		}
 		return nil
 	})
@@ -122,7 +122,7 @@ func (p *plane) node(name string) {
 	}
 }
 
-// servicePod creates a pod that is ready, with a claim in the state that the scheduler and the driver leave.
+// servicePod creates a ready pod with a claim in the state in which the scheduler and the driver would leave it.
 func (p *plane) servicePod(name, address string) *corev1.Pod {
 	p.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
@@ -193,7 +193,7 @@ func (p *plane) endpoints(want ...string) {
 
 func (p *plane) testEndpoints() {
 	p.t.Helper()
-	// Create the node here, because a node without a kubelet, and its pods, are no longer ready after a minute.
+	// Create the node here, because without a kubelet, a node and its pods are no longer ready after a minute.
 	p.node("n3")
 	p.until("the namespace has a ServiceAccount", func() error {
 		_, err := p.try("", "get", "serviceaccount", "default")
@@ -202,7 +202,7 @@ func (p *plane) testEndpoints() {
 	p.servicePod("one", "10.60.0.2/24")
 	two := p.servicePod("two", "fd00:60::3/120")
 	p.endpoints("10.60.0.2 true true false", "fd00:60::3 true true false")
-	// With a grace period the API server waits for the kubelet, which does not exist here.
+	// With a grace period, the API server would wait for a kubelet, which does not exist here.
 	p.kubectl("", "delete", "pod", "one", "--wait=false", "--grace-period=60")
 	p.endpoints("10.60.0.2 false true true", "fd00:60::3 true true false")
 	p.kubectl("", "delete", "pod", "one", "--force", "--grace-period=0")
@@ -213,7 +213,7 @@ func (p *plane) testEndpoints() {
 		p.t.Fatal(err)
 	}
 	p.endpoints("fd00:60::3 false false false")
-	// With a selector a Service has the IP families of the cluster, which may be only one.
+	// A Service with a selector has the IP families of the cluster, which may have only one.
 	p.kubectl("", "patch", "service", "db", "--type=merge", "-p",
 		`{"spec": {"selector": {"app": "db"}, "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}}`)
 	p.until("an event reports that there are none", func() error {
@@ -227,7 +227,7 @@ func (p *plane) testEndpoints() {
 		out := p.kubectl("", "get", "endpointslices", "-l", "endpointslice.kubernetes.io/managed-by="+
 			"dra-network-controller.networking.dra.io", "-o", "name")
 		if out != "" {
-			return fmt.Errorf("there are %s", out)
+			return fmt.Errorf("the remaining objects are %s", out)
 		}
 		return nil
 	})

@@ -25,15 +25,15 @@ import (
 
 var hostileObjects = flag.Int("hostile", 300, "claims, pods and Services, each, of the hostile user")
 
-// The memory of the controller in the chart.
+// The controller's memory limit in the chart.
 const (
 	memoryRequest = "128MiB"
 	memoryLimit   = 256 << 20
 )
 
-// A user with the edit role of one namespace creates claims, pods and Services that are as large as the API server
-// accepts. The controller stays below its memory limit, even when it starts with all of them, and continues to accept
-// topologies.
+// A user with the edit role in one namespace creates claims, pods and Services of the maximum size that the API server
+// accepts. The controller stays below its memory limit, even when it starts while all of them exist, and continues to
+// accept topologies.
 func TestHostileUser(t *testing.T) {
 	p := newPlane(t)
 	start := func() (stop func()) {
@@ -66,7 +66,7 @@ func TestHostileUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d objects in %s; the controller had %s, then at most %s; the slowest topology was accepted after %s",
+	t.Logf("%d objects in %s; the controller used %s, then at most %s; the slowest topology was accepted after %s",
 		created.Load(), time.Since(began).Round(time.Second), mebibytes(before.resident), mebibytes(w.resident), w.slowest)
 	stop()
 	defer start()()
@@ -74,7 +74,7 @@ func TestHostileUser(t *testing.T) {
 	for range 5 {
 		again.accept()
 	}
-	t.Logf("started with all of them it had at most %s; the slowest topology was accepted after %s",
+	t.Logf("started with all of them, it used at most %s; the slowest topology was accepted after %s",
 		mebibytes(again.resident), again.slowest)
 }
 
@@ -108,16 +108,16 @@ func (w *watch) accept() {
 		return err
 	})
 	w.slowest = max(w.slowest, time.Since(start).Round(10*time.Millisecond))
-	// Delete it, because every new claim is checked against every topology.
+	// Delete the topology, because every new claim is checked against every topology.
 	if err := w.api.Delete(w.t.Context(), topology); err != nil {
 		w.t.Fatal(err)
 	}
 	if w.resident > memoryLimit {
-		w.t.Fatalf("the controller has %s, more than its limit of %s", mebibytes(w.resident), mebibytes(memoryLimit))
+		w.t.Fatalf("the controller uses %s, more than its limit of %s", mebibytes(w.resident), mebibytes(memoryLimit))
 	}
 }
 
-// flood creates the objects of the hostile user, several at a time.
+// flood creates the hostile user's objects, several at a time.
 func (p *plane) flood(created *atomic.Int64) error {
 	ctx, cancel := context.WithCancelCause(p.t.Context())
 	defer cancel(nil)
@@ -144,7 +144,7 @@ func (p *plane) flood(created *atomic.Int64) error {
 }
 
 // hostile returns a claim, a pod that names it, and a Service that selects all these pods. The first 900 claims have
-// the maximum size; etcd has no room for more of them.
+// the maximum size; etcd has no room for more claims of this size.
 func hostile(i int) []client.Object {
 	const large = 900
 	configs := 1

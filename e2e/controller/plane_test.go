@@ -26,10 +26,10 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// patience bounds every wait.
+// patience is the time limit of every wait.
 const patience = 3 * time.Minute
 
-// metricsAddress is the metrics address of a controller inside the cluster's network namespace.
+// metricsAddress is the address at which a controller in the cluster's network namespace serves its metrics.
 const metricsAddress = "127.0.0.1:9683"
 
 // plane is a control plane with the project's definitions and admission policies.
@@ -65,7 +65,7 @@ func (p *plane) newClient() client.Client {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	config.QPS = -1 // only this test uses the API server
+	config.QPS = -1 // no limit: only this test uses the API server
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
 		policyapi.AddToScheme(scheme)); err != nil {
@@ -116,14 +116,14 @@ func (p *plane) until(what string, try func() error) {
 	}
 }
 
-// startController starts a controller with further arguments, and returns a function that ends it.
+// startController starts a controller with additional arguments, and returns a function that stops it.
 func (p *plane) startController(args ...string) (stop func()) {
 	p.t.Helper()
 	return p.start("controller", append([]string{filepath.Join(p.clone, "bin", "dra-network-controller"),
 		"--kubeconfig=" + p.Kubeconfig(), "--metrics-bind-address=" + metricsAddress}, args...)...)
 }
 
-// start starts a program in the cluster's namespaces, and returns a function that ends it. The output is logged if the
+// start starts a program in the cluster's namespaces, and returns a function that stops it. The output is logged if the
 // test or the program has failed.
 func (p *plane) start(name string, command ...string) (stop func()) {
 	p.t.Helper()
@@ -134,7 +134,7 @@ func (p *plane) start(name string, command ...string) (stop func()) {
 	cmd := p.Command(context.Background(), command...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := p.StartCommand(cmd); err != nil {
-		p.t.Fatalf("cannot run %s, which `make build` or a target for one test makes: %v", command[0], err)
+		p.t.Fatalf("cannot run %s, which `make build` or the make target of a test builds: %v", command[0], err)
 	}
 	ended := false
 	stop = func() {
@@ -144,7 +144,7 @@ func (p *plane) start(name string, command ...string) (stop func()) {
 		ended = true
 		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait(), log.Close())
 		if text, readErr := os.ReadFile(log.Name()); err != nil || p.t.Failed() {
-			p.t.Logf("%s said:\n%s", name, text)
+			p.t.Logf("output of %s:\n%s", name, text)
 			err = errors.Join(err, readErr)
 		}
 		if err != nil {
@@ -155,7 +155,7 @@ func (p *plane) start(name string, command ...string) (stop func()) {
 	return stop
 }
 
-// counts are the counters of a controller's activities.
+// counts contains the counters of a controller's activities.
 type counts struct {
 	reconciled int            // topologies
 	writes     map[string]int // requests by method
@@ -222,13 +222,13 @@ func (p *plane) counts() (counts, error) {
 	return found, nil
 }
 
-// settled waits until the controller has reconciled this number of topologies, and returns its counters.
+// settled waits until the controller has reconciled the given number of topologies, and returns its counters.
 func (p *plane) settled(reconciled int) counts {
 	p.t.Helper()
 	var now counts
 	p.until(fmt.Sprintf("%d topologies are looked at", reconciled), func() (err error) {
 		if now, err = p.counts(); err == nil && now.reconciled < reconciled {
-			err = fmt.Errorf("%d so far", now.reconciled)
+			err = fmt.Errorf("the controller has reconciled %d so far", now.reconciled)
 		}
 		return err
 	})

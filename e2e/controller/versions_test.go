@@ -30,8 +30,8 @@ func plurals() map[string]string {
 		"CNIPluginSchema": "cnipluginschemas", "AddressRange": "addressranges", "AddressBlock": "addressblocks"}
 }
 
-// The parts of TestVersions run in order: first without a controller, which could change the objects, and then with
-// one.
+// The parts of TestVersions run in order: first without a controller, which could change the objects, and then with a
+// controller.
 func TestVersions(t *testing.T) {
 	p := newPlane(t)
 	var served []string
@@ -64,7 +64,7 @@ func TestVersions(t *testing.T) {
 	stop()
 }
 
-// everyField returns objects that together set every field of their kinds.
+// everyField returns objects that together set all fields of their kinds.
 func (p *plane) everyField() []*unstructured.Unstructured {
 	p.t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.clone, "deploy", "testdata", "every-field.yaml"))
@@ -86,7 +86,7 @@ func (p *plane) everyField() []*unstructured.Unstructured {
 		objects = append(objects, object)
 	}
 	if len(kinds) != len(plurals()) {
-		p.t.Fatalf("there are objects of %v", slices.Sorted(maps.Keys(kinds)))
+		p.t.Fatalf("there are only objects of the kinds %v", slices.Sorted(maps.Keys(kinds)))
 	}
 	return objects
 }
@@ -105,7 +105,7 @@ func (p *plane) must(err error) {
 	}
 }
 
-// read returns the stored object with the name of an object, in a version.
+// read returns the stored version of an object, in the given API version.
 func (p *plane) read(object *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	p.t.Helper()
 	found := &unstructured.Unstructured{}
@@ -115,7 +115,7 @@ func (p *plane) read(object *unstructured.Unstructured, version string) *unstruc
 	return found
 }
 
-// sameIn compares a written object with the stored object in a version, and returns the latter.
+// sameIn compares a written object with the stored object in the given API version, and returns the latter.
 func (p *plane) sameIn(written *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	p.t.Helper()
 	found := p.read(written, version)
@@ -126,7 +126,7 @@ func (p *plane) sameIn(written *unstructured.Unstructured, version string) *unst
 		}
 	}
 	if found.GetAPIVersion() != version {
-		p.t.Errorf("%s is read in %s, want %s", written.GetName(), found.GetAPIVersion(), version)
+		p.t.Errorf("%s was read in %s, want %s", written.GetName(), found.GetAPIVersion(), version)
 	}
 	for key, value := range written.GetAnnotations() {
 		if found.GetAnnotations()[key] != value {
@@ -136,7 +136,7 @@ func (p *plane) sameIn(written *unstructured.Unstructured, version string) *unst
 	return found
 }
 
-// testExchange creates each kind with every field in one version, and updates it in another.
+// testExchange creates an object of each kind with all fields in one version, and updates it in another.
 func (p *plane) testExchange(writer, reader string) {
 	p.t.Helper()
 	objects := p.everyField()
@@ -148,7 +148,7 @@ func (p *plane) testExchange(writer, reader string) {
 			p.must(p.api.Status().Update(p.t.Context(), object))
 		}
 		p.sameIn(written, writer)
-		// A program that uses the other version updates the object without losing any field.
+		// A program that uses the other version can update the object without losing a field.
 		found := p.sameIn(written, reader)
 		found.SetLabels(map[string]string{"example.com/by": filepath.Base(reader)})
 		p.must(p.api.Update(p.t.Context(), found))
@@ -162,15 +162,15 @@ func (p *plane) testExchange(writer, reader string) {
 	p.tables(objects)
 	if out := p.kubectl("", "get", resource("AddressBlock", reader), "--field-selector=spec.nodeName=node-1", "-o",
 		"name"); strings.Count(out, "\n") != 1 {
-		p.t.Errorf("blocks of node-1 in %s: %q", reader, out)
+		p.t.Errorf("the blocks of node-1 in %s are %q", reader, out)
 	}
 	for _, written := range objects {
 		p.must(p.api.Delete(p.t.Context(), inVersion(written, reader)))
 	}
 }
 
-// applied lets two tools own a part of an object, each in its own version. Then one of them changes its version, and
-// the API server still assigns the fields to that tool.
+// applied makes two tools own parts of an object, each in its own version. Then one tool switches to another version,
+// and the API server must still attribute the fields to that tool.
 func (p *plane) applied(written *unstructured.Unstructured, writer, reader string) {
 	p.t.Helper()
 	apply := func(version, manager string, annotations string) {
@@ -195,7 +195,7 @@ func resource(kind, version string) string {
 	return plurals()[kind] + "." + name + "." + group
 }
 
-// tables compares the output of kubectl for each kind in all versions.
+// tables compares kubectl's output for each kind between all versions.
 func (p *plane) tables(objects []*unstructured.Unstructured) {
 	p.t.Helper()
 	age := regexp.MustCompile(`(?m)\s+(\d+[smh])+$`)
@@ -212,13 +212,13 @@ func (p *plane) tables(objects []*unstructured.Unstructured) {
 		}
 		for _, object := range objects {
 			if object.GetKind() == kind && !strings.Contains(first, object.GetName()) {
-				p.t.Errorf("%s is not in\n%s", object.GetName(), first)
+				p.t.Errorf("%s is missing from\n%s", object.GetName(), first)
 			}
 		}
 	}
 }
 
-// testCorpora creates all valid objects of the corpora in each version, and compares the stored objects.
+// testCorpora creates all valid objects in the corpora in each version, and compares the stored objects.
 func (p *plane) testCorpora(served []string) {
 	p.t.Helper()
 	var objects []map[string]any
@@ -257,7 +257,7 @@ func (p *plane) testRefusals(version string, bad []invalidCase) {
 	valid := &unstructured.Unstructured{Object: topologycorpus.Valid(p.t)[0].Object(p.t)}
 	valid.SetName("was-valid")
 	p.must(p.api.Create(p.t.Context(), valid.DeepCopy()))
-	c := bad[len(bad)-1] // only the webhook rejects it
+	c := bad[len(bad)-1] // this case is only rejected by the webhook
 	spec, err := json.Marshal(c.object["spec"])
 	p.must(err)
 	patch := client.RawPatch(types.JSONPatchType,
@@ -293,7 +293,7 @@ metadata: {name: NAME}
 spec: {cidrs: [CIDR], blockSize: 16}
 `
 
-// testWork checks every function of the controller with objects that are created and changed in one version.
+// testWork checks every function of the controller with objects that are created and changed in one of the versions.
 func (p *plane) testWork(version, name, cidr string) {
 	p.t.Helper()
 	p.node("node-" + name)
@@ -303,7 +303,7 @@ func (p *plane) testWork(version, name, cidr string) {
 			out, err := p.try("", "get", resource(kind, version), name, "-o",
 				`jsonpath={.status.conditions[?(@.type=="Accepted")].status}`)
 			if err != nil || out != "True" {
-				return fmt.Errorf("accepted: %q (%w)", out, err)
+				return fmt.Errorf("the condition Accepted is %q (%w)", out, err)
 			}
 			return nil
 		})
@@ -312,7 +312,7 @@ func (p *plane) testWork(version, name, cidr string) {
 		out, err := p.try("", "get", resource("AddressBlock", version),
 			"--field-selector=spec.nodeName=node-"+name, "-o", "jsonpath={.items[*].spec.addressRange}")
 		if err != nil || !slices.Contains(strings.Fields(out), name) {
-			return fmt.Errorf("its blocks are of %q (%w)", out, err)
+			return fmt.Errorf("the nodes of its blocks are %q (%w)", out, err)
 		}
 		return nil
 	})
@@ -322,14 +322,14 @@ func (p *plane) testWork(version, name, cidr string) {
 	p.hasClasses(version, name, name+"-a "+name+"-b")
 }
 
-// hasClasses waits until the status of a topology contains its classes, and they exist.
+// hasClasses waits until the status of a topology contains its classes, and the classes exist.
 func (p *plane) hasClasses(version, name, want string) {
 	p.t.Helper()
 	p.until("topology "+name+" has the classes "+want, func() error {
 		out, err := p.try("", "get", resource("NetworkTopology", version), name, "-o",
 			"jsonpath={.status.deviceClasses[*]}")
 		if err != nil || out != want {
-			return fmt.Errorf("it has %q (%w)", out, err)
+			return fmt.Errorf("the classes are %q (%w)", out, err)
 		}
 		return nil
 	})

@@ -22,12 +22,12 @@ type arena struct {
 	options Options
 	cluster *lab.Cluster
 	client  kubernetes.Interface
-	// stop ends processes outside of the cluster; may be nil.
+	// stop ends processes outside the cluster; it may be nil.
 	stop func() error
 }
 
-// enter creates a cluster with the links that all contestants use. The directory of peers is in the CNI plugin path of
-// all clusters, so that all nodes are identical.
+// enter creates a cluster with the links that all contestants use. The peers directory is in the CNI plugin path of
+// every cluster, so that all nodes are identical.
 func enter(ctx context.Context, options Options) (*arena, error) {
 	cluster, err := lab.Up(ctx, lab.Options{Name: options.Cluster, Clone: options.Clone,
 		ExtraCNIDirs: peerPlugins(options.Peers)})
@@ -48,7 +48,7 @@ func enter(ctx context.Context, options Options) (*arena, error) {
 	return a, nil
 }
 
-// peerPlugins returns the directory of peers; the node uses the CNI plugins in it.
+// peerPlugins returns the peers directory, whose CNI plugins the node uses.
 func peerPlugins(dir string) []string {
 	if dir == "" {
 		return nil
@@ -56,8 +56,8 @@ func peerPlugins(dir string) []string {
 	return []string{dir}
 }
 
-// leave ends the cluster and the processes outside of it. It also works when the context has ended, so an interrupted
-// run leaves no cluster behind.
+// leave ends the cluster and the processes outside it. It works even if the context has been canceled, so that an
+// interrupted run leaves no cluster behind.
 func (a *arena) leave(ctx context.Context) error {
 	var err error
 	if a.stop != nil {
@@ -95,8 +95,8 @@ func (a *arena) apply(ctx context.Context, objects string) error {
 	}
 }
 
-// lost returns the links of the first devices that are not on the node, sorted. It waits half a minute for links that
-// are still returning.
+// lost returns the links of the first devices that are missing from the node, sorted. It waits half a minute for links
+// that are still returning.
 func (a *arena) lost(ctx context.Context, links int) ([]string, error) {
 	var missing []string
 	for range 30 {
@@ -133,7 +133,7 @@ func (a *arena) lost(ctx context.Context, links int) ([]string, error) {
 // usage is the resource usage of a process since its start.
 type usage struct {
 	pid  int
-	cpu  float64 // in seconds, including its children that have ended
+	cpu  float64 // in seconds, including children that have exited
 	peak float64 // MiB
 }
 
@@ -141,9 +141,9 @@ type usage struct {
 // platforms that Go supports.
 const ticks = 100
 
-// use returns the resource usage of the daemon with this program, or zero if program is empty. It runs on the node and
-// finds the process of the daemon by the path of its program in its container. The CPU time includes CNI plugins that
-// the daemon has started and waited for.
+// use returns the resource usage of the daemon with this program, or zero if program is empty. It runs a command on the
+// node that finds the process by the path of its program in its container. The CPU time includes CNI plugins that the
+// daemon started and waited for.
 func (a *arena) use(ctx context.Context, program string) (usage, error) {
 	if program == "" {
 		return usage{}, nil
@@ -158,7 +158,8 @@ done`, program)
 }
 
 // parseUsage parses the node's output about a program: its PID, the lines of /proc/PID/status and the times of
-// /proc/PID/stat (proc(5)). Two processes of the same program cannot be distinguished, so they are an error.
+// /proc/PID/stat (proc(5)). It returns an error for two processes of the same program, since they cannot be
+// distinguished.
 func parseUsage(program, text string) (u usage, err error) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -191,9 +192,9 @@ func parseUsage(program, text string) (u usage, err error) {
 	return u, nil
 }
 
-// metrics returns the metrics page that a daemon serves on a port of the node. The difference of two pages is the usage
-// in between. Sums of histograms only grow while the daemon runs; counting and checkDaemon verify that it was not
-// restarted.
+// metrics returns the metrics page that a daemon serves on a port of the node. The difference between two pages is the
+// usage in between. While the daemon runs, the sums of histograms only grow; counting and checkDaemon verify that it
+// was not restarted.
 func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (
 		net.Conn, error,

@@ -24,35 +24,36 @@ const (
 // Ours is the name of this driver among the contestants.
 const Ours = "netdev and macvlan by this driver"
 
-// otherVersion is the directory among the peers with the programs of another version of this driver, in the layout of
-// bin. Use it to measure the cost of a change. The programs run with the manifests of the current version.
+// otherVersion is the subdirectory of the peers directory that contains the programs of another version of this driver,
+// in the layout of bin. Use it to measure the cost of a change. The programs run with the manifests of the current
+// version.
 const otherVersion = "before"
 
-// contestant is one way to attach interfaces to pods. No other code depends on a contestant: to add one, add an element
-// to contestants, and its binary to the directory of peers.
+// contestant is one way to attach interfaces to pods. No other code depends on a specific contestant: to add one, add
+// an element to contestants, and its binary to the peers directory.
 type contestant struct {
 	name string
-	// kinds are its kinds of interfaces, in addition to pods without any.
+	// kinds are the kinds of interfaces to measure, in addition to pods without interfaces.
 	kinds []string
-	// binary is its program in the directory of peers; empty if the repository builds the contestant.
+	// binary is the contestant's program in the peers directory; empty if this repository builds the contestant.
 	binary string
-	// optional reports that a missing contestant is not an error.
+	// optional is true if it is not an error that the contestant is missing.
 	optional bool
-	// start deploys it in the cluster. Processes that it starts end with the cluster.
+	// start deploys the contestant in the cluster. Processes that it starts end with the cluster.
 	start func(context.Context, *arena) error
-	// objects returns the objects that pods of a kind with n interfaces need, as YAML, named kind-n. makeRequest
-	// returns the part of the pod manifest that refers to them.
+	// objects returns, as YAML, the objects that pods with n interfaces of a kind need. They are named kind-n.
+	// makeRequest returns the part of the pod manifest that refers to them.
 	objects     func(kind string, n int) string
 	makeRequest func(kind string, n int) request
-	// daemon is the path of its program inside its container; empty if it has none.
+	// daemon is the path of the daemon's program inside its container; empty if there is no daemon.
 	daemon string
-	// driver is the name of its DRA driver.
+	// driver is the name of the DRA driver.
 	driver string
-	// hook and plugin are prefixes of the sums of its histograms of seconds, served on port of the node: the time in
-	// RunPodSandbox, and the time in CNI plugins.
+	// hook and plugin are prefixes of the sums of histograms, in seconds, of the time in RunPodSandbox and the time in
+	// CNI plugins. The daemon serves them on the given port of the node.
 	port         int
 	hook, plugin string
-	// churns reports that a pod may be created while the previous one is ending, because any free device is suitable.
+	// churns is true if a pod may be created while the previous one is ending, because any free device is suitable.
 	churns bool
 }
 
@@ -62,8 +63,8 @@ type request struct {
 	networks string // annotation k8s.v1.cni.cncf.io/networks
 }
 
-// contestants returns all contestants in the order of the page. The first two are the baselines: the cost of a pod, and
-// the cost of any claim.
+// contestants returns all contestants in the order in which the page shows them. The first two are the baselines: the
+// cost of a pod, and the cost of any claim.
 func contestants() []contestant {
 	claim := func(kind string, n int) request { return request{claim: objectName(kind, n)} }
 	ours := contestant{
@@ -133,7 +134,7 @@ func startIdle(ctx context.Context, a *arena) error {
 	return err
 }
 
-// startOurs installs this driver, with the programs in bin and the chart of the clone.
+// startOurs installs this driver, with the programs in bin and the chart in the clone.
 func startOurs(ctx context.Context, a *arena, bin string) error {
 	if err := stack.Install(ctx, a.cluster, stack.Options{Clone: a.options.Clone, Bin: bin,
 		Progress: a.options.Progress}); err != nil {
@@ -142,7 +143,8 @@ func startOurs(ctx context.Context, a *arena, bin string) error {
 	return a.apply(ctx, ourPolicies)
 }
 
-// startDranet runs dranet like its own manifest, from an image of its binary, with its filter opened for veths.
+// startDranet runs dranet as its own manifest does, but from an image built from its binary, and with a filter that
+// accepts veths.
 func startDranet(ctx context.Context, a *arena) error {
 	dir, err := os.MkdirTemp("", "duel-")
 	if err != nil {
@@ -165,8 +167,8 @@ func startDranet(ctx context.Context, a *arena) error {
 	return err
 }
 
-// startMultus makes Multus the first CNI plugin of the node; it delegates to the existing configuration. The runtime
-// uses the first file by name in the directory. It watches the directory, so no restart is needed.
+// startMultus makes Multus the first CNI plugin of the node, which delegates to the existing configuration. The runtime
+// uses the first file by name in the configuration directory. It watches the directory, so no restart is needed.
 func startMultus(ctx context.Context, a *arena) error {
 	if err := a.apply(ctx, nad.Definition); err != nil {
 		return err

@@ -27,10 +27,10 @@ func TestQuantile(t *testing.T) {
 		}
 	}
 	if !math.IsNaN(Quantile(nil, .5)) {
-		t.Error("no samples have a quantile")
+		t.Error("Quantile returned a number for no samples")
 	}
 	if samples[0] != 5 {
-		t.Error("samples were sorted in place: their order is part of the results")
+		t.Error("the samples were sorted in place, although their order is part of the results")
 	}
 }
 
@@ -41,13 +41,13 @@ func TestSpread(t *testing.T) {
 	}
 	wide, narrow := []float64{100, 200, 300, 400, 500}, []float64{100, 101, 102, 103, 104}
 	if have := spread(wide, same); have < 100 || have > 200 || have != spread(wide, same) {
-		t.Errorf("the spread of samples between 100 and 500 is %v, then %v", have, spread(wide, same))
+		t.Errorf("the spread of samples between 100 and 500 is first %v, then %v", have, spread(wide, same))
 	}
 	if have := spread(narrow, same); have > 2 {
 		t.Errorf("the spread of samples between 100 and 104 is %v", have)
 	}
 	if !math.IsNaN(spread(nil, same)) {
-		t.Error("no samples have a spread")
+		t.Error("spread returned a number for no samples")
 	}
 }
 
@@ -87,7 +87,7 @@ func TestTables(t *testing.T) {
 		"| " + Ours + ": moved link | 20.0 (3.0) | 20.0 (3.0) | 20.0 (3.0) | 20.0 (3.0) |",
 	} {
 		if !strings.Contains(text, part) {
-			t.Errorf("%q is missing in\n%s", part, text)
+			t.Errorf("%q is missing from\n%s", part, text)
 		}
 	}
 }
@@ -126,16 +126,16 @@ func TestReplace(t *testing.T) {
 	}
 	for _, broken := range []string{"", partBegins + "\n", partEnds} {
 		if _, err := Replace(broken, "new\n"); err == nil {
-			t.Errorf("%q has no place for a part, and was replaced", broken)
+			t.Errorf("%q was replaced although it has no place for the generated part", broken)
 		}
 	}
 }
 
-// The published pages contain exactly the results of the published samples.
+// The published pages contain exactly the results from the published samples.
 func TestPublishedPage(t *testing.T) {
 	published, err := Read("../../docs/performance.json")
 	if errors.Is(err, os.ErrNotExist) {
-		t.Skip("no run is published")
+		t.Skip("no run has been published")
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func TestPublishedPage(t *testing.T) {
 	}
 	made, err := filepath.Glob(filepath.Join(filepath.Dir(page), "*"))
 	if err != nil || len(made) < 2 {
-		t.Fatalf("rendering has created %q (%v)", made, err)
+		t.Fatalf("rendering created %q (%v)", made, err)
 	}
 	for _, path := range made {
 		want, err := os.ReadFile(path)
@@ -167,7 +167,8 @@ func TestPublishedPage(t *testing.T) {
 	}
 }
 
-// choose reports missing peers. It reports a missing other version of this driver only if the user has named it.
+// choose reports missing peers. It only reports that the other version of this driver is missing if the user has named
+// that version.
 func TestChoose(t *testing.T) {
 	const other = "another version of this driver"
 	peers := t.TempDir()
@@ -191,15 +192,16 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	if _, err := Run(t.Context(), Options{Only: []string{other}, Progress: io.Discard}); err == nil {
-		t.Error("a run without contestants succeeds, and would replace earlier results")
+		t.Error("a run without contestants succeeded and would replace earlier results")
 	}
 	if _, err := Run(t.Context(), Options{Only: []string{"no claim"}, Stages: []string{StageSideBySide},
-		Progress: io.Discard, Keep: func(*Results) error { t.Error("kept results without measurements"); return nil },
+		Progress: io.Discard,
+		Keep:     func(*Results) error { t.Error("results without measurements were kept"); return nil },
 	}); err == nil {
-		t.Error("a side-by-side run of contestants without interfaces succeeds")
+		t.Error("a side-by-side run of contestants without interfaces succeeded")
 	}
 	if !includes(nil, StageAlone) || includes([]string{StageAlone}, StageSideBySide) {
-		t.Error("all stages run although some are named, or no stage runs if none is named")
+		t.Error("all stages are selected although some are named, or none is selected although none is named")
 	}
 	if err := os.Mkdir(filepath.Join(peers, "before"), 0o755); err != nil {
 		t.Fatal(err)
@@ -208,7 +210,7 @@ func TestChoose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if chosen, _ := choose(Options{Peers: peers}); !slices.Contains(names(chosen), other) {
-		t.Errorf("the other version exists, but the contestants are %q", names(chosen))
+		t.Errorf("the other version exists, but the chosen contestants are %q", names(chosen))
 	}
 }
 
@@ -234,7 +236,7 @@ func TestParseUsage(t *testing.T) {
 	}
 	for _, text := range []string{"", "pid 12\npid 13\n", "pid 12\n12 (d) S 1\n"} {
 		if _, err := parseUsage("/d", text); err == nil {
-			t.Errorf("%q was read", text)
+			t.Errorf("%q was accepted", text)
 		}
 	}
 }
@@ -250,7 +252,7 @@ x_sum{event="B"} 7
 	}
 }
 
-// The objects of contestants are valid YAML, and each has a name.
+// The contestants' objects are valid YAML, and each object has a name.
 func TestManifests(t *testing.T) {
 	texts := []string{ourPolicies, dranetManifest}
 	for _, c := range contestants() {

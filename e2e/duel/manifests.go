@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Links of the node: links with linkPrefix and a number are moved into pods, links with sharedPrefix and a number have
-// macvlans.
+// Names of the node's links: links with linkPrefix and a number are moved into pods, and links with sharedPrefix and a
+// number are the parents of macvlans.
 const (
 	linkPrefix   = "du"
 	sharedPrefix = "dm"
@@ -15,7 +15,7 @@ const (
 	crowd   = 100
 )
 
-// ourPolicies offers the links.
+// ourPolicies contains the policies that offer the links.
 const ourPolicies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -62,13 +62,13 @@ spec:
 ---%s`, name, steps, claimTemplate(name, classes...))
 }
 
-// addresses returns the IPAM configuration of the i-th macvlan, the same for all contestants.
+// addresses returns the IPAM configuration of the i-th macvlan, which is the same for all contestants.
 func addresses(i int) string {
 	return fmt.Sprintf(`{"type": "host-local", "subnet": "10.18%d.0.0/22"}`, i)
 }
 
-// multusObjects returns the NetworkAttachmentDefinitions for n interfaces. Multus has no pool of links: each definition
-// names one.
+// multusObjects returns the NetworkAttachmentDefinitions for n interfaces. Multus has no pool of links, so each
+// definition names a link.
 func multusObjects(kind string, n int) string {
 	var list []string
 	for i := range n {
@@ -106,12 +106,13 @@ spec:
 `, name, requests)
 }
 
-// multusConfig takes the path of a kubeconfig and the cluster's own network configuration as its arguments. With a
+// multusConfig is a format string for the path of a kubeconfig and the cluster's own network configuration. With a
 // network list in clusterNetwork, Multus 4.2.3 loses the data that DEL needs.
 const multusConfig = `{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s]}
 `
 
-// dranetManifest runs dranet with its required permissions. It offers only the links of the duel, including veths.
+// dranetManifest runs dranet with the permissions that it requires. dranet only offers the links of the duel, including
+// veths.
 const dranetManifest = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

@@ -17,11 +17,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// errTooLong means that a pod has not reached its state within readyIn.
+// errTooLong means that a pod did not reach the expected state within readyIn.
 var errTooLong = errors.New("it took too long")
 
 // readyIn is the time limit for the start of a pod. It is longer than the kubelet's longest delay before a retry, so
-// one failed attempt does not count as a failed start.
+// that one failed attempt does not count as a failed start.
 const readyIn = 2 * time.Minute
 
 // pod returns a pod that sleeps until it receives a signal and then exits immediately.
@@ -49,13 +49,13 @@ func pod(name string, r request) *corev1.Pod {
 
 // follower watches all pods of the duel, so that no watch has to start while the clock is running. It receives and
 // stores events immediately, because the server ends a watch whose events are not read. The channel has room for all
-// events of a series, so the goroutine never waits. The goroutine records the time of each event when it arrives, not
-// when a caller reads it. It writes failed before it closes the channel, and callers read it afterwards, which orders
-// the two.
+// events of a series, so the goroutine never blocks. The goroutine records the time at which each event arrives, not
+// the time at which a caller reads it. It writes failed before it closes the channel, and callers only read failed
+// afterwards, so this is not a data race.
 type follower struct {
 	cancel context.CancelFunc
 	events chan seenPod // never full
-	failed error        // why the watch has ended, once it has
+	failed error        // the reason, if the watch has ended
 }
 
 // seenPod is an event of a watch with its arrival time.
@@ -65,11 +65,11 @@ type seenPod struct {
 	pod   *corev1.Pod
 }
 
-// mostEvents exceeds the number of events of one series: each pod causes about ten.
+// mostEvents exceeds the number of events in one series: each pod causes about ten events.
 const mostEvents = 100_000
 
-// follow watches the pods of the run. Times are recorded on the arrival of events, so samples do not depend on the
-// polling interval of a caller.
+// follow watches the pods of the run. Times are recorded when events arrive, so samples do not depend on the polling
+// interval of a caller.
 func (a *arena) follow(ctx context.Context) (*follower, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	// A retry watcher continues after a lost connection, which is likely while many events occur.
@@ -92,7 +92,7 @@ func (a *arena) follow(ctx context.Context) (*follower, error) {
 	go func() {
 		defer close(f.events)
 		defer pods.Stop()
-		for event := range pods.ResultChan() { // the channel is closed with the context
+		for event := range pods.ResultChan() { // the channel is closed when the context is canceled
 			pod, ok := event.Object.(*corev1.Pod)
 			if !ok {
 				f.failed = fmt.Errorf("cannot follow pods: %w; measure again", apierrors.FromObject(event.Object))
@@ -106,8 +106,8 @@ func (a *arena) follow(ctx context.Context) (*follower, error) {
 
 func (f *follower) stop() { f.cancel() }
 
-// wait waits for an event that done accepts, and returns its arrival time. It drops other events, so pods must be
-// waited for in the order of their creation. It must not be called concurrently.
+// wait waits for an event that done accepts, and returns its arrival time. It drops other events, so callers must wait
+// for pods in the order of their creation. It must not be called concurrently.
 func (f *follower) wait(parent context.Context, what string, done func(watch.EventType, *corev1.Pod) bool) (
 	time.Time, error,
 ) {
@@ -172,18 +172,18 @@ func (a *arena) makeReady(ctx context.Context, f *follower, name string, r reque
 	return took.Seconds() * 1000, nil
 }
 
-// slow is longer than the start of any pod that does not have to wait for something.
+// slow is longer than the start of any pod that does not have to wait.
 const slow = 3 * time.Second
 
-// tellSlow prints the events of a pod that took too long: the cluster ends with its contestant, and with it the only
-// evidence of the cause.
+// tellSlow prints the events of a pod that took too long: when the contestant's cluster ends, the only evidence of the
+// cause is lost.
 func (a *arena) tellSlow(ctx context.Context, name string, took time.Duration) {
 	events, err := a.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
 		metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	_, _ = fmt.Fprintf(a.options.Progress, "    pod %s of cluster %s took %d ms\n", name, a.options.Cluster,
 		took.Milliseconds())
 	if err != nil {
-		return // the time is already printed, and is what matters
+		return // the more important part, the time, is already printed
 	}
 	for i := range events.Items {
 		e := &events.Items[i]

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Render replaces the part of a page between these lines.
+// Render replaces the part of a page between these marker lines.
 const (
 	partBegins = "<!-- made by duel: begin -->"
 	partEnds   = "<!-- made by duel: end -->"
 )
 
-// Render writes the tables of results into a page, and the charts of the page next to it. It writes charts first, so
-// that the tables are never newer than the charts.
+// Render writes the tables of results into a page, and the charts next to the page. It writes the charts first, so that
+// the tables are never newer than the charts.
 func Render(r *Results, page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -49,7 +49,7 @@ func Replace(page, part string) (string, error) {
 	return before + partBegins + "\n" + part + partEnds + after, nil
 }
 
-// Tables returns the results as Markdown.
+// Tables returns the results as Markdown tables.
 func Tables(r *Results) string {
 	var b strings.Builder
 	put := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
@@ -130,8 +130,8 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 	}
 }
 
-// putHooks writes the table of the time that containerd waits. The duration of a plugin does not depend on its caller,
-// so the overhead of a contestant is shown separately.
+// putHooks writes the table of the times that containerd waits. It shows the overhead of a contestant separately,
+// because the duration of a plugin does not depend on its caller.
 func (r *Results) putHooks(put func(string, ...any)) {
 	put("\n### In RunPodSandbox\n\nTime that containerd waits before the first container, for the pods of the " +
 		"first table: milliseconds, P50. In brackets: P50\nof the time outside of the CNI plugins, if the " +
@@ -163,7 +163,7 @@ func (s *Series) hooks() string {
 	return text
 }
 
-// putCosts writes the table of the resource usage of the contestants. It counts interfaces, not pods: a contestant that
+// putCosts writes the table of the contestants' resource usage, per interface and not per pod: a contestant that
 // attaches four interfaces to a pod has done four times the work.
 func (r *Results) putCosts(put func(string, ...any)) {
 	put("\n### Resource usage\n\nOf the daemon and its child processes, during the first table; memory " +
@@ -190,7 +190,7 @@ func (r *Results) putCosts(put func(string, ...any)) {
 	}
 }
 
-// unless formats a measured value; zero means not measured.
+// unless formats a measured value. Zero means that it was not measured.
 func unless(value float64, format string) string {
 	if value == 0 {
 		return ""
@@ -208,7 +208,8 @@ func (r *Results) names() (names []string) {
 	return names
 }
 
-// kinds returns the kinds of interfaces of a contestant; if it has none, only the pods without interfaces.
+// kinds returns a contestant's kinds of interfaces. If it has none, kinds returns only the kind for pods without
+// interfaces.
 func (r *Results) kinds(name string) (kinds []string) {
 	for _, s := range r.Series {
 		if s.Contestant == name && s.Kind != none && !slices.Contains(kinds, s.Kind) {
@@ -228,7 +229,7 @@ func row(name, kind string) string {
 	return name + ": " + kind
 }
 
-// quantiles formats P50 and P99 of a series, and the difference to P50 of the plain series if it has samples.
+// quantiles formats P50 and P99 of a series, and the difference from P50 of the plain series if that has samples.
 func quantiles(s, plain Series) string {
 	text := ""
 	switch {
@@ -254,13 +255,13 @@ func pairs(m map[string]string) string {
 	return strings.Join(list, ", ")
 }
 
-// Names of the charts' files.
+// File names of the charts.
 const (
 	chartOfLinks    = "performance-links.svg"
 	chartOfMacvlans = "performance-macvlan.svg"
 )
 
-// Charts returns charts of the times in addition to pods without interfaces, by file name.
+// Charts returns, by file name, charts of the additional times compared with pods without interfaces.
 func Charts(r *Results) map[string]string {
 	return map[string]string{
 		chartOfLinks:    r.chart("Links moved into a pod", moved, claimOnly),
@@ -283,7 +284,7 @@ const (
 	mostTicks, smallestTickStep = 6, 10.0
 )
 
-// colours are also distinguishable with red-green color blindness (palette of Okabe and Ito).
+// colours can also be distinguished with red-green color blindness (palette of Okabe and Ito).
 func colours() []string { return []string{"#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"} }
 
 // curves returns the curves of all contestants with measurements for all numbers of interfaces, and their highest
@@ -311,8 +312,8 @@ func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 	return curves, highest
 }
 
-// chart returns a chart as SVG. It does not use a library: that would decide the size, the fonts and the order of
-// attributes, and each of its versions would change every chart in the repository.
+// chart returns a chart as SVG. It does not use a library, since the library would determine the size, the fonts and
+// the order of attributes, and each new version of it would change every chart in the repository.
 func (r *Results) chart(title string, kinds ...string) string {
 	curves, highest := r.curves(kinds)
 	step := smallestTickStep

@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// Results contains all measurements of one run, sample by sample. It keeps samples instead of statistics, so that other
-// tables can be generated from an old run. It is also the file format, so new fields must be optional.
+// Results contains all measurements of one run, sample by sample. It contains samples instead of statistics, so that
+// new tables can be generated from an old run. It is also the file format, so new fields must be optional.
 type Results struct {
 	// Time is the start time of the run.
 	Time time.Time `json:"time"`
-	// Machine and Versions describe the environment of the run: name to text.
+	// Machine and Versions describe the environment of the run. They map names to texts.
 	Machine  map[string]string `json:"machine"`
 	Versions map[string]string `json:"versions"`
-	// Samples is the number of pods per series and round; side by side it is multiplied by moreSamples. Rounds is the
-	// number of measurements of each contestant.
+	// Samples is the number of pods per series and round. Side by side, it is multiplied by moreSamples. Rounds is the
+	// number of times that each contestant is measured.
 	Samples int `json:"samples"`
 	Rounds  int `json:"rounds"`
-	// Skipped contains the contestants that were not measured, or not completely, with the reason.
+	// Skipped contains the contestants that were not measured, or not completely, with the reasons.
 	Skipped map[string]string `json:"skipped,omitempty"`
-	// Series are the times from create to Ready.
+	// Series contains the times from create to Ready.
 	Series []Series `json:"series"`
-	// Costs are the resource usage and the losses of the contestants.
+	// Costs contains the resource usage and the lost links of the contestants.
 	Costs []Cost `json:"costs"`
 }
 
 // Series is a series of pods of one kind, created one after another unless Load says otherwise.
 type Series struct {
 	Contestant string `json:"contestant"`
-	// Kind is the kind of interfaces: "none", "claim only", "moved link" or "macvlan".
+	// Kind is the kind of interface: "none", "claim only", "moved link" or "macvlan".
 	Kind string `json:"kind"`
 	// Interfaces is the number of interfaces of each pod, in addition to the interface of the cluster's network.
 	Interfaces int `json:"interfaces"`
@@ -44,10 +44,11 @@ type Series struct {
 	Load string `json:"load"`
 	// Milliseconds contains the times from create to Ready, in the order of the pods.
 	Milliseconds []float64 `json:"milliseconds"`
-	// NotReady is the number of pods of a burst that were not Ready two minutes after the previous one.
+	// NotReady is the number of pods in a burst that did not become Ready within two minutes after the previous one.
 	NotReady int `json:"notReady,omitempty"`
-	// HookMilliseconds contains the time that RunPodSandbox waited for the contestant, for each pod in the same order,
-	// and PluginMilliseconds the part of it in CNI plugins. Both are empty if the contestant does not report them.
+	// HookMilliseconds contains, for each pod in the same order, the time that RunPodSandbox waited for the contestant.
+	// PluginMilliseconds contains the part of this time that was spent in CNI plugins. Both are empty if the contestant
+	// does not report them.
 	HookMilliseconds   []float64 `json:"hookMilliseconds,omitempty"`
 	PluginMilliseconds []float64 `json:"pluginMilliseconds,omitempty"`
 }
@@ -72,20 +73,21 @@ type Cost struct {
 	// in between are not counted, but the usage of the daemon includes them.
 	Attachments int `json:"attachments"`
 	Pods        int `json:"pods"`
-	// CPUSeconds is the CPU time of its daemon and its child processes, and PeakMiB the peak memory of the daemon. Both
-	// are zero for contestants without a daemon.
+	// CPUSeconds is the CPU time of the contestant's daemon and the daemon's child processes, and PeakMiB is the peak
+	// memory of the daemon. Both are zero for contestants without a daemon.
 	CPUSeconds float64 `json:"cpuSeconds"`
 	PeakMiB    float64 `json:"peakMiB"`
-	// SliceWrites is the number of changes of its ResourceSlices while pods were created and deleted.
+	// SliceWrites is the number of changes to the contestant's ResourceSlices while pods were created and deleted.
 	SliceWrites int `json:"sliceWrites"`
-	// LinksGiven is the number of links that the contestant could use. LinksLost are the links of these that are
-	// missing on the node at the end.
+	// LinksGiven is the number of links that the contestant could use. LinksLost contains those that were missing from
+	// the node at the end.
 	LinksGiven int      `json:"linksGiven"`
 	LinksLost  []string `json:"linksLost,omitempty"`
 }
 
 // Quantile returns the smallest sample that is not less than the share q of all samples (nearest rank), in
-// milliseconds. Without samples it returns NaN. With 20 samples P99 is the largest one. Samples need not be sorted.
+// milliseconds. It returns NaN if there are no samples. With 20 samples, P99 is the largest one. The samples do not
+// have to be sorted.
 func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return math.NaN()
@@ -94,9 +96,10 @@ func Quantile(samples []float64, q float64) float64 {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// spread returns the random variation of the difference of the medians of two series, in milliseconds: half of the
-// interval that contains 95% of the differences if samples are drawn at random, with replacement, from the two series
-// (the percentile bootstrap). The same samples give the same result. Without samples it returns NaN.
+// spread returns the random variation of the difference between the medians of two series, in milliseconds: half the
+// width of the interval that contains 95% of the differences if samples are drawn at random, with replacement, from the
+// two series (percentile bootstrap). The same samples always lead to the same result. It returns NaN if there are no
+// samples.
 func spread(samples, plain []float64) float64 {
 	if len(samples) == 0 || len(plain) == 0 {
 		return math.NaN()
@@ -116,7 +119,7 @@ func spread(samples, plain []float64) float64 {
 	return (Quantile(differences, .975) - Quantile(differences, .025)) / 2
 }
 
-// add appends samples to the series of its kind, so that rounds are one series.
+// add appends samples to the existing series of the same kind, so that all rounds form one series.
 func (r *Results) add(s Series) {
 	for i := range r.Series {
 		have := &r.Series[i]
@@ -132,7 +135,7 @@ func (r *Results) add(s Series) {
 	r.Series = append(r.Series, s)
 }
 
-// find returns a series. It has no samples if it was not measured.
+// find returns a series. The series has no samples if it was not measured.
 func (r *Results) find(contestant, kind, load string, interfaces int) Series {
 	for _, s := range r.Series {
 		if s.Contestant == contestant && s.Kind == kind && s.Load == load && s.Interfaces == interfaces {
@@ -142,7 +145,7 @@ func (r *Results) find(contestant, kind, load string, interfaces int) Series {
 	return Series{}
 }
 
-// Read reads results from a file of Write.
+// Read reads results from a file written by Write.
 func Read(path string) (*Results, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -23,25 +23,26 @@ import (
 type Options struct {
 	// Clone is the clone of the project, and Bin the directory of its binaries.
 	Clone, Bin string
-	// Peers is a directory with the binaries of other drivers, named dranet and multus. Missing ones are skipped.
+	// Peers is a directory with the binaries of other drivers, named dranet and multus. Missing binaries are skipped.
 	Peers string
 	// Cluster is the name of the local cluster.
 	Cluster string
 	// Samples is the number of pods per series, and Rounds the number of rounds.
 	Samples, Rounds int
-	// Only are the contestants to measure; empty means all.
+	// Only contains the contestants to measure; empty means all.
 	Only []string
-	// Stages are the stages to measure, of AllStages; empty means all.
+	// Stages contains the stages of AllStages to measure; empty means all.
 	Stages []string
 	// Progress receives lines about the current measurement.
 	Progress io.Writer
-	// Keep receives the results so far after each contestant, so that an interrupted run keeps them. It may be nil.
+	// Keep is called with the results so far after each contestant, so that they are not lost if the run is
+	// interrupted. It may be nil.
 	Keep func(*Results) error
 }
 
 // Stages of a run.
 const (
-	// StageAlone measures one contestant after another, without other clusters on the machine.
+	// StageAlone measures one contestant after the other, without other clusters on the machine.
 	StageAlone = "alone"
 	// StageSideBySide runs the clusters of all contestants at the same time.
 	StageSideBySide = "side-by-side"
@@ -58,7 +59,8 @@ func interfaces() []int { return []int{1, 2, 4, 8} }
 func Run(ctx context.Context, options Options) (*Results, error) {
 	chosen, skipped := choose(options)
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("cannot measure: no contestant is left (%v); choose from %q", skipped, names(contestants()))
+		return nil, fmt.Errorf("cannot measure: no contestant is left (%v); choose from %q", skipped,
+			names(contestants()))
 	}
 	r := &Results{Time: time.Now().UTC(), Machine: machine(), Versions: versions(ctx, options),
 		Samples: options.Samples, Rounds: options.Rounds, Skipped: skipped}
@@ -81,13 +83,13 @@ func Run(ctx context.Context, options Options) (*Results, error) {
 	return r, nil
 }
 
-// includes reports whether a value is wanted. An empty list wants all values.
+// includes reports whether a list selects a value. An empty list selects all values.
 func includes(wanted []string, value string) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, value)
 }
 
-// choose returns the contestants to measure, and the names of the others with the reason. An optional contestant
-// without programs is listed only if the user named it.
+// choose returns the contestants to measure, and the names of the others with the reason. An optional contestant whose
+// programs are missing is only listed if the user named it.
 func choose(options Options) (chosen []contestant, skipped map[string]string) {
 	skipped = map[string]string{}
 	for _, c := range contestants() {
@@ -113,7 +115,7 @@ func names(list []contestant) []string {
 	return names
 }
 
-// alone measures one contestant after another in each round.
+// alone measures one contestant after the other in each round.
 func alone(ctx context.Context, options Options, chosen []contestant, r *Results) error {
 	for round := range options.Rounds {
 		for _, c := range chosen {
@@ -122,7 +124,7 @@ func alone(ctx context.Context, options Options, chosen []contestant, r *Results
 			switch {
 			case ctx.Err() != nil:
 				return ctx.Err()
-			case err != nil: // keep earlier results, which took time
+			case err != nil: // keep earlier results, which took a long time to measure
 				r.Skipped[c.name] = fmt.Sprintf("not whole: %v", err)
 			}
 			if options.Keep == nil {
@@ -136,7 +138,7 @@ func alone(ctx context.Context, options Options, chosen []contestant, r *Results
 	return nil
 }
 
-// missing returns the reason why a contestant cannot be measured, or "".
+// missing returns the reason why a contestant cannot be measured, or "" if it can be.
 func (c contestant) missing(options Options) string {
 	switch {
 	case c.binary == "":
@@ -150,8 +152,8 @@ func (c contestant) missing(options Options) string {
 	return ""
 }
 
-// measure measures one contestant in one round, on its own cluster. It adds costs only at the end, so a contestant that
-// fails has none.
+// measure measures one contestant in one round, on its own cluster. It only adds costs at the end, so a contestant that
+// fails has no costs.
 func measure(ctx context.Context, options Options, c contestant, r *Results) (err error) {
 	a, err := enter(ctx, options)
 	if err != nil {
@@ -180,12 +182,12 @@ type measurement struct {
 	contestant
 	results *Results
 	cost    Cost
-	made    int // number of prefixes of pod names so far
-	// courses, the prefix of their pods and the watch exist once sequential pods are prepared.
+	made    int // number of pod name prefixes used so far
+	// courses, the name prefix of their pods and the watch are set once sequential pods have been prepared.
 	courses []*course
 	podName string
 	pods    *follower
-	pid     int // of the daemon after its start; 0 if it is not checked
+	pid     int // of the daemon after its start; 0 to skip the check
 }
 
 // note adds a series to the results. In a burst, missing pods count as not Ready.
@@ -210,11 +212,11 @@ func (m *measurement) prefix() string {
 	return fmt.Sprintf("p%d", m.made)
 }
 
-// errRestarted means that the samples are from two processes.
+// errRestarted means that the daemon was restarted, so the samples come from two processes.
 var errRestarted = errors.New("its daemon was restarted while it was measured")
 
-// counting adds the resource usage of the daemon while do creates pods to the cost. If the daemon is a different
-// process afterwards, its counters were lost, so that is an error.
+// counting adds the daemon's resource usage while do creates pods to the cost. It returns an error if the daemon is a
+// different process afterwards, since its counters were lost.
 func (m *measurement) counting(ctx context.Context, do func() error) error {
 	before, err := m.use(ctx, m.daemon)
 	if err != nil {
@@ -240,8 +242,8 @@ func (m *measurement) counting(ctx context.Context, do func() error) error {
 	return nil
 }
 
-// countSliceWrites counts the changes of the contestant's ResourceSlices until end is called. It counts events, so a
-// write without changes does not count. The watch starts where the list ends, so no event is counted twice.
+// countSliceWrites counts the changes of the contestant's ResourceSlices until end is called. It counts watch events,
+// so writes that change nothing do not count. The watch starts where the list ends, so no event is counted twice.
 func (m *measurement) countSliceWrites(ctx context.Context) (end func() int, err error) {
 	if m.driver == "" {
 		return func() int { return 0 }, nil
@@ -294,8 +296,8 @@ func (m *measurement) churn(ctx context.Context) error {
 	return nil
 }
 
-// burst creates many concurrent pods, with one macvlan each, and with one moved link each if any free link is suitable.
-// For moved links there must be as many links as pods, so that the time measures the driver and not a queue.
+// burst creates many concurrent pods with one macvlan each, and with one moved link each if any free link is suitable.
+// There must be as many moved links as pods, so that the result is the time of the driver and not of a queue.
 func (m *measurement) burst(ctx context.Context) error {
 	burst := func(kind string, n int, r request) error {
 		times, err := m.arena.burst(ctx, crowd, r)
@@ -325,8 +327,8 @@ func (m *measurement) burst(ctx context.Context) error {
 	return nil
 }
 
-// killed creates one pod right after the daemon was killed. At that time no process can prepare its claim, so most of
-// the time is the restart of the daemon by the kubelet.
+// killed creates one pod right after the daemon was killed. At that time, no process can prepare the pod's claim, so
+// most of the time is spent waiting for the kubelet to restart the daemon.
 func (m *measurement) killed(ctx context.Context) error {
 	if m.daemon == "" || !slices.Contains(m.kinds, moved) {
 		return nil
@@ -383,8 +385,9 @@ func machine() map[string]string {
 	return m
 }
 
-// versions returns the versions of the measured programs. The version of a peer is read from its binary. A binary of go
-// build has no version of its main module; then the version is looked up in its dependencies, as in a module of tools.
+// versions returns the versions of the measured programs. It reads the version of a peer from its binary. If the binary
+// was built with go build, its main module has no version, so versions looks for the peer among the dependencies, as in
+// a tools module.
 func versions(ctx context.Context, options Options) map[string]string {
 	v := map[string]string{"go": runtime.Version()}
 	output, err := exec.CommandContext(ctx, "git", "-C", options.Clone, "rev-parse", "--short", "HEAD").Output()

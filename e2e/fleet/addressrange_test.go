@@ -18,8 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// spread contains a range of addresses and two topologies that allocate from it: macvlan interfaces on the wire, and a
-// VLAN on a link to the wire that is in the pod.
+// spread contains an AddressRange and two topologies that use its addresses: one with macvlan interfaces on the wire,
+// and one with a VLAN on a link to the wire, which is moved into the pod.
 const spread = `
 apiVersion: networking.dra.io/v1alpha1
 kind: AddressRange
@@ -54,7 +54,7 @@ spec:
     config: {vlanId: 100, master: "{{ link.interfaceName }}", linkInContainer: true, ipam: {type: host-local}}
 `
 
-// spreadTemplates are claim templates of the two topologies.
+// spreadTemplates contains claim templates for the two topologies.
 const spreadTemplates = `
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
@@ -67,10 +67,10 @@ metadata: {name: tagged}
 spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: tagged-link}}]}}}
 `
 
-// TestAddressRange allocates addresses of one range to pods of several nodes, on macvlan interfaces and in a VLAN. The
-// addresses are unique, and the pods reach each other through the kernels of their nodes. A lost node keeps its blocks
-// and uses them when it returns. A node whose Node object was deleted gets new blocks, and its old blocks stay reserved
-// until their return delay is over.
+// TestAddressRange allocates addresses from one range to pods on several nodes, on macvlan interfaces and in a VLAN.
+// The addresses are unique, and the pods reach each other through the kernels of their nodes. A lost node keeps its
+// blocks and uses them when it returns. A node whose Node object was deleted gets new blocks, and its old blocks stay
+// reserved until their return delay is over.
 func TestAddressRange(t *testing.T) {
 	f := newFleet(t, "range")
 	f.apply(spread)
@@ -96,11 +96,11 @@ func TestAddressRange(t *testing.T) {
 		for name, block := range before {
 			released := block.Spec.NodeName == replaced.NodeName()
 			if now[name].Spec.NodeUID != block.Spec.NodeUID || (now[name].Status.ReleasedAt != nil) != released {
-				return fmt.Errorf("block %s of %s was %+v and is %+v", name, block.Spec.NodeName, block, now[name])
+				return fmt.Errorf("block %s of %s was %+v and is now %+v", name, block.Spec.NodeName, block, now[name])
 			}
 		}
 		if len(now) != len(before)+1 {
-			return fmt.Errorf("there were %d blocks, and are %d", len(before), len(now))
+			return fmt.Errorf("there were %d blocks, and now there are %d", len(before), len(now))
 		}
 		return nil
 	})
@@ -113,7 +113,7 @@ func TestAddressRange(t *testing.T) {
 	f.ready(nil, slices.Collect(maps.Keys(places))...)
 	addresses = f.uniqueAddresses(places)
 	f.reach("again0", addresses["right0"], addresses["anew0"], addresses["anew1"])
-	// Claims for the name of the node that are almost as old as the release keep its blocks.
+	// The node's blocks stay reserved if there are claims for the node's name that are almost as old as the release.
 	f.remove("anew0", "anew1")
 	delete(places, "anew0")
 	delete(places, "anew1")
@@ -123,7 +123,7 @@ func TestAddressRange(t *testing.T) {
 	f.remove(slices.Collect(maps.Keys(places))...)
 }
 
-// besideController returns the nodes, with the controller's node in the middle. The controller must notice changes of
+// besideController returns the nodes, with the controller's node in the middle. The controller must detect changes on
 // the other two.
 func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 	f.Helper()
@@ -137,9 +137,9 @@ func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 	return rest[0], f.nodes[index], rest[1]
 }
 
-// vlan checks that pods in a VLAN on two nodes reach each other, and that a pod outside the VLAN does not reach them.
-// If the kernel does not support VLANs, it checks that events of the pods report it before anything is attached, and
-// that their links stay on the host.
+// vlan checks that pods in a VLAN on two nodes can reach each other, and that a pod outside the VLAN cannot reach them.
+// If the kernel does not support VLANs, it checks that events about the pods report this before anything is attached,
+// and that the pods' links stay on the host.
 func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	f.Helper()
 	places := map[string]*lab.Node{"tagged-left": left, "tagged-right": right}
@@ -148,7 +148,7 @@ func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	}
 	probe := "ip link add link eth4 name probe type vlan id 4000 && ip link delete probe"
 	if output, err := left.Exec(f.Context(), "sh", "-c", probe); err != nil {
-		f.Logf("the kernel makes no VLANs: %v: %s", err, output)
+		f.Logf("the kernel does not support VLANs: %v: %s", err, output)
 		for name := range places {
 			f.event(name, "the kernel makes no links of type vlan")
 		}
@@ -157,7 +157,7 @@ func (f *fleet) vlan(left, right *lab.Node, outside string) {
 		addresses := f.uniqueAddresses(places)
 		f.reach("tagged-left", addresses["tagged-right"])
 		if output, err := f.ping(outside, addresses["tagged-left"][0]); err == nil {
-			f.Errorf("a pod outside of the VLAN reaches one inside of it:\n%s", output)
+			f.Errorf("a pod outside the VLAN reached a pod inside it:\n%s", output)
 		}
 	}
 	f.remove("tagged-left", "tagged-right")
@@ -168,26 +168,26 @@ func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	}
 }
 
-// event waits for an event of a pod that contains all texts.
+// event waits for an event about a pod that contains all texts.
 func (f *fleet) event(pod string, texts ...string) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("an event of pod %s says %q", pod, texts), func(context.Context) error {
 		output, err := f.kubectl("", "get", "events", "--field-selector=involvedObject.name="+pod)
 		for _, text := range texts {
 			if !strings.Contains(output, text) {
-				return fmt.Errorf("%w: %s", errors.Join(errors.New("none does"), err), output)
+				return fmt.Errorf("%w: %s", errors.Join(errors.New("no event contains all texts"), err), output)
 			}
 		}
 		return nil
 	})
 }
 
-// swap switches off two nodes with pods, deletes the pods by force, and switches the nodes on again. Meanwhile it
-// deletes the Node object of the second, so that the node registers as a new one.
+// swap switches off two nodes with pods, force-deletes the pods, and switches the nodes on again. Before that, it
+// deletes the Node object of the second node, so that this node registers as a new one.
 func (f *fleet) swap(lost, replaced *lab.Node, pods ...string) {
 	f.Helper()
 	for _, n := range []*lab.Node{lost, replaced} {
-		f.Cleanup(func() { // the next tests need the node
+		f.Cleanup(func() { // the following tests need the node
 			if err := n.PowerOn(context.Background()); err != nil {
 				f.Error(err)
 			}
@@ -202,7 +202,7 @@ func (f *fleet) swap(lost, replaced *lab.Node, pods ...string) {
 	f.eventually("the blocks of the node that is gone are released", func(context.Context) error {
 		for name, block := range f.blocks() {
 			if block.Spec.NodeName == replaced.NodeName() && block.Status.ReleasedAt == nil {
-				return fmt.Errorf("block %s is not", name)
+				return fmt.Errorf("block %s is not released", name)
 			}
 		}
 		return nil
@@ -214,7 +214,7 @@ func (f *fleet) swap(lost, replaced *lab.Node, pods ...string) {
 	}
 }
 
-// blocks returns the blocks of the range by name.
+// blocks returns the blocks of the range, by name.
 func (f *fleet) blocks() map[string]v1alpha1.AddressBlock {
 	f.Helper()
 	var list v1alpha1.AddressBlockList
@@ -231,7 +231,7 @@ func (f *fleet) blocks() map[string]v1alpha1.AddressBlock {
 }
 
 // returned shortens the delay of the range, and waits until all released blocks are returned. The controller measures
-// the delay itself: the time in a block's status is not used.
+// the delay itself instead of using the time in a block's status.
 func (f *fleet) returned() {
 	f.Helper()
 	if output, err := f.kubectl("", "patch", "addressrange", "spread", "--type=merge", "--patch",
@@ -266,8 +266,8 @@ func (f *fleet) removeSpread() {
 	})
 }
 
-// uniqueAddresses is distinctAddresses, and also checks that each pod has one IPv4 and one IPv6 address, from blocks
-// that belong to the current UID of its Node object.
+// uniqueAddresses is like distinctAddresses, but also checks that each pod has one IPv4 and one IPv6 address, from
+// blocks that belong to the current UID of its Node object.
 func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string {
 	f.Helper()
 	blocks, found := f.blocks(), f.distinctAddresses(places)
@@ -277,7 +277,7 @@ func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string
 			if !slices.ContainsFunc(slices.Collect(maps.Values(blocks)), func(block v1alpha1.AddressBlock) bool {
 				return block.Spec.NodeUID == uid && block.Status.ReleasedAt == nil && inBlock(&block, address)
 			}) {
-				f.Errorf("pod %s on %s has the address %s, which is of no block of the node: %+v", pod,
+				f.Errorf("pod %s on %s has the address %s, which is in no block of the node: %+v", pod,
 					places[pod].NodeName(), address, blocks)
 			}
 		}
@@ -288,8 +288,8 @@ func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string
 	return found
 }
 
-// distinctAddresses returns the addresses of pods' net1, IPv4 before IPv6, as reported by the kernels of their nodes.
-// It checks that no two pods have the same address.
+// distinctAddresses returns the addresses of the pods on net1, IPv4 before IPv6, as reported by the kernels of their
+// nodes. It checks that no two pods have the same address.
 func (f *fleet) distinctAddresses(places map[string]*lab.Node) map[string][]string {
 	f.Helper()
 	found, owners := map[string][]string{}, map[string]string{}
@@ -300,7 +300,7 @@ func (f *fleet) distinctAddresses(places map[string]*lab.Node) map[string][]stri
 			}
 			found[pod] = append(found[pod], address.Local)
 			if owner, duplicate := owners[address.Local]; duplicate {
-				f.Errorf("pods %s and %s have the address %s", owner, pod, address.Local)
+				f.Errorf("pods %s and %s both have the address %s", owner, pod, address.Local)
 			}
 			owners[address.Local] = pod
 		}
@@ -315,7 +315,8 @@ func inBlock(block *v1alpha1.AddressBlock, address string) bool {
 	})
 }
 
-// reach waits until all addresses of its peers answer a pod through net1. A busy machine may lose single pings.
+// reach waits until a pod gets a reply from all addresses of its peers through net1. A busy machine may lose individual
+// pings.
 func (f *fleet) reach(pod string, peers ...[]string) {
 	f.Helper()
 	for _, address := range slices.Concat(peers...) {

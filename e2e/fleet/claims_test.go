@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// allocatedOn waits until a claim is allocated to a node's devices.
+// allocatedOn waits until a claim is allocated devices on a node.
 func (f *fleet) allocatedOn(claim string, n *lab.Node) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("claim %s is allocated on %s", claim, n.NodeName()), func(ctx context.Context) error {
@@ -36,7 +36,7 @@ func (f *fleet) poolOf(ctx context.Context, pool string, n *lab.Node) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("its pool is %q, which is none of %s", pool, n.NodeName())
+	return fmt.Errorf("its pool is %q, which does not belong to %s", pool, n.NodeName())
 }
 
 // statusOf waits until the status of a claim describes the device of a node, with the hardware address from the kernel
@@ -49,11 +49,11 @@ func (f *fleet) statusOf(claim string, n *lab.Node) {
 			return err
 		}
 		if len(found.Status.Devices) != 1 {
-			return fmt.Errorf("it has %d devices", len(found.Status.Devices))
+			return fmt.Errorf("its status has %d devices", len(found.Status.Devices))
 		}
 		device := found.Status.Devices[0]
 		if device.NetworkData == nil || device.NetworkData.HardwareAddress != f.address(n, device.Device) {
-			return fmt.Errorf("it is %+v", device)
+			return fmt.Errorf("the device in its status is %+v", device)
 		}
 		return f.poolOf(ctx, device.Pool, n)
 	})

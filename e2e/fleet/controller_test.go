@@ -37,8 +37,8 @@ spec:
 	mistake = "spec.steps[0].selector.cel"
 )
 
-// TestControllerFailover kills the active one of two controllers repeatedly until the other one gets the lease.
-// Meanwhile the webhook of the other controller answers, and a topology that was created in this time gets its classes
+// TestControllerFailover repeatedly kills the active one of two controllers until the other one gets the lease. During
+// this time, the webhook of the other controller responds. A topology that was created in this time gets its classes
 // afterwards.
 func TestControllerFailover(t *testing.T) {
 	f := newFleet(t, "failover")
@@ -52,8 +52,8 @@ func TestControllerFailover(t *testing.T) {
 	t.Cleanup(func() { f.must("delete", "networktopology", "leaderless", "--ignore-not-found") })
 	f.killPod(leader)
 	f.apply(leaderless)
-	// The webhooks' failurePolicy is Ignore: until the API server has noticed the kill, it also sends requests to the
-	// killed controller, and then accepts them.
+	// The webhooks' failurePolicy is Ignore: until the API server has detected that a controller was killed, it also
+	// sends requests to that controller, and accepts the objects when these requests fail.
 	t.Cleanup(func() { f.must("delete", "networktopology", "invalid", "--ignore-not-found") })
 	f.eventually("an invalid topology is refused for its mistake", func(context.Context) error {
 		output, err := f.kubectl(invalid, "create", "-f", "-")
@@ -68,7 +68,7 @@ func TestControllerFailover(t *testing.T) {
 	})
 	f.eventually("another controller works", func(context.Context) error {
 		if now := f.leader(); now == leader {
-			f.killPod(leader) // it has restarted, and must not become the leader again
+			f.killPod(leader) // the restarted controller must not become the leader again
 			return fmt.Errorf("%s still has the lease", leader)
 		}
 		return nil

@@ -1,6 +1,5 @@
-// Package fleet tests the driver on several nodes of a real local Kubernetes: nodes that reboot, are lost and return,
-// or run another version.
+// Package fleet tests the driver on several nodes of a real local Kubernetes cluster: nodes that reboot, are lost and
+// return, or run another version.
 //
-// The rule of this package: results come from the kernels and the API server. Reports of the driver about itself do not
-// count.
+// The rule of this package: results come from the kernels and the API server. The driver's own reports do not count.
 package fleet

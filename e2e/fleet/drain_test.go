@@ -10,13 +10,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// TestDrain drains a node with a pod of every persona. Pods of a Deployment get their link on another node, and the
-// drained node returns to its previous state.
+// TestDrain drains a node with a pod for every persona. The pods of a Deployment get their link on another node, and
+// the drained node returns to its previous state.
 func TestDrain(t *testing.T) {
 	f := newFleet(t, "drain")
 	drained := f.nodes[0]
 	t.Cleanup(func() { f.must("uncordon", drained.NodeName()) })
-	for _, n := range f.nodes[1:] { // so that the pod runs on the first node
+	for _, n := range f.nodes[1:] { // cordoned, so that the pod runs on the first node
 		f.must("cordon", n.NodeName())
 		t.Cleanup(func() { f.must("uncordon", n.NodeName()) })
 	}
@@ -41,7 +41,7 @@ func TestDrain(t *testing.T) {
 	f.eventually("the drained node has all of its links", func(ctx context.Context) error {
 		now, err := inspect(ctx, drained)
 		if err == nil && fmt.Sprint(now) != fmt.Sprint(f.before[drained.NodeName()]) {
-			err = fmt.Errorf("it has %v", now)
+			err = fmt.Errorf("the interfaces are now %v", now)
 		}
 		return err
 	})

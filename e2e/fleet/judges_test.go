@@ -14,7 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// The checks that other tests rely on work: they detect a link that has left the host, and remains on a node.
+// The checks that other tests rely on work: they detect a link that has left the host, and files and links that remain
+// on a node.
 func TestJudges(t *testing.T) {
 	f := newFleet(t, "judges")
 	n := f.nodes[0]
@@ -46,7 +47,7 @@ func TestJudges(t *testing.T) {
 	}
 }
 
-// noticed returns an error if the state of a node has not changed.
+// noticed returns an error unless inspect detects that the state of a node has changed.
 func noticed(ctx context.Context, n *lab.Node, before shape) error {
 	now, err := inspect(ctx, n)
 	if err == nil && cmp.Equal(before, now) {
@@ -66,27 +67,27 @@ func TestOwnersAreCounted(t *testing.T) {
 		host.links = append(host.links, port(i))
 	}
 	if places, problems := placesOf([]space{host}); len(problems) > 0 || len(places) != len(host.links) {
-		t.Errorf("on a node with all of its links: %q, %q", places, problems)
+		t.Errorf("a node with all of its links: places %q, problems %q", places, problems)
 	}
 	if _, problems := placesOf([]space{host, {pod: "thief", links: []link{port(1)}}}); len(problems) != 1 {
-		t.Errorf("with a link in two places: %q", problems)
+		t.Errorf("a link in two places: problems %q", problems)
 	}
 	if _, problems := placesOf([]space{{host: true, links: host.links[1:]}}); len(problems) != 1 {
-		t.Errorf("with a link missing: %q", problems)
+		t.Errorf("a missing link: problems %q", problems)
 	}
 	result := resourceapi.DeviceRequestAllocationResult{Pool: "pool", Device: "eth1"}
 	claim := resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: &resourceapi.AllocationResult{
 		Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{result}},
 	}}}
 	if problems := allocatedTwice([]resourceapi.ResourceClaim{{}, claim}); len(problems) > 0 {
-		t.Errorf("of one claim: %q", problems)
+		t.Errorf("a device of one claim: found %q", problems)
 	}
 	if problems := allocatedTwice([]resourceapi.ResourceClaim{claim, claim}); len(problems) != 1 {
-		t.Errorf("of two claims: %q", problems)
+		t.Errorf("a device of two claims: found %q", problems)
 	}
 	share := types.UID("share")
 	claim.Status.Allocation.Devices.Results[0].ShareID = &share
 	if problems := allocatedTwice([]resourceapi.ResourceClaim{claim, claim}); len(problems) > 0 {
-		t.Errorf("of two shares: %q", problems)
+		t.Errorf("two shares of a device: found %q", problems)
 	}
 }

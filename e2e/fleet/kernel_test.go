@@ -38,7 +38,8 @@ type link struct {
 	} `json:"addr_info"`
 }
 
-// String contains all properties that must outlive an attachment: not the index, which changes with each boot.
+// String returns all properties that must outlive an attachment. These do not include the index, which changes with
+// each boot.
 func (l link) String() string {
 	var addresses []string
 	for _, a := range l.Addresses {
@@ -50,7 +51,7 @@ func (l link) String() string {
 		slices.Contains(l.Flags, "UP"), l.Master, l.Alias, addresses)
 }
 
-// space is a network namespace of a node: the namespace of the node itself or of a pod.
+// space is a network namespace on a node: that of the node itself or of a pod.
 type space struct {
 	pod   string
 	host  bool
@@ -64,7 +65,7 @@ func (s space) String() string {
 	return "pod " + s.pod
 }
 
-// spaces returns all network namespaces of a node that are held by a process or a pin.
+// spaces returns all network namespaces on a node that are held by a process or a pin.
 func spaces(ctx context.Context, n *lab.Node) ([]space, error) {
 	holders, err := holders(n)
 	if err != nil {
@@ -77,7 +78,7 @@ func spaces(ctx context.Context, n *lab.Node) ([]space, error) {
 			return nil, err
 		}
 		if err != nil {
-			continue // its last process has ended
+			continue // its last process has exited
 		}
 		s := space{pod: h.pod, host: h.host}
 		if err := json.Unmarshal(output, &s.links); err != nil {
@@ -94,7 +95,7 @@ type holder struct {
 	host      bool
 }
 
-// holders returns one holder for each of a node's network namespaces, with paths on the node.
+// holders returns one holder for each network namespace on a node, with paths on the node.
 func holders(n *lab.Node) (map[uint64]holder, error) {
 	found := map[uint64]holder{}
 	namespaces, err := n.NodeGlob("/proc/[0-9]*/ns/net")
@@ -109,7 +110,7 @@ func holders(n *lab.Node) (map[uint64]holder, error) {
 		process := filepath.Dir(filepath.Dir(path))
 		h, known := found[stat.Ino]
 		h.host = h.host || filepath.Base(process) == "1"
-		if !known { // the first process in it, which for the host is process 1, because other processes may end
+		if !known { // use the first process, which is process 1 for the host, since others may exit
 			h.path = "/proc/" + filepath.Base(process) + "/ns/net"
 		}
 		if environment, err := os.ReadFile(filepath.Join(process, "environ")); err == nil {
@@ -134,16 +135,16 @@ func holders(n *lab.Node) (map[uint64]holder, error) {
 	return found, nil
 }
 
-// shape is the state of a node that must be the same when no pods remain.
+// shape is the part of a node's state that must be the same when no pods remain.
 type shape struct {
-	// Links are the links of the host, except the host ends of the pods' first interfaces.
+	// Links contains the links of the host, except the host ends of the pods' first interfaces.
 	Links []string
-	// Files are the files that attachments create.
+	// Files contains the files that attachments create.
 	Files []string
 }
 
 // lasting matches files that are unrelated to attachments: locks, host-local's last address, files of the cluster's own
-// network, pins of pods' own namespaces.
+// network, and pins of the runtime.
 var lasting = regexp.MustCompile(`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/cni\.lock$|/netns/cni-`)
 
 // inspect returns the state of a node.
@@ -190,7 +191,7 @@ func (f *fleet) asItWas() {
 }
 
 // inPod returns the links of a pod on a node by name, as the kernel reports them. It retries, because an inspection
-// misses a namespace if the process that holds it, such as a probe or kubectl exec, ends in the meantime.
+// misses a namespace if the process through which it was found, such as a probe or kubectl exec, exits in the meantime.
 func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 	f.Helper()
 	links := map[string]link{}
@@ -210,9 +211,10 @@ func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 	return links
 }
 
-// owned checks that each link to the wire is in exactly one namespace of its node, and that no device is allocated to
-// two claims. It returns the namespaces of the node's links by their hardware addresses, which are the same in every
-// boot. Namespaces are read one after another, so a moving link may be found twice, or not at all; then owned retries.
+// owned checks that each link to the wire is in exactly one namespace on its node, and that no device is allocated to
+// two claims. It returns the namespaces of the node's links by the links' hardware addresses, which are the same in
+// every boot. Namespaces are read one after the other, so a link that is being moved may be found twice or not at all;
+// in this case, owned retries.
 func (f *fleet) owned(n *lab.Node) (places map[string]string) {
 	f.Helper()
 	f.eventually("each link of "+n.NodeName()+" is in one place", func(ctx context.Context) error {
@@ -236,7 +238,7 @@ func (f *fleet) owned(n *lab.Node) (places map[string]string) {
 	return places
 }
 
-// placesOf returns the namespaces of a node's links by their hardware addresses, and inconsistencies among them.
+// placesOf returns the namespaces of a node's links by the links' hardware addresses, and any inconsistencies.
 func placesOf(all []space) (places map[string]string, problems []string) {
 	places = map[string]string{}
 	for _, s := range all {

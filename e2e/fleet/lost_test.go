@@ -9,13 +9,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// TestLost loses a node: its pods are deleted by force, and the claim of one of them is allocated on another node. When
-// the first node returns, it has released the claim, which stays with the other node.
+// TestLost simulates the loss of a node: its pods are force-deleted, and the claim of one of them is allocated on
+// another node. When the first node returns, it releases the claim, which stays with the other node.
 func TestLost(t *testing.T) {
 	for _, way := range []struct {
 		name       string
 		lose, find func(*testing.T, *lab.Node) error
-		// runs reports that containers of the lost node continue to run.
+		// runs is true if containers on the lost node continue to run.
 		runs bool
 	}{
 		{name: "power",
@@ -48,7 +48,7 @@ func TestLost(t *testing.T) {
 			f.allocatedOn("wandering", other)
 			if way.runs {
 				if place := f.owned(lost)[f.address(lost, "eth1")]; place != "pod before" {
-					t.Errorf("the link of the node without API server is in %q: the test proves nothing", place)
+					t.Errorf("the link of the node without the API server is in %q, so the test proves nothing", place)
 				}
 			}
 
@@ -64,7 +64,7 @@ func TestLost(t *testing.T) {
 			f.offers(lost)
 			f.allocatedOn("wandering", other)
 			if place := f.owned(other)[f.address(other, "eth1")]; place != "pod after" {
-				t.Errorf("the link of the node that has the claim now is in %q", place)
+				t.Errorf("the link of the node that now has the claim is in %q", place)
 			}
 			// The device of the first node is available again.
 			f.create(watchedPod("again", ofTemplate("moved"), lost))

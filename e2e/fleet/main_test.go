@@ -25,16 +25,16 @@ import (
 // clusterName distinguishes concurrent runs.
 var clusterName = flag.String("cluster", "fleet", "name of the local Kubernetes that is started")
 
-// patience bounds every wait of a test.
+// patience is the time limit of every wait in a test.
 const patience = 3 * time.Minute
 
-// theCluster is the cluster of the run. Tests use it one after another, each with its own namespace.
+// theCluster is the cluster of the run. Tests use it one after the other, each with its own namespace.
 var theCluster = testcluster.Shared{Start: start}
 
 func TestMain(m *testing.M) { os.Exit(theCluster.Main(m)) }
 
-// start starts a cluster with three nodes that schedules groups of pods. In Kubernetes 1.37 these features are beta and
-// off by default.
+// start starts a cluster with three nodes and with the features for scheduling groups of pods, which are beta and off
+// by default in Kubernetes 1.37.
 func start(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
 	return testcluster.Up(ctx, lab.Options{
 		Name: *clusterName, Nodes: 3, NodeName: "node",
@@ -54,14 +54,14 @@ type fleet struct {
 	explained sync.Once
 }
 
-// newFleet creates a namespace for a test and devices of every persona on every node. At the end of the test it checks
-// that all nodes are in their initial state.
+// newFleet creates a namespace for a test, and devices with every persona on every node. At the end of the test, it
+// checks that all nodes are in their initial state.
 func newFleet(t *testing.T, namespace string) *fleet {
 	t.Helper()
 	cluster, client := theCluster.Get(t)
 	f := &fleet{T: t, cluster: cluster, client: client, namespace: namespace, nodes: cluster.Nodes(),
 		before: map[string]shape{}}
-	f.apply(objects()) // the same for all tests, so that the driver does not need to publish devices again
+	f.apply(objects()) // the same for all tests, so that the driver does not have to publish the devices again
 	f.create(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
 	f.create(templates())
 	f.eventually("default ServiceAccount", func(ctx context.Context) error {
@@ -105,7 +105,7 @@ func (f *fleet) showEvidence() {
 	}
 }
 
-// apply applies YAML; nothing removes it.
+// apply applies YAML. The objects are not removed after the test.
 func (f *fleet) apply(yaml string) {
 	f.Helper()
 	if output, err := f.kubectl(yaml, "apply", "-f", "-"); err != nil {
@@ -113,7 +113,7 @@ func (f *fleet) apply(yaml string) {
 	}
 }
 
-// create creates objects that are removed with the test's namespace.
+// create creates objects that are deleted together with the test's namespace.
 func (f *fleet) create(yaml string) {
 	f.Helper()
 	if output, err := f.kubectl(yaml, "create", "-f", "-"); err != nil {
@@ -155,7 +155,7 @@ func (f *fleet) eventually(what string, condition func(context.Context) error) {
 			return last == nil, nil
 		})
 	if err != nil {
-		f.Fatalf("not so after %s: %s: %v", patience, what, last)
+		f.Fatalf("timed out after %s: %s: %v", patience, what, last)
 	}
 }
 
@@ -169,7 +169,7 @@ func (f *fleet) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// ready waits until pods are Ready. If restarts is not nil, each pod must have more restarts than that.
+// ready waits until pods are Ready. If restarts is not nil, each pod must have more restarts than given there.
 func (f *fleet) ready(restarts map[string]int32, pods ...string) {
 	f.Helper()
 	for _, name := range pods {
@@ -206,7 +206,7 @@ func (f *fleet) restarts(pods ...string) map[string]int32 {
 	return counts
 }
 
-// neverEarly checks that no container has started without its interface.
+// neverEarly checks that no container started without its interface.
 func (f *fleet) neverEarly(pods ...string) {
 	f.Helper()
 	for _, name := range pods {
@@ -256,7 +256,7 @@ func (f *fleet) offers(n *lab.Node) {
 		}
 		for _, p := range personas() {
 			if !offered[p.link] {
-				return fmt.Errorf("offered are %v", offered)
+				return fmt.Errorf("the offered devices are %v", offered)
 			}
 		}
 		return nil

@@ -18,8 +18,8 @@ import (
 var partitioned = flag.Duration("partition", 0, "how long TestPartition leaves a node without the API server, at least")
 
 // TestPartition disconnects a node from the API server while pods are created and deleted. A container on that node
-// that ends starts again with its interface. After the reconnection, pods that were deleted meanwhile end, a pod that
-// was scheduled starts, and each link has one owner.
+// that exits starts again with its interface. After the reconnection, pods that were deleted during the partition end,
+// a pod that was scheduled starts, and each link has one owner.
 func TestPartition(t *testing.T) {
 	f := newFleet(t, "partition")
 	cut, other := f.nodes[2], f.nodes[0]
@@ -55,7 +55,7 @@ func TestPartition(t *testing.T) {
 		f.remove(name)
 	}
 	if place := f.owned(cut)[f.address(cut, "eth2")]; place != "pod leaves" {
-		t.Errorf("without the API server, the link of the deleted pod is in %q: the test proves nothing", place)
+		t.Errorf("without the API server, the link of the deleted pod is in %q, so the test proves nothing", place)
 	}
 
 	if err := cut.Connect(lab.API); err != nil {
@@ -71,7 +71,7 @@ func TestPartition(t *testing.T) {
 		places := f.owned(cut)
 		if now := [2]string{places[f.address(cut, "eth1")], places[f.address(cut, "eth2")]}; now !=
 			[2]string{"pod stays", "the host"} {
-			return fmt.Errorf("they are in %q", now)
+			return fmt.Errorf("the links are in %q", now)
 		}
 		return nil
 	})
@@ -101,8 +101,8 @@ func (f *fleet) startsAgain(n *lab.Node, pod string) {
 	})
 }
 
-// process returns a process of a node with a variable in its environment, as a process ID of the node; empty if there
-// is none.
+// process returns the process ID on the node of a process with the given variable in its environment. It returns "" if
+// there is none.
 func (f *fleet) process(n *lab.Node, variable string) string {
 	f.Helper()
 	found, err := n.NodeGlob("/proc/[0-9]*/environ")
@@ -118,7 +118,7 @@ func (f *fleet) process(n *lab.Node, variable string) string {
 	return ""
 }
 
-// kill kills a process of a node, which may have ended since it was found.
+// kill kills a process on a node. The process may have exited since it was found.
 func (f *fleet) kill(n *lab.Node, pid string) {
 	f.Helper()
 	_, err := n.Exec(f.Context(), "busybox", "kill", "-9", pid)

@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// TestReboot switches a node off and on under a pod of every persona. Links return with other indexes, in another
-// order. Each pod has an interface of the same link again, before its container starts. Pods of another node are not
-// affected. When the pods have ended, links and files are as before.
+// TestReboot switches a node with a pod for every persona off and on. The links return with different indexes and in a
+// different order. Each pod has an interface on the same link again before its container starts. Pods on another node
+// are not affected. When the pods have ended, links and files are in their original state.
 func TestReboot(t *testing.T) {
 	f := newFleet(t, "reboot")
 	rebooted, spared := f.nodes[1], f.nodes[2]
@@ -23,7 +23,7 @@ func TestReboot(t *testing.T) {
 	restarts, container := f.restarts(pods...), f.pod("spared").Status.ContainerStatuses[0].ContainerID
 	index := f.inPod(rebooted, "moved")["net1"].Index
 
-	for range 2 { // in the second boot, no state of the first remains
+	for range 2 { // in the second boot, no state from the first remains
 		if err := rebooted.Reboot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -32,11 +32,11 @@ func TestReboot(t *testing.T) {
 		f.neverEarly(pods...)
 		restarts = f.restarts(pods...)
 		if now := f.inPod(rebooted, "moved")["net1"].Index; now == index {
-			t.Errorf("the link has index %d as before: the boot changed nothing", now)
+			t.Errorf("the link still has index %d, so the boot changed nothing", now)
 		}
 	}
 	if now := f.pod("spared").Status.ContainerStatuses[0]; now.ContainerID != container || now.RestartCount != 0 {
-		t.Errorf("the pod on another node had container %s, and has %+v", container, now)
+		t.Errorf("the pod on another node had container %s, and now has %+v", container, now)
 	}
 	f.owned(spared)
 	f.remove(append(pods, "spared")...)
@@ -44,8 +44,8 @@ func TestReboot(t *testing.T) {
 	f.offers(rebooted)
 }
 
-// inTheirPods checks that the pods of every persona on the second node, which are named after the personas, have their
-// links, and that the pods first and second have an interface of the shared link.
+// inTheirPods checks that the pods for every persona on the second node, which are named after the personas, have their
+// links, and that the pods first and second have an interface on the shared link.
 func (f *fleet) inTheirPods(pods ...string) {
 	f.Helper()
 	n := f.nodes[1]
@@ -71,6 +71,6 @@ func (f *fleet) inTheirPods(pods ...string) {
 		}
 	}
 	if l := f.inPod(n, "passthru")["net1"]; l.Address != f.address(n, "eth4") {
-		f.Errorf("the interface in passthru mode has another address than its link: %s", l)
+		f.Errorf("the address of the interface in passthru mode differs from that of its link: %s", l)
 	}
 }

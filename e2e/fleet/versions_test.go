@@ -21,10 +21,10 @@ import (
 // that supports a downgrade.
 const oldTag, backTag = "old", "back"
 
-// TestVersions runs the oldest version of the driver that supports an upgrade on one node, and the current one on the
-// others. Pods get their interfaces on both, and a claim moves between them and back. Then the old version is upgraded
-// while pods run, and the pods keep their interfaces. Finally the current version is downgraded to the oldest supported
-// version, which detaches the attachments of all versions.
+// TestVersions runs the oldest version of the driver that supports an upgrade on one node, and the current version on
+// the others. Pods get their interfaces from both versions, and a claim moves from one node to the other and back. Then
+// the old version is upgraded while pods run, and the pods keep their interfaces. Finally, the current version is
+// downgraded to the oldest supported version, which detaches the attachments made by all versions.
 func TestVersions(t *testing.T) {
 	f := newFleet(t, "versions")
 	old, other := f.nodes[0], f.nodes[1]
@@ -68,7 +68,7 @@ func TestVersions(t *testing.T) {
 	f.runs(old, stack.DefaultTag)
 	f.offers(other)
 	if diff := cmp.Diff(before, f.interfaces(old, pods)); diff != "" {
-		t.Errorf("the other version changed what pods have (-before +after):\n%s", diff)
+		t.Errorf("the other version changed the interfaces of pods (-before +after):\n%s", diff)
 	}
 	f.startsAgain(old, pods[1])
 	f.create(watchedPod("of-the-new", ofTemplate("shared"), old))
@@ -79,7 +79,7 @@ func TestVersions(t *testing.T) {
 	f.runs(old, backTag)
 	f.offers(old)
 	if diff := cmp.Diff(before, f.interfaces(old, pods)); diff != "" {
-		t.Errorf("the older version changed what pods have (-before +after):\n%s", diff)
+		t.Errorf("the older version changed the interfaces of pods (-before +after):\n%s", diff)
 	}
 	f.startsAgain(old, pods[1])
 	f.startsAgain(old, "of-the-new")
@@ -96,7 +96,7 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// importVersion imports the image of a commit into all nodes, under a tag.
+// importVersion imports the image built from a commit into all nodes under a tag.
 func (f *fleet) importVersion(tag, commit string) {
 	f.Helper()
 	clone, err := filepath.Abs("../..")
@@ -143,7 +143,7 @@ func (f *fleet) runs(n *lab.Node, tag string) {
 			return err
 		}
 		if len(pods.Items) != 1 || pods.Items[0].Spec.Containers[0].Image != image || !isReady(&pods.Items[0]) {
-			return fmt.Errorf("there are %d pods of the driver, or it is not ready", len(pods.Items))
+			return fmt.Errorf("there are %d driver pods, or the pod is not ready", len(pods.Items))
 		}
 		return nil
 	})

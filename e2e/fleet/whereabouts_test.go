@@ -19,14 +19,14 @@ import (
 
 const (
 	whereaboutsModule = "github.com/k8snetworkplumbingwg/whereabouts"
-	// whereaboutsDir contains the plugin's configuration for the cluster, a directory on nodes that the driver's
-	// container mounts.
+	// whereaboutsDir is the directory on nodes that contains the plugin's configuration for the cluster. The driver's
+	// container mounts it.
 	whereaboutsDir = "/var/lib/cni/whereabouts"
 	// whereaboutsPool is the IPPool that the plugin creates for the range of [whereabouts].
 	whereaboutsPool = "10.206.0.0-24"
 )
 
-// whereabouts is a topology of macvlan interfaces on the wire, with addresses that the plugin records in the cluster.
+// whereabouts is a topology with macvlan interfaces on the wire, whose addresses the plugin records in the cluster.
 const whereabouts = `
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -48,10 +48,10 @@ metadata: {name: whereabouts}
 spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: whereabouts-link}}]}}}
 `
 
-// TestWhereabouts allocates addresses to pods of several nodes with the real plugin whereabouts, which has the
-// permissions of its own manifests. All addresses are unique, and the pods reach each other through the kernels of
-// their nodes. A node is switched off and its pods are deleted by force: their addresses are released when the driver
-// of the node is running again, not before. At the end the plugin has no allocations.
+// TestWhereabouts allocates addresses to pods on several nodes with the real plugin whereabouts, which has the
+// permissions from its own manifests. All addresses are unique, and the pods can reach each other through the kernels
+// of their nodes. A node is switched off and its pods are force-deleted: their addresses are not released until the
+// node's driver is running again. At the end, the plugin has no allocations.
 func TestWhereabouts(t *testing.T) {
 	f := newFleet(t, "whereabouts")
 	f.installWhereabouts()
@@ -87,7 +87,7 @@ func TestWhereabouts(t *testing.T) {
 	delete(places, "left1")
 	places["meanwhile"] = other
 	now := f.distinctAddresses(places)
-	for _, pod := range []string{"left0", "left1"} { // the plugin was not called to release these
+	for _, pod := range []string{"left0", "left1"} { // the plugin was not called to release their addresses
 		now[pod] = addresses[pod]
 	}
 	f.allocates(now)
@@ -109,7 +109,7 @@ func TestWhereabouts(t *testing.T) {
 }
 
 // installWhereabouts creates the plugin's definitions, its account with its permissions, and its kubeconfig on each
-// node, until the end of the test. It reads the files from the Go module of the plugin.
+// node, and removes them at the end of the test. It reads the files from the plugin's Go module.
 func (f *fleet) installWhereabouts() {
 	f.Helper()
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", whereaboutsModule)
@@ -122,7 +122,7 @@ func (f *fleet) installWhereabouts() {
 	folder = []byte(filepath.Join(strings.TrimSpace(string(folder)), "doc/crds"))
 	definitions, err := filepath.Glob(filepath.Join(string(folder), "whereabouts.cni.cncf.io_*.yaml"))
 	if err != nil || len(definitions) == 0 {
-		f.Fatalf("no definitions in %s: %v", folder, err)
+		f.Fatalf("there are no definitions in %s: %v", folder, err)
 	}
 	var objects []string
 	for _, file := range append(definitions, filepath.Join(string(folder), "daemonset-install.yaml")) {
@@ -131,8 +131,8 @@ func (f *fleet) installWhereabouts() {
 			f.Fatal(err)
 		}
 		for document := range strings.SplitSeq(string(text), "\n---\n") {
-			// Its DaemonSet only copies the plugin to nodes and frees addresses (docs/limits.md); nothing else uses its
-			// ConfigMaps.
+			// Leave out the DaemonSet, which only copies the plugin to nodes and frees addresses (docs/limits.md), and
+			// the ConfigMaps, which only the DaemonSet uses.
 			if !strings.Contains(document, "kind: DaemonSet") && !strings.Contains(document, "kind: ConfigMap") {
 				objects = append(objects, document)
 			}
@@ -198,7 +198,7 @@ func (f *fleet) configureWhereabouts(token string) {
 	}
 }
 
-// allocations returns the allocated addresses of the plugin, by pod reference, and one line for each reservation.
+// allocations returns the addresses that the plugin has allocated, by pod reference, and one line for each reservation.
 func (f *fleet) allocations() []string {
 	f.Helper()
 	pools := f.must("-n", "kube-system", "get", "ippools.whereabouts.cni.cncf.io", "-o",
@@ -220,7 +220,7 @@ func (f *fleet) allocates(addresses map[string][]string) {
 	slices.Sort(want)
 	f.eventually("the plugin has given the addresses that pods have", func(context.Context) error {
 		if have := f.allocations(); !slices.Equal(have, want) {
-			return fmt.Errorf("it has given %q, and pods have %q", have, want)
+			return fmt.Errorf("the plugin has allocated %q, but pods have %q", have, want)
 		}
 		return nil
 	})
@@ -235,7 +235,7 @@ func (f *fleet) plantAllocation() {
 	}
 	patch(`{"9":{"id":"planted","ifname":"net1","podref":"nobody/nothing"}}`)
 	if have := f.allocations(); !slices.Equal(have, []string{"nobody/nothing\n"}) {
-		f.Errorf("of a planted allocation is seen %q", have)
+		f.Errorf("with a planted allocation, the allocations are %q", have)
 	}
 	patch(`{"9":null}`)
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// early is the exit status of a container that has started without its interface.
+// early is the exit status of a container that started without its interface.
 const early = 77
 
 // markVariable is the environment variable that identifies the processes of pods.
 const markVariable = "POD_OF_TEST"
 
-// persona is one way to offer a link of every node. Policy, topology and claim template have its name, and the device
-// has the name of the link.
+// persona is one way to offer a link on every node. The policy, the topology and the claim template have the persona's
+// name, and the device has the name of the link.
 type persona struct {
 	name, link, plugin, config string
 	shared                     bool
@@ -91,8 +91,8 @@ spec: {devices: {requests: [{name: link, exactly: {deviceClassName: %s-link}}]}}
 `, name, persona)
 }
 
-// watchedPod returns a pod whose container exits immediately if it has no address on net1 when it starts. Claim is the
-// field that refers to its claim, for example "resourceClaimName: x". A nil node means any node.
+// watchedPod returns a pod whose container exits immediately if it has no address on net1 when it starts. claim is the
+// field that refers to the pod's claim, for example "resourceClaimName: x". A nil node means any node.
 func watchedPod(name, claim string, node *lab.Node) string {
 	selector := ""
 	if node != nil {
@@ -119,7 +119,7 @@ spec:
 `, name, claim, selector, markVariable, early)
 }
 
-// ofTemplate returns the field of a pod that requests a generated claim of a persona.
+// ofTemplate returns the field in a pod that requests a claim generated from a persona's template.
 func ofTemplate(persona string) string { return "resourceClaimTemplateName: " + persona }
 
 func documents(parts ...string) string { return strings.Join(parts, "\n---\n") }

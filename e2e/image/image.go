@@ -24,9 +24,9 @@ const (
 	typeGzip     = typeLayer + "+gzip"
 )
 
-// descriptor refers to a blob of the image. These types are the parts of the OCI image specification that this package
-// writes, with the fields in a fixed order: encoding/json keeps the order of a struct, and sorts the keys of maps, so
-// the same value has the same bytes.
+// descriptor refers to a blob in the image. These types are the parts of the OCI image specification that this package
+// writes. encoding/json keeps the order of the fields in a struct and sorts the keys of maps, so the same value always
+// has the same encoding.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -76,9 +76,9 @@ type rootFS struct {
 }
 
 // Write packs an image into the tar file at path, in the OCI image layout with one layer: for one architecture with one
-// spec, or for several architectures with one spec each. It replaces the file atomically, so concurrent readers of an
-// older file are safe, and so is a concurrent Write of the same path: the last one wins. Sources are read twice, and a
-// change in between is an error. The temporary file is in the same directory for the rename.
+// spec, or for several architectures with one spec each. It replaces the file atomically, so concurrent readers of the
+// old file are not affected. Of two concurrent calls for the same path, the last one wins. Sources are read twice, and
+// a change in between is an error. The temporary file is in the same directory, so that it can be renamed.
 func Write(path string, specs ...Spec) error {
 	if err := checkSpecs(specs); err != nil {
 		return fmt.Errorf("cannot write image %q: %w", path, err)
@@ -90,8 +90,8 @@ func Write(path string, specs ...Spec) error {
 	return nil
 }
 
-// checkSpecs rejects specs that do not form one image. One index may have two manifests for one architecture, but the
-// choice of the runtime would be undefined.
+// checkSpecs rejects specs that do not form one image. An index may have two manifests for one architecture, but the
+// runtime's choice would be undefined.
 func checkSpecs(specs []Spec) error {
 	if len(specs) == 0 {
 		return errors.New("it has no spec")
@@ -115,7 +115,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // already renamed if it is complete
+	defer func() { _ = os.Remove(tmp.Name()) }() // fails if the complete file has been renamed
 	err = write(tmp)
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
@@ -140,8 +140,8 @@ type named struct {
 	desc descriptor
 }
 
-// newVariant generates the layer, but only to determine its digest and size. In the manifest and in the tar file the
-// descriptor comes before the layer, so digest and size must be known before the layer is written.
+// newVariant generates the layer, but only to determine its digest and size. The manifest and the tar file contain the
+// descriptor before the layer, so the digest and the size must be known before the layer is written.
 func newVariant(s Spec) (variant, error) {
 	entries, err := s.entries()
 	if err != nil {
@@ -195,7 +195,7 @@ func writeLayout(w io.Writer, specs []Spec) error {
 		}
 		blobs, top = append(blobs, all), all.desc
 	}
-	// containerd reads the first name, other tools the second.
+	// containerd reads the first name; other tools read the second.
 	top.Annotations = map[string]string{
 		"io.containerd.image.name":          specs[0].Ref,
 		"org.opencontainers.image.ref.name": specs[0].Ref,
@@ -237,8 +237,8 @@ func writeBlobs(out *tar.Writer, idx []byte, blobs []named, variants []variant) 
 }
 
 // encodeLayer writes the layer in its stored form, and returns the digest of the uncompressed layer. A registry
-// identifies the layer by its stored form, and the configuration by the uncompressed form (diff_id), so that a layer
-// with another compression is recognized as the same.
+// identifies the layer by its stored form, while the configuration contains the digest of the uncompressed form
+// (diff_id), so that a layer with a different compression is recognized as the same.
 func encodeLayer(w io.Writer, entries []entry, compressed bool) (string, error) {
 	if !compressed {
 		m := newMeter(w)
@@ -253,7 +253,7 @@ func encodeLayer(w io.Writer, entries []entry, compressed bool) (string, error) 
 	return m.digestAfter(err)
 }
 
-// addLayer writes the layer into out and checks that its digest did not change since newVariant.
+// addLayer writes the layer to out and checks that its digest has not changed since newVariant.
 func addLayer(out *tar.Writer, v variant) error {
 	if err := out.WriteHeader(header(blobName(v.layer), v.layer.Size)); err != nil {
 		return err
@@ -296,8 +296,8 @@ func blob(mediaType string, v any) (named, error) {
 		Size: int64(len(data))}}, nil
 }
 
-// meter counts and digests the data that passes through it. It includes only the bytes that the underlying writer has
-// accepted, so both are correct even after an error.
+// meter counts and digests the data that passes through it. It only includes bytes that the underlying writer has
+// accepted, so the count and the digest are correct even after an error.
 type meter struct {
 	out  io.Writer
 	hash hash.Hash

@@ -73,7 +73,7 @@ func files(t *testing.T, data []byte) (map[string][]byte, map[string]*tar.Header
 
 func TestSameInputSameBytes(t *testing.T) {
 	first := write(t, spec(source(t, "program")))
-	for range 20 { // maps are iterated in another order each time
+	for range 20 { // maps are iterated in a different order each time
 		if !bytes.Equal(first, write(t, spec(source(t, "program")))) {
 			t.Fatal("the same input resulted in different bytes")
 		}
@@ -99,7 +99,7 @@ func TestContent(t *testing.T) {
 	get := func(d desc, object any) []byte {
 		data := layout["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
 		if len(data) != d.Size || d.Size == 0 {
-			t.Fatalf("blob %s has %d bytes, its descriptor says %d", d.Digest, len(data), d.Size)
+			t.Fatalf("blob %s has %d bytes, but according to its descriptor %d", d.Digest, len(data), d.Size)
 		}
 		if object != nil {
 			if err := json.Unmarshal(data, object); err != nil {

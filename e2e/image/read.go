@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// maxDocument is the maximum size in bytes of an index, manifest or configuration. It bounds the memory that a hostile
-// archive can use. Layers are never held in memory.
+// maxDocument is the maximum size, in bytes, of an index, manifest or configuration. It limits the memory that a
+// hostile archive can consume. Layers are never held in memory.
 const maxDocument = 1 << 20
 
 // Summary is the self-description of an image archive.
 type Summary struct {
-	// Ref is the name under which it is imported.
+	// Ref is the name under which the image is imported.
 	Ref string
 	// Digest identifies the image in a registry: the digest of the index over all architectures, or of the only
 	// manifest.
@@ -27,12 +27,12 @@ type Summary struct {
 	Labels map[string]map[string]string
 }
 
-// Read verifies an archive of Write: all blobs must match the digests and sizes that refer to them, and the archive
-// must not contain other blobs. It calls visit for each regular file of each architecture with its absolute path. The
-// content is from a blob with the right digest, but the digest of the unpacked content, which is in the configuration,
-// is only verified at the end. Therefore use data from visit only if Read returns no error. An error of visit ends
-// Read, and is returned. visit need not read a whole file. Links and directories are not visited, so that no name leads
-// elsewhere.
+// Read verifies an archive written by Write: all blobs must match the digests and sizes in the descriptors that refer
+// to them, and the archive must not contain other blobs. It calls visit for each regular file of each architecture with
+// its absolute path. The content comes from a blob with the correct digest, but the digest of the unpacked content,
+// which is in the configuration, is only verified at the end. Therefore the data passed to visit must only be used if
+// Read returns no error. If visit returns an error, Read stops and returns it. visit does not have to read a file
+// completely. Links and directories are not visited, so that no name refers to another file.
 func Read(path string, visit func(architecture, name string, content io.Reader) error) (Summary, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -50,8 +50,8 @@ func Read(path string, visit func(architecture, name string, content io.Reader) 
 // span is the position of a blob in the archive.
 type span struct{ start, size int64 }
 
-// reader verifies one archive. used contains the digests that are referenced: an unreferenced blob could carry hidden
-// content past an inspection of the image.
+// reader verifies one archive. used contains the digests that are referenced: an unreferenced blob could contain data
+// that an inspection of the image does not reveal.
 type reader struct {
 	file  *os.File
 	blobs map[string]span // by digest
@@ -99,7 +99,7 @@ func (r *reader) read() (Summary, error) {
 	return summary, nil
 }
 
-// scan finds the positions of the blobs, and compares the digest of each with its name.
+// scan finds the positions of the blobs, and compares the digest of each blob with its name.
 func (r *reader) scan() error {
 	archive := tar.NewReader(r.file)
 	for {
@@ -135,8 +135,8 @@ func (r *reader) scan() error {
 	}
 }
 
-// open returns the content of a descriptor's blob, and marks the blob as used. It may be called again for a blob,
-// because two architectures may share a layer.
+// open returns the content of a descriptor's blob, and marks the blob as used. It may be called more than once for a
+// blob, because two architectures may share a layer.
 func (r *reader) open(d descriptor) (*io.SectionReader, error) {
 	where, ok := r.blobs[d.Digest]
 	if !ok {
@@ -165,8 +165,8 @@ func (r *reader) document(d descriptor, object any) error {
 	return nil
 }
 
-// variant verifies the image of one architecture. The platform is recorded in two places, and runtimes read either of
-// them, so they must be equal.
+// variant verifies the image of one architecture. The platform is recorded in two places. These must be equal, because
+// runtimes may read either of them.
 func (r *reader) variant(d descriptor) (configFile, error) {
 	var m manifest
 	var config configFile
@@ -192,7 +192,7 @@ func (r *reader) variant(d descriptor) (configFile, error) {
 	return config, nil
 }
 
-// layer visits the files of a layer, and verifies its uncompressed digest. The tar reader stops at the end of its
+// layer visits the files in a layer, and verifies its uncompressed digest. The tar reader stops at the end of the
 // archive, but the digest covers all bytes, so layer also reads the rest.
 func (r *reader) layer(architecture string, d descriptor, diffID string) error {
 	section, err := r.open(d)

@@ -85,7 +85,7 @@ func TestChangedImageIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, _, err := read(path); err == nil {
-				t.Error("it was accepted")
+				t.Error("the image was accepted")
 			}
 		})
 	}

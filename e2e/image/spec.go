@@ -17,20 +17,20 @@ import (
 // defaultPath is the PATH of programs unless the image sets one.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Spec describes an image. All paths inside the image are absolute and clean. Write does not change it. Owner and group
-// of all files are root, regardless of User; times are the start of 1970.
+// Spec describes an image. All paths inside the image are absolute and clean. Write does not change the Spec. The owner
+// and group of all files are root, regardless of User, and all times are the start of 1970.
 type Spec struct {
 	// Ref is the name under which the image is imported, for example "localhost/driver:e2e".
 	Ref string
 	// Files are the regular files. Their parent directories are created with mode 0755.
 	Files []File
-	// Links are symbolic links: path inside the image to target.
+	// Links contains symbolic links. It maps paths inside the image to targets.
 	Links map[string]string
 	// Dirs are directories that exist even if they are empty. /tmp always exists, with mode 1777.
 	Dirs []string
 	// Entrypoint and Cmd are the command line.
 	Entrypoint, Cmd []string
-	// Env contains variables of the form NAME=value. PATH is added unless it is set.
+	// Env contains variables in the form NAME=value. PATH is added unless it is set.
 	Env []string
 	// Labels describe the image for users and tools.
 	Labels map[string]string
@@ -38,8 +38,8 @@ type Spec struct {
 	User string
 	// Architecture is a value of GOARCH; empty means this machine's architecture.
 	Architecture string
-	// Compressed makes the layer smaller and the packing slower. Registries store the layer unchanged, and with it the
-	// image's digest.
+	// Compressed makes the layer smaller and packing slower. Registries store the layer unchanged, so the image's
+	// digest depends on this setting.
 	Compressed bool
 }
 
@@ -85,7 +85,7 @@ func (s Spec) env() []string {
 	return append([]string{defaultPath}, s.Env...)
 }
 
-// entries returns all entries of the layer, parents before children. It returns all problems, not only the first. The
+// entries returns all entries of the layer, parents before children. It reports all problems, not only the first. The
 // order of files, links and directories in the spec does not matter.
 func (s Spec) entries() ([]entry, error) {
 	if err := checkRef(s.Ref); err != nil {
@@ -125,8 +125,8 @@ func (s Spec) entries() ([]entry, error) {
 	return withParents(items)
 }
 
-// withParents adds the missing parent directories and sorts. It rejects an entry below a file or a link, because
-// unpacking the layer could then write outside of it.
+// withParents adds the missing parent directories and sorts the entries. It rejects an entry below a file or a link,
+// because unpacking such a layer could write outside the target directory.
 func withParents(items map[string]entry) ([]entry, error) {
 	if _, ok := items["/tmp"]; !ok {
 		items["/tmp"] = entry{path: "/tmp", kind: tar.TypeDir, mode: 0o1777}
@@ -203,8 +203,8 @@ func writeEntry(tw *tar.Writer, e entry) error {
 	return copyFile(tw, h, e.file.Source)
 }
 
-// copyFile adds a local file. It reads the size from the open file; archive/tar reports a file whose size changes
-// during the copy.
+// copyFile adds a local file. It determines the size from the open file. archive/tar returns an error if the size of
+// the file changes during the copy.
 func copyFile(tw *tar.Writer, h *tar.Header, source string) error {
 	f, err := os.Open(source)
 	if err != nil {

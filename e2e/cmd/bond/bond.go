@@ -32,8 +32,8 @@ type config struct {
 
 const smallestMTU = 68
 
-// parse parses the configuration, and returns all problems. It supports the documented part of the real plugin's
-// configuration; it ignores unknown fields, as CNI requires.
+// parse parses the configuration and returns all problems. It supports the documented part of the real plugin's
+// configuration and ignores unknown fields, as CNI requires.
 func parse(data []byte) (*config, error) {
 	c := &config{}
 	if err := json.Unmarshal(data, c); err != nil {
@@ -94,9 +94,9 @@ func add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// build creates the bond in this thread's namespace and returns its address. It sets the links down first: a bond
-// accepts only links that are down (bond_enslave), and its own address is the address of the first link. If build fails
-// half-way, DEL removes the created links.
+// build creates the bond in this thread's namespace and returns its address. It sets the links down first: a bond only
+// accepts links that are down (bond_enslave), and its own address is the address of the first link. If build fails
+// halfway, DEL removes the bond.
 func (c *config) build(name string) (mac string, err error) {
 	members := make([]netlink.Link, len(c.Links))
 	for i := range c.Links {
@@ -135,8 +135,8 @@ func (c *config) build(name string) (mac string, err error) {
 	return made.Attrs().HardwareAddr.String(), nil
 }
 
-// configure adds the addresses of the IPAM plugin to the bond. If it fails after the allocation, DEL releases the
-// addresses. The caller must send DEL (CNI, section "ADD").
+// configure adds the addresses from the IPAM plugin to the bond. If it fails after the allocation, DEL releases the
+// addresses; the runtime must call DEL after a failed ADD (CNI, section "ADD").
 func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	given, err := ipam.ExecAdd(c.IPAM.Type, args.StdinData)
 	if err != nil {
@@ -192,7 +192,7 @@ func (c *config) dissolve(name string) error {
 		if err := netlink.LinkSetUp(member); err != nil {
 			return fmt.Errorf("link %s: %w", c.Links[i].Name, err)
 		}
-		if member, err = netlinksafe.LinkByName(c.Links[i].Name); err != nil { // leaving a bond changes addresses
+		if member, err = netlinksafe.LinkByName(c.Links[i].Name); err != nil { // leaving a bond changes the MAC address
 			return fmt.Errorf("link %s: %w", c.Links[i].Name, err)
 		}
 		released = append(released, member)
@@ -200,7 +200,7 @@ func (c *config) dissolve(name string) error {
 	return errors.Join(separate(released), netlink.LinkDel(bond))
 }
 
-// separate changes the address of each member that has the same address as an earlier one.
+// separate changes the MAC address of each member that has the same one as an earlier member.
 func separate(members []netlink.Link) error {
 	taken := map[string]bool{}
 	for _, member := range members {

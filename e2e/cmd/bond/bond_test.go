@@ -18,7 +18,7 @@ func TestParse(t *testing.T) {
 	bond := c.bond("bond0")
 	if bond.Mode != netlink.BOND_MODE_ACTIVE_BACKUP || bond.Miimon != 100 ||
 		bond.FailOverMac != netlink.BOND_FAIL_OVER_MAC_ACTIVE || bond.MTU != 1400 || bond.Name != "bond0" {
-		t.Errorf("the bond would be %+v", bond)
+		t.Errorf("the parsed bond is %+v", bond)
 	}
 	for _, test := range []struct{ old, new, problem string }{
 		{`"linksInContainer": true`, `"linksInContainer": false`, "linksInContainer"},
@@ -36,14 +36,14 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The plugin's known weakness: a missing namespace is an error, unless the runtime reports it by an empty path.
+// A known weakness of the plugin: a missing namespace is an error, unless the runtime reports it with an empty path.
 func TestDelWithoutNamespace(t *testing.T) {
 	args := &skel.CmdArgs{IfName: "bond0", StdinData: []byte(good)}
 	if err := del(args); err != nil {
-		t.Errorf("no path: %v", err)
+		t.Errorf("error for an empty path: %v", err)
 	}
 	args.Netns = t.TempDir() + "/gone"
 	if err := del(args); err == nil {
-		t.Error("a path without a namespace is not an error")
+		t.Error("a path without a namespace caused no error")
 	}
 }

@@ -1,9 +1,9 @@
-// Command bond is a test plugin with the documented behavior of the CNI plugin of that name: it creates a bond of links
-// that are already in the pod. It also has that plugin's known weaknesses, which a driver must handle:
+// Command bond is a test plugin with the documented behavior of the CNI plugin of the same name: it creates a bond from
+// links that are already in the pod. It also has that plugin's known weaknesses, which a driver must handle:
 //
-//   - ADD ignores the previous result, and returns only the bond in its own.
+//   - ADD ignores the previous result, and its own result contains only the bond.
 //   - DEL fails if the namespace does not exist.
-//   - CHECK checks nothing, not even the bond.
+//   - CHECK does not check anything, not even the bond.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command demo shows the complete flow on a real local Kubernetes: devices are published, pods get them, and the
-// devices are restored.
+// Command demo shows the complete flow on a real local Kubernetes cluster: devices are published, pods get them, and
+// the devices are restored afterwards.
 package main
 
 import (
@@ -63,8 +63,8 @@ type demo struct {
 	samples string
 }
 
-// run shows all chapters in order. Paths are relative to the clone, which must be the working directory. The command
-// lab finds a cluster that was kept by its name.
+// run shows all chapters in order. Paths are relative to the clone, which must be the working directory. A cluster that
+// was kept can be found by its name with the lab command.
 func (d *demo) run(ctx context.Context) (err error) {
 	d.clone, err = os.Getwd()
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *demo) run(ctx context.Context) (err error) {
 
 func (d *demo) hardware(context.Context) error {
 	d.title("Hardware: two uplinks and a bridge")
-	// The far ends of the uplinks represent the switch.
+	// The other ends of the uplinks represent the switch.
 	for _, uplink := range []string{"uplink0", "uplink1"} {
 		if err := d.cluster.AddVeth(uplink, "switch-"+uplink); err != nil {
 			return err
@@ -132,7 +132,7 @@ func (d *demo) policies(ctx context.Context) error {
 		`test "$(kubectl get resourceslices -o name | wc -l)" = 3`); err != nil {
 		return err
 	}
-	// The controller counts devices after a delay: a table with zeros would look like a failure.
+	// The controller counts devices with a delay, and a table of zeros would look like a failure.
 	if err := d.until(ctx, "device counts of all policies", "sh", "-c",
 		`test "$(kubectl get -f "$0" -o jsonpath='{.items[?(@.status.devices>0)].metadata.name}' | wc -w)" = 3`,
 		filepath.Join(d.samples, "policies.yaml")); err != nil {
@@ -208,7 +208,7 @@ func (d *demo) wholeLink(ctx context.Context) error {
 	return d.show("ip", "-br", "link", "show", "uplink1")
 }
 
-// call is the part of a line of a claim's log that the demo shows.
+// call contains the fields of a line in a claim's log that the demo shows.
 type call struct {
 	Time     time.Time       `json:"time"`
 	Duration string          `json:"duration"`
@@ -273,8 +273,8 @@ const (
 	plain = "\033[0m"
 )
 
-// wantsColours reports whether a file is a terminal that supports colours and the user has not disabled them
-// (https://no-color.org: by a nonempty NO_COLOR).
+// wantsColours reports whether a file is a terminal that supports colours, and the user has not disabled colours with a
+// nonempty NO_COLOR (https://no-color.org).
 func wantsColours(file *os.File, getenv func(string) string) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS) //nolint:gosec // a descriptor
 	return err == nil && getenv("TERM") != "dumb" && getenv("NO_COLOR") == ""
@@ -301,7 +301,7 @@ func (d *demo) show(args ...string) error {
 	if args[0] == "sh" {
 		shown = args[2:]
 	}
-	// Show the command as a user would type it in the clone.
+	// Show the command in the form in which a user would type it in the clone.
 	line := strings.ReplaceAll(strings.Join(shown, " "), d.clone+string(filepath.Separator), "")
 	_, _ = fmt.Fprintln(d.out, d.colour(dim, "$ "+line))
 	cmd := d.cluster.Command(context.Background(), args...)

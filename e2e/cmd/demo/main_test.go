@@ -27,7 +27,7 @@ func TestWhoGetsColours(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()                     // nothing is written
-	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // the master of a new pseudo-terminal is also a terminal
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // the master side of a pseudo-terminal is also a terminal
 	if err != nil {
 		t.Fatal(err)
 	}

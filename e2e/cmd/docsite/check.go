@@ -18,8 +18,8 @@ type result struct {
 	problems     []string
 }
 
-// page contains the links of an HTML page, and the anchors that can be link targets. A link is kept as it is written in
-// the page; follow resolves it.
+// page contains the links in an HTML page, and the anchors that can be link targets. Links are stored as they appear in
+// the page; follow resolves them.
 type page struct {
 	links []link
 	names map[string]bool // attributes "id"
@@ -30,9 +30,9 @@ type link struct {
 	loads  bool // the browser loads it automatically
 }
 
-// check checks every page of a site: links between its files lead to existing files and to existing parts of pages, and
-// browsers load only files of the site. The site is a file system, either a directory or in memory. Problems are
-// sorted; they are not an error.
+// check checks every page of a site: links within the site must lead to existing files and to existing parts of pages,
+// and browsers must only load files of the site. The site is a file system, either a directory or in memory. Problems
+// are returned in sorted order and are not an error.
 func check(site fs.FS) (result, error) {
 	pages := map[string]page{}
 	err := fs.WalkDir(site, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -67,8 +67,9 @@ func check(site fs.FS) (result, error) {
 	return found, nil
 }
 
-// follow reports whether a link stays within the site, and its problem. A site contains one directory for each version,
-// and can also be read from the disk, so absolute paths and links to directories are problems.
+// follow reports whether a link stays within the site, and returns the problem with the link, if any. A site contains
+// one directory for each version and can also be read from the disk, so absolute paths and links to directories are
+// problems.
 func follow(site fs.FS, pages map[string]page, source string, l link) (inside bool, problem string) {
 	target, err := url.Parse(l.target)
 	switch {

@@ -13,8 +13,8 @@ import (
 // diagramStyle draws lines and letters in the colour of text, on light and dark pages.
 const diagramStyle = `<style>svg { color: #1f2328 } @media (prefers-color-scheme: dark) { svg { color: #e6edf3 } }</style>`
 
-// draw returns the picture of an ASCII diagram. The first line of the text is "# " and the title, which is the
-// alternative text. The same text results in the same picture.
+// draw returns the picture of an ASCII diagram. The first line of the text is "# " followed by the title, which becomes
+// the alternative text. The same text always results in the same picture.
 func draw(text string) (string, error) {
 	title, art, _ := strings.Cut(text, "\n")
 	title, found := strings.CutPrefix(title, "# ")
@@ -30,10 +30,10 @@ func draw(text string) (string, error) {
 `, picture.Width, picture.Height, html.EscapeString(title), diagramStyle, picture.Body), nil
 }
 
-// drawAll writes the picture of every diagram in a directory next to it.
+// drawAll writes the picture of every diagram in a directory next to the diagram.
 func drawAll(folder string) error {
 	return eachDiagram(folder, func(path, picture string) error {
-		return os.WriteFile(path, []byte(picture), 0o644) //nolint:gosec // readable for all users
+		return os.WriteFile(path, []byte(picture), 0o644) //nolint:gosec // readable by all users
 	})
 }
 
@@ -47,7 +47,7 @@ func eachDiagram(folder string, visit func(path, picture string) error) error {
 		return fmt.Errorf("cannot find diagrams in %s: it has no .txt file", folder)
 	}
 	for _, source := range sources {
-		text, err := os.ReadFile(source) //nolint:gosec // found just now
+		text, err := os.ReadFile(source) //nolint:gosec // the walk has just found this path
 		if err != nil {
 			return err
 		}

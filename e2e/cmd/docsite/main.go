@@ -1,5 +1,5 @@
-// Command docsite complements the generator of the documentation's site: it draws the diagrams, lists the available
-// versions, and checks that every link has a target and no page loads anything from other sites.
+// Command docsite complements the generator of the documentation site: it draws the diagrams, lists the available
+// versions, and checks that every link has a target and that no page loads anything from other sites.
 package main
 
 import (
@@ -35,7 +35,7 @@ func command() *cobra.Command {
 	return root
 }
 
-// report prints the result of a check; the error contains the number of problems.
+// report prints the result of a check. Its error contains the number of problems.
 func report(found result, err error) error {
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func TestDraw(t *testing.T) {
 		t.Errorf("%v\n%s", err, picture)
 	}
 	if _, err := draw(".---.\n"); err == nil {
-		t.Error("a diagram without a title is drawn")
+		t.Error("a diagram without a title was drawn")
 	}
 }
 
@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if _, err := check(fstest.MapFS{}); err == nil {
-		t.Error("a site without pages is whole")
+		t.Error("a site without pages passed the check")
 	}
 }
 
@@ -85,11 +85,11 @@ func TestVersions(t *testing.T) {
 	for _, version := range []string{"v0.10.0", "v0.10.0-rc.1", "v0.9.0", "main"} {
 		place := strings.Index(string(text), `href="`+version+`/index.html"`)
 		if place <= last {
-			t.Errorf("%s is not at its position:\n%s", version, text)
+			t.Errorf("%s is not at the expected position:\n%s", version, text)
 		}
 		last = place
 	}
 	if err := listVersions(t.TempDir()); err == nil {
-		t.Error("a site without versions has a list of them")
+		t.Error("listing the versions of a site without versions caused no error")
 	}
 }

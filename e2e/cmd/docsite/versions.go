@@ -32,9 +32,9 @@ const versionsPage = `<!DOCTYPE html>
 </html>
 `
 
-// listVersions writes the first page of a site, which lists its versions, as directories. Every version links to this
-// page, so old versions lead to new ones without being rebuilt. It reads the existing directories, so a version can be
-// removed manually without further changes.
+// listVersions writes the first page of a site, which lists its versions. Every version links to this page, so old
+// versions lead to new ones without being rebuilt. It lists the existing directories, so removing a version only
+// requires removing its directory.
 func listVersions(folder string) error {
 	entries, err := filepath.Glob(filepath.Join(folder, "*", "index.html"))
 	if err != nil {
@@ -52,7 +52,7 @@ func listVersions(folder string) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.Create(filepath.Join(folder, "index.html")) //nolint:gosec // where the user wants it
+	file, err := os.Create(filepath.Join(folder, "index.html")) //nolint:gosec // the user chooses the path
 	if err != nil {
 		return err
 	}

@@ -1,8 +1,9 @@
-// Command held is a CNI plugin for tests: it runs another plugin from its own directory, and waits before and after it
-// as long as the test requests. "plugin" in its configuration is the name of the other plugin. Without "plugin" it only
-// returns the previous result. "control" is the prefix of the files with which a test controls it: the command ADD
-// waits while CONTROL.before-ADD exists, and after the other plugin while CONTROL.after-ADD exists; DEL works in the
-// same way. While it waits, it creates the file CONTROL.at-before-ADD, or the corresponding file for another moment.
+// Command held is a CNI plugin for tests: it runs another plugin from its own directory, and waits before and after
+// this for as long as the test requests. In its configuration, "plugin" is the name of the other plugin; without it,
+// held only returns the previous result. "control" is the prefix of the files with which a test controls held: ADD
+// waits before running the other plugin while CONTROL.before-ADD exists, and afterwards while CONTROL.after-ADD exists.
+// DEL works in the same way. While held waits, the file CONTROL.at-before-ADD, or the corresponding file for another
+// moment, exists.
 package main
 
 import (
@@ -38,8 +39,8 @@ type config struct {
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
-// run handles one call of the plugin. It returns the output of the other plugin even if that failed, because a CNI
-// error is on the standard output. The exit status is the exit status of the other plugin.
+// run handles one call. It returns the output of the other plugin even if that plugin failed, because plugins print CNI
+// errors on the standard output. The exit status is that of the other plugin.
 func run() error {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -65,8 +66,8 @@ func run() error {
 	return errors.Join(err, writeErr)
 }
 
-// call runs the other plugin, and returns its output. It passes environment and configuration unchanged; the other
-// plugin ignores unknown keys.
+// call runs the other plugin and returns its output. It passes the environment and the configuration on unchanged,
+// since the other plugin ignores unknown keys.
 func (c *config) call(command string, stdin []byte) ([]byte, error) {
 	if c.Plugin == "" {
 		if command == "ADD" {
@@ -83,8 +84,8 @@ func (c *config) call(command string, stdin []byte) ([]byte, error) {
 	return plugin.Output()
 }
 
-// wait waits while the control file of the moment exists. It creates a file while it waits and removes it afterwards.
-// If a test kills the plugin, the file remains; the next run overwrites it.
+// wait waits while the control file for the given moment exists. It creates a file that exists while it waits. If a
+// test kills the plugin, this file remains, and the next run overwrites it.
 func (c *config) wait(moment string) (err error) {
 	wanted, waits := c.Control+"."+moment, c.Control+".at-"+moment
 	if c.Control == "" || !exists(wanted) {
@@ -96,7 +97,7 @@ func (c *config) wait(moment string) (err error) {
 	for exists(wanted) {
 		time.Sleep(5 * time.Millisecond)
 	}
-	if err = os.Remove(waits); errors.Is(err, fs.ErrNotExist) { // another run waited at the same moment
+	if err = os.Remove(waits); errors.Is(err, fs.ErrNotExist) { // another process waited at the same time
 		err = nil
 	}
 	return err

@@ -50,9 +50,9 @@ the cluster.`,
 }
 
 // inside runs a command with the standard streams of this process. An interrupt from the terminal reaches the command
-// directly, so this process only ignores it; it forwards a termination signal. It does not use the context of the cobra
-// command, which an interrupt cancels: that would kill the child, although a shell inside should only receive the
-// signal.
+// directly, so this process ignores it, but it forwards a termination signal. It does not use the context of the cobra
+// command, because an interrupt cancels that context. This would kill the child, although a shell inside should only
+// receive the signal.
 func inside(w *where, node string, args []string) error {
 	m, err := w.machine(node)
 	if err != nil {
@@ -74,7 +74,7 @@ func inside(w *where, node string, args []string) error {
 	go func() {
 		for s := range signals {
 			if s == syscall.SIGTERM {
-				_ = cmd.Process.Signal(s) // it may have ended already
+				_ = cmd.Process.Signal(s) // the process may already have exited
 			}
 		}
 	}()
@@ -82,9 +82,9 @@ func inside(w *where, node string, args []string) error {
 }
 
 // besidePath adds the directory of the lab command to the PATH of an environment. "make build" installs netdra and
-// kubectl-netdra there: "lab kubectl netdra claims" finds the plugin of the same build.
+// kubectl-netdra there, so "lab kubectl netdra claims" finds the plugin from the same build.
 func besidePath(env []string, dir string) []string {
-	for i := len(env) - 1; i >= 0; i-- { // the last one is effective
+	for i := len(env) - 1; i >= 0; i-- { // the last entry is effective
 		if strings.HasPrefix(env[i], "PATH=") {
 			return append(env, env[i]+":"+dir)
 		}
@@ -131,8 +131,8 @@ func startCommand(w *where) *cobra.Command {
 		func(ctx context.Context, m *lab.Machine, comp lab.Component) error { return m.Start(ctx, comp) })
 }
 
-// componentCommand returns a command that acts on one component and reports the duration. Two minutes are also the
-// limit of process 1 for a stop.
+// componentCommand returns a command that acts on one component and reports the duration. Its limit of two minutes is
+// also the limit in process 1 for stopping a component.
 func componentCommand(
 	w *where, verb, short, done string, do func(context.Context, *lab.Machine, lab.Component) error,
 ) *cobra.Command {
@@ -176,7 +176,7 @@ func logsCommand(w *where) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			defer func() { _ = f.Close() }() // only read
+			defer func() { _ = f.Close() }() // opened only for reading
 			_, err = io.Copy(cmd.OutOrStdout(), f)
 			return err
 		},

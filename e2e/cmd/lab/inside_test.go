@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Commands inside find programs in the directory of lab, but those of the cluster take precedence.
+// Commands inside the cluster find programs in the directory of lab, but the cluster's own programs take precedence.
 func TestProgramsBesideLabAreFound(t *testing.T) {
 	for want, env := range map[string][]string{
 		"PATH=/cluster:/bin:/built": {"PATH=/home", "A=b", "PATH=/cluster:/bin"},
@@ -15,7 +15,7 @@ func TestProgramsBesideLabAreFound(t *testing.T) {
 		cmd := exec.Command("true")
 		cmd.Env = besidePath(slices.Clone(env), "/built")
 		if have := cmd.Environ(); !slices.Contains(have, want) || slices.Contains(have, "PATH=/home") {
-			t.Errorf("of %q the command has %q, want %q", env, have, want)
+			t.Errorf("from the environment %q, the command got %q, want %q", env, have, want)
 		}
 	}
 }

@@ -46,8 +46,8 @@ func kubernetesFlag(cmd *cobra.Command, version *string) {
 		"(default: the version of e2e/tools)")
 }
 
-// upCommand starts a detached cluster, because this command ends when the cluster is running. An interrupt before that
-// ends the start and all started processes.
+// upCommand starts a detached cluster, since the command exits once the cluster is running. An interrupt before that
+// aborts the start and ends all started processes.
 func upCommand(w *where) *cobra.Command {
 	var o lab.Options
 	var quiet bool
@@ -108,7 +108,7 @@ containerd, and links to a wire that all share: see "lab node".`,
 	return cmd
 }
 
-// downCommand only prints a message if the cluster does not exist, so that scripts can begin with it.
+// downCommand only prints a message if the cluster does not exist, so that scripts can run it first.
 func downCommand(w *where) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
@@ -159,7 +159,7 @@ func printStatus(cmd *cobra.Command, c *lab.Cluster) error {
 	return errors.Join(printComponents(cmd, all, several), printNodesOf(cmd, c))
 }
 
-// printNodesOf prints the state of the nodes if there are several.
+// printNodesOf prints the state of the nodes if there is more than one.
 func printNodesOf(cmd *cobra.Command, c *lab.Cluster) error {
 	if len(c.Nodes()) == 0 {
 		return nil
@@ -167,7 +167,7 @@ func printNodesOf(cmd *cobra.Command, c *lab.Cluster) error {
 	return printNodes(cmd, c)
 }
 
-// printComponents prints the state of the components. If nodes have their own machines, it omits components that only
+// printComponents prints the state of the components. If the nodes are separate machines, it omits components that only
 // run on nodes.
 func printComponents(cmd *cobra.Command, all map[lab.Component]lab.ComponentStatus, several bool) error {
 	for _, comp := range lab.Components() {

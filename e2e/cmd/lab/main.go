@@ -1,5 +1,5 @@
-// Command lab runs a real Kubernetes cluster with one or several nodes on this machine, to try the driver and for its
-// tests.
+// Command lab runs a real Kubernetes cluster with one or more nodes on this machine, for trying out the driver and for
+// its tests.
 package main
 
 import (
@@ -25,8 +25,8 @@ func main() {
 }
 
 // run runs the command and returns the exit status. A command that ran inside the cluster has already printed its
-// error. The status of such a command is returned in two cases: "lab exec" returns its error unchanged, and "lab vm" an
-// exitError. A wrapped error is an error of lab, which is printed, and the status is 1.
+// error, so run only returns its status: "lab exec" returns the command's error unchanged, and "lab vm" returns an
+// exitError. Any other error, including a wrapped one, comes from lab itself: run prints it and returns status 1.
 func run(ctx context.Context, stderr io.Writer) int {
 	err := rootCommand().ExecuteContext(ctx)
 	exit, direct := err.(*exec.ExitError) //nolint:errorlint // a wrapped one is from a program of ours, with a message
@@ -39,12 +39,12 @@ func run(ctx context.Context, stderr io.Writer) int {
 	case direct && exit.ExitCode() > 0:
 		return exit.ExitCode()
 	default:
-		_, _ = fmt.Fprintln(stderr, "lab:", err) // a failure of this cannot be reported
+		_, _ = fmt.Fprintln(stderr, "lab:", err) // a failure to print cannot be reported
 		return 1
 	}
 }
 
-// where identifies a cluster; all commands share it.
+// where identifies a cluster. All commands share it.
 type where struct {
 	name, cache string
 }
@@ -75,7 +75,7 @@ The programs are built from source on first use, which takes 5 to 15 minutes, an
   lab up --nodes 3            have nodes that can be switched off one by one: see "lab node"
   lab down                    remove it without a trace`,
 		SilenceErrors: true,
-		// Accept --name before "kubectl", which passes all further arguments to kubectl.
+		// Accept --name before "kubectl", since all arguments after it are passed to kubectl.
 		TraverseChildren: true,
 		SilenceUsage:     true,
 	}

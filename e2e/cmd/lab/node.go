@@ -75,7 +75,7 @@ func cableCommand(
 	}
 	segment := cmd.Flags().String(name, "", `"api" for the link to the API server and other nodes' pods, "wire" for `+
 		"those to the wire")
-	// connect also accepts --from, so that the arguments of disconnect undo it.
+	// connect also accepts --from, so that it reverts disconnect when called with the same arguments.
 	if name != "from" {
 		cmd.Flags().StringVar(segment, "from", "", "the same as --"+name)
 	}
@@ -152,7 +152,7 @@ func (w *where) machine(node string) (*lab.Machine, error) {
 	return &n.Machine, nil
 }
 
-// nodeFlag adds the flag --node for commands that act on one node of several.
+// nodeFlag adds the flag --node for commands that act on a node in a multi-node cluster.
 func nodeFlag(cmd *cobra.Command, node *string) {
 	cmd.Flags().StringVar(node, "node", "", "one of several nodes, by name or number (default: the machine of the "+
 		"control plane)")

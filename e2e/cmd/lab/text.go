@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// printf prints a line of the result.
+// printf prints a line of the command's result.
 func printf(cmd *cobra.Command, format string, args ...any) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
 	return err
@@ -54,8 +54,8 @@ func parseSignal(s string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("%q is not a signal: use a name such as TERM or KILL, or a number", s)
 }
 
-// parseGates parses the values of feature gates. The error contains the name. Kubernetes would report it only in the
-// log of each component, a minute after the start.
+// parseGates parses the values of feature gates. The error contains the name. Kubernetes would only report an invalid
+// value in the log of each component, a minute after the start.
 func parseGates(gates map[string]string) (map[string]bool, error) {
 	out := make(map[string]bool, len(gates))
 	for name, text := range gates {

@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// Directories in a machine that "vm" commands fill. Earlier directories in cniPath take precedence.
+// Directories in a machine that are filled by the "vm" commands. Earlier directories in cniPath take precedence.
 const (
 	commandsDir   = "/opt/project/bin" // the project's own commands
 	doublesDir    = "/opt/cni/doubles" // test plugins
@@ -29,15 +29,15 @@ const (
 	testsDir      = "/opt/project/tests"
 	manifestsDir  = "/opt/project/deploy"
 	doublesFolder = "doubles" // in the temporary directory
-	// Directories of Debian's packages of Open vSwitch and OVN that are not in the PATH, with ovs-vswitchd, which is
-	// linked only by the installation of its package, and the scripts that start the daemons.
+	// Directories from Debian's Open vSwitch and OVN packages that are not in the PATH. They contain ovs-vswitchd, to
+	// which only an installation of its package creates a link, and the scripts that start the daemons.
 	ovsPath     = "/usr/lib/openvswitch-switch:/usr/share/openvswitch/scripts:/usr/share/ovn/scripts"
 	machinePath = commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + ovsPath
 	cniPath     = extraDir + ":" + doublesDir + ":" + pluginsDir
 )
 
-// vmFlags describe a machine. Commands copy the vm.Command before they change it, so the flags stay as the user wrote
-// them.
+// vmFlags contains the flags that describe a machine. Commands copy the vm.Command before they change it, so the flags
+// keep the values given by the user.
 type vmFlags struct {
 	where   *where
 	mirror  string
@@ -110,7 +110,8 @@ work: after three minutes or more where all code is emulated.`,
 	return cmd
 }
 
-// vmShellCommand is for interactive use. When the shell ends, only the content of /share remains of the machine.
+// vmShellCommand is for interactive use. When the shell exits, the machine ends, and only the content of /share
+// remains.
 func vmShellCommand(f *vmFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "shell",
@@ -172,9 +173,9 @@ were skipped.`,
 	return cmd
 }
 
-// run prepares, boots, and returns an exitError if the command failed. The phases are: the image, from the cache; the
-// RDMA module, if requested; the parts of the project for the machine, built now in a temporary directory; and the
-// machine, alone or with a cluster. Everything ends with this process.
+// run prepares and boots a machine, and returns an exitError if the command failed. It gets the image from the cache,
+// adds the RDMA module if requested, builds the parts of the project for the machine in a temporary directory, and runs
+// the machine, alone or with a cluster. Everything ends with this process.
 func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	ctx := cmd.Context()
 	kind, err := f.kind()
@@ -232,8 +233,8 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 // doubleNames returns the plugins that have test doubles.
 func doubleNames() []string { return []string{"sriov", "bond", "ovn-k8s-cni-overlay"} }
 
-// doublesUsed names the plugins for which the directories contain no real plugin, so that a test with doubles is not
-// mistaken for a test of the real plugin.
+// doublesUsed returns the names of the plugins for which the directories contain no real plugin, so that a test with
+// doubles is not mistaken for a test of the real plugin.
 func doublesUsed(extra []string) string {
 	doubles := slices.DeleteFunc(doubleNames(), func(name string) bool {
 		return slices.ContainsFunc(extra, func(dir string) bool {
@@ -249,7 +250,7 @@ func doublesUsed(extra []string) string {
 }
 
 // equip builds the parts of the project for a machine. Later environment variables take precedence, so the user's
-// variables from --env are last. netdra is built here; driver and controller come from --bin, in images.
+// variables from --env come last. equip builds netdra; the driver and the controller come as images from --bin.
 func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress io.Writer) error {
 	binaries, err := lab.Build(ctx, lab.BuildOptions{CacheDir: f.where.cache, Progress: os.Stderr})
 	if err != nil {
@@ -297,8 +298,8 @@ func (f *vmFlags) equip(ctx context.Context, c *vm.Command, tmp string, progress
 	return nil
 }
 
-// test runs the tests of a package. The tests' time limit is shorter than the machine's, so that go test prints where
-// they hang.
+// test runs the tests of a package. The time limit for the tests is shorter than the machine's, so that go test prints
+// where they hang.
 func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "lab-vm-test-*")
 	if err != nil {
@@ -311,7 +312,7 @@ func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string
 	}
 	c := f.command
 	c.Timeout = cmp.Or(c.Timeout, vm.DefaultTimeout)
-	limit := c.Timeout - 30*time.Second // hanging tests print where they hang before the machine ends
+	limit := c.Timeout - 30*time.Second // hanging tests are reported before the machine ends
 	c.Args = append([]string{testsDir + "/" + name, "-test.v", "-test.timeout=" + limit.String()}, flags...)
 	c.Folders = map[string]string{dir: testsDir}
 	seen := &testOutput{output: cmd.OutOrStdout()}

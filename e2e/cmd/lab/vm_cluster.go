@@ -14,15 +14,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// vmNRITimeout exceeds containerd's default by the factor by which the driver is slower if all code is emulated.
+// vmNRITimeout is containerd's default multiplied by the factor by which the driver is slower if all code is emulated.
 const vmNRITimeout = 20 * time.Second
 
-// vmClusterMemory is the memory in MiB of a machine that is a node of Kubernetes: all its files are in memory. With the
-// control plane it uses half of that before it runs pods.
+// vmClusterMemory is the memory, in MiB, of a machine that is a Kubernetes node: all its files are in memory. With the
+// control plane, it uses half of this before it runs pods.
 const vmClusterMemory = 3072
 
-// clusterPlace is the location of the control plane whose node is the machine; empty means that the machine is not a
-// node. It is the value of a flag.
+// clusterPlace is the location of the control plane if the machine is a node, and empty otherwise. It is the value of a
+// flag.
 type clusterPlace string
 
 const (
@@ -33,7 +33,7 @@ const (
 // String, Set and Type implement pflag.Value.
 func (p *clusterPlace) String() string { return string(*p) }
 
-// Type returns the name of the value in the help.
+// Type returns the name of the value, as shown in the help.
 func (p *clusterPlace) Type() string { return "place" }
 
 // Set sets the value of the flag.
@@ -47,10 +47,10 @@ func (p *clusterPlace) Set(text string) error {
 	}
 }
 
-// runAsNode runs a command on a machine that is the node of a cluster with the control plane outside, with driver and
-// controller as shipped. The control plane's code is not emulated, so a pod starts in seconds. QEMU runs in the network
-// namespace of the cluster, where its user-mode network reaches the API server. The manifests are applied before the
-// machine boots, so that the driver's pod is created as soon as the node registers.
+// runAsNode runs a command on a machine that is the node of a cluster whose control plane runs outside the machine. The
+// driver and the controller run as shipped. The control plane's code is not emulated, so a pod starts in seconds. QEMU
+// runs in the network namespace of the cluster, where its user-mode network reaches the API server. The manifests are
+// applied before the machine boots, so that the driver's pod is created as soon as the node registers.
 func (f *vmFlags) runAsNode(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {
@@ -89,8 +89,8 @@ func (f *vmFlags) runAsNode(
 	return result, err
 }
 
-// runAsCluster runs a command on a machine that is a complete cluster, after its driver and controller, as shipped,
-// work. The run directory is one of the temporary files, so nothing of the cluster remains when they are removed.
+// runAsCluster runs a command on a machine that is a complete cluster once its driver and controller, as shipped, are
+// ready. The run directory is among the temporary files, so removing these removes all traces of the cluster.
 func (f *vmFlags) runAsCluster(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {
@@ -117,7 +117,7 @@ func (f *vmFlags) runAsCluster(
 	return result, err
 }
 
-// clusterOptions returns the common options of all clusters with a machine as the node.
+// clusterOptions returns the options common to all clusters whose node is a machine.
 func (f *vmFlags) clusterOptions(tmp string, progress io.Writer) (lab.Options, error) {
 	images, err := stack.Pack(f.bin, filepath.Join(tmp, "images"), stack.DefaultTag)
 	return lab.Options{
@@ -138,9 +138,9 @@ func join(c *vm.Command, cluster *lab.Cluster) {
 	c.Env = append(c.Env, "KUBECONFIG="+cluster.Kubeconfig(), "PATH="+read[0]+":"+machinePath)
 }
 
-// installScript returns a script that applies the manifests inside, and runs a command when driver and controller work.
-// Its arguments are a file for the output of kubectl, which is printed only on failure, and the command. The words of
-// the script's commands have no blanks and no special characters, so they need no quotes.
+// installScript returns a script that applies the manifests inside the machine, and runs a command once the driver and
+// the controller are ready. Its arguments are a file for the output of kubectl, which is only printed on failure, and
+// the command. The words of the script's commands contain no blanks or special characters, so they need no quotes.
 func installScript() string {
 	commands := stack.Commands(manifestsDir)
 	for _, workload := range stack.Workloads() {
@@ -154,7 +154,7 @@ func installScript() string {
 	return script + `exec "$@"`
 }
 
-// keepLogs saves the logs of all components, such as containerd and the kubelet, from the removal of the cluster.
+// keepLogs copies the logs of all components, such as containerd and the kubelet, before the cluster is removed.
 func keepLogs(cluster *lab.Cluster, progress io.Writer) {
 	dir, err := os.MkdirTemp("", "lab-vm-logs-*")
 	if err == nil {

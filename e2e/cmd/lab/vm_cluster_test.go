@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// The output is the output of the command, unless the installation of driver and controller fails: then it is the
+// The output is that of the command. If the installation of the driver and the controller fails, the output is the
 // reason, and the command does not run.
 func TestInstallScript(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -52,16 +52,16 @@ func TestClusterFlag(t *testing.T) {
 		if err := cmd.ParseFlags(strings.Fields(flag)); err != nil {
 			t.Errorf("%s: %v", flag, err)
 		} else if have := cmd.PersistentFlags().Lookup("cluster").Value.String(); have != string(want) {
-			t.Errorf("%q means %q, want %q", flag, have, want)
+			t.Errorf("%q was parsed as %q, want %q", flag, have, want)
 		}
 	}
 	if err := vmCommand(&where{}).ParseFlags([]string{"--cluster=elsewhere"}); err == nil ||
 		!strings.Contains(err.Error(), "outside or inside") {
-		t.Errorf("an unknown place: %v", err)
+		t.Errorf("error for an unknown place: %v", err)
 	}
 }
 
-// A machine that is a node of a cluster has the plugins of EXTRA_CNI_DIR, which replace doubles.
+// A machine that is a cluster node has the plugins from EXTRA_CNI_DIR, which replace doubles.
 func TestRealPluginsReplaceDoubles(t *testing.T) {
 	extra := t.TempDir()
 	if err := os.WriteFile(filepath.Join(extra, "bond"), nil, 0o600); err != nil {

@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// testOutput forwards the output of a test binary, and records its results: the exit status alone does not show whether
-// any test has run.
+// testOutput forwards the output of a test binary and records the results, since the exit status alone does not show
+// whether any test has run.
 type testOutput struct {
 	output  io.Writer
 	line    []byte
@@ -15,8 +15,8 @@ type testOutput struct {
 	verdict string // the last PASS or FAIL
 }
 
-// Write implements io.Writer. A line may arrive in parts. Data that cannot be forwarded is an error, but is still
-// inspected.
+// Write implements io.Writer. A line may arrive in parts. If data cannot be forwarded, Write returns an error, but
+// still inspects the data.
 func (o *testOutput) Write(data []byte) (int, error) {
 	for part := range bytes.Lines(data) {
 		o.line = append(o.line, part...)

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// rdmaMode determines which network namespaces see the RDMA devices of a machine; empty means that it has none. It is
-// the value of a flag.
+// rdmaMode determines in which network namespaces the RDMA devices of a machine are visible. It is empty if the machine
+// has no RDMA devices. It is the value of a flag.
 type rdmaMode string
 
 const (
@@ -36,9 +36,9 @@ func (m *rdmaMode) Set(text string) error {
 }
 
 // addRDMA adds the settings for RDMA to the command of a machine. If the lab's variant of rxe is not available, the
-// machine gets the distribution's module, and tests that need the lab's are skipped. netns_mode=0 is the kernel's
-// exclusive mode. At run time the mode can be changed only while there is one network namespace, so it is a boot
-// parameter.
+// machine gets the distribution's module, and tests that need the lab's variant are skipped. netns_mode=0 is the
+// kernel's exclusive mode. It is set as a boot parameter, because at run time, the mode can only be changed while there
+// is just one network namespace.
 func (f *vmFlags) addRDMA(ctx context.Context, image *vm.Image, c *vm.Command, progress io.Writer) error {
 	if f.rdma == "" {
 		if f.stockRXE {

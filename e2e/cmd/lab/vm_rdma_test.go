@@ -11,7 +11,7 @@ import (
 func TestRDMAMode(t *testing.T) {
 	var mode rdmaMode
 	if err := mode.Set("other"); err == nil || mode != "" {
-		t.Errorf("accepted an unknown mode: %q, %v", mode, err)
+		t.Errorf("an unknown mode was accepted: %q, %v", mode, err)
 	}
 	for _, text := range []string{"shared", "exclusive"} {
 		if err := mode.Set(text); err != nil || mode.String() != text {
@@ -20,7 +20,7 @@ func TestRDMAMode(t *testing.T) {
 	}
 }
 
-// The mode is on the kernel's command line, so it is set before any device exists.
+// The mode must be on the kernel's command line, so that it is set before any device exists.
 func TestModeIsAParameter(t *testing.T) {
 	for mode, want := range map[rdmaMode][]string{rdmaShared: nil, rdmaExclusive: {"ib_core.netns_mode=0"}} {
 		f := &vmFlags{rdma: mode, stockRXE: true}
@@ -29,7 +29,7 @@ func TestModeIsAParameter(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.Equal(c.Parameters, want) || !slices.Contains(c.Modules, "rdma_rxe") || c.ModuleFiles != nil {
-			t.Errorf("mode %s is the command %+v", mode, c)
+			t.Errorf("mode %s led to the command %+v", mode, c)
 		}
 	}
 }
@@ -37,6 +37,6 @@ func TestModeIsAParameter(t *testing.T) {
 func TestStockRXEWithoutRDMA(t *testing.T) {
 	f := &vmFlags{stockRXE: true}
 	if err := f.addRDMA(t.Context(), &vm.Image{}, &vm.Command{}, io.Discard); err == nil {
-		t.Error("--stock-rxe without --rdma is not an error")
+		t.Error("--stock-rxe without --rdma caused no error")
 	}
 }

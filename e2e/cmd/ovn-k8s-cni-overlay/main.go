@@ -1,6 +1,6 @@
-// Command ovn-k8s-cni-overlay is a test plugin that implements the protocol of OVN-Kubernetes' CNI plugin of that name:
-// it sends its environment and its input to the server on the node, and prints the response. The server for tests is
-// e2e/cmd/ovnkube.
+// Command ovn-k8s-cni-overlay is a test plugin that implements the protocol of OVN-Kubernetes' CNI plugin of the same
+// name: it sends its environment and its input to the server on the node, and prints the response. In tests, the server
+// is e2e/cmd/ovnkube.
 package main
 
 import (
@@ -75,15 +75,15 @@ func request(args *skel.CmdArgs) ovnkube.Request {
 	return ovnkube.Request{Env: env, Config: args.StdinData}
 }
 
-// report sends the duration of a call to the server, like the real plugin; nothing depends on it. err is a pointer,
-// because the call is deferred before the result is known.
+// report sends the duration of a call to the server, like the real plugin. Nothing depends on it. err is a pointer
+// because the call to report is deferred before the result is known.
 func (p plugin) report(command string, start time.Time, err *error) {
 	_, _ = p.post("http://dummy/metrics", ovnkube.Metrics{Command: command,
 		ElapsedTime: time.Since(start).Seconds(), HasErr: *err != nil})
 }
 
-// post sends a message to the server and returns the response. It has no time limit: the runtime ends a plugin that
-// exceeds its limit, and the server continues.
+// post sends a message to the server and returns the response. It has no time limit of its own: the runtime kills a
+// plugin that takes too long, while the server continues.
 func (p plugin) post(url string, message any) ([]byte, error) {
 	data, err := json.Marshal(message)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// The plugin sends its environment and input unchanged, reports its duration, and returns the response of the server.
+// The plugin sends its environment and input unchanged, reports its duration, and returns the server's response.
 func TestRequests(t *testing.T) {
 	t.Setenv("CNI_ARGS", "K8S_POD_NAME=p;X=a=b")
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
@@ -42,13 +42,13 @@ func TestRequests(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	if request.Env["CNI_ARGS"] != "K8S_POD_NAME=p;X=a=b" || string(request.Config) != input {
-		t.Errorf("the server was asked %+v", request)
+		t.Errorf("the server received %+v", request)
 	}
 	if got := strings.Join(paths, " "); got != "POST/ POST/metrics" {
-		t.Errorf("it was called at %s", got)
+		t.Errorf("the server was called at %s", got)
 	}
 	err = plugin{socket: "/nowhere"}.status(&skel.CmdArgs{})
 	if err == nil || !strings.Contains(err.Error(), "/nowhere") {
-		t.Errorf("without a server: %v", err)
+		t.Errorf("error without a server: %v", err)
 	}
 }

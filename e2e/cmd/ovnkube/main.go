@@ -1,5 +1,5 @@
-// Command ovnkube is a double of OVN-Kubernetes on the node of a local Kubernetes: see the package
-// e2e/internal/ovnkube. KUBECONFIG names the cluster.
+// Command ovnkube is a double of OVN-Kubernetes on the node of a local Kubernetes cluster; see package
+// e2e/internal/ovnkube. KUBECONFIG selects the cluster.
 package main
 
 import (

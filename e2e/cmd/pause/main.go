@@ -19,8 +19,9 @@ func main() {
 	}
 }
 
-// reap collects all children that have ended, because several may share one SIGCHLD. Its own container has one process;
-// if the pod shares its process namespace, it becomes the parent of orphaned processes.
+// reap collects all children that have exited, because several may share one SIGCHLD. The sandbox's own container has
+// only this process, but if the containers of the pod share their process namespace, it becomes the parent of orphaned
+// processes.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

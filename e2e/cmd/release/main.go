@@ -1,4 +1,4 @@
-// Command release creates a release of the project, and verifies a release without a network.
+// Command release creates a release of the project. It can also verify a release without network access.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/release"
 )
 
-// keyVariable is the environment variable with the private key, for machines that keep secrets in the environment.
+// keyVariable is the environment variable for the private key, for systems that pass secrets in the environment.
 const keyVariable = "RELEASE_SIGNING_KEY"
 
 func main() {
@@ -24,7 +24,7 @@ func main() {
 	err := rootCommand().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "release:", err) // a failure of this cannot be reported
+		_, _ = fmt.Fprintln(os.Stderr, "release:", err) // a failure to print cannot be reported
 		os.Exit(1)
 	}
 }
@@ -70,8 +70,8 @@ environment) it signs the checksums and says where everything comes from.`,
 	return cmd
 }
 
-// signingKey reads the key from a file or from the environment; it returns nil if neither is set. It removes the key
-// from the environment, which child processes inherit: go runs compilers, and git may run hooks.
+// signingKey reads the key from a file or from the environment. It returns nil if neither is set. It removes the key
+// from the environment, because child processes inherit the environment: go runs compilers, and git may run hooks.
 func signingKey(file string) (*ecdsa.PrivateKey, error) {
 	data := os.Getenv(keyVariable)
 	if err := os.Unsetenv(keyVariable); err != nil { // git and go do not need it

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// A key that was given results in a signature or an error. Without a file the key may be in the environment, and then
-// child processes do not inherit it.
+// If a key is given, the result is a signature or an error. Without a file, the key may be in the environment; child
+// processes do not inherit it.
 func TestSigningKey(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -31,17 +31,17 @@ func TestSigningKey(t *testing.T) {
 	}
 	t.Setenv(keyVariable, "")
 	if read, err := signingKey(""); err != nil || read != nil {
-		t.Errorf("without a key: %v", err)
+		t.Errorf("error without a key: %v", err)
 	}
 	if _, err := signingKey(empty); err == nil {
-		t.Error("an empty file counts as no key: the release would not be signed")
+		t.Error("an empty file was treated as no key, so the release would not be signed")
 	}
 	if read, err := signingKey(good); err != nil || !key.Equal(read) {
-		t.Errorf("of a file: %v", err)
+		t.Errorf("error for a key in a file: %v", err)
 	}
 	t.Setenv(keyVariable, string(text))
 	if read, err := signingKey(""); err != nil || !key.Equal(read) {
-		t.Errorf("of the environment: %v", err)
+		t.Errorf("error for a key in the environment: %v", err)
 	}
 	if left, found := os.LookupEnv(keyVariable); found {
 		t.Errorf("the environment still has %d bytes of the key", len(left))

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// config is the plugin's configuration. Settings that are nil or empty are not changed.
+// config is the plugin's configuration. Nil or empty settings leave the function's setting unchanged.
 type config struct {
 	types.NetConf
 	DeviceID      string `json:"deviceID"` // PCI address of the virtual function
@@ -33,8 +33,8 @@ func linkStates() map[string]uint32 {
 		"disable": netlink.VF_LINK_STATE_DISABLE}
 }
 
-// parse parses the configuration. runtimeConfig is from the pod, and overrides the network's own value, like in the
-// real plugin.
+// parse parses the configuration. As in the real plugin, runtimeConfig comes from the pod and overrides the network's
+// own value.
 func parse(data []byte) (*config, error) {
 	c := &config{}
 	if err := json.Unmarshal(data, c); err != nil {
@@ -46,7 +46,7 @@ func parse(data []byte) (*config, error) {
 	return c, c.validate()
 }
 
-// validate rejects the same configurations as the real plugin, and reports all problems together.
+// validate rejects the same configurations as the real plugin, but reports all problems at once.
 func (c *config) validate() error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// del implements DEL. It uses the record of ADD instead of its configuration, and deletes the record even if it fails,
-// so the next DEL does nothing.
+// del implements DEL. It uses the record of ADD instead of its own configuration, and deletes the record even on
+// failure, so that the next DEL does nothing.
 func (p *plugin) del(args *skel.CmdArgs) error {
 	r, err := p.load(args)
 	if err != nil || r == nil {
@@ -24,8 +24,8 @@ func (p *plugin) del(args *skel.CmdArgs) error {
 	return errors.Join(p.delRecorded(args, r), os.Remove(p.recordPath(args)))
 }
 
-// delRecorded reverts the changes in the record. A function that could not be found or reset stays in the pod, because
-// settings are reset first. The record is deleted in any case.
+// delRecorded reverts the recorded changes. Settings are reset first, so a function that cannot be found or reset stays
+// in the pod. The record is deleted in any case.
 func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	c, err := parse(r.Stdin)
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	return p.release(c.DeviceID)
 }
 
-// leave moves the link back to the host, with its previous name and address there.
+// leave moves the link back to the host and restores its previous name and address.
 func leave(r *record, name string, pod ns.NetNS) error {
 	host, err := ns.GetCurrentNS()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 type function struct {
 	pf    netlink.Link
 	index int
-	// link is empty for functions without one, such as functions that are bound to vfio-pci.
+	// link is empty for functions without a link, such as those bound to vfio-pci.
 	link string
 }
 
@@ -81,7 +81,7 @@ func (f *function) settings() (settings, error) {
 	return settings{}, fmt.Errorf("%s does not report the settings of virtual function %d", f.pf.Attrs().Name, f.index)
 }
 
-// apply applies the settings in the configuration, one after another, up to the first that is rejected.
+// apply applies the settings in the configuration one after another and stops at the first one that is rejected.
 func (f *function) apply(c *config) error {
 	do := func(wanted bool, what string, set func() error) error {
 		if !wanted {
@@ -130,8 +130,8 @@ func (f *function) setMAC(text string) error {
 	return netlink.LinkSetVfHardwareAddr(f.pf, f.index, mac)
 }
 
-// reset restores the settings of the function that the configuration has changed. It tries all of them, regardless of
-// errors, and returns all errors.
+// reset restores the settings of the function that ADD changed. It tries to restore all of them, even after an error,
+// and returns all errors.
 func (f *function) reset(c *config, before settings) error {
 	var problems []error
 	if c.VLAN != nil {
@@ -140,7 +140,7 @@ func (f *function) reset(c *config, before settings) error {
 	if c.SpoofCheck != "" {
 		problems = append(problems, netlink.LinkSetVfSpoofchk(f.pf, f.index, before.SpoofCheck))
 	}
-	if c.MAC != "" || before.MAC != "" { // even if ADD has not set an address
+	if c.MAC != "" || before.MAC != "" { // even if ADD did not set an address
 		problems = append(problems, f.setMAC(before.MAC))
 	}
 	if c.Trust != "" {

@@ -1,17 +1,17 @@
-// Command sriov is a test plugin with the documented behavior of the CNI plugin of that name: it moves an SR-IOV
+// Command sriov is a test plugin with the documented behavior of the CNI plugin of the same name: it moves an SR-IOV
 // virtual function into a pod and applies settings through its physical function. It also has that plugin's known
 // weaknesses, which a driver must handle:
 //
-//   - ADD records the data for DEL only at its very end, and keeps earlier settings when one of them is rejected.
+//   - ADD records the data for DEL only at its very end, and keeps earlier settings if a later one is rejected.
 //   - DEL without a namespace (CNI_NETNS is empty) succeeds, and neither resets the function nor releases it.
-//   - DEL without a record succeeds and does nothing; and a DEL that fails removes its record anyway.
-//   - DEL always writes the administrative address back, even if ADD has not set one. igb's driver then does not allow
-//     other addresses for the function.
+//   - DEL without a record succeeds and does nothing, and a DEL that fails removes its record anyway.
+//   - DEL always writes the administrative address back, even if ADD did not set one. With igb, the function then no
+//     longer accepts other addresses.
 //   - DEL resets the settings before it moves the link, and looks up the physical function by its name at the time of
 //     ADD.
-//   - Locks of functions remain as empty files.
+//   - The lock files of functions remain as empty files.
 //   - DEL of a function without a link (bound to vfio-pci) fails while the namespace exists.
-//   - CHECK checks nothing.
+//   - CHECK does not check anything.
 package main
 
 import (

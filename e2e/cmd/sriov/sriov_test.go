@@ -47,8 +47,8 @@ func newPlugin(t *testing.T) *plugin {
 	return &plugin{state: t.TempDir(), pci: t.TempDir()}
 }
 
-// While the namespace with a function exists, no other namespace can claim the function. A namespace that no longer
-// exists has no claim.
+// While the namespace that has claimed a function exists, no other namespace can claim the function. A claim ends with
+// its namespace.
 func TestClaim(t *testing.T) {
 	p := newPlugin(t)
 	const holder = "/proc/self/ns/net"
@@ -57,17 +57,17 @@ func TestClaim(t *testing.T) {
 	}
 	if err := p.claim("vf", "/run/netns/other"); err == nil ||
 		!strings.Contains(err.Error(), "already allocated: to "+holder) {
-		t.Errorf("a claimed function: %v", err)
+		t.Errorf("error for a claimed function: %v", err)
 	}
 	if err := p.release("vf"); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.release("vf"); err != nil {
-		t.Errorf("released twice: %v", err)
+		t.Errorf("error for releasing the function twice: %v", err)
 	}
 	for range 2 {
 		if err := p.claim("vf", filepath.Join(t.TempDir(), "gone")); err != nil {
-			t.Errorf("a function of a missing namespace: %v", err)
+			t.Errorf("error for a function that a missing namespace has claimed: %v", err)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := p.load(args); err == nil {
-		t.Error("a damaged record is not an error")
+		t.Error("a damaged record caused no error")
 	}
 }
 
@@ -103,7 +103,7 @@ func TestDelThatDoesNothing(t *testing.T) {
 	p := newPlugin(t)
 	args := &skel.CmdArgs{ContainerID: "c", IfName: "net1", StdinData: []byte(`{"deviceID":"vf"}`)}
 	if err := p.del(args); err != nil {
-		t.Errorf("without a record: %v", err)
+		t.Errorf("error without a record: %v", err)
 	}
 	if err := p.save(args, &record{Stdin: args.StdinData, Link: "eth2"}); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestDelThatDoesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := p.del(args); err != nil {
-		t.Errorf("without a namespace: %v", err)
+		t.Errorf("error without a namespace: %v", err)
 	}
 	if r, err := p.load(args); r != nil || err != nil {
 		t.Errorf("the record still exists: %+v, %v", r, err)
@@ -125,12 +125,12 @@ func TestDelThatDoesNothing(t *testing.T) {
 func TestFindSaysWhatIsMissing(t *testing.T) {
 	p := newPlugin(t)
 	if _, err := p.find("vf"); err == nil || !strings.Contains(err.Error(), "vf is not a virtual function") {
-		t.Errorf("a missing device: %v", err)
+		t.Errorf("error for a missing device: %v", err)
 	}
 	if err := os.MkdirAll(filepath.Join(p.pci, "vf", "physfn", "net"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.find("vf"); err == nil || !strings.Contains(err.Error(), "vf is not a virtual function") {
-		t.Errorf("a physical function without a link: %v", err)
+		t.Errorf("error for a physical function without a link: %v", err)
 	}
 }

@@ -24,9 +24,9 @@ func main() {
 	}
 }
 
-// run removes capabilities from the bounding set of this thread, and executes the program on it. The bounding set is
-// the limit of the capabilities that root gets in execve(2) (capabilities(7)). It belongs to a thread, so the thread is
-// locked, and it is the thread that becomes the program. run returns only if it fails.
+// run removes capabilities from the bounding set of this thread, and executes the program on it. The bounding set
+// limits the capabilities that root gets in execve(2) (capabilities(7)). It belongs to a thread, so run locks the
+// thread, which then becomes the program. run only returns if it fails.
 func run(names, command []string) error {
 	runtime.LockOSThread()
 	for _, name := range names {

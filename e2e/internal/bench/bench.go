@@ -29,7 +29,8 @@ type Bench struct {
 	Patience time.Duration
 }
 
-// New returns the machine. Elsewhere it skips the test, with advice on which command to run instead.
+// New returns the machine. If the test does not run on such a machine, New skips it with a hint on which command to run
+// instead.
 func New(t *testing.T, patience time.Duration, advice string) *Bench {
 	t.Helper()
 	if os.Getenv(guest.Variable) == "" {
@@ -79,8 +80,8 @@ func (b *Bench) Exec(args ...string) string {
 	return output
 }
 
-// TryExec is Exec for a command that may fail. It has a time limit, because some commands wait forever for a daemon
-// that does not run.
+// TryExec is like Exec, but for a command that may fail. It has a time limit, because some commands wait forever for a
+// daemon that is not running.
 func (b *Bench) TryExec(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
 	defer cancel()
@@ -91,7 +92,7 @@ func (b *Bench) TryExec(args ...string) (string, error) {
 	return strings.TrimSpace(string(output)), nil
 }
 
-// LinkByName returns a link of the calling thread's namespace.
+// LinkByName returns a link in the calling thread's namespace.
 func (b *Bench) LinkByName(name string) netlink.Link {
 	b.Helper()
 	link, err := netlink.LinkByName(name)
@@ -112,7 +113,7 @@ func (b *Bench) AddLink(link netlink.Link) {
 	b.Must(netlink.LinkSetUp(link))
 }
 
-// SysPCI returns the path of a file of a PCI function in sysfs.
+// SysPCI returns the path of a PCI function's file in sysfs.
 func SysPCI(parts ...string) string {
 	return filepath.Join(append([]string{"/sys/bus/pci/devices"}, parts...)...)
 }
@@ -130,7 +131,7 @@ func FindLink(address string) (netlink.Link, error) {
 	return netlink.LinkByName(links[0].Name())
 }
 
-// LinkOf is FindLink for a link that must exist.
+// LinkOf is like FindLink, but for a link that must exist.
 func (b *Bench) LinkOf(address string) netlink.Link {
 	b.Helper()
 	link, err := FindLink(address)
@@ -139,7 +140,7 @@ func (b *Bench) LinkOf(address string) netlink.Link {
 }
 
 // SetVFs changes the number of virtual functions of a physical function, and returns when all their links exist. The
-// kernel requires a change to zero before another number.
+// kernel requires that the number is set to zero first.
 func (b *Bench) SetVFs(pf string, count int) {
 	b.Helper()
 	b.Must(os.WriteFile(SysPCI(pf, "sriov_numvfs"), []byte(strconv.Itoa(count)), 0))

@@ -32,8 +32,9 @@ type Driver struct {
 	options executor.Options
 }
 
-// Open creates a driver that starts with the journal at path, with the machine and the plugins of CNI_PATH unless the
-// options name other directories. It is not bound to a test: Pod and Restart require a driver from [Bench.NewDriver].
+// Open creates a driver that starts with the journal at path. It uses the machine, and the plugins in CNI_PATH unless
+// the options name other directories. The driver is not bound to a test: Pod and Restart require a driver from
+// [Bench.NewDriver].
 func Open(path string, options executor.Options) (*Driver, error) {
 	options.Exec = executor.PluginExec{Lock: path + ".cni"}
 	if options.Dirs == nil {
@@ -54,7 +55,7 @@ func (b *Bench) NewDriver(options executor.Options) *Driver {
 	return d
 }
 
-// begin opens the journal and starts with its content.
+// begin opens the journal and starts the driver with its content.
 func (d *Driver) begin(l *life) (err error) {
 	if d.db, err = journal.Open(d.path, clock.RealClock{}); err != nil {
 		return err
@@ -71,14 +72,14 @@ func (d *Driver) begin(l *life) (err error) {
 	return err
 }
 
-// Restart ends the driver and starts another with the same journal, which lives as long as the test.
+// Restart ends the driver and starts another one with the same journal, which runs until the end of the test.
 func (d *Driver) Restart() {
 	d.bench.Helper()
 	d.restart(nil)
 }
 
-// RestartUntil is Restart for a driver that is killed after this number of starts and ends of calls: commits to its
-// journal, and operations on devices. The kill is a panic, which [Survives] recovers.
+// RestartUntil is like Restart, but starts a driver that is killed after the given number of starts and ends of calls,
+// which are commits to its journal and operations on devices. The kill is a panic, from which [Survives] recovers.
 func (d *Driver) RestartUntil(calls int) {
 	d.bench.Helper()
 	d.restart(&life{calls: calls})
@@ -98,9 +99,9 @@ func (d *Driver) Leftovers() (lines []string) {
 	return lines
 }
 
-// Plan compiles a topology with these steps for a claim of the same name, like the driver when it prepares a claim.
-// Root steps need no selector. Each device needs Exclusive and either IfName or PCIAddress. Its Request is the name of
-// its root step; empty means the first step.
+// Plan compiles a topology with the given steps for a claim with the same name, as the driver does when it prepares a
+// claim. Root steps need no selector. In each device, Exclusive and either IfName or PCIAddress must be set. Request is
+// the name of the device's root step; empty means the first step.
 func (d *Driver) Plan(name, steps string, devices ...cnichain.Device) (*cnichain.Plan, error) {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = name
@@ -183,7 +184,8 @@ func NewAttachment(name string, plan *cnichain.Plan) *executor.Attachment {
 	return attachment
 }
 
-// Pod creates a pod with a claim for a topology (see Plan). It attaches nothing. The name has at most 8 characters.
+// Pod creates a pod with a claim for a topology (see Plan). It does not attach anything. The name must not have more
+// than 8 characters.
 func (d *Driver) Pod(name, steps string, devices ...cnichain.Device) *Pod {
 	b := d.bench
 	b.Helper()

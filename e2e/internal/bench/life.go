@@ -11,7 +11,7 @@ import (
 // errKilled is the panic value of a driver that is killed.
 var errKilled = errors.New("the driver was killed")
 
-// life counts down the starts and ends of calls until the driver is killed. With a nil life it is never killed.
+// life counts down the starts and ends of calls until the driver is killed. A driver with a nil life is never killed.
 type life struct{ calls int }
 
 func (l *life) step() {
@@ -58,12 +58,12 @@ func (j mortalJournal) Note(attachment *executor.Attachment) error {
 	return j.around(func() error { return j.Journal.Note(attachment) })
 }
 
-// Delete implements executor.Journal. It commits the undo of the last step.
+// Delete implements executor.Journal. It commits the rollback of the last step.
 func (j mortalJournal) Delete(sandboxID string) error {
 	return j.around(func() error { return j.Journal.Delete(sandboxID) })
 }
 
-// mortalHost is the machine. The driver may be killed when it moves RDMA devices or restores devices.
+// mortalHost is a machine on which the driver may be killed when it moves RDMA devices or restores devices.
 type mortalHost struct {
 	host.Host
 	*life

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Pod is a network namespace, usually of a pod, with the attachments of a driver of the test.
+// Pod is a network namespace, usually that of a pod, with its attachments by a driver of the test.
 type Pod struct {
 	// Path is the path of the namespace.
 	Path string
@@ -40,13 +40,13 @@ func (p *Pod) Add() error {
 // Del detaches the pod's devices.
 func (p *Pod) Del() error { return p.driver.Executor.Del(context.Background(), p.Attachment) }
 
-// Attach is Add, and ends the test on an error.
+// Attach is like Add, but ends the test on an error.
 func (p *Pod) Attach() {
 	p.bench.Helper()
 	p.bench.Must(p.Add())
 }
 
-// Detach is Del, and ends the test on an error.
+// Detach is like Del, but ends the test on an error.
 func (p *Pod) Detach() {
 	p.bench.Helper()
 	p.bench.Must(p.Del())
@@ -59,7 +59,7 @@ func (p *Pod) Destroy() {
 	p.bench.Must(host.Linux{}.Unpin(p.Attachment.Pin))
 }
 
-// Enter runs a function on a new thread in the namespace. The thread ends with the function.
+// Enter runs a function on a new thread in the namespace. The thread terminates after the function.
 func (p *Pod) Enter(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -76,14 +76,14 @@ func (p *Pod) Enter(do func() error) error {
 	return <-done
 }
 
-// Inside is Enter, and ends the test on an error.
+// Inside is like Enter, but ends the test on an error.
 func (p *Pod) Inside(do func() error) {
 	p.bench.Helper()
 	p.bench.Must(p.Enter(do))
 }
 
-// WithLink runs functions with a link of the namespace, inside the namespace, until one returns an error. The link must
-// exist.
+// WithLink runs functions inside the namespace, with one of its links, until one of them returns an error. The link
+// must exist.
 func (p *Pod) WithLink(name string, things ...func(netlink.Link) error) {
 	p.bench.Helper()
 	p.Inside(func() error {
@@ -120,11 +120,11 @@ const (
 	// Interval is the time between two messages.
 	Interval = 100 * time.Millisecond
 	// Silence is the number of unanswered messages after which pods count as isolated. Sending them takes several times
-	// as long as the first message between two connected pods.
+	// as long as the first message takes between two connected pods.
 	Silence = 25
 )
 
-// crosses sends messages to an address of another pod until one arrives, and reports whether one did.
+// crosses sends messages to an address of another pod until one arrives, and reports whether one arrived.
 func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	var receiver net.PacketConn
 	err := target.Enter(func() (err error) {
@@ -146,7 +146,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	defer func() { _ = sender.Close() }() // the data was already sent
 	buffer := make([]byte, 16)
 	for range messages {
-		_, _ = sender.Write([]byte("x")) // the error may be about the previous packet, which found no receiver
+		_, _ = sender.Write([]byte("x")) // the error may refer to the previous packet, which had no receiver
 		if err := receiver.SetReadDeadline(time.Now().Add(Interval)); err != nil {
 			return false, err
 		}
@@ -160,7 +160,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	return false, nil
 }
 
-// Reaches expects that a message arrives eventually, and returns how long that took.
+// Reaches expects that a message arrives eventually, and returns how long this took.
 func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	p.bench.Helper()
 	start := time.Now()

@@ -1,4 +1,4 @@
-// Package capability lists the capabilities of Linux under the names that Kubernetes uses.
+// Package capability lists the Linux capabilities under the names that Kubernetes uses.
 package capability
 
 import (

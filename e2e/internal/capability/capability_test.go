@@ -17,6 +17,6 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 	if _, err := capability.Number("CAP_CHOWN"); err == nil {
-		t.Error("accepted a name with CAP_")
+		t.Error("a name with CAP_ was accepted")
 	}
 }

@@ -1,8 +1,8 @@
-// Package idledriver is a DRA driver that does nothing, under a separate name. The additional start time of a pod with
-// a claim for it is the time that Kubernetes itself needs to create, allocate and read a claim, so it is the lower
-// bound for every driver.
+// Package idledriver is a DRA driver that does nothing, under its own name. With a claim for this driver, the
+// additional start time of a pod is the time that Kubernetes itself needs to create, allocate and read a claim. This is
+// the lower bound for every driver.
 //
-// The rule of this package: it adds nothing of its own to the time of a pod.
+// The rule of this package: the driver itself adds nothing to the start time of a pod.
 package idledriver
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// Name is the name of the driver; its DeviceClass is called Class.
+// Name is the name of the driver. Class is the name of its DeviceClass.
 const (
 	Name  = "idle.example.com"
 	Class = "idle"
@@ -67,10 +67,10 @@ func (driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHeal
 	return kubeletplugin.ErrHealthNotSupported
 }
 
-// Start publishes this number of devices on the cluster's node, creates the DeviceClass, and returns a function that
-// removes the sockets, the class and the slices. Call stop once. The driver runs in this process, on the host, and
-// serves sockets on the node, so the measurement includes no pod, image or permissions. If Start fails because the
-// helper could not be started, the class remains; after any other error nothing remains.
+// Start publishes the given number of devices on the cluster's node, creates the DeviceClass, and returns a function
+// that removes the sockets, the class and the slices. Call stop once. The driver runs in this process, on the host, and
+// serves sockets on the node, so the measurement does not involve a driver pod, its image or its permissions. If Start
+// fails because the helper could not be started, the class remains; after any other error, nothing remains.
 func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interface, devices int) (
 	stop func() error, err error,
 ) {
@@ -80,8 +80,8 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 	if _, err := client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
-	// The kubelet gets the path on the node; the socket is created at the path where this process sees the node's
-	// files.
+	// The kubelet gets the path on the node. The socket is created at the path under which the node's files are visible
+	// to this process.
 	listen := func(ctx context.Context, path string) (net.Listener, error) {
 		seen, err := cluster.NodePath(path)
 		if err != nil {
@@ -119,8 +119,8 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 	return stop, nil
 }
 
-// remove removes all traces of the driver in the kubelet's directories and in the API. It continues after an error,
-// because any remains would disturb the next run.
+// remove removes all traces of the driver from the kubelet's directories and from the API. It continues after an error,
+// because anything that remains would disturb the next run.
 func remove(cluster *lab.Cluster, client kubernetes.Interface) error {
 	var all error
 	for _, path := range []string{filepath.Join(kubeletplugin.KubeletPluginsDir, Name),
@@ -131,7 +131,7 @@ func remove(cluster *lab.Cluster, client kubernetes.Interface) error {
 		}
 		all = errors.Join(all, err)
 	}
-	ctx := context.Background() // the context of the start may have ended
+	ctx := context.Background() // the context of Start may have been canceled
 	return errors.Join(all, client.ResourceV1().DeviceClasses().Delete(ctx, Class, metav1.DeleteOptions{}),
 		client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
 			metav1.ListOptions{FieldSelector: "spec.driver=" + Name}))

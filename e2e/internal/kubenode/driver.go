@@ -35,8 +35,8 @@ func (n *Node) DriverReady() {
 	})
 }
 
-// KillDriver kills the driver. The kubelet restarts it. If the driver is not running at that moment, KillDriver ends
-// the test, since there is no process to kill.
+// KillDriver kills the driver, which the kubelet then restarts. If the driver is not running at that moment, KillDriver
+// ends the test, since there is no process to kill.
 func (n *Node) KillDriver() {
 	n.t.Helper()
 	pids, err := process.PIDs(process.Runs(DriverName))
@@ -52,8 +52,8 @@ func (n *Node) KillDriver() {
 	}
 }
 
-// SetDriver sets the node selector of the driver's DaemonSet, as JSON. Use it to remove the driver from the node, or
-// "null" to restore it.
+// SetDriver sets the node selector of the driver's DaemonSet, as JSON. Use it to remove the driver from the node, and
+// use "null" to restore it.
 func (n *Node) SetDriver(selector string) {
 	n.t.Helper()
 	_, err := n.Client.AppsV1().DaemonSets(DriverNamespace).Patch(context.Background(), DriverName,
@@ -83,7 +83,8 @@ func (n *Node) driverPods(ctx context.Context) ([]corev1.Pod, error) {
 	return pods.Items, nil
 }
 
-// Forgotten returns an error that describes the remaining records in the driver's journal, or nil if none remain.
+// Forgotten returns nil if the driver's journal contains no records, and otherwise an error that describes the
+// remaining records.
 func Forgotten(ctx context.Context) error {
 	var problems []error
 	for _, kind := range []string{"claims", "sandboxes", "leftovers"} {
@@ -96,14 +97,14 @@ func Forgotten(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// Query reads records of a kind from the driver's socket.
+// Query reads records of one kind from the driver's socket.
 func Query(ctx context.Context, kind string) (string, error) {
 	return get(ctx, "http://driver/"+kind, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", driverSocket)
 	})
 }
 
-// Offered returns the published devices of the node with the values of their taints.
+// Offered returns the node's published devices with the values of their taints.
 func (n *Node) Offered(ctx context.Context) (map[string]string, error) {
 	list, err := n.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -122,8 +123,8 @@ func (n *Node) Offered(ctx context.Context) (map[string]string, error) {
 	return devices, nil
 }
 
-// get sends a request without keepalive: tests kill the driver between two requests, and a connection to the old
-// process would cause a misleading error.
+// get sends a request without keepalive: tests kill the driver between two requests, and reusing a connection to the
+// old process would cause a misleading error.
 func get(
 	ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error),
 ) (string, error) {

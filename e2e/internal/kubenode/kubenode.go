@@ -1,5 +1,5 @@
-// Package kubenode is, for tests inside a virtual machine (package vm), that machine as a node of Kubernetes with the
-// driver: objects of the cluster, waiting, the processes of pods, and the driver's life.
+// Package kubenode is for tests inside a virtual machine (package vm) that is a Kubernetes node with the driver. It
+// handles the cluster's objects, waiting, the processes of pods, and starting and killing the driver.
 package kubenode
 
 import (
@@ -26,8 +26,8 @@ import (
 // ErrStill means that an expected change has not happened yet.
 var ErrStill = errors.New("it is still as before")
 
-// Node is the machine during one test, which uses one namespace. A method that cannot complete ends the test. It must
-// be used on the goroutine of the test, because testing.T ends a test only from there.
+// Node is the machine during one test, which uses one namespace. A method that cannot complete ends the test. Node must
+// be used on the goroutine of the test, because testing.T can only end a test from there.
 type Node struct {
 	Client    kubernetes.Interface
 	Objects   client.Client
@@ -38,8 +38,8 @@ type Node struct {
 	explained bool
 }
 
-// Join returns the machine as a node, in the namespace "default". Patience is the time limit of each operation of the
-// kubelet and containerd. If the machine is not a node, Join skips the test, with advice on which command to run
+// Join returns the machine as a node, in the namespace "default". patience is the time limit of each operation of the
+// kubelet and containerd. If the machine is not a node, Join skips the test with a hint on which command to run
 // instead.
 func Join(t *testing.T, patience time.Duration, advice string) *Node {
 	t.Helper()
@@ -73,14 +73,14 @@ func (n *Node) must(err error) {
 	}
 }
 
-// First and longest pause between two checks. Each check takes time of a processor that may be emulated.
+// First and longest pause between two checks. Each check takes CPU time on a processor that may be emulated.
 const (
 	shortestPause = 125 * time.Millisecond
 	longestPause  = time.Second
 )
 
-// Until repeats a check until it returns nil, with increasing pauses. A check gets the context of the wait, so a check
-// that hangs ends with it. If the time runs out, the test fails with the last error before that.
+// Until repeats a check until it returns nil, with increasing pauses. The check gets the context of the wait, which
+// ends a check that hangs. If the time runs out, the test fails with the last error before that.
 func (n *Node) Until(what string, condition func(context.Context) error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
@@ -91,7 +91,7 @@ func (n *Node) Until(what string, condition func(context.Context) error) {
 		if err == nil {
 			return
 		}
-		if ctx.Err() == nil || last == nil { // do not replace an error with "time is over"
+		if ctx.Err() == nil || last == nil { // do not replace an error with a timeout
 			last = err
 		}
 		select {
@@ -133,8 +133,8 @@ func (n *Node) Explain() {
 }
 
 // Apply applies YAML documents, and deletes the objects at the end of the test. Namespaced objects without a namespace
-// get the node's namespace. A permanently rejected object ends the test; after any other error Apply retries, as the
-// webhook and definitions may not be ready yet.
+// are created in the node's namespace. If an object is rejected permanently, the test ends; after any other error,
+// Apply retries, since the webhook and definitions may not be ready yet.
 func (n *Node) Apply(documents string) {
 	n.t.Helper()
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)
@@ -151,7 +151,7 @@ func (n *Node) Apply(documents string) {
 		if kind := object.GetKind(); kind == "Pod" || kind == "ResourceClaimTemplate" {
 			object.SetNamespace(n.Namespace)
 		}
-		n.Until("admitted "+object.GetKind(), func(ctx context.Context) error { // the webhook may have to start
+		n.Until("admitted "+object.GetKind(), func(ctx context.Context) error { // the webhook may not have started yet
 			err := n.Objects.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()),
 				client.FieldOwner("test"), client.ForceOwnership)
 			if apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) {
@@ -163,8 +163,8 @@ func (n *Node) Apply(documents string) {
 	}
 }
 
-// Delete deletes an object and waits until it is gone. It repeats the request, so it also deletes an object that
-// another component recreates.
+// Delete deletes an object and waits until it is gone. It repeats the request, so it also deletes the object if another
+// component recreates it.
 func (n *Node) Delete(object client.Object) {
 	n.t.Helper()
 	n.Until("end of "+object.GetName(), func(ctx context.Context) error {

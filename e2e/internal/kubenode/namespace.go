@@ -12,8 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// DestroyNamespace removes all references to the network namespace of a pod, processes and pins. The kernel destroys
-// the namespace a moment later, and returns its physical links to the node's namespace. The pod is not notified.
+// DestroyNamespace removes all references to the network namespace of a pod, that is, processes and pins. The kernel
+// destroys the namespace a moment later and returns its physical links to the node's namespace. No component is
+// notified.
 func (n *Node) DestroyNamespace(pod string) {
 	n.t.Helper()
 	dir, err := n.Process(pod)

@@ -10,12 +10,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Move moves a link of this thread's namespace to another namespace under a new name. It runs change, unless that is
-// nil, on the way. The kernel moves a link under its current name, and fails if the target has a link with that name.
-// The temporary namespace contains no other links.
+// Move moves a link from this thread's namespace to another namespace under a new name. On the way, it runs change
+// unless that is nil. The detour is necessary because the kernel moves a link under its current name, and fails if the
+// target contains a link with that name. The temporary namespace contains no other links.
 //
-// A failure is not undone: if Move fails half-way, the link is in the temporary namespace when that ends. The kernel
-// then destroys a virtual link, and moves a physical link to the initial network namespace (default_device_exit_net).
+// A failure is not undone: if Move fails halfway, the link is still in the temporary namespace when the namespace ends.
+// The kernel then destroys a virtual link, and moves a physical link to the initial network namespace
+// (default_device_exit_net).
 func Move(link netlink.Link, name string, target ns.NetNS, change func(netlink.Link) error) error {
 	between, err := ns.TempNetNS()
 	if err != nil {

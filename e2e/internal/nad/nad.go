@@ -1,7 +1,7 @@
-// Package nad contains the definition of NetworkAttachmentDefinitions, for clusters without the programs that install
-// it, and helpers that tests with Multus share.
+// Package nad contains the CustomResourceDefinition of NetworkAttachmentDefinitions, for clusters without the programs
+// that install it, and helpers that tests with Multus share.
 //
-// The rule of this package: it contains only the fields that their readers need, and only creates texts.
+// The rule of this package: it only generates text, and the definition only contains the fields that its readers need.
 package nad
 
 import "fmt"
@@ -29,9 +29,9 @@ spec:
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {config: {type: string}}}}}}
 `
 
-// Network returns a NetworkAttachmentDefinition in a namespace, or without a namespace if namespace is empty. Resource
-// is the name of the resource that Multus requests from the kubelet, if any. Config must not contain the quotation mark
-// of YAML.
+// Network returns a NetworkAttachmentDefinition in a namespace, or without a namespace if namespace is empty. resource
+// is the name of the resource that Multus requests from the kubelet, if any. config must not contain the YAML quotation
+// mark.
 func Network(namespace, name, resource, config string) string {
 	metadata := "name: " + name
 	if namespace != "" {
@@ -49,8 +49,8 @@ spec:
 `, metadata, config)
 }
 
-// Multus returns the configuration of Multus as the network of a node whose pods have a network of their own. That
-// network is a delegate, because Multus 4.2.3 loses the data that DEL needs if clusterNetwork names a list.
+// Multus returns the configuration that makes Multus the network of a node whose pods already have a network. That
+// network becomes a delegate, because Multus 4.2.3 loses the data that DEL needs if clusterNetwork names a list.
 func Multus(kubeconfig, log string, pods []byte) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s],
 		"logLevel": "verbose", "logFile": %q}`, kubeconfig, pods, log)

@@ -22,16 +22,16 @@ const (
 	OpStatus = "status"
 )
 
-// requestTimeout bounds one request on the serving side.
+// requestTimeout limits one request on the serving side.
 const requestTimeout = 2 * time.Minute
 
-// Request is the request on a connection to the control socket. Each connection carries one request and one response,
-// each a JSON document, and is then closed.
+// Request is a request to the control socket. Each connection carries one request and one response, each of which is a
+// JSON document, and is then closed.
 type Request struct {
 	Op   string   `json:"op"`
 	Name string   `json:"name,omitempty"`
 	Argv []string `json:"argv,omitempty"`
-	// Machine starts the program as process 1 of its own namespaces. All processes in them end with it.
+	// Machine starts the program as process 1 of its own namespaces. All processes in these namespaces end with it.
 	Machine bool           `json:"machine,omitempty"`
 	Signal  syscall.Signal `json:"signal,omitempty"`
 }
@@ -41,7 +41,7 @@ type Request struct {
 type Response struct {
 	Error     string             `json:"error,omitempty"`
 	Processes map[string]Process `json:"processes,omitempty"`
-	// Init is the listening process, as a process ID of the caller's namespace. The kernel reports it.
+	// Init is the process ID of the listening process in the caller's namespace, as reported by the kernel.
 	Init int `json:"-"`
 }
 
@@ -55,8 +55,8 @@ type Process struct {
 	Argv []string `json:"argv,omitempty"`
 }
 
-// listen opens the control socket below the current directory: an absolute path could exceed the maximum length of
-// socket paths.
+// listen opens the control socket in the current directory: an absolute path could exceed the maximum length of socket
+// paths.
 func listen() (net.Listener, error) {
 	l, err := net.Listen("unix", ControlSocket)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *supervisor) serve(l net.Listener) error {
 			return fmt.Errorf("cannot serve the control socket: %w", err)
 		}
 		go func() {
-			defer func() { _ = conn.Close() }() // the answer has been sent
+			defer func() { _ = conn.Close() }() // the response has been sent
 			if err := s.answer(conn); err != nil {
 				slog.Error("cannot answer a request", "error", err)
 			}
@@ -99,7 +99,7 @@ func (s *supervisor) answer(conn net.Conn) error {
 	return json.NewEncoder(conn).Encode(resp)
 }
 
-// handle executes a request. OpStatus does nothing here, because every response contains the status.
+// handle executes a request. OpStatus requires no action, because every response contains the status.
 func (s *supervisor) handle(ctx context.Context, req Request) error {
 	switch req.Op {
 	case OpStart:
@@ -113,8 +113,8 @@ func (s *supervisor) handle(ctx context.Context, req Request) error {
 	}
 }
 
-// listener returns the process ID of the process that listens at the other end. The kernel records the process that
-// called listen(2), and translates its process ID into the PID namespace of the reader (SO_PEERCRED, unix(7)).
+// listener returns the process ID of the process that listens at the other end. The kernel records which process called
+// listen(2), and translates its process ID into the PID namespace of the reader (SO_PEERCRED, unix(7)).
 func listener(conn net.Conn) (int, error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -136,24 +136,24 @@ func listener(conn net.Conn) (int, error) {
 	return int(peer.Pid), nil
 }
 
-// Call sends one request to process 1 of the cluster in runDir. It works from any namespaces, since it finds the socket
-// by its file. When the context ends, a deadline in the past ends pending reads and writes; without it a hanging
-// process 1 would block the caller.
+// Call sends one request to process 1 of the cluster in runDir. It works from any namespace, since it finds the socket
+// by its file. When the context ends, Call aborts pending reads and writes by setting a deadline in the past;
+// otherwise, a process 1 that hangs would block the caller.
 func Call(ctx context.Context, runDir string, req Request) (Response, error) {
 	var resp Response
 	dir, err := os.Open(runDir)
 	if err != nil {
 		return resp, err
 	}
-	defer func() { _ = dir.Close() }() // only names the socket
-	// The path through the descriptor keeps the socket's path short.
+	defer func() { _ = dir.Close() }() // only used in the path of the socket
+	// Going through the descriptor keeps the socket's path short.
 	socket := filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), ControlSocket)
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
 		return resp, err
 	}
-	defer func() { _ = conn.Close() }() // the answer has been read
+	defer func() { _ = conn.Close() }() // the response has been read
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if resp.Init, err = listener(conn); err != nil {

@@ -1,15 +1,15 @@
-// Package node is process 1 of a lab cluster's namespaces: it prepares the mounts and the network, and starts, stops
-// and reaps components on request.
+// Package node implements process 1 in the namespaces of a lab cluster: it prepares the mounts and the network, starts
+// and stops components on request, and reaps processes.
 //
-// The one rule: the package decides nothing. Mounts and addresses come from a Spec, commands to run come over the
-// control socket, and a component that has ended is not restarted until the next request to start it. The package stays
-// small and free of Kubernetes libraries, since it is built for each cluster.
+// The rule of this package: it makes no decisions. Mounts and addresses come from a Spec, and requests to run commands
+// arrive on the control socket. A component that has exited is not restarted until the next request to start it. The
+// package stays small and does not use Kubernetes libraries, since it is built for each cluster.
 //
-// [Run] is for the namespaces that package lab has created on this machine; [Join] does the same on a separate machine,
-// all of which is the node. Run has these phases: read the settings; create the mounts, while all of them are private;
-// set up host name and network; open the control socket, which signals that the preparation is complete; from then on,
-// reap children and answer requests.
+// [Run] is for the namespaces that package lab has created on this machine. [Join] does the same on a separate machine,
+// all of which is the node. Run has the following phases: it reads the settings, creates the mounts while all mounts
+// are private, sets up the host name and the network, and opens the control socket, which signals that the preparation
+// is complete. From then on, it reaps children and handles requests.
 //
-// Process 1 does not authenticate requests: the socket is in the run directory, which only root can enter. Any failure
-// of process 1 ends the node, and requires no further cleanup.
+// Process 1 does not authenticate requests: the socket is in the run directory, which only root can enter. If process 1
+// fails, the node ends, and no further cleanup is required.
 package node

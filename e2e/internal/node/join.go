@@ -15,15 +15,16 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// joinTimeout bounds the start of each component, even if all code is emulated.
+// joinTimeout limits the start of each component. It is long enough even if all code is emulated.
 const joinTimeout = 3 * time.Minute
 
 // joinInterval is the pause between two health checks of a component. A check is not free on an emulated processor.
 const joinInterval = 200 * time.Millisecond
 
-// Join makes this machine the node of the cluster in runDir, runs a command when all components work, and returns its
-// exit status, or -1 if a signal ended the command. It must be called once per machine, as root, on a machine that ends
-// with the command: Join undoes nothing, and the components keep running after the command.
+// Join makes this machine the node of the cluster in runDir, runs a command once all components are working, and
+// returns its exit status, or -1 if the command was terminated by a signal. It must be called once per machine, as
+// root, on a machine that ends with the command: Join does not undo anything, and the components keep running after the
+// command.
 func Join(runDir string, command []string) (int, error) {
 	s, err := Load(runDir)
 	if err != nil {
@@ -52,9 +53,9 @@ func Join(runDir string, command []string) (int, error) {
 	return 0, err
 }
 
-// furnish creates the directories, mounts and files that components need. It is the counterpart of mountAll without
-// hiding a host, because the machine has its own root file system, most of it in memory. The root is shared before
-// anything starts, because mount propagation to and from pods requires it.
+// furnish creates the directories, mounts and files that components need. It is the counterpart of mountAll but hides
+// no host directories, because the machine has its own root file system, most of it in memory. The root mount is made
+// shared before anything starts, because mount propagation to and from pods requires this.
 func (s Spec) furnish() error {
 	if err := os.Symlink("/run", "/var/run"); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
@@ -80,8 +81,8 @@ func (s Spec) furnish() error {
 	return writeFiles(s.Files)
 }
 
-// connect creates the bridge for the pods and the route to the API server. Without an uplink the API server will run on
-// this machine, so the loopback interface gets its address.
+// connect creates the bridge for the pods and the route to the API server. Without an uplink, the API server will run
+// on this machine, so the loopback interface gets its address.
 func (s Spec) connect() error {
 	bridge, err := makeBridge(s)
 	if err != nil {
@@ -98,8 +99,8 @@ func (s Spec) connect() error {
 	return forward()
 }
 
-// connectUplink makes the uplink a port of the bridge. The cluster on the other side reaches all addresses of pods
-// through it.
+// connectUplink makes the uplink a port of the bridge. Through it, the cluster on the other side can reach all pod
+// addresses.
 func (s Spec) connectUplink(bridge netlink.Link) error {
 	uplink, err := netlink.LinkByName(s.Joining.Uplink)
 	if err == nil {
@@ -130,9 +131,9 @@ func (s Spec) importImage(ctx context.Context, path string) error {
 	return nil
 }
 
-// startComponent returns when the component works and has its images, or has ended. Its output goes to a file next to
-// the logs of the cluster. The context bounds only the wait: cmd is not bound to it, and Wait continues in its
-// goroutine after the return, so that no zombie remains.
+// startComponent returns when the component is working and has its images, or has exited. Its output is written to a
+// file next to the cluster's logs. The context only limits the wait: cmd is not bound to it, and Wait continues in its
+// goroutine afterwards, so that no zombie remains.
 func (s Spec) startComponent(c Component) error {
 	path := filepath.Join(s.RunDir, LogDir, c.Name+".log")
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -165,8 +166,8 @@ func (s Spec) startComponent(c Component) error {
 	return nil
 }
 
-// works waits until the component reports that it works. If the context ends first, it returns the error of the last
-// probe, which is more specific than a timeout. The caller adds the cause.
+// works waits until the component reports that it is working. If the context ends first, works returns the error of the
+// last probe, which is more specific than a timeout. The caller adds the cause.
 func (c Component) works(ctx context.Context) error {
 	// Some components generate their own certificates, and no other user has access to this machine.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // see above
@@ -199,7 +200,7 @@ func (c Component) probe(ctx context.Context, client *http.Client) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = response.Body.Close() }() // only its status matters
+	defer func() { _ = response.Body.Close() }() // only the status matters
 	if response.StatusCode != http.StatusOK {
 		return errors.New(response.Status)
 	}

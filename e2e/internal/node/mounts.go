@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlays returns the host's directories below which the node needs its own files. An overlay shows existing files and
+// overlays returns the host's directories in which the node needs its own files. An overlay shows existing files and
 // stores all writes elsewhere, so nothing is ever created on the host, not even a mount point. The kubelet, containerd
-// and network add-ons write to these directories on any node. /usr is the host's; the node only reads it.
+// and network add-ons write to these directories on any node. The node uses the host's /usr, which it only reads.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
 // removed and covered return the host's directories that another container runtime or its plugins may have filled: NRI
-// and CNI plugins, network configurations, and CDI specs. A node finds nothing in them, so that tests do not depend on
-// the software on the host. Directories that nodes write to are removed in the overlays, whose writable layer records
-// that.
+// and CNI plugins, network configurations, and CDI specs. These directories are empty on a node, so that tests do not
+// depend on the software on the host. Directories that nodes write to are removed in the overlays, whose writable layer
+// records the removal.
 func removed() []string {
 	return []string{"/etc/cdi", "/etc/cni", "/etc/containers", "/etc/crio", "/etc/nri", "/opt/cni", "/opt/nri"}
 }
@@ -26,9 +26,9 @@ func removed() []string {
 func covered() []string { return []string{"/usr/lib/cni", "/usr/libexec/cni", "/var/lib/rancher"} }
 
 // sysctls returns the settings that the kubelet writes and that no namespace isolates, with the values that the kubelet
-// expects. It sets them when it starts (setupKernelTunables), and fails if it can't. They are global to the kernel, so
-// the node replaces them with files; otherwise the kubelet would change the host. With these values it usually writes
-// nothing.
+// expects. The kubelet sets them when it starts (setupKernelTunables), and fails if it cannot. They are global to the
+// kernel, so the node replaces them with files; otherwise the kubelet would change the host. If they have these values,
+// the kubelet usually does not write them.
 func sysctls() map[string]string {
 	return map[string]string{
 		"vm/overcommit_memory":      "1",
@@ -40,11 +40,11 @@ func sysctls() map[string]string {
 	}
 }
 
-// mountAll creates the node's view of the file system. All mounts are private until the end: only then pods get the
-// shared root that mount propagation needs, in a peer group without the host. The order matters. /proc must belong to
-// the new PID namespace before any process is looked up. Later mounts need the private memory file system. Mounts that
-// hide the host come before mounts inside them. Files are last, since they are in the overlays. A mount that is created
-// while the root is still shared with the host would appear there, too (mount_namespaces(7)).
+// mountAll creates the node's view of the file system. All mounts are private until the end. Only then is the root made
+// shared, which mount propagation to pods requires, in a peer group without the host. The order matters: /proc must
+// belong to the new PID namespace before any process is looked up. Later mounts need the private memory file system.
+// Mounts that hide the host come before mounts inside them. Files come last, since they are in the overlays. A mount
+// that is created while the root is still shared with the host would also appear on the host (mount_namespaces(7)).
 func mountAll(s Spec) error {
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -72,9 +72,9 @@ func mountAll(s Spec) error {
 	return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 }
 
-// mountSys mounts a sysfs of the new network namespace, so that /sys/class/net shows the interfaces of the node instead
-// of the host, and restores the cgroup mounts that it covers. A sysfs always shows the network namespace in which it
-// was mounted, for any reader.
+// mountSys mounts a sysfs for the new network namespace, so that /sys/class/net shows the interfaces of the node
+// instead of the host's, and restores the cgroup mounts that it covers. A sysfs always shows the network namespace in
+// which it was mounted, regardless of the reader.
 func mountSys() error {
 	const cgroups = "/sys/fs/cgroup"
 	return keeping([]string{cgroups}, func() error {
@@ -82,9 +82,9 @@ func mountSys() error {
 	})
 }
 
-// keeping runs cover, which hides dirs, and then binds dirs, with all mounts below, over their own paths again. A
-// descriptor opened with O_PATH still refers to the covered directory, and mount(2) can use its path in /proc/self/fd.
-// If the path of a directory no longer exists by then, keeping creates it in the covering mount.
+// keeping runs cover, which hides dirs, and then bind-mounts dirs, with all mounts below them, at their original paths
+// again. A descriptor opened with O_PATH still refers to the covered directory, and mount(2) can use its path in
+// /proc/self/fd. If the path of a directory no longer exists by then, keeping creates it in the covering mount.
 func keeping(dirs []string, cover func() error) error {
 	fds := make([]int, 0, len(dirs))
 	defer func() {
@@ -119,9 +119,9 @@ func bindTree(fd int, target string) error {
 	return mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// disk returns the directory in which overlays store writes: in memory for a single node, and for one of several nodes
-// a directory that outlives a reboot. The memory file system ends with the mount namespace, so a single node leaves
-// nothing behind; the disk is a directory of the run directory.
+// disk returns the directory in which overlays store writes. For a single node, it is in memory; for a node in a
+// multi-node cluster, it is a directory in the run directory, which outlives a reboot. The memory file system ends with
+// the mount namespace, so a single node leaves nothing behind.
 func (s Spec) disk(private string) string {
 	if s.Member == nil {
 		return private
@@ -129,11 +129,11 @@ func (s Spec) disk(private string) string {
 	return filepath.Join(s.RunDir, DiskDir)
 }
 
-// coverHost hides the host's run-time state and makes the host's configuration writable without writing to it. A member
-// runs inside the machine with the wire, where overlays already cover these directories. The kernel stacks at most two
-// file systems (FILESYSTEM_MAX_STACK_DEPTH), and the member's containers need one of these levels. Its overlays
-// therefore use the host's own directories, which the machine with the wire has bound below HostDir before covering
-// them.
+// coverHost hides the host's run-time state, and makes the host's configuration writable for the node without changing
+// the host. A member runs inside the machine with the wire, where overlays already cover these directories. The kernel
+// stacks at most two file systems (FILESYSTEM_MAX_STACK_DEPTH), and the member's containers need one of these levels.
+// Its overlays therefore use the host's own directories, which the machine with the wire has bind-mounted below HostDir
+// before covering them.
 func (s Spec) coverHost(private string) error {
 	host := "/"
 	if s.Member != nil {
@@ -141,7 +141,7 @@ func (s Spec) coverHost(private string) error {
 	}
 	first := !exists(upperOf(s.disk(private), overlays()[0]))
 	for _, d := range overlays() {
-		if s.Wire != "" { // the kernel stacks two overlays at most, and containers need the second
+		if s.Wire != "" { // the kernel stacks at most two overlays, and containers need the second
 			if err := bindTo(d, filepath.Join(private, HostDir, d)); err != nil {
 				return err
 			}
@@ -161,8 +161,8 @@ func (s Spec) coverHost(private string) error {
 	return makeFolders()
 }
 
-// hideSoftware hides the removed and the covered directories. After the first boot, the former contain only files of
-// the node, which stay.
+// hideSoftware hides the removed and the covered directories. After the first boot, the former only contain the node's
+// own files, which are kept.
 func hideSoftware(firstBoot bool) error {
 	if firstBoot {
 		for _, d := range removed() {
@@ -187,7 +187,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// hideState gives the node a separate directory for the state of CNI plugins: leases in the host's directory belong to
+// hideState gives the node its own directory for the state of CNI plugins: leases in the host's directory belong to
 // other pods and would leave fewer addresses for the node.
 func (s Spec) hideState(private string) error {
 	kept := filepath.Join(s.disk(private), "cni-state")
@@ -218,8 +218,8 @@ func makeFolders() error {
 	return nil
 }
 
-// mountState binds the directories that grow large to the disk of the run directory. An overlay could not contain
-// containerd's snapshots, which are overlays themselves, and images would not fit in memory.
+// mountState binds the directories that grow large to the disk of the run directory. containerd's snapshots are
+// overlays themselves, so they cannot be stored in an overlay, and images would not fit in memory.
 func mountState(s Spec) error {
 	for source, target := range map[string]string{
 		filepath.Join(s.RunDir, KubeletDir):    "/var/lib/kubelet",
@@ -238,15 +238,15 @@ func mountState(s Spec) error {
 	return nil
 }
 
-// mountCNI combines dirs in one writable directory, since network add-ons install their plugins there. The first
-// directory hides files of the same name in later ones, like the lower layers of overlay file systems.
+// mountCNI combines dirs in one writable directory, since network add-ons install their plugins there. Files in earlier
+// directories hide files with the same name in later ones, as in the lower layers of overlay file systems.
 func mountCNI(dirs []string, disk string) error {
 	return overlay(disk, "/opt/cni/bin", dirs...)
 }
 
-// overlay mounts a writable view of the lower directories at target. Writes go to the directory disk. Upper and work
-// must be on one file system, and only the kernel uses the work directory. After a reboot, a member's earlier writes
-// are visible again.
+// overlay mounts a writable view of the lower directories at target. Writes go to the directory disk. The upper and
+// work directories must be on the same file system; only the kernel uses the work directory. After a reboot, a member's
+// earlier writes are visible again.
 func overlay(disk, target string, lower ...string) error {
 	upper := upperOf(disk, target)
 	work := filepath.Join(filepath.Dir(upper), "work")
@@ -274,7 +274,7 @@ func overlayOptions(lower []string, upper, work string) string {
 		escape.Replace(work)
 }
 
-// settings returns the settings below /proc/sys that are replaced with files of the node.
+// settings returns the settings below /proc/sys that are replaced with files on the node.
 func (s Spec) settings() map[string]string {
 	all := sysctls()
 	if s.Member != nil {
@@ -283,12 +283,13 @@ func (s Spec) settings() map[string]string {
 	return all
 }
 
-// mountSysctls binds files over existing settings: writes of a process go to these files and never reach the kernel.
+// mountSysctls bind-mounts files over existing settings. When a process writes a setting, the write goes to the file
+// and never reaches the kernel.
 func mountSysctls(private string, settings map[string]string) error {
 	for name, value := range settings {
 		target := filepath.Join("/proc/sys", name)
 		if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
-			continue // the kernel has no such setting
+			continue // the kernel does not have this setting
 		}
 		file := filepath.Join(private, strings.ReplaceAll(name, "/", "."))
 		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
@@ -318,8 +319,8 @@ func writeFiles(files map[string]string) error {
 	return nil
 }
 
-// mount calls mount(2) and returns an error that names source and target. An empty source changes the propagation of
-// the mount at target.
+// mount calls mount(2) and returns an error that names source and target. If source is empty, mount changes the
+// propagation of the mount at target.
 func mount(source, target, kind string, flags uintptr, options string) error {
 	if err := unix.Mount(source, target, kind, flags, options); err != nil {
 		if source == "" {

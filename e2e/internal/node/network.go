@@ -30,9 +30,9 @@ func setupNetwork(s Spec) error {
 	return forward()
 }
 
-// setupMember is setupNetwork for one node of several. The cluster connects the cables from outside. The route to the
-// API address uses the control plane's address on the common segment. The cables are not connected yet, but routes need
-// no carrier.
+// setupMember is the counterpart of setupNetwork for a node in a multi-node cluster. The cluster connects the cables
+// from outside. The route to the API address uses the control plane's address on the common segment. The cables are not
+// connected yet, but routes do not require a carrier.
 func setupMember(s Spec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -69,8 +69,8 @@ func makeWire(name string) error {
 	return nil
 }
 
-// routeAPI adds a route to the API server through a gateway on the bridge. It is a separate route, since there is no
-// default route: clusters have no connection to the outside.
+// routeAPI adds a route to the API server through a gateway on the bridge. A specific route is necessary because there
+// is no default route: clusters have no connection to the outside.
 func routeAPI(s Spec, bridge netlink.Link, gateway string) error {
 	_, api, err := net.ParseCIDR(s.APIAddress + "/32")
 	if err == nil {
@@ -92,12 +92,13 @@ func serveHere(s Spec) error {
 }
 
 // makeBridge creates the bridge with the node's address for the pods. The kernel keeps a hardware address that was set
-// explicitly (br_stp_recalculate_bridge_id). Each member has a different one, because all bridges are on one segment.
+// explicitly (br_stp_recalculate_bridge_id). Each member has a different address, because all bridges are on the same
+// segment.
 func makeBridge(s Spec) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = s.Bridge
-	// Without an explicit address a bridge uses the lowest address of its ports, which changes as pods start and end.
-	// The remaining pods would then send to a stale address until they resolve it again.
+	// Without an explicit address, a bridge uses the lowest address of its ports, which changes when pods start and
+	// end. The remaining pods would then send to a stale address until they resolve the address again.
 	attrs.HardwareAddr = net.HardwareAddr{0x02, 0x4c, 0x41, 0x42, 0x00, 0x01}
 	if s.Member != nil {
 		attrs.HardwareAddr[4] = s.Member.Number

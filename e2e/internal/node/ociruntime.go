@@ -16,13 +16,13 @@ import (
 // OCICommand is the command of labnode that runs an OCI runtime; see [RunOCI].
 const OCICommand = "oci-runtime"
 
-// RunOCI replaces this process by an OCI runtime. First it removes settings from the specification of the container
-// that a machine in a container does not permit. containerd has options for this, CRI-O does not:
+// RunOCI replaces this process with an OCI runtime. First, it removes settings from the specification of the container
+// that are not possible on a machine that is itself a container. containerd has options for this, but CRI-O does not:
 //
 //   - capabilities that this process does not have
 //   - a negative adjustment of the OOM score, which requires CAP_SYS_RESOURCE
 //   - limits of huge pages, which require a cgroup controller that may be missing
-//   - a limit of no processes, which crun rejects, as it does versions of the specification after 1.0
+//   - a limit of zero processes, which crun rejects; it also rejects versions of the specification after 1.0
 func RunOCI(program string, args []string) error {
 	for _, path := range specsOf(args) {
 		if err := adaptFile(path); err != nil {
@@ -70,7 +70,7 @@ func adaptFile(path string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// adapt changes a specification of a container, or of a process of it.
+// adapt changes the specification of a container, or of a process in it.
 func adapt(spec map[string]any, capabilities []string) {
 	process := spec
 	if inner, ok := spec["process"].(map[string]any); ok {
@@ -95,8 +95,8 @@ func adapt(spec map[string]any, capabilities []string) {
 	}
 }
 
-// boundingSet returns the capabilities that this process and its descendants can have, as the OCI specification names
-// them.
+// boundingSet returns the capabilities that this process and its descendants can have, under their names in the OCI
+// specification.
 func boundingSet() []string {
 	var names []string
 	for number, name := range capability.Names() {

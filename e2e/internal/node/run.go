@@ -9,7 +9,8 @@ import (
 )
 
 // Run is the main function of process 1. It returns only when the node cannot continue. It must be process 1: it reaps
-// orphaned processes, and its end makes the kernel end the namespace. An error ends process 1, too, and is in its log.
+// orphaned processes, and when it exits, the kernel ends the namespace. An error also ends process 1 and is written to
+// its log.
 func Run(runDir string) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("this program is process 1 of a lab cluster and cannot be run by hand: use the lab command")
@@ -18,13 +19,13 @@ func Run(runDir string) error {
 	if err != nil {
 		return err
 	}
-	// The kernel delivers only signals with a handler to process 1, except SIGKILL from outside (pid_namespaces(7)).
+	// Except for SIGKILL from outside, the kernel only delivers signals for which process 1 has a handler
+	// (pid_namespaces(7)).
 	go exitOn(syscall.SIGTERM, syscall.SIGINT)
 	if s.Lifetime {
 		go exitAtEnd(os.NewFile(LifetimeFD, "lifetime"))
 	}
-	// Both are watched before the mounts are created, so that the end of the owner or a signal ends process 1 at any
-	// time.
+	// Watch both before the mounts are created, so that a signal or the end of the owner ends process 1 at any time.
 	if err := prepare(s); err != nil {
 		return err
 	}
@@ -37,8 +38,8 @@ func Run(runDir string) error {
 	return sup.serve(l)
 }
 
-// prepare sets up the node's mounts, host name and network, in this order: the network setup uses files that exist only
-// after the mounts.
+// prepare sets up the node's mounts, host name and network, in this order: the network setup uses files that only exist
+// once the mounts have been created.
 func prepare(s Spec) error {
 	if err := mountAll(s); err != nil {
 		return err
@@ -52,7 +53,7 @@ func prepare(s Spec) error {
 	return setupNetwork(s)
 }
 
-// exitOn ends process 1, and with it the whole node, on the first of the signals.
+// exitOn ends process 1, and therefore the whole node, on the first of the signals.
 func exitOn(signals ...os.Signal) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, signals...)
@@ -60,8 +61,8 @@ func exitOn(signals ...os.Signal) {
 	os.Exit(0)
 }
 
-// exitAtEnd ends process 1 when the owner's end of the pipe closes, however the owner ended.
+// exitAtEnd ends process 1 when the owner's end of the pipe closes, regardless of how the owner ended.
 func exitAtEnd(pipe *os.File) {
-	_, _ = io.Copy(io.Discard, pipe) // only its end matters
+	_, _ = io.Copy(io.Discard, pipe) // only the end of the pipe matters
 	os.Exit(0)
 }

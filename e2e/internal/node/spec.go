@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Names of the files in the run directory that packages lab and node use.
+// Names of the files in the run directory that both lab and node use.
 const (
 	SpecFile      = "node.json"
 	ControlSocket = "control.sock"
@@ -16,54 +16,55 @@ const (
 	KubeletDir    = "kubelet"
 	ContainerdDir = "containerd"
 	ContainersDir = "containers"
-	DiskDir       = "disk" // writes of one node of several to directories of the host
+	DiskDir       = "disk" // writes by a multi-node cluster's node to host directories
 )
 
-// HostDir is a directory below PrivateDir that shows members the host's directories that process 1 covers.
+// HostDir is a directory below PrivateDir in which members find the host's directories that process 1 covers.
 const HostDir = "host"
 
-// LifetimeFD is the file descriptor of the pipe whose end means that the owner of the cluster has ended. It is the
+// LifetimeFD is the file descriptor of the pipe that reaches its end when the owner of the cluster exits. It is the
 // first descriptor after the standard streams, where os/exec puts ExtraFiles.
 const LifetimeFD = 3
 
-// Spec describes how to prepare the node's namespaces. It is a file instead of arguments, because each boot starts a
-// member again, from a process without access to the options. Only package lab calls Save, before the start.
+// Spec describes how to prepare the node's namespaces. It is passed in a file instead of in arguments, because each
+// boot starts a member again from a process without access to the options. Only package lab calls Save, before the
+// start.
 type Spec struct {
 	// RunDir holds the cluster's state.
 	RunDir string `json:"runDir"`
-	// Keep contains the directories that must stay reachable under their own path although the node covers parts of the
-	// host's file system.
+	// Keep contains the directories that must stay reachable at their own paths even though the node covers parts of
+	// the host's file system.
 	Keep []string `json:"keep,omitempty"`
-	// CNIDirs are combined in /opt/cni/bin. If names collide, the first directory wins.
+	// CNIDirs are combined in /opt/cni/bin. If several contain a file with the same name, the first directory wins.
 	CNIDirs []string `json:"cniDirs"`
 	// Hostname is the node's name.
 	Hostname string `json:"hostname"`
 	// APIAddress is the API server's address, usually on the loopback interface.
 	APIAddress string `json:"apiAddress"`
-	// Bridge carries NodeAddress (a CIDR) and the pods.
+	// Bridge is the bridge for the pods. It has the address NodeAddress (in CIDR notation).
 	Bridge      string `json:"bridge"`
 	NodeAddress string `json:"nodeAddress"`
-	// Files are written before any component starts. Keys are paths, values are contents.
+	// Files are written before any component starts. Keys are paths, and values are contents.
 	Files map[string]string `json:"files,omitempty"`
-	// Lifetime reports that the pipe LifetimeFD exists and must be watched.
+	// Lifetime is true if the pipe LifetimeFD exists and must be watched.
 	Lifetime bool `json:"lifetime,omitempty"`
 	// Joining describes how Join sets up another machine as the node; nil if this machine is the node.
 	Joining *Joining `json:"joining,omitempty"`
-	// Wire is the bridge that connects the links of several nodes, which are members of this machine; empty without
-	// members.
+	// Wire is the bridge that connects the links of the nodes that are members of this machine. It is empty if there
+	// are no members.
 	Wire string `json:"wire,omitempty"`
-	// Member contains the settings of one node of several; nil in all other cases.
+	// Member contains the settings of a node in a multi-node cluster; nil in all other cases.
 	Member *Member `json:"member,omitempty"`
 }
 
-// Member contains the settings of one node of several. The process 1 that has the Wire starts it, and it ends with that
-// process. A node that is switched off keeps what it wrote to disk, but not to directories in memory.
+// Member contains the settings of a node in a multi-node cluster. It is started by the process 1 that has the Wire, and
+// ends with that process. A node that is switched off keeps the files on its disk, but not those in memory.
 type Member struct {
 	// Number identifies the node, starting with 1.
 	Number byte `json:"number"`
 	// Gateway is the next hop for APIAddress.
 	Gateway string `json:"gateway"`
-	// Host is the directory that shows the host's directories, which the machine with the wire covers.
+	// Host is the directory that contains the host's directories, which the machine with the wire covers.
 	Host string `json:"host"`
 	// BootID is the boot ID of the node. It replaces the kernel's boot ID.
 	BootID string `json:"bootID"`
@@ -71,13 +72,13 @@ type Member struct {
 
 // Joining describes how a separate machine becomes the node.
 type Joining struct {
-	// Uplink is the machine's link to the cluster, and Gateway the next hop for APIAddress. Without an uplink
-	// Components contains the API server.
+	// Uplink is the machine's link to the cluster, and Gateway is the next hop for APIAddress. Without an uplink,
+	// Components includes the API server.
 	Uplink  string `json:"uplink,omitempty"`
 	Gateway string `json:"gateway,omitempty"`
 	// Cgroup is the parent of all pods' cgroups, without slashes.
 	Cgroup string `json:"cgroup"`
-	// Components are started in this order, each when the previous one works.
+	// Components are started in this order, each once the previous one is working.
 	Components []Component `json:"components"`
 	// Import is the command line that imports an image archive from its standard input.
 	Import []string `json:"import"`
@@ -89,7 +90,7 @@ type Component struct {
 	Argv []string `json:"argv"`
 	// Health is the target of its health check: a URL, or the path of the socket that it serves.
 	Health string `json:"health"`
-	// Images are archives that are imported as soon as the component works.
+	// Images are archives that are imported as soon as the component is working.
 	Images []string `json:"images,omitempty"`
 }
 

@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// Namespaces are the private namespaces of every machine. Cgroups and users are the host's: limits apply to separate
-// cgroups, and root is root.
+// Namespaces are the namespaces that every machine has to itself. Cgroup and user namespaces are shared with the host:
+// limits apply to separate cgroups, and root is the host's root.
 const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWUTS
 
@@ -24,14 +24,14 @@ type process struct {
 	machine bool // process 1 of its own namespaces
 	pid     int
 	running bool
-	result  string        // how it last ended
-	done    chan struct{} // closed when it has ended
+	result  string        // the result of the last exit
+	done    chan struct{} // closed when it has exited
 }
 
-// supervisor starts components and reaps them, together with all orphans that process 1 inherits. Only its loop waits
-// for children: two waiters would steal each other's results. Records of components are never removed: the record of an
-// ended component keeps its command line and result. The lock protects the records; done is closed once, under the
-// lock.
+// supervisor starts components and reaps them, as well as all orphans that process 1 inherits. Only its loop waits for
+// children, because two waiters would steal each other's results. Records of components are never removed: the record
+// of a component that has exited keeps its command line and result. The lock protects the records; done is closed once,
+// under the lock.
 type supervisor struct {
 	logDir string
 	mu     sync.Mutex
@@ -42,8 +42,8 @@ func newSupervisor(logDir string) *supervisor {
 	return &supervisor{logDir: logDir, procs: map[string]*process{}}
 }
 
-// start runs a component; without argv it uses the arguments of the previous start. It returns as soon as the program
-// runs; the client checks its health.
+// start runs a component. Without argv, it uses the arguments of the previous start. It returns as soon as the program
+// is running; the client checks its health.
 func (s *supervisor) start(req Request) error {
 	name, argv, machine := req.Name, req.Argv, req.Machine
 	s.mu.Lock()
@@ -67,8 +67,8 @@ func (s *supervisor) start(req Request) error {
 	return nil
 }
 
-// fork starts a program and returns its process ID. It does not use os/exec, whose Wait would compete with the loop of
-// reap. The component appends to the log directly, so no output is lost when process 1 is busy. It inherits the
+// fork starts a program and returns its process ID. It does not use os/exec, whose Wait would compete with the loop in
+// reap. The component appends to the log directly, so no output is lost if process 1 is busy. It inherits the
 // environment of process 1, whose PATH contains the cluster's programs, so that containerd finds its shim.
 func (s *supervisor) fork(name string, argv []string, machine bool) (int, error) {
 	path, err := exec.LookPath(argv[0])
@@ -85,7 +85,7 @@ func (s *supervisor) fork(name string, argv []string, machine bool) (int, error)
 		return 0, err
 	}
 	defer func() { _ = null.Close() }()              // as above
-	attributes := &syscall.SysProcAttr{Setsid: true} // a signal to one component reaches no other
+	attributes := &syscall.SysProcAttr{Setsid: true} // signals to one component do not reach others
 	if machine {
 		attributes.Cloneflags = Namespaces
 	}
@@ -97,8 +97,8 @@ func (s *supervisor) fork(name string, argv []string, machine bool) (int, error)
 	})
 }
 
-// stop sends sig and waits until the component has ended. Processes that the component has started remain, except for
-// the processes of a machine, which end with its process 1.
+// stop sends sig and waits until the component has exited. Processes that the component has started remain, except for
+// those of a machine, which end with its process 1.
 func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) error {
 	s.mu.Lock()
 	p := s.procs[name]
@@ -119,9 +119,9 @@ func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) 
 	}
 }
 
-// reap collects ended children forever. When no child is left, it waits for SIGCHLD before it tries again. It does not
-// miss a child that appears between that result and the wait, because the channel buffers the signal. Several children
-// may share one signal, so each round continues until no child is left.
+// reap collects children that have exited, forever. When there are none left, it waits for SIGCHLD before it tries
+// again. It does not miss a child that exits just before the wait, because the channel buffers the signal. Several
+// children may share one signal, so each round continues until no child is left.
 func (s *supervisor) reap() {
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)
@@ -137,8 +137,8 @@ func (s *supervisor) reap() {
 	}
 }
 
-// ended records the result of a child. Most children do not belong to a component, for example processes of pods whose
-// shim has ended.
+// ended records the result of a child. Most children are not components, but for example processes of pods whose shim
+// has exited.
 func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,7 @@
-// Package observer checks from outside whether containers have their interfaces. It queries only the kernel: the
-// existing processes, and the content of their network namespaces.
+// Package observer checks from outside whether containers have their interfaces. It only queries the kernel: which
+// processes exist, and what their network namespaces contain.
 //
-// The rule of this package: it does not depend on the driver, so that no mistake of the driver can affect it.
+// The rule of this package: it does not depend on the driver, so that no fault in the driver can affect it.
 package observer
 
 import (
@@ -17,17 +17,17 @@ import (
 const (
 	// Pod is the name of the container in findings.
 	Pod = "OBSERVED_POD"
-	// Interfaces names, separated by commas, the interfaces that the container must have from its first instruction to
-	// its last. Each needs an IPv4 address.
+	// Interfaces contains the names, separated by commas, of the interfaces that the container must have from its first
+	// instruction to its last. Each interface needs an IPv4 address.
 	Interfaces = "OBSERVED_INTERFACES"
 )
 
 // interval is the pause between two readings.
 const interval = 50 * time.Millisecond
 
-// Observer watches the processes below one /proc. It samples: it may miss violations that are shorter than the pause
-// between two readings. exclusive contains indexes of the node's own namespace, which a macvlan interface in a pod uses
-// to refer to its parent. The lock allows calls of Report while Run is running.
+// Observer watches the processes below one /proc. It takes samples, so it may miss violations that are shorter than the
+// pause between two readings. exclusive contains link indexes in the node's own namespace, by which a macvlan interface
+// in a pod refers to its parent. The lock allows calls to Report while Run is running.
 type Observer struct {
 	proc      string
 	exclusive map[int]string
@@ -38,13 +38,13 @@ type Observer struct {
 	findings []string
 }
 
-// New returns an observer. Proc is the /proc of the node. Exclusive maps indexes of links of the node to their names:
-// at most one pod at a time may have an interface on top of each.
+// New returns an observer. proc is the /proc of the node. exclusive maps the indexes of links on the node to their
+// names: at most one pod at a time may have an interface on top of each of these links.
 func New(proc string, exclusive map[int]string) *Observer {
 	return &Observer{proc: proc, exclusive: exclusive, seen: map[string]bool{}}
 }
 
-// Run watches until ctx ends, and completes a reading that has started. It may be called once.
+// Run watches until ctx ends. It completes a reading that has started. It must only be called once.
 func (o *Observer) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -65,9 +65,10 @@ func (o *Observer) Report() (findings []string, processes, looks int) {
 	return slices.Clone(o.findings), len(o.seen), o.looks
 }
 
-// inspect takes one reading. It checks violations a second time: the process may be ending, or the interface may be
-// moving. A reading is not atomic: it reads processes and their namespaces one after another, so it may find a link
-// that moves in two namespaces, or a process with outdated links. A finding needs two readings that agree.
+// inspect takes one reading. It checks violations a second time, because the process may be exiting, or the interface
+// may be on its way. A reading is not atomic: it reads processes and their namespaces one after the other, so it may
+// find a link that is being moved in two namespaces, or a process with outdated links. Therefore a finding requires two
+// readings that agree.
 func (o *Observer) inspect() {
 	reading := read(o.proc)
 	wrong := o.violations(reading)
@@ -92,8 +93,8 @@ func (o *Observer) found(what string) {
 	}
 }
 
-// violations returns the apparent violations of a reading. Each has a function that reports whether it still exists in
-// a later reading.
+// violations returns the apparent violations in a reading. Each has a function that reports whether the violation still
+// exists in a later reading.
 func (o *Observer) violations(now reading) map[string]func(reading) bool {
 	wrong := map[string]func(reading) bool{}
 	for _, process := range now.processes {

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reading is the state of the kernel at one moment. It contains only values, so it can be compared with a later one.
+// reading is the state of the kernel at one point in time. It contains only values, so it can be compared with a later
+// reading.
 type reading struct {
 	processes  []process
 	namespaces map[string]map[string]link // by namespace and name
@@ -34,7 +35,7 @@ type link struct {
 }
 
 // missing returns the expected interfaces that a process does not have. An interface without an address counts as
-// missing, because a container could not use it.
+// missing, because a container cannot use it.
 func (r reading) missing(p process) []string {
 	return slices.DeleteFunc(slices.Clone(p.interfaces),
 		func(name string) bool { return r.namespaces[p.namespace][name].addressed })
@@ -58,14 +59,14 @@ func (r reading) users(parent int) []string {
 	return users
 }
 
-// read reads every process except processes in the node's own network namespace. It omits processes that end in the
-// meantime. It reads each namespace once, through the first of its processes, even if none of them is watched, because
-// its links may be on top of an exclusive link.
+// read reads every process that is not in the node's own network namespace. It omits processes that exit in the
+// meantime. It reads each namespace once, through the first process in it. It also reads namespaces without watched
+// processes, because their links may be on top of an exclusive link.
 func read(proc string) reading {
 	now := reading{namespaces: map[string]map[string]link{}}
 	node, err := os.Readlink(filepath.Join(proc, "1/ns/net"))
 	if err != nil {
-		return now // the node is ending
+		return now // the node is shutting down
 	}
 	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
 	for _, dir := range dirs {
@@ -85,7 +86,7 @@ func read(proc string) reading {
 	return now
 }
 
-// readProcess returns false for processes that are not watched or are ending. Before the runtime executes the
+// readProcess returns false for processes that are not watched or are exiting. Until the runtime executes the
 // container's program, a process has none of the variables and is not watched.
 func readProcess(dir, namespace string) (process, bool) {
 	environment, err := os.ReadFile(filepath.Join(dir, "environ"))
@@ -111,8 +112,8 @@ func readProcess(dir, namespace string) (process, bool) {
 	return p, true
 }
 
-// readLinks reads the links of a namespace by their names. Only macvlans count as upper devices: a veth has a parent
-// index, too, which is the index of its peer.
+// readLinks returns the links in a namespace by name. Only macvlans count as upper devices: a veth also has a parent
+// index, but it is the index of the peer.
 func readLinks(path string) (map[string]link, error) {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {

@@ -1,6 +1,8 @@
-// Package oldest builds the oldest version of the project that supports an upgrade, from the history of the clone.
+// Package oldest builds the oldest version of the project from which an upgrade is supported, using the history in the
+// clone.
 //
-// The rule of this package: it needs no network beyond Go modules, and nothing that it builds is in the repository.
+// The rule of this package: it only uses the network for Go modules, and the repository contains nothing that it
+// builds.
 package oldest
 
 import (
@@ -14,13 +16,14 @@ import (
 	"strings"
 )
 
-// Commit is the oldest version that supports an upgrade: this version must understand its journal, its gates and its
-// node socket. If a change drops support for an old format, set it to a later commit of main.
+// Commit is the oldest version from which an upgrade is supported: the current version must be able to read its journal
+// and its gates and to use its node socket. If a change drops support for an old format, set Commit to a later commit
+// on main.
 const Commit = "52e98703529faaaf9bc4bde99b1d07b5b2568245"
 
-// Back is the oldest version that supports a downgrade from this version: it serves the CDI devices of existing pods
-// under the names that this version has reported to the kubelet. If a change reports other names to the kubelet, set it
-// to a commit of main that serves them.
+// Back is the oldest version to which a downgrade is supported: it serves the CDI devices of existing pods under the
+// names that the current version has reported to the kubelet. If a change reports different names to the kubelet, set
+// Back to a commit on main that serves them.
 const Back = "c3eee564157c18931c22379f0f5ff05ff66b15e9"
 
 // ErrNoHistory is returned if the clone does not contain the commit.
@@ -28,13 +31,13 @@ var ErrNoHistory = errors.New("the clone does not have the commit")
 
 // Version is the result of a build.
 type Version struct {
-	// Bin is the directory of the programs, and Deploy is the deploy directory.
+	// Bin is the directory with the programs, and Deploy is the deploy directory.
 	Bin, Deploy string
 }
 
-// Build builds the programs of a commit into a directory of the cache that is named after the commit, unless it exists.
-// Concurrent builds are allowed: each uses a temporary directory, which is renamed when it is complete. A directory
-// with its final name is complete. Tests skip on ErrNoHistory; other errors are failures.
+// Build builds the programs of a commit into a cache directory that is named after the commit, unless the directory
+// exists. Concurrent builds are allowed: each uses a temporary directory, which is renamed when it is complete, so a
+// directory with its final name is complete. Tests should skip on ErrNoHistory and fail on other errors.
 func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
 	dir := filepath.Join(cache, "version-"+commit)
 	version := Version{Bin: filepath.Join(dir, "bin"), Deploy: filepath.Join(dir, "deploy")}
@@ -52,7 +55,7 @@ func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
 	if err != nil {
 		return version, fmt.Errorf("cannot build commit %s: %w", commit, err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // the results were moved out of it
+	defer func() { _ = os.RemoveAll(tmp) }() // the results have been moved out of it
 	if err := buildInto(ctx, clone, commit, tmp); err != nil {
 		return version, fmt.Errorf("cannot build commit %s: %w", commit, err)
 	}
@@ -74,8 +77,8 @@ func findCommit(ctx context.Context, clone, commit string) error {
 	return err
 }
 
-// buildInto leaves the programs and the deploy directory below kept. It does not keep the sources, which no test needs.
-// The sources come from the commit and not from a worktree, so the clone is not changed.
+// buildInto stores the programs and the deploy directory below kept. It does not keep the sources, which no test needs.
+// It reads the sources from the commit instead of creating a worktree, so the clone is not changed.
 func buildInto(ctx context.Context, clone, commit, dir string) error {
 	archive, sources, kept := filepath.Join(dir, "sources.tar"), filepath.Join(dir, "sources"), filepath.Join(dir,
 		"kept")
@@ -87,7 +90,7 @@ func buildInto(ctx context.Context, clone, commit, dir string) error {
 	for _, command := range [][]string{
 		{clone, "git", "archive", "--format=tar", "--output=" + archive, commit},
 		{dir, "tar", "-x", "-f", archive, "-C", sources},
-		// Use the flags of the Makefile, so that Go reuses the compiled packages that did not change.
+		// Use the same flags as the Makefile, so that Go reuses compiled packages that have not changed.
 		{sources, "go", "build", "-trimpath", "-tags=grpcnotrace", "-buildvcs=false", "-ldflags=-s -w", "-o",
 			filepath.Join(kept, "bin") + "/", "./cmd/..."},
 	} {
@@ -98,7 +101,8 @@ func buildInto(ctx context.Context, clone, commit, dir string) error {
 	return os.Rename(filepath.Join(sources, "deploy"), filepath.Join(kept, "deploy"))
 }
 
-// run runs a command in a directory. It overrides settings of the caller that would change the result of Go builds.
+// run runs a command in a directory. It overrides environment settings of the caller that would change the result of Go
+// builds.
 func run(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Build builds the content of a commit, and finds the result again without the history.
+// Build builds the content of a commit, and finds the result again even without the history.
 func TestBuild(t *testing.T) {
 	clone, cache := t.TempDir(), filepath.Join(t.TempDir(), "cache")
 	files := map[string]string{
@@ -54,11 +54,11 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// A missing commit and a commit that does not compile leave nothing in the cache.
+// Neither a missing commit nor a commit that does not compile leaves anything in the cache.
 func TestBuildFails(t *testing.T) {
 	clone, cache := t.TempDir(), t.TempDir()
 	if _, err := Build(context.Background(), clone, cache, Commit); !errors.Is(err, ErrNoHistory) {
-		t.Errorf("without a repository: %v", err)
+		t.Errorf("error without a repository: %v", err)
 	}
 	write(t, clone, map[string]string{"go.mod": "module example.org/old\n\ngo 1.26.0\n", "cmd/hello/main.go": "broken",
 		"deploy/a": ""})
@@ -66,11 +66,11 @@ func TestBuildFails(t *testing.T) {
 	commit := commitAll(t, clone)
 	if _, err := Build(context.Background(), clone, cache, Commit); !errors.Is(err, ErrNoHistory) ||
 		!strings.Contains(err.Error(), "git fetch --unshallow") {
-		t.Errorf("without the commit: %v", err)
+		t.Errorf("error without the commit: %v", err)
 	}
 	if _, err := Build(context.Background(), clone, cache, commit); err == nil || errors.Is(err, ErrNoHistory) ||
 		!strings.Contains(err.Error(), "expected 'package'") {
-		t.Errorf("a commit that does not compile: %v", err)
+		t.Errorf("error for a commit that does not compile: %v", err)
 	}
 	if kept, err := os.ReadDir(cache); len(kept) != 0 {
 		t.Errorf("the cache contains %v, %v", kept, err)

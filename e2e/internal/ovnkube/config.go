@@ -16,14 +16,15 @@ const (
 )
 
 const (
-	// defaultNetwork is the name of the network that all pods are on. Its configuration has no topology.
+	// defaultNetwork is the name of the network that all pods are connected to. Its configuration has no topology.
 	defaultNetwork = "default"
 	// defaultMTU is 1500 minus the overhead of Geneve.
 	defaultMTU = 1400
 )
 
-// parseConf reads a configuration like the server, which uses few fields, because the NetworkAttachmentDefinition
-// defines the network. The MTU is set to its default first, so that a configured value overrides it.
+// parseConf parses a configuration in the same way as the server, which only uses a few fields, because the
+// NetworkAttachmentDefinition defines the network. The MTU is initialized to its default, which a configured value
+// overrides.
 func parseConf(data []byte) (*netConf, error) {
 	conf := &netConf{MTU: defaultMTU}
 	if err := json.Unmarshal(data, conf); err != nil {
@@ -48,8 +49,8 @@ type network struct {
 	subnets, exclusions []netip.Prefix
 }
 
-// parseNetwork parses the configuration of a NetworkAttachmentDefinition like the controllers, for which a network with
-// errors does not exist. nad is namespace/name of the object, which the configuration must repeat.
+// parseNetwork parses the configuration in a NetworkAttachmentDefinition in the same way as the controllers, which
+// ignore networks with errors. nad is the namespace/name of the object, which the configuration must repeat.
 func parseNetwork(nad string, data []byte) (*network, error) {
 	conf, err := parseConf(data)
 	if err != nil {
@@ -62,8 +63,8 @@ func parseNetwork(nad string, data []byte) (*network, error) {
 	return n, errors.Join(n.validate(nad), subnetsErr, excludedErr)
 }
 
-// validate returns every problem. It also rejects features that the double does not support, so that no test passes
-// because of a missing feature.
+// validate returns all problems. It also rejects features that the double does not support, so that no test passes just
+// because a feature is missing.
 func (n *network) validate(nad string) error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {
@@ -86,8 +87,8 @@ func (n *network) validate(nad string) error {
 	return errors.Join(problems...)
 }
 
-// prefixes parses a list of prefixes. If ofNodes is set, an element may end with the prefix length of nodes, as in
-// 10.128.0.0/14/23; it becomes the first prefix of that length.
+// prefixes parses a list of prefixes. If ofNodes is set, an element may end with the prefix length for nodes, as in
+// 10.128.0.0/14/23; it is replaced with the first prefix of that length.
 func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -104,7 +105,7 @@ func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// physicalNetwork returns the name of the physical network that the bridge mapping of a localnet must contain.
+// physicalNetwork returns the name of the physical network that the bridge mappings must contain for a localnet.
 func (n *netConf) physicalNetwork() string {
 	if n.PhysicalNetworkName != "" {
 		return n.PhysicalNetworkName

@@ -28,11 +28,11 @@ func attachmentDefinitions() schema.GroupVersionResource {
 		Resource: "network-attachment-definitions"}
 }
 
-// Controller allocates addresses for the pods of a node on the networks that they request and that a
-// NetworkAttachmentDefinition describes, and writes them into the pods' annotation. These annotations are the only
-// record of allocations, so the controller is stateless, and a restart loses nothing. Likewise, the real controller
-// rebuilds its allocator from the annotations. One controller for a node is enough for tests; two would allocate an
-// address twice.
+// Controller allocates addresses for the pods on a node, on networks that the pods request and that a
+// NetworkAttachmentDefinition describes, and writes the addresses to the pods' annotation. These annotations are the
+// only record of allocations, so the controller is stateless, and a restart loses nothing. Likewise, the real
+// controller rebuilds its allocator from the annotations. One controller for the node is enough for tests; two
+// controllers would allocate an address twice.
 type Controller struct {
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
@@ -43,8 +43,8 @@ type Controller struct {
 // interval is the pause between two syncs.
 const interval = 100 * time.Millisecond
 
-// Run syncs until ctx ends. It lists the objects each time: a watch would save nothing in a test cluster, and could be
-// outdated.
+// Run syncs until ctx ends. It lists the objects each time: in a test cluster, a watch would save nothing, and its
+// cache could be outdated.
 func (c *Controller) Run(ctx context.Context) {
 	for {
 		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
@@ -79,13 +79,13 @@ func (c *Controller) sync(ctx context.Context) error {
 	return nil
 }
 
-// isAlive reports whether a pod needs its addresses. A pod that has ended keeps its annotation, but its addresses can
-// be allocated to other pods.
+// isAlive reports whether a pod still needs its addresses. A pod that has ended keeps its annotation, but its addresses
+// can be allocated to other pods.
 func isAlive(pod *corev1.Pod) bool {
 	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// networks returns the networks of NetworkAttachmentDefinitions without errors, by namespace/name.
+// networks returns the networks of all NetworkAttachmentDefinitions without errors, by namespace/name.
 func (c *Controller) networks(ctx context.Context) (map[string]*network, error) {
 	list, err := c.Dynamic.Resource(attachmentDefinitions()).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -146,13 +146,13 @@ func (c *Controller) assign(
 	if err != nil {
 		return err
 	}
-	pod.Annotations[podNetworksAnnotation] = string(text) // for the pods that follow
+	pod.Annotations[podNetworksAnnotation] = string(text) // for the following pods
 	_, err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{})
 	return err
 }
 
-// taken returns the addresses of living pods, and the addresses that are being allocated to a pod.
+// taken returns the addresses of all pods that still need them, and the addresses that are being allocated to a pod.
 func taken(pods []corev1.Pod, given map[string]podNetwork) map[string]bool {
 	addresses := map[string]bool{}
 	note := func(networks map[string]podNetwork) {
@@ -175,8 +175,8 @@ func taken(pods []corev1.Pod, given map[string]podNetwork) map[string]bool {
 }
 
 // allocate allocates the first free address of each subnet, except the first and the last address of the subnet. The
-// MAC address is derived from the IPv4 address, or from the owner if there is none. 0a:58 followed by the address is
-// the format of OVN-Kubernetes (util.IPAddrToHWAddr).
+// MAC address is derived from the IPv4 address, or from the owner's name if there is no IPv4 address. 0a:58 followed by
+// the address is the format of OVN-Kubernetes (util.IPAddrToHWAddr).
 func allocate(n *network, owner string, taken map[string]bool) (podNetwork, error) {
 	sum := sha256.Sum256([]byte(owner))
 	mac := append(net.HardwareAddr{0x0a, 0x58}, sum[:4]...)
