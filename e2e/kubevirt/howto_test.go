@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The virtual machine in docs/howto.md is valid for KubeVirt's API.
+// The virtual machine in docs/howto.md is valid according to KubeVirt's API.
 func TestHowto(t *testing.T) {
 	text, err := os.ReadFile("../../docs/howto.md")
 	if err != nil {
@@ -18,7 +18,7 @@ func TestHowto(t *testing.T) {
 	_, document, found := strings.Cut(string(text), "```yml\n")
 	document, _, closed := strings.Cut(document, "```")
 	if !found || !closed {
-		t.Fatal("it has no virtual machine")
+		t.Fatal("docs/howto.md contains no virtual machine")
 	}
 	machine := &kubevirtapi.VirtualMachineInstance{}
 	if err := yaml.UnmarshalStrict([]byte(document), machine); err != nil {
@@ -26,6 +26,6 @@ func TestHowto(t *testing.T) {
 	}
 	claim := machine.Spec.Networks[0].ResourceClaim
 	if claim == nil || claim.ClaimName != machine.Spec.ResourceClaims[0].Name || claim.RequestName != "fn" {
-		t.Errorf("its network refers to %+v", claim)
+		t.Errorf("the network of the virtual machine refers to %+v", claim)
 	}
 }

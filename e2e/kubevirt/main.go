@@ -1,7 +1,7 @@
-// kubevirt-reader reads the metadata of devices with KubeVirt's own code. It prints the PCI address that virt-launcher
-// uses for a claimed device of a virtual machine.
+// kubevirt-reader reads device metadata with KubeVirt's own code. It prints the PCI address that virt-launcher uses for
+// a virtual machine's claimed device.
 //
-// It is a separate module with KubeVirt's version and dependencies, and is built by "make kubevirt-reader".
+// It is a separate module that pins KubeVirt's version and dependencies. "make kubevirt-reader" builds it.
 package main
 
 import (
@@ -30,9 +30,9 @@ func main() {
 	fmt.Println(address)
 }
 
-// read returns the PCI address of a device as KubeVirt finds it below a root directory. It requires root, and changes
-// the root directory of the whole process, so it can be called only once. KubeVirt's code uses the paths inside
-// virt-launcher.
+// read returns the PCI address of a device as KubeVirt finds it below a root directory. KubeVirt's code uses the paths
+// inside virt-launcher, so read changes the root directory of the whole process. It requires root privileges and can
+// only be called once.
 func read(root, claim, nameInPod, request string) (string, error) {
 	if err := syscall.Chroot(root); err != nil {
 		return "", fmt.Errorf("cannot change the root to %s: %w", root, err)

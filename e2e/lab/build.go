@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progressInterval is the interval of progress reports during a build without a cache.
+// progressInterval is the interval between progress reports during a build without a cache.
 const progressInterval = 15 * time.Second
 
 // BuildOptions configure the build of the tools.
@@ -23,7 +23,7 @@ type BuildOptions struct {
 	CacheDir string
 	// Clone is the clone of the project; empty means the clone that contains the working directory.
 	Clone string
-	// Kubernetes is a version such as "1.36", which supports only a control plane; empty means the version of
+	// Kubernetes is a version such as "1.36", for which only a control plane is supported; empty means the version in
 	// e2e/tools.
 	Kubernetes string
 	// Progress receives lines about the progress of the build; nil discards them.
@@ -34,7 +34,7 @@ type BuildOptions struct {
 type Binaries struct {
 	// Dir contains the programs, such as kubelet and containerd.
 	Dir string
-	// CNIDir contains the CNI plugins. It is empty for a build of only the control plane.
+	// CNIDir contains the CNI plugins. It is empty if only a control plane is built.
 	CNIDir string
 }
 
@@ -43,15 +43,16 @@ func (b Binaries) Path(name string) string {
 	return filepath.Join(b.Dir, name)
 }
 
-// Cached returns the location of the binaries and reports whether they exist. It takes no lock: a directory gets its
-// final name only when it is complete.
+// Cached returns the location of the binaries and reports whether they exist. It needs no lock, since a directory only
+// gets its final name when it is complete.
 func Cached(ctx context.Context, o BuildOptions) (Binaries, bool, error) {
 	_, b, err := locate(ctx, &o)
 	return b, err == nil && exists(b.Dir), err
 }
 
 // Build builds all programs of the cluster unless they exist. The first build takes minutes; later calls reuse the
-// result until the module, such as e2e/tools, or the Go version changes. Concurrent calls wait for the one that builds.
+// result until the module, such as e2e/tools, or the Go version changes. Concurrent calls wait for the call that
+// builds.
 func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	t, b, err := locate(ctx, &o)
 	if err != nil || exists(b.Dir) {
@@ -94,15 +95,15 @@ func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 }
 
 // buildInto builds in a temporary directory and renames it when the build is complete. The directory has the same
-// parent as the result, because a rename works only within one file system. A killed build leaves a building-*
-// directory.
+// parent as the result, because a rename only works within one file system. A build that is killed leaves a building-*
+// directory behind.
 func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error {
 	p.step("building %d programs; from nothing this takes 5 to 15 minutes, once", len(t.tools))
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "building-*")
 	if err != nil {
 		return fmt.Errorf("cannot build the tools: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // already renamed if the build succeeded
+	defer func() { _ = os.RemoveAll(tmp) }() // has no effect if it was renamed
 	total, err := t.packages(ctx)
 	if err != nil {
 		return err
@@ -120,7 +121,8 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	if err := t.arrange(tmp); err != nil {
 		return fmt.Errorf("cannot arrange the tools: %w", err)
 	}
-	// MkdirTemp creates directories only for their owner, but other users of the cache may run the programs, too.
+	// MkdirTemp creates directories that only the owner can access, but other users of the cache may also run the
+	// programs.
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
@@ -153,8 +155,8 @@ func printProgress(p *progress, log *buildLog, dir string, packages, programs in
 
 // buildLog counts the packages that go build -v names and keeps all other lines, which describe the errors. It relies
 // on two properties of the go command: a package path is the only word in its line, and every other line, such as "go:
-// downloading" or the "# PACKAGE" before compiler errors, contains blanks or a hash sign. A read from a pipe may end
-// within a line: part is the incomplete last line. The lock protects against concurrent reads by printProgress.
+// downloading" or the "# PACKAGE" before compiler errors, contains blanks or a hash sign. A read from a pipe may end in
+// the middle of a line; part is the incomplete last line. The lock protects against concurrent reads by printProgress.
 type buildLog struct {
 	mu    sync.Mutex
 	part  []byte
@@ -199,8 +201,8 @@ func (l *buildLog) tail() string {
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
-// lockWithProgress is lockFile for a lock that another process may hold for many minutes: it reports immediately that
-// it is waiting, and then at the progressInterval.
+// lockWithProgress is like lockFile, but for a lock that another process may hold for many minutes: it reports that it
+// is waiting, immediately and then every progressInterval.
 func lockWithProgress(ctx context.Context, path string, p *progress) (func(), error) {
 	ended := make(chan struct{})
 	defer close(ended)
@@ -219,9 +221,9 @@ func lockWithProgress(ctx context.Context, path string, p *progress) (func(), er
 	return lockFile(ctx, path)
 }
 
-// lockFile waits for an exclusive lock. The file is not removed: otherwise two processes could hold the lock. The
-// kernel releases the lock when the process ends, however it ends, so no stale lock remains (flock(2)). lockFile polls,
-// because the context could not end a blocking flock. Child processes do not inherit the descriptor and its lock: Go
+// lockFile waits for an exclusive lock. The file is never removed, because otherwise two processes could hold the lock.
+// The kernel releases the lock whenever the process exits, so no stale lock remains (flock(2)). lockFile polls, because
+// a context cannot interrupt a blocking flock. Child processes do not inherit the descriptor and its lock, since Go
 // opens files with O_CLOEXEC.
 func lockFile(ctx context.Context, path string) (func(), error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)

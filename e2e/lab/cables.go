@@ -13,14 +13,14 @@ import (
 // wireName is the bridge in the network namespace of the control plane that connects the links of several nodes.
 const wireName = "wire0"
 
-// uplinkName is a node's link to the network of nodes and pods, which also leads to the API server. Inside the node it
-// is a port of the bridge that has the node's address, so nodes and pods of all nodes share one segment.
+// uplinkName is a node's link to the network of nodes and pods, through which the API server is also reachable. Inside
+// the node, it is a port of the bridge that has the node's address, so all nodes and their pods share one segment.
 const uplinkName = "uplink"
 
 // Segment is a network from which a node can be disconnected.
 type Segment string
 
-// The segments of several nodes.
+// The segments of a multi-node cluster.
 const (
 	// API is the network of nodes and pods, with the API server.
 	API Segment = "api"
@@ -31,10 +31,10 @@ const (
 // Segments lists all segments.
 func Segments() []Segment { return []Segment{API, Wire} }
 
-// cable connects a link of a node to a port of a bridge on the machine of the control plane. It is a veth pair: the
-// link is in the node's network namespace, and its peer, the port, is in the network namespace of the cluster's process
-// 1. The owner of the port can remove the carrier without the node's help. In the node the link has the given index and
-// address. The kernel accepts a requested index if it is free in that namespace.
+// cable connects a node's link to a bridge port on the machine of the control plane. It is a veth pair: the link is in
+// the node's network namespace, and its peer, the port, is in the network namespace of the cluster's process 1. The
+// owner of the port can therefore remove the carrier without involving the node. In the node, the link has the given
+// index and address. The kernel accepts a requested index if it is free in the namespace.
 type cable struct {
 	link, port string
 	index      int
@@ -43,11 +43,11 @@ type cable struct {
 }
 
 // cables returns the cables of a node in one of its boots. Names and hardware addresses are stable; indexes and their
-// order differ from the previous boot. On real machines a reboot may change the probe order of drivers. To imitate
-// that, each boot uses another base for its indexes and rotates the links over them, so that code fails if it relies on
-// an index or an order of an earlier boot. The bases repeat after ten boots. The addresses are locally administered
-// (the second lowest bit of the first byte). Numbers of nodes and links occupy one byte each, which limits maxNodes and
-// maxNodeLinks.
+// order differ from the previous boot. On real machines, a reboot may change the order in which drivers probe devices.
+// To imitate this, each boot uses a different base for its indexes and rotates the links over them, so that code fails
+// if it relies on an index or an order from an earlier boot. The bases repeat after ten boots. The addresses are
+// locally administered (the second-lowest bit of the first byte). The numbers of the node and of the link occupy one
+// byte each, which limits maxNodes and maxNodeLinks.
 func (n *Node) cables(boot int) []cable {
 	number, links := n.state.Number, n.state.Links
 	// The first indexes belong to lo and the bridge of the pods.
@@ -69,7 +69,7 @@ func (n *Node) cables(boot int) []cable {
 // ports returns the names of the peers of a node's links to a segment.
 func (n *Node) ports(segment Segment) []string {
 	var ports []string
-	// Only names and bridges are used, and they are the same in every boot.
+	// Any boot will do: only names and bridges are used, which are the same in every boot.
 	for _, c := range n.cables(0) {
 		if (segment == API) == (c.bridge == bridgeName) {
 			ports = append(ports, c.port)
@@ -78,8 +78,8 @@ func (n *Node) ports(segment Segment) []string {
 	return ports
 }
 
-// plug connects a node that has just started. It does not undo a failure, because boot begins with unplug. The bridge
-// of the node must exist: process 1 of the node creates it before it answers requests.
+// plug connects a node that has just started. On failure, it does not undo anything, because boot begins with unplug.
+// The bridge of the node must exist: process 1 of the node creates it before it accepts requests.
 func (n *Node) plug(boot int) error {
 	outside, err := netns.GetFromPath(n.cluster.process().namespace("net"))
 	if err != nil {
@@ -106,9 +106,9 @@ func (n *Node) plug(boot int) error {
 	return nil
 }
 
-// unplug removes the links of a node, if there are any, even if its network namespace is still in use. A boot must not
-// wait for the kernel, which destroys the namespace of a dead node and its links asynchronously (cleanup_net), because
-// the next boot needs the names of the ports. Deleting a port deletes its link, too.
+// unplug removes the links of a node, if there are any, even if its network namespace is still in use. The kernel
+// destroys the namespace of a dead node and its links asynchronously (cleanup_net). A boot must not wait for this,
+// because it needs the names of the ports. Deleting a port also deletes its link.
 func (n *Node) unplug() error {
 	return n.cluster.withHandle(func(h *netlink.Handle) error {
 		for _, segment := range Segments() {
@@ -120,7 +120,7 @@ func (n *Node) unplug() error {
 				if err == nil {
 					err = h.LinkDel(link)
 				}
-				// The kernel also removes the port when the namespace of its peer ends.
+				// It is not an error if the port is missing: the kernel removes it when the namespace of its peer ends.
 				if err != nil && !errors.Is(err, unix.ENODEV) {
 					return fmt.Errorf("cannot remove %s: %w", port, err)
 				}
@@ -131,16 +131,16 @@ func (n *Node) unplug() error {
 }
 
 // Disconnect disconnects a node's links from a segment, as if cables were pulled: the links remain, without a carrier.
-// The node must be on. Its next boot connects all cables. Disconnect sets the ports down on the side of the control
-// plane (veth_close removes the carrier of both ends), so the effect on the node is the same as with a pulled cable:
-// its link is still up, without LOWER_UP. It may be called again.
+// The node must be on. Its next boot connects all cables. Disconnect sets the ports down on the control plane's side
+// (veth_close removes the carrier of both ends), so the effect on the node is the same as that of a pulled cable: its
+// link is still up, but without LOWER_UP. It may be called more than once.
 func (n *Node) Disconnect(segment Segment) error {
 	return n.eachPort("disconnect", segment, func(h *netlink.Handle, port netlink.Link) error {
 		return h.LinkSetDown(port)
 	})
 }
 
-// Connect undoes Disconnect.
+// Connect reverts Disconnect.
 func (n *Node) Connect(segment Segment) error {
 	return n.eachPort("connect", segment, func(h *netlink.Handle, port netlink.Link) error {
 		return h.LinkSetUp(port)
@@ -157,7 +157,8 @@ func (n *Node) Connected(segment Segment) (bool, error) {
 	return connected, err
 }
 
-// eachPort calls do for each port of the node. It returns an error if the node is off, since it has no cables then.
+// eachPort calls do for each port of the node. It returns an error if the node is off, since the node then has no
+// cables.
 func (n *Node) eachPort(verb string, segment Segment, do func(*netlink.Handle, netlink.Link) error) error {
 	err := n.cluster.withHandle(func(h *netlink.Handle) error {
 		for _, name := range n.ports(segment) {

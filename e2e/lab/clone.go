@@ -11,7 +11,7 @@ import (
 // modulePath is the path of the project's module, in the first line of go.mod.
 const modulePath = "github.com/dra-networking/dra-network-driver"
 
-// cacheVariable is the environment variable with the directory of the cache.
+// cacheVariable is the environment variable that contains the cache directory.
 const cacheVariable = "DRA_NETWORK_CACHE"
 
 // findClone returns the root of the clone that contains the working directory. It skips the go.mod of e2e, which is a
@@ -35,7 +35,7 @@ func findClone() (string, error) {
 	}
 }
 
-// CacheDir returns the directory of binaries and of the state of clusters: $DRA_NETWORK_CACHE, or a directory in the
+// CacheDir returns the directory for binaries and for the state of clusters: $DRA_NETWORK_CACHE, or a directory in the
 // user's cache.
 func CacheDir() (string, error) {
 	if dir := os.Getenv(cacheVariable); dir != "" {
@@ -65,8 +65,8 @@ func cacheDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// exists reports whether a file exists at path. It returns true if it cannot find out, because its callers create or
-// remove something if the file is missing.
+// exists reports whether a file exists at path. If this cannot be determined, it returns true, because its callers
+// create or remove something if the file is missing.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, os.ErrNotExist)

@@ -26,19 +26,19 @@ const (
 )
 
 // Cluster is a running cluster. Its methods may be called concurrently, except Down. The methods of its Machine refer
-// to the node or, in a cluster with several nodes, to the machine of the control plane. It is a handle: [Up] and [Open]
-// may return several handles for one cluster, in several processes. A handle from Open has no lifetime and no exited.
+// to the node or, in a multi-node cluster, to the machine of the control plane. Cluster is a handle: [Up] and [Open]
+// may return several handles for one cluster, in several processes. In a handle from Open, lifetime and exited are nil.
 type Cluster struct {
 	Machine
 	// lifetime is the end of the pipe that keeps an attached cluster alive. It is nil for a detached cluster. Nothing
-	// is ever written to it: process 1 exits when it reads the end of the file.
+	// is ever written to it: process 1 exits when it reads the end of file.
 	lifetime io.Closer
-	// exited is closed when process 1, if it is a child of this process, has ended. Down waits for it; otherwise a
-	// zombie would keep the process ID.
+	// exited is closed when process 1 has exited, if process 1 is a child of this process. Down waits for this;
+	// otherwise, a zombie would keep the process ID.
 	exited chan struct{}
 }
 
-// state contains everything that another process needs to find a cluster again.
+// state contains everything that another process needs to find the cluster.
 type state struct {
 	Name     string   `json:"name"`
 	NodeName string   `json:"nodeName"`
@@ -46,22 +46,22 @@ type state struct {
 	Binaries Binaries `json:"binaries"`
 	Cgroup   string   `json:"cgroup"`
 	Detached bool     `json:"detached"`
-	// Runtime and CRIODir are those of the options.
+	// Runtime and CRIODir are the values from the options.
 	Runtime Runtime   `json:"runtime,omitempty"`
 	CRIODir string    `json:"crioDir,omitempty"`
 	Started time.Time `json:"started"`
-	// Ready reports that the start is complete; for one node of several, its last boot. A detached cluster that is not
-	// Ready is an interrupted start, which the next Up removes.
+	// Ready is true if the start, or the last boot of a node in a multi-node cluster, is complete. A detached cluster
+	// that is not Ready was interrupted during its start, and the next Up removes it.
 	Ready bool `json:"ready"`
-	// Init is process 1 as the host sees it. It is zero before process 1 runs, and in a handle for one node of several,
-	// because only the node's file contains it (see Machine.process).
+	// Init is process 1 with its process ID on the host. It is zero before process 1 runs, and in a handle for a node
+	// in a multi-node cluster, because only the node's file contains it (see Machine.process).
 	Init processID `json:"init"`
-	// Nodes are the names of the nodes of a cluster with several, and Links is the number of links of each node to the
-	// wire.
+	// Nodes contains the names of the nodes in a multi-node cluster, and Links is the number of links from each node to
+	// the wire.
 	Nodes []string `json:"nodes,omitempty"`
 	Links int      `json:"links,omitempty"`
-	// Number, Boots and Commands describe one node of several: its number, from 1, the number of its boots, and the
-	// command lines of its components.
+	// Number, Boots and Commands describe a node in a multi-node cluster: its number, starting with 1, the number of
+	// its boots, and the command lines of its components.
 	Number   int                    `json:"number,omitempty"`
 	Boots    int                    `json:"boots,omitempty"`
 	Commands map[Component][]string `json:"commands,omitempty"`
@@ -96,9 +96,10 @@ func loadState(runDir string) (state, error) {
 	return s, err
 }
 
-// Open finds a cluster that another process has started. It uses only Name, CacheDir and RunDir of the options. It does
-// not wait: it also finds a cluster whose start is not complete. The error is [ErrNotRunning] if process 1 does not
-// exist, even if parts of the cluster remain. The handle need not be closed. Down ends the cluster for all handles.
+// Open finds a cluster that another process has started. It only uses the options Name, CacheDir and RunDir. It does
+// not wait, and also finds a cluster whose start is not complete. The error is [ErrNotRunning] if process 1 does not
+// exist, even if parts of the cluster remain. The handle does not have to be closed. Down ends the cluster for all
+// handles.
 func Open(o Options) (*Cluster, error) {
 	o, err := o.forOpen()
 	if err != nil {
@@ -118,7 +119,7 @@ func Open(o Options) (*Cluster, error) {
 // ErrNotRunning means that the cluster does not exist.
 var ErrNotRunning = errors.New("not running")
 
-// forOpen resolves only the options that identify the cluster, so that it also works outside of a clone.
+// forOpen only resolves the options that identify the cluster, so that it also works outside a clone.
 func (o Options) forOpen() (Options, error) {
 	o.Name = or(o.Name, DefaultName)
 	if !nameForm.MatchString(o.Name) {
@@ -144,19 +145,19 @@ func (m *Machine) RunDir() string { return m.state.RunDir }
 // ManifestDir returns the directory in which the kubelet looks for static pods.
 func (m *Machine) ManifestDir() string { return filepath.Join(m.state.RunDir, manifestDir) }
 
-// Logs returns the path of the file with the output of the component. Each start of the component appends to it, and it
-// is kept until the cluster is removed. "node" is process 1.
+// Logs returns the path of the file with the output of the component. Each start of the component appends to the file,
+// which is kept until the cluster is removed. "node" is process 1.
 func (m *Machine) Logs(component Component) string {
 	return filepath.Join(m.state.RunDir, node.LogDir, string(component)+".log")
 }
 
-// Kubeconfig returns the path of the administrator's kubeconfig. Its server address is reachable only from inside: see
-// Exec and RESTConfig.
+// Kubeconfig returns the path of the administrator's kubeconfig. The server address in it is only reachable from inside
+// the cluster; see Exec and RESTConfig.
 func (m *Machine) Kubeconfig() string { return m.opts.pki("admin.kubeconfig") }
 
-// Status returns the state of the components. Components that were never started are missing. With several nodes, the
-// Status of the cluster contains each node by its name, like a component, because the process 1 of a node is started in
-// the same way.
+// Status returns the state of the components. Components that were never started are missing. In a multi-node cluster,
+// the Status of the cluster contains each node by its name, like a component, because the process 1 of a node is
+// started in the same way.
 func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, error) {
 	resp, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStatus})
 	if err != nil {
@@ -171,10 +172,10 @@ func (m *Machine) Status(ctx context.Context) (map[Component]ComponentStatus, er
 
 // ComponentStatus is the state of one component.
 type ComponentStatus struct {
-	// PID is the process ID inside the node. After the end of the process it is the former process ID.
+	// PID is the process ID inside the node. After the process has exited, it is the former process ID.
 	PID int
 	// Running reports whether the component is running.
 	Running bool
-	// Result describes how the component ended. It is empty while the component runs.
+	// Result describes how the component exited. It is empty while the component is running.
 	Result string
 }

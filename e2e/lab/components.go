@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// Component is the name of one program of the cluster, of its binary and of its log.
+// Component is the name of a program in the cluster, and of its binary and its log.
 type Component string
 
 // The components of a cluster.
@@ -18,8 +18,8 @@ const (
 	Kubelet           Component = "kubelet"
 )
 
-// Components returns all components in the order of their start. This order applies if all code is emulated and each
-// component waits for the previous one (see Pack); otherwise several start concurrently.
+// Components returns all components in the order in which they are started if all code is emulated and each component
+// waits for the previous one (see Pack). Otherwise, several start concurrently.
 func Components() []Component {
 	return []Component{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet}
 }
@@ -44,7 +44,7 @@ func (c Component) health() string {
 }
 
 // commandLine returns the command line of a component, beginning with the program. The same options result in the same
-// command line, so a restarted component is identical.
+// command line, so a component is restarted with identical arguments.
 func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	var args []string
 	switch c {
@@ -59,9 +59,9 @@ func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	case Scheduler:
 		kubeconfig := o.pki("scheduler.kubeconfig")
 		args = withGates(o, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--leader-elect=false",
-			// without these the scheduler serves only health checks
+			// without these, the scheduler only serves health checks
 			"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
-			// with the defaults it schedules only ten pods with claims per second
+			// with the defaults, it schedules only ten pods with claims per second
 			"--kube-api-qps=500", "--kube-api-burst=1000")
 	case CRIO:
 		return []string{filepath.Join(o.CRIODir, string(c)), "--config=" + filepath.Join(o.RunDir, crioFile),
@@ -94,8 +94,8 @@ func (o Options) etcdData() string {
 	return filepath.Join(o.RunDir, etcdDir)
 }
 
-// etcdArgs returns the arguments of etcd. It does not sync to the disk: a cluster does not survive a reboot of the
-// machine, and on slow disks etcd spends most of its time in fsync.
+// etcdArgs returns the arguments of etcd. They disable syncing to the disk: a cluster does not survive a reboot of the
+// machine, and on slow disks, etcd spends most of its time in fsync.
 func etcdArgs(o Options) []string {
 	const peer = "http://127.0.0.1:2380"
 	return []string{
@@ -117,10 +117,10 @@ func apiServerArgs(o Options) []string {
 		// endpoint.
 		"--advertise-address="+nodeAddress, "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range="+serviceRange,
-		"--enable-aggregator-routing=true", // without kube-proxy, webhooks are reached at the addresses of pods
+		"--enable-aggregator-routing=true", // without kube-proxy, webhooks must be called at pod addresses
 		"--allow-privileged=true",
-		// As on real clusters: the permissions of a driver's token and of the kubelet's certificate are part of the
-		// test.
+		// The same as on real clusters: the permissions of a driver's token and of the kubelet's certificate are part
+		// of the test.
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--client-ca-file="+o.pki("ca.crt"),
 		"--tls-cert-file="+o.pki("apiserver.crt"), "--tls-private-key-file="+o.pki("apiserver.key"),
@@ -130,7 +130,7 @@ func apiServerArgs(o Options) []string {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file="+o.pki("sa.pub"), "--service-account-signing-key-file="+o.pki("sa.key"),
 	)
-	if o.ControlPlaneOnly { // no component would ever remove the taint that this plugin adds to a new node
+	if o.ControlPlaneOnly { // no component would remove the taint that this plugin adds to new nodes
 		args = append(args, "--disable-admission-plugins=TaintNodesByCondition")
 	}
 	if len(o.RuntimeConfig) > 0 {
@@ -139,12 +139,12 @@ func apiServerArgs(o Options) []string {
 	return args
 }
 
-// controllerManagerArgs returns the arguments of the controller manager. It runs alone, so leader election is off.
+// controllerManagerArgs returns the arguments of the controller manager. There is only one, so leader election is off.
 func controllerManagerArgs(o Options) []string {
 	args := withGates(o,
 		"--kubeconfig="+o.pki("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
 		"--use-service-account-credentials=true",
-		"--kube-api-qps=500", "--kube-api-burst=1000", // with the defaults a cluster is ready 6 s later
+		"--kube-api-qps=500", "--kube-api-burst=1000", // with the defaults, a cluster is ready 6 s later
 		"--flex-volume-plugin-dir="+volumePluginDir,
 		"--root-ca-file="+o.pki("ca.crt"), "--service-account-private-key-file="+o.pki("sa.key"),
 	)

@@ -18,9 +18,9 @@ import (
 // pollInterval is the interval at which readiness is polled.
 const pollInterval = 20 * time.Millisecond
 
-// Stop sends sig to a component, for example SIGKILL, and waits until it has ended. Nothing restarts it. Stop returns
-// an error if the component is not running, or has not ended after two minutes. The API server may take a minute to end
-// after SIGTERM, because it completes pending requests.
+// Stop sends sig, for example SIGKILL, to a component and waits until it has exited. Nothing restarts it. Stop returns
+// an error if the component is not running or has not exited after two minutes. After SIGTERM, the API server may take
+// a minute to exit, because it completes pending requests.
 func (m *Machine) Stop(ctx context.Context, component Component, sig syscall.Signal) error {
 	_, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStop, Name: string(component), Signal: sig})
 	return m.explain("stop", component, err)
@@ -36,8 +36,8 @@ func (m *Machine) Start(ctx context.Context, component Component) error {
 	return m.WaitHealthy(ctx, component)
 }
 
-// Restart stops a component with sig, starts it again and waits until it is healthy. Pods keep running: their processes
-// belong to containerd's shims, which run independently of containerd.
+// Restart stops a component with sig, starts it again and waits until it is healthy. Pods keep running, since their
+// processes belong to containerd's shims, which run independently of containerd.
 func (m *Machine) Restart(ctx context.Context, component Component, sig syscall.Signal) error {
 	if err := m.Stop(ctx, component, sig); err != nil {
 		return err
@@ -62,8 +62,8 @@ func (m *Machine) launch(ctx context.Context, component Component) error {
 	return m.explain("start", component, err)
 }
 
-// WaitHealthy waits until a component reports that it is healthy, or has ended. The only limit is the context; the end
-// of the component is reported immediately as an error with the end of its log.
+// WaitHealthy waits until a component reports that it is healthy. Only the context limits the wait, but if the
+// component exits, WaitHealthy immediately returns an error with the end of the component's log.
 func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 	return m.waitFor(ctx, string(component), component, func(ctx context.Context) error {
 		if component == m.RuntimeComponent() {
@@ -81,9 +81,9 @@ func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 // errEnded stops the wait for a component that can no longer become ready.
 var errEnded = errors.New("has ended")
 
-// waitFor polls try until it succeeds, or until component has ended, because then the wait is pointless. what names the
-// awaited state in errors. The error contains the log of the component. A failure of Status does not count as an end:
-// process 1 may be busy, and the next attempt queries it again.
+// waitFor polls try until it succeeds, or until component has exited, because waiting any longer is then pointless.
+// what is the description of the awaited state for errors, which also contain the log of the component. A failure of
+// Status does not mean that the component has exited: process 1 may be busy, and the next attempt queries it again.
 func (m *Machine) waitFor(
 	ctx context.Context, what string, component Component, try func(context.Context) error,
 ) error {
@@ -126,8 +126,8 @@ func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
 	return readOK(resp)
 }
 
-// httpClient does not verify server certificates: the scheduler and the controller manager generate their own, and no
-// other process is in the network namespace.
+// httpClient does not verify server certificates: the scheduler and the controller manager generate their own
+// certificates, and no other process is in the network namespace.
 func (m *Machine) httpClient() (*http.Client, error) {
 	cert, err := tls.LoadX509KeyPair(m.opts.pki("admin.crt"), m.opts.pki("admin.key"))
 	if err != nil {
@@ -155,8 +155,8 @@ func tail(path string, lines int) string {
 	return fmt.Sprintf("--- end of %s\n%s", path, strings.Join(all[max(0, len(all)-lines):], "\n"))
 }
 
-// poll calls try until it succeeds or the context ends; then it returns the last error of try. It calls try at least
-// once, even if the context has already ended, and never concurrently.
+// poll calls try until it succeeds or the context ends; in the latter case, it returns the last error of try. It calls
+// try at least once, even if the context has already ended, and never concurrently.
 func poll(ctx context.Context, every time.Duration, try func(context.Context) error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// stopTimeout bounds the end of a cluster; normally it takes a fraction of a second.
+// stopTimeout is the time limit for ending a cluster, which normally takes a fraction of a second.
 const stopTimeout = 20 * time.Second
 
-// Down ends the cluster and removes all its remains. It must not run concurrently with other methods of the handle. It
-// returns an error if process 1 does not end within 20 seconds, or its cgroups can't be removed. Down may be called
-// again, also after an error: it keeps the state that it needs until everything else is removed.
+// Down ends the cluster and removes all of its remains. It must not run concurrently with other methods of the handle.
+// It returns an error if process 1 does not exit within 20 seconds, or if the cgroups cannot be removed. Down may be
+// called again, even after an error: it keeps the state that it needs until everything else has been removed.
 func (c *Cluster) Down(ctx context.Context) error {
 	unlock, err := lockRun(ctx, c.state.RunDir)
 	if err != nil {
@@ -24,7 +24,7 @@ func (c *Cluster) Down(ctx context.Context) error {
 	defer unlock()
 	// Without this check, an old handle would end the new cluster of another caller.
 	if current, err := loadState(c.state.RunDir); err == nil && current.Init != c.state.Init {
-		return nil // a newer cluster uses the name, and has removed this one
+		return nil // a newer cluster has the same name and has removed this one
 	}
 	if err := c.remove(ctx); err != nil {
 		return fmt.Errorf("cannot remove cluster %q: %w", c.state.Name, err)
@@ -32,8 +32,8 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// remove ends the cluster and removes its state. It removes the state file last, because the remains cannot be found
-// without it.
+// remove ends the cluster and removes its state. It removes the state file last, because the remains of a cluster
+// cannot be found without it.
 func (c *Cluster) remove(ctx context.Context) error {
 	if err := c.end(ctx); err != nil {
 		return err
@@ -56,10 +56,10 @@ func (c *Cluster) remove(ctx context.Context) error {
 	return os.RemoveAll(c.state.RunDir)
 }
 
-// end kills process 1 and removes the cgroups. With process 1 the kernel ends all other processes and removes mounts
-// and interfaces. It ends process 1 of a PID namespace only after all other processes in it (zap_pid_ns_processes), so
-// after its end no process uses a cgroup, a mount or a link. With several nodes that includes their PID namespaces,
-// which are nested.
+// end kills process 1 and removes the cgroups. With process 1, the kernel ends all other processes and removes mounts
+// and interfaces. Process 1 of a PID namespace only exits after all other processes in the namespace
+// (zap_pid_ns_processes), so afterwards, no process uses a cgroup, a mount or a link. In a multi-node cluster, this
+// includes the PID namespaces of the nodes, which are nested.
 func (c *Cluster) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -77,9 +77,9 @@ func (c *Cluster) end(ctx context.Context) error {
 	return errors.Join(err, removeCgroups(ctx, c.state.Cgroup))
 }
 
-// Remove ends the cluster that the options identify, whatever its state, and removes all its remains. It reports
-// whether there were any. It uses only Name, CacheDir and RunDir of the options. It needs no handle, so that users and
-// the next run can clean up after a crash. It may be called again.
+// Remove ends the cluster that the options identify, regardless of its state, and removes all of its remains. It
+// reports whether there were any. It only uses the options Name, CacheDir and RunDir. It needs no handle, so that users
+// and the next run can clean up after a crash. It may be called more than once.
 func Remove(ctx context.Context, o Options) (bool, error) {
 	o, err := o.forOpen()
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Network describes how the NIC of a machine elsewhere connects to the cluster's network namespace. It has the fields
-// of vm.Uplink, and the command lab converts it. This package cannot import package vm, because that would be an import
-// cycle.
+// Network describes how the NIC of a machine elsewhere is connected to the cluster's network namespace. It has the same
+// fields as vm.Uplink, to which the command lab converts it, since this package cannot import package vm without an
+// import cycle.
 type Network struct {
 	// Link is the name of the NIC on the machine.
 	Link string
-	// Subnet is the network behind the NIC, a CIDR. Gateway is the address of the cluster's namespace in it.
+	// Subnet is the network of the NIC, in CIDR notation. Gateway is the address of the cluster's namespace in it.
 	Subnet, Gateway string
 	// Machine is the address of the machine. Connections to each of Ports on the cluster's loopback interface are
 	// forwarded to it.
@@ -26,8 +26,8 @@ type Network struct {
 	Ports   []int
 }
 
-// kubeletPort is the port at which the API server connects to the kubelet. In the cluster's namespace QEMU listens
-// there instead of the kubelet, because the name of the node resolves to 127.0.0.1 (see hostsFile).
+// kubeletPort is the port at which the API server connects to the kubelet. In the cluster's namespace, QEMU listens on
+// this port instead of the kubelet, because the name of the node resolves to 127.0.0.1 (see hostsFile).
 const kubeletPort = 10250
 
 // NetworkElsewhere returns the network of a machine that is the node of a cluster with NodeElsewhere.
@@ -36,24 +36,25 @@ func NetworkElsewhere() Network {
 		Ports: []int{kubeletPort}}
 }
 
-// FoldersElsewhere returns the directories that a machine elsewhere must mount under their own paths: one that it
-// writes to, and several that it reads. The first of these is the directory of the programs.
+// FoldersElsewhere returns the directories that a machine elsewhere must mount at the same paths: one that it writes
+// to, and several that it reads. The first of the latter is the directory with the programs.
 func (c *Cluster) FoldersElsewhere() (written string, read []string) {
 	read = []string{c.state.Binaries.Dir}
 	return c.state.RunDir, append(read, c.opts.ExtraCNIDirs...)
 }
 
-// JoinCommand returns the command that a machine elsewhere runs to become the node. It runs the given command when
-// containerd and kubelet work, ends with it, and returns its exit status. Run it as root, on a machine that is used for
-// nothing else: it does not undo its mounts and writes.
+// JoinCommand returns the command that a machine elsewhere runs to become the node. Once containerd and the kubelet are
+// working, it runs the given command and exits with its exit status. Run it as root, on a machine that is not used for
+// anything else: it does not undo its mounts and writes.
 func (c *Cluster) JoinCommand(args ...string) []string {
 	return append([]string{filepath.Join(c.state.RunDir, helperDir, "labnode"), "join", c.state.RunDir}, args...)
 }
 
-// Pack prepares everything that another machine needs to run a whole cluster, including the control plane, and starts
-// nothing. That machine mounts FoldersElsewhere under their own paths and runs JoinCommand; the cluster ends with this
-// command. All files are in RunDir, which must be empty or missing. The caller removes it. Pack creates no process,
-// cgroup or namespace, so there is nothing to end. The directory is not locked: the caller is its only user.
+// Pack prepares everything that another machine needs to run a whole cluster, including the control plane, without
+// starting anything. That machine mounts FoldersElsewhere at the same paths and runs JoinCommand; the cluster ends with
+// this command. All files are in RunDir, which must be empty or missing, and which the caller must remove. Pack creates
+// no process, cgroup or namespace, so there is nothing else to clean up. The directory is not locked, since the caller
+// is its only user.
 func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	o.allElsewhere = true
 	o, err := o.withDefaults()
@@ -84,7 +85,7 @@ func Pack(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // joining returns nil unless the node is elsewhere. containerd and its images come before the kubelet: a static pod
-// without its image would wait for the kubelet's next attempt.
+// whose image is missing would wait for the kubelet's next attempt.
 func (c *Cluster) joining() (*node.Joining, error) {
 	if !c.opts.elsewhere() {
 		return nil, nil
@@ -109,7 +110,7 @@ func (c *Cluster) joining() (*node.Joining, error) {
 		}
 		component := node.Component{Name: string(name), Argv: argv, Health: name.health()}
 		if name == Containerd {
-			// before the kubelet, which may have pods to start
+			// import images before the kubelet starts, since it may have pods to start
 			component.Health, component.Images = containerdSocket, images
 		}
 		j.Components = append(j.Components, component)
@@ -117,8 +118,8 @@ func (c *Cluster) joining() (*node.Joining, error) {
 	return j, nil
 }
 
-// imagesElsewhere returns the paths of all images at which the machine sees them. It copies the images, because the
-// machine sees only FoldersElsewhere.
+// imagesElsewhere returns the paths of all images on the machine. It copies the images, because only FoldersElsewhere
+// are visible to the machine.
 func (c *Cluster) imagesElsewhere() ([]string, error) {
 	images, err := c.writeImages()
 	if err != nil {
@@ -134,7 +135,7 @@ func (c *Cluster) imagesElsewhere() ([]string, error) {
 	return images, nil
 }
 
-// copyFile copies a file for a machine that cannot see the original.
+// copyFile copies a file for a machine that has no access to the original.
 func copyFile(sourcePath, targetPath string) error {
 	source, err := os.Open(sourcePath)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// namespaces returns the namespaces in the order in which they must be entered: PID first, because /proc shows the
-// host's processes only until mnt is entered. A thread that enters a PID namespace does not move: only the processes
-// that it starts are inside (setns(2)). So "pid" is for commands, and a connection only needs "net".
+// namespaces returns the namespaces in the order in which they must be entered: PID first, because /proc only shows the
+// host's processes until mnt is entered. A thread that enters a PID namespace does not move into it; only the processes
+// that it starts do (setns(2)). Therefore "pid" is for commands, and a connection only needs "net".
 func namespaces() []namespace {
 	return []namespace{
 		{"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC},
@@ -46,10 +46,10 @@ func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	return []byte(out.String()), err
 }
 
-// Command prepares a command for Start or Run: the cluster's programs are in its PATH and KUBECONFIG is set. The
-// program is looked up immediately, before any namespace is entered: exec.Command searches the PATH of the caller, not
-// the PATH in cmd.Env. Files in /usr of the host have the same path inside. cmd.Args keeps the given name, for programs
-// such as busybox that depend on it. The caller may set the streams and Dir, which must exist inside.
+// Command prepares a command for Run or StartCommand: the cluster's programs are in its PATH, and KUBECONFIG is set. It
+// looks up the program immediately, before any namespace is entered, because exec.Command searches the PATH of the
+// caller, not the PATH in cmd.Env. Files in the host's /usr have the same path inside. cmd.Args keeps the given name,
+// for programs such as busybox that depend on it. The caller may set the streams and Dir, which must exist inside.
 func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	for _, dir := range []string{m.state.Binaries.Dir, m.state.Binaries.CNIDir} {
@@ -63,9 +63,9 @@ func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// environment returns the caller's environment without proxies, which do not reach the cluster's addresses.
-// KUBECACHEDIR keeps kubectl's cache out of the home directory, where it would outlive the cluster and be used for the
-// next one.
+// environment returns the caller's environment without proxies, which cannot reach the cluster's addresses.
+// KUBECACHEDIR moves kubectl's cache out of the home directory, where the cache would outlive the cluster and be used
+// for the next one.
 func (m *Machine) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
@@ -88,9 +88,9 @@ func (m *Machine) Run(cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// StartCommand starts cmd inside the machine's namespaces. The caller must wait for it. The context of Command kills it
-// as usual. cmd must not set a parent death signal (Pdeathsig): the kernel sends it when the starting thread ends,
-// which is immediately.
+// StartCommand starts cmd inside the machine's namespaces. The caller must wait for the command. As usual, it is killed
+// when the context passed to Command ends. cmd must not set a parent death signal (Pdeathsig): the kernel sends this
+// signal when the starting thread exits, which happens immediately.
 func (m *Machine) StartCommand(cmd *exec.Cmd) error {
 	return m.onThread(cmd.Start, "pid", "net", "ipc", "uts", "mnt")
 }
@@ -101,7 +101,7 @@ func (m *Machine) StartCommand(cmd *exec.Cmd) error {
 func (m *Machine) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := m.onThread(func() error {
-		d := net.Dialer{FallbackDelay: -1} // a second attempt would use another thread
+		d := net.Dialer{FallbackDelay: -1} // a second attempt would run on another thread
 		var err error
 		conn, err = d.DialContext(ctx, network, address)
 		return err
@@ -109,12 +109,12 @@ func (m *Machine) DialContext(ctx context.Context, network, address string) (net
 	return conn, err
 }
 
-// OnNetwork runs do on a thread in the machine's network namespace. Processes that do starts are also in it. Goroutines
-// that do starts are not, because they run on other threads.
+// OnNetwork runs do on a thread in the machine's network namespace. Processes started by do are also in this namespace,
+// but goroutines started by do are not, because they run on other threads.
 func (m *Machine) OnNetwork(do func() error) error { return m.onThread(do, "net") }
 
-// RESTConfig returns the administrator's access to the API server. It works outside of the machine's namespaces,
-// because it dials from inside.
+// RESTConfig returns the configuration for clients of the API server with the administrator's permissions. It also
+// works outside the machine's namespaces, because it dials from inside.
 func (m *Machine) RESTConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", m.Kubeconfig())
 	if err != nil {
@@ -129,13 +129,14 @@ func (m *Machine) RESTConfig() (*rest.Config, error) {
 // onThread runs do on a dedicated thread that has entered some of the machine's namespaces. The thread is never used
 // for anything else: it ends with the goroutine, which stays locked to it. A thread that no longer shares the file
 // system attributes of its process (CLONE_FS) cannot share them again, and a thread that failed to restore its
-// namespaces would run other goroutines in them. The Go runtime ends a thread whose goroutine ends locked.
+// namespaces would run other goroutines in them. The Go runtime ends a thread if its goroutine exits while it is locked
+// to the thread.
 func (m *Machine) onThread(do func() error, names ...string) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// The main thread can't end, and /proc/self shows its namespaces. Keep it locked until another thread has
+			// The main thread cannot exit, and /proc/self shows its namespaces. Keep it locked until another thread has
 			// run do.
 			defer runtime.UnlockOSThread()
 			result <- m.onThread(do, names...)
@@ -174,8 +175,8 @@ func (m *Machine) enter(names []string) error {
 		}
 		open = append(open, opened{fd, ns.flag})
 	}
-	// Threads share their working directory and root. The kernel requires that to end before the mount namespace
-	// changes.
+	// Threads share their working directory and root. The kernel requires that a thread stops sharing them before it
+	// changes its mount namespace.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("cannot separate a thread: %w", err)
 	}

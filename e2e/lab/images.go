@@ -12,9 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/image"
 )
 
-// Images that every cluster contains. No image can be pulled, so pods need imagePullPolicy Never or IfNotPresent. The
-// pods of tests use these names. Each cluster builds the images from the busybox of the local machine, so their content
-// may differ between machines.
+// Images that every cluster contains. No image can be pulled, so pods need imagePullPolicy Never or IfNotPresent. Tests
+// use these names in pods. Each cluster builds the images from the busybox on the local machine, so their content may
+// differ between machines.
 const (
 	// PauseImage keeps the namespaces of a pod open.
 	PauseImage = "localhost/pause:e2e"
@@ -22,7 +22,7 @@ const (
 	ToolboxImage = "localhost/toolbox:e2e"
 )
 
-// applets are the commands of the toolbox.
+// applets contains the commands in the toolbox.
 const applets = "arp arping awk basename cat chmod chown cmp cp cut date dd df diff dirname dmesg du echo egrep " +
 	"env expr " +
 	"false fgrep find free grep gunzip gzip head hostname httpd id ifconfig ip kill killall less ln ls md5sum mkdir " +
@@ -65,8 +65,8 @@ func (c *Cluster) writeImages() ([]string, error) {
 	return paths, nil
 }
 
-// ImportImages imports image archives, for example from image.Write, into the node. It replaces images of the same
-// name; running containers keep the old ones. In containerd, the kubelet uses the namespace "k8s.io".
+// ImportImages imports image archives, for example from image.Write, into the node. It replaces images with the same
+// names; running containers keep the old images. In containerd, the kubelet uses the namespace "k8s.io".
 func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tars {
@@ -78,7 +78,7 @@ func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 			if m.RuntimeComponent() == CRIO {
 				return m.importCRIO(ctx, path)
 			}
-			f, err := os.Open(path) // passed as an open file: the node may not see the path
+			f, err := os.Open(path) // pass an open file, since the node may not see the path
 			if err != nil {
 				return fmt.Errorf("cannot import an image: %w", err)
 			}

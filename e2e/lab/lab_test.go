@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// needed is set if tests must start a cluster even if its programs have to be built first.
+// needed is the environment variable that makes tests start a cluster even if its programs must be built first.
 const needed = "DRA_NETWORK_E2E"
 
 func skipUnlessPossible(t *testing.T, versions ...string) {
@@ -86,11 +86,11 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("down in %s", time.Since(start))
+	t.Logf("Down took %s", time.Since(start))
 	checkNothingLeft(t, c, pid, mounts, links)
 }
 
-// TestControlPlane starts only a control plane, of another version and with feature gates.
+// TestControlPlane starts only a control plane, in another version and with feature gates.
 func TestControlPlane(t *testing.T) {
 	const version = "1.36"
 	skipUnlessPossible(t, version)
@@ -113,7 +113,7 @@ func TestControlPlane(t *testing.T) {
 		t.Errorf("unexpected components %+v (%v)", status, err)
 	}
 	if got, err := client.Discovery().ServerVersion(); err != nil || got.Major+"."+got.Minor != version {
-		t.Errorf("the API server is of version %v (%v)", got, err)
+		t.Errorf("the API server has version %v (%v)", got, err)
 	}
 	if line, err := c.Exec(t.Context(), "cat",
 		fmt.Sprintf("/proc/%d/cmdline", status[lab.APIServer].PID)); err != nil ||
@@ -125,7 +125,7 @@ func TestControlPlane(t *testing.T) {
 	}}
 	if made, err := client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil ||
 		len(made.Spec.Taints) > 0 {
-		t.Errorf("no pod can go to the node %+v (%v)", made, err)
+		t.Errorf("no pod can be scheduled to the node %+v (%v)", made, err)
 	}
 	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod("probe"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -188,15 +188,15 @@ func newClient(t *testing.T, c *lab.Cluster) kubernetes.Interface {
 	return client
 }
 
-// filesOfHost returns files on the host that the node must not see: a lease of another pod, and files that other
-// software installs for container runtimes.
+// filesOfHost returns files on the host that must not be visible on the node: a lease of another pod, and files that
+// other software installs for container runtimes.
 func filesOfHost() []string {
 	return []string{"/var/lib/cni/networks/labtest-of-the-host/10.0.0.1", "/etc/cdi/labtest-of-the-host.json",
 		"/etc/cni/net.d/00-labtest-of-the-host.conflist", "/opt/nri/plugins/00-labtest-of-the-host",
 		"/usr/lib/cni/labtest-of-the-host"}
 }
 
-// createFilesOfHost creates the files and their missing parent directories until the test ends.
+// createFilesOfHost creates the files and their missing parent directories, and removes them at the end of the test.
 func createFilesOfHost(t *testing.T) {
 	t.Helper()
 	for _, file := range filesOfHost() {
@@ -278,7 +278,7 @@ func pod(name string) *corev1.Pod {
 			TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{
 				Name: "main", Image: lab.ToolboxImage, ImagePullPolicy: corev1.PullNever,
-				// The pod is Ready when the API server has answered at the address of its Service.
+				// The pod is Ready when the API server has responded at its Service address.
 				Command: []string{"sh", "-c", `printf 'GET / HTTP/1.0\r\n\r\n' |
 nc $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT | grep -q HTTPS && touch /tmp/ok; exec sleep 3600`},
 				ReadinessProbe: &corev1.Probe{
@@ -336,7 +336,7 @@ func waitPod(
 		func(ctx context.Context) (bool, error) {
 			p, err := client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
-				return false, nil //nolint:nilerr // it may not be there yet, or the API server is just restarting
+				return false, nil //nolint:nilerr // it may not exist yet, or the API server may be restarting
 			}
 			last = p.Status
 			return reached(p), nil
@@ -355,8 +355,8 @@ func hostMounts(t *testing.T) []byte {
 	return data
 }
 
-// hostState lists the host's interfaces, and files that components write by default outside of the cluster's own
-// directories.
+// hostState lists the host's interfaces, and files that components write outside the cluster's own directories by
+// default.
 func hostState(t *testing.T) string {
 	t.Helper()
 	all, err := net.Interfaces()
@@ -394,7 +394,7 @@ func checkNothingLeft(t *testing.T, c *lab.Cluster, pid string, mounts []byte, l
 	}
 	for _, pattern := range []string{"/sys/fs/cgroup/dra-lab-labtest*", "/sys/fs/cgroup/*/dra-lab-labtest*"} {
 		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
-			t.Errorf("cgroups are left: %v (%v)", left, err)
+			t.Errorf("cgroups still exist: %v (%v)", left, err)
 		}
 	}
 	if _, err := os.Stat(c.RunDir()); !errors.Is(err, fs.ErrNotExist) {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Netlink opens a handle on the node's network namespace, which tests use to create their hardware. The caller must
+// Netlink opens a handle for the node's network namespace, with which tests create their hardware. The caller must
 // close it. A handle works on any thread, because a socket stays in the network namespace in which it was created. A
 // handle must not be used concurrently.
 func (m *Machine) Netlink() (*netlink.Handle, error) {
@@ -17,17 +17,17 @@ func (m *Machine) Netlink() (*netlink.Handle, error) {
 		return nil, fmt.Errorf("cannot open the network namespace of %s: %w", m, err)
 	}
 	defer func() { _ = ns.Close() }() // the handle's socket stays in the namespace
-	// Use only the routing family: others fail on kernels without their modules.
+	// Use only the routing family: others fail on kernels that lack the corresponding modules.
 	return netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 }
 
-// AddVeth creates a pair of connected interfaces in the node and sets both up. A macvlan can use either as its parent.
-// The pair exists until DeleteLink or the end of the node. Deleting one end deletes both.
+// AddVeth creates a pair of connected interfaces on the node and sets both up. A macvlan can use either of them as its
+// parent. The pair exists until DeleteLink is called or the node ends. Deleting one end deletes both.
 func (m *Machine) AddVeth(name, peer string) error {
 	return m.addLink(&netlink.Veth{LinkAttrs: named(name), PeerName: peer}, peer)
 }
 
-// AddBridge creates a bridge in the node with the given interfaces as its ports, and sets it up.
+// AddBridge creates a bridge on the node with the given interfaces as its ports, and sets it up.
 func (m *Machine) AddBridge(name string, ports ...string) error {
 	if err := m.addLink(&netlink.Bridge{LinkAttrs: named(name)}); err != nil {
 		return err
@@ -50,8 +50,8 @@ func (m *Machine) AddBridge(name string, ports ...string) error {
 	})
 }
 
-// DeleteLink removes an interface of the node, and the peer of a veth. It returns an error if the node's own namespace
-// does not contain the interface, for example because it is in a pod.
+// DeleteLink removes an interface from the node. For a veth, it also removes the peer. It returns an error if the
+// node's own namespace does not contain the interface, for example because it is in a pod.
 func (m *Machine) DeleteLink(name string) error {
 	return m.withHandle(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
@@ -62,8 +62,8 @@ func (m *Machine) DeleteLink(name string) error {
 	})
 }
 
-// addLink creates a link, and sets it and further links up by name. It does not undo a failure. Links are looked up by
-// name, since the kernel chooses the index unless the link has one.
+// addLink creates a link, and sets it and further links up by name. On failure, it does not undo anything. Links are
+// looked up by name, since the kernel chooses the index unless the link has one.
 func (m *Machine) addLink(link netlink.Link, options ...string) error {
 	return m.withHandle(func(h *netlink.Handle) error {
 		name := link.Attrs().Name

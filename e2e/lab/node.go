@@ -19,29 +19,29 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// bootTimeout bounds the start of a node; normally it takes two seconds.
+// bootTimeout is the time limit for starting a node, which normally takes two seconds.
 const bootTimeout = 2 * time.Minute
 
-// nodesDir contains a run directory for each of several nodes. baseSpecFile is the base specification of their
-// containers.
+// nodesDir contains a run directory for each node in a multi-node cluster. baseSpecFile is the base specification of
+// the nodes' containers.
 const (
 	nodesDir     = "nodes"
 	baseSpecFile = "oci.json"
 )
 
-// Node is one of several nodes: a machine with its own mounts, processes, network and cgroups, which can be switched
-// off. Its files in /etc, /opt and /var survive this; /run, processes, mounts, namespaces and links end immediately.
-// Each boot has a new boot ID, in the node's /proc and in the /proc of its containers. Links keep their names and
-// hardware addresses, but get new indexes in another order. The state of the handle is a snapshot, except for Init,
-// which process reads each time. Handles of several processes may be used concurrently: operations that switch a node
-// take the lock of its run directory.
+// Node is a node in a multi-node cluster: a machine with its own mounts, processes, network and cgroups, which can be
+// switched off. Its files in /etc, /opt and /var survive this; /run, processes, mounts, namespaces and links are lost
+// immediately. Each boot has a new boot ID, in the node's /proc and in the /proc of its containers. Links keep their
+// names and hardware addresses, but get new indexes in a different order. The state in the handle is a snapshot, except
+// for Init, which process reads each time. Several processes may use their handles concurrently: operations that switch
+// a node on or off take the lock of its run directory.
 type Node struct {
 	Machine
 	cluster *Cluster
 }
 
-// Nodes returns the nodes of a cluster with several nodes, and none for other clusters. Each call returns new handles.
-// The nodes may be off.
+// Nodes returns the nodes of a multi-node cluster, and none for other clusters. Each call returns new handles. The
+// nodes may be off.
 func (c *Cluster) Nodes() []*Node {
 	var all []*Node
 	for i, name := range c.state.Nodes {
@@ -67,15 +67,16 @@ func (c *Cluster) Node(name string) (*Node, error) {
 	return all[i], nil
 }
 
-// Address returns the node's address, at which its kubelet and its pods on the host network are reachable.
+// Address returns the node's address, at which its kubelet and its pods with host networking are reachable.
 func (n *Node) Address() string { return n.opts.address() }
 
-// On reports whether the node is switched on. A node whose boot was interrupted is also on, although it may not work.
+// On reports whether the node is switched on. A node whose boot was interrupted is also on, even though it may not
+// work.
 func (n *Node) On() bool { return n.process().alive() }
 
 // PowerOff ends all processes of the node immediately, as in a power failure, and removes its links. It does nothing if
-// the node is off. The API server notices it as for any lost node: the kubelet no longer renews its lease. Cgroups and
-// links no longer exist when PowerOff returns.
+// the node is off. The API server detects this in the same way as for any lost node: the kubelet no longer renews its
+// lease. Cgroups and links no longer exist when PowerOff returns.
 func (n *Node) PowerOff(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -88,9 +89,9 @@ func (n *Node) PowerOff(ctx context.Context) error {
 	return nil
 }
 
-// PowerOn starts a node that is off, with all its cables connected, and returns when it is Ready in this boot. It does
-// nothing if the node is on, unless its last boot was interrupted; then it boots the node again. If PowerOn fails, the
-// node is left as it is, on or off, with its logs, and the next PowerOn boots it again.
+// PowerOn starts a node that is off, with all its cables connected, and returns when it is Ready in this boot. If the
+// node is on, PowerOn does nothing, unless the last boot was interrupted: in this case, it boots the node again. If
+// PowerOn fails, it leaves the node on or off and keeps its logs, and the next PowerOn boots it again.
 func (n *Node) PowerOn(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -107,7 +108,7 @@ func (n *Node) PowerOn(ctx context.Context) error {
 	return n.boot(ctx, nil)
 }
 
-// Reboot is PowerOff and PowerOn: nothing on the node is notified.
+// Reboot calls PowerOff and PowerOn. Processes on the node are not notified.
 func (n *Node) Reboot(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -117,9 +118,9 @@ func (n *Node) Reboot(ctx context.Context) error {
 	return n.boot(ctx, nil)
 }
 
-// off kills the node's process 1. The kernel ends it only after all other processes of the node. off gets the process
-// from the cluster's process 1 instead of the node's file: if a boot was interrupted after the start and before the
-// write of the file, only the parent has the process ID.
+// off kills the node's process 1, which only exits after all other processes of the node. off gets the process ID from
+// the cluster's process 1 instead of the node's file: if a boot was interrupted after the process was started and
+// before the file was written, only the parent has the process ID.
 func (n *Node) off(ctx context.Context) error {
 	all, err := n.cluster.Status(ctx)
 	if err != nil {
@@ -144,8 +145,8 @@ func (n *Node) clear(ctx context.Context) error {
 }
 
 // boot switches the node off, starts it, and waits until it is Ready. It imports images if there are any. The caller
-// holds the lock of the node. The node's file contains Ready only between the last step and the next boot, so if a node
-// is on and not Ready, its boot was interrupted.
+// must hold the lock of the node. The state in the node's file is only Ready between the last step and the next boot,
+// so if a node is on and not Ready, its boot was interrupted.
 func (n *Node) boot(ctx context.Context, images []string) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -171,8 +172,7 @@ func (n *Node) boot(ctx context.Context, images []string) error {
 // startInit requests the start of the node's process 1 from the cluster's process 1, and connects the node's cables. It
 // writes the state file twice. The first write, before the start, clears Init: the process ID of the previous boot may
 // be reused, and must not be mistaken for the node's. The second write, after the start, records the process that
-// listens on the control socket. The kernel reports its ID in the PID namespace of the calling process, whichever that
-// is.
+// listens on the control socket. The kernel reports its ID in the PID namespace of the calling process.
 func (n *Node) startInit(ctx context.Context, bootID string) error {
 	dir := n.state.RunDir
 	saved, err := loadState(dir)
@@ -190,7 +190,8 @@ func (n *Node) startInit(ctx context.Context, bootID string) error {
 	if err := spec.Save(); err != nil {
 		return err
 	}
-	// The socket of a dead process remains as a file, and the new process could not bind to its name.
+	// The socket of a dead process remains as a file, which would prevent the new process from binding to the same
+	// name.
 	if err := os.RemoveAll(filepath.Join(dir, node.ControlSocket)); err != nil { // the socket of the previous boot
 		return err
 	}
@@ -228,7 +229,7 @@ func (n *Node) saveReady() error {
 }
 
 // launchSaved starts a component with the command line that was saved when the cluster was created. Process 1 of this
-// boot has never started the component, so it does not have its command line.
+// boot has not started the component before, so it does not have the command line.
 func (n *Node) launchSaved(ctx context.Context, component Component) error {
 	saved, err := loadState(n.state.RunDir)
 	if err != nil {
@@ -242,9 +243,9 @@ func (n *Node) launchSaved(ctx context.Context, component Component) error {
 	return n.WaitHealthy(ctx, component)
 }
 
-// waitReady waits until the API server reports that the node is ready in this boot. A Ready condition is not enough: if
-// the node was off for only a few seconds, the control plane has not noticed it yet. The kubelet reports the boot ID of
-// /proc, which differs in each boot, together with its conditions.
+// waitReady waits until the API server reports that the node is ready in this boot. The Ready condition alone is not
+// enough: if the node was off for only a few seconds, the control plane has not detected it yet. But along with its
+// conditions, the kubelet reports the boot ID from /proc, which differs in each boot.
 func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	return n.waitFor(ctx, "node "+n.state.NodeName, Kubelet, func(ctx context.Context) error {
 		var object corev1.Node
@@ -258,8 +259,8 @@ func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	})
 }
 
-// prepare writes all files that the node's run directory must contain before its first boot. Up calls it once: like the
-// disk of a machine, later boots find the same keys, configuration and command lines.
+// prepare writes all files that the node's run directory must contain before its first boot. Up calls it once: later
+// boots use the same keys, configuration and command lines, as if they were on the machine's disk.
 func (n *Node) prepare(keys *authority) error {
 	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.ContainersDir, node.PrivateDir,
 		node.DiskDir, pkiDir, manifestDir} {
@@ -289,8 +290,8 @@ func (n *Node) prepare(keys *authority) error {
 	return n.saveSpec()
 }
 
-// saveSpec writes the specification for process 1 of the node. The node also sees the run directory of the cluster,
-// which contains the helper programs and the certificates of the control plane.
+// saveSpec writes the specification for process 1 of the node. The run directory of the cluster, which contains the
+// helper programs and the certificates of the control plane, is also visible on the node.
 func (n *Node) saveSpec() error {
 	network, err := n.opts.clusterNetwork()
 	if err != nil {
@@ -312,11 +313,11 @@ func (n *Node) saveSpec() error {
 	}.Save()
 }
 
-// writeBaseSpec writes the base specification from which containerd derives each container: its own default plus a hook
-// that shows the node's boot ID. A hook in the base specification applies to every container, including sandboxes,
-// without changes to the manifests of tests. createContainer is the hook that runs in the container's mount namespace
-// before its root is changed (OCI runtime specification, "Lifecycle"): /proc of the container is mounted by then, and
-// files of the node can still be bind-mounted over it.
+// writeBaseSpec writes the base specification from which containerd derives each container: containerd's default plus a
+// hook that makes the node's boot ID visible. A hook in the base specification applies to every container, including
+// sandboxes, without changes to the tests' manifests. The createContainer hook runs in the container's mount namespace
+// before its root is changed (OCI runtime specification, "Lifecycle"): at this point, the container's /proc is mounted,
+// and the node's files can still be bind-mounted over it.
 func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 	data, err := exec.CommandContext(ctx, c.state.Binaries.Path("ctr"), "oci", "spec").Output()
 	if err != nil {
@@ -337,8 +338,8 @@ func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 // helper returns the path of one of this project's small programs.
 func (c *Cluster) helper(name string) string { return filepath.Join(c.state.RunDir, helperDir, name) }
 
-// bootAll boots all nodes of a cluster with several nodes for the first time, concurrently. If one boot fails, the
-// others are canceled, and Up ends the cluster.
+// bootAll boots all nodes of a multi-node cluster concurrently for the first time. If one boot fails, the others are
+// canceled, and Up ends the cluster.
 func (c *Cluster) bootAll(ctx context.Context, p *progress) error {
 	nodes := c.Nodes()
 	if len(nodes) == 0 {

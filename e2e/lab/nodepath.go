@@ -15,7 +15,7 @@ const maxLinks = 40
 
 // NodePath translates a path in the node's file system into a path that can be used from outside. It resolves symbolic
 // links, such as /var/run, in the node's root: the kernel would resolve absolute links in the root of the caller, which
-// is the host's. The path need not exist. The result is valid as long as process 1 of this boot.
+// is the host's. The path does not have to exist. The result is valid as long as process 1 of this boot exists.
 func (m *Machine) NodePath(path string) (string, error) {
 	resolved, err := resolveIn(m.root(), path)
 	if err != nil {
@@ -25,7 +25,7 @@ func (m *Machine) NodePath(path string) (string, error) {
 }
 
 // NodeGlob returns the paths in the node's file system that match a pattern, sorted, as paths that can be used from
-// outside. Missing directories match nothing. Unlike in a shell, * also matches names that begin with a dot.
+// outside. It is not an error if a directory is missing. Unlike in a shell, * also matches names that begin with a dot.
 func (m *Machine) NodeGlob(pattern string) ([]string, error) {
 	found, err := globIn(m.root(), pattern)
 	if err != nil {
@@ -34,13 +34,13 @@ func (m *Machine) NodeGlob(pattern string) ([]string, error) {
 	return found, err
 }
 
-// root returns a path that shows the node's file system as its processes see it.
+// root returns a path below which the node's file system is visible as it is to the node's processes.
 func (m *Machine) root() string { return fmt.Sprintf("/proc/%d/root", m.process().PID) }
 
-// resolveIn resolves a path below root so that no link leads out of it. Missing components are kept as written, but
-// root must exist: a node that has ended has no files, which must not be mistaken for a missing file. Links of
-// /proc/PID are not resolved, since they do not name files. This is not a security boundary: the node may exchange a
-// link between the check and the use, but it runs only code that the tests start.
+// resolveIn resolves a path below root in such a way that no link leads out of root. Missing components are kept as
+// written, but root must exist: a node that has ended has no files, which must not be mistaken for a missing file.
+// Links in /proc/PID are not resolved, since they do not name files. This is not a security boundary: the node may
+// replace a link between the check and the use, but it only runs code that the tests start.
 func resolveIn(root, path string) (string, error) {
 	if _, err := os.Stat(root); err != nil {
 		return "", err
@@ -105,8 +105,8 @@ func globIn(root, pattern string) ([]string, error) {
 	return found, nil
 }
 
-// namesIn returns the files of a directory below root that match a pattern of one component. If the directory does not
-// exist, it returns none.
+// namesIn returns the files in a directory below root that match a pattern for one component. It returns none if the
+// directory does not exist.
 func namesIn(root, dir, pattern string) ([]string, error) {
 	path, err := resolveIn(root, dir)
 	if err != nil {
@@ -132,6 +132,6 @@ func namesIn(root, dir, pattern string) ([]string, error) {
 	return names, nil
 }
 
-// isAbsent reports whether an error means that a file does not exist. For files of a process that has just ended, the
+// isAbsent reports whether an error means that a file does not exist. For files of a process that has just exited, the
 // kernel returns ESRCH (fs/proc/base.c).
 func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A path of the node resolves to a file of the node, whatever links it contains. Each link here leads, for the kernel,
-// to a file of the host.
+// A path on the node resolves to a file on the node, regardless of the links in it. The kernel would resolve each of
+// these links to a file on the host.
 func TestPathsStayInTheNode(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "root") // a link, like /proc/PID/root
@@ -48,7 +48,7 @@ func TestPathsStayInTheNode(t *testing.T) {
 		"data//a/./netns/dra-1/": "/run/netns/dra-1",
 	} {
 		if got, err := resolveIn(root, path); err != nil || got != root+want {
-			t.Errorf("%s is %s, %v; want %s", path, got, err, root+want)
+			t.Errorf("%s resolves to %s, %v; want %s", path, got, err, root+want)
 		}
 	}
 	for _, pattern := range []string{"/var/run/netns/dra-*", "/data/a*/netns/*", "/*/run/netns/dra-1", "/run/netns/*"} {
@@ -58,20 +58,20 @@ func TestPathsStayInTheNode(t *testing.T) {
 		}
 	}
 	if got, err := globIn(root, "/run/netns/dra-1/x*"); err != nil || len(got) > 0 {
-		t.Errorf("below a file there are %v, %v", got, err)
+		t.Errorf("the matches below a file are %v, %v", got, err)
 	}
 	if got, err := resolveIn(root, "/data/loop/x"); err == nil {
-		t.Errorf("a link to itself leads to %s", got)
+		t.Errorf("a link to itself resolved to %s", got)
 	}
 	if got, err := resolveIn(filepath.Join(dir, "ended"), "/x"); err == nil {
-		t.Errorf("a node that has ended still has %s", got)
+		t.Errorf("a path on a node that has ended resolved to %s", got)
 	}
 	if _, err := globIn(root, "/run/[/x"); err == nil {
-		t.Error("accepted an invalid pattern")
+		t.Error("an invalid pattern was accepted")
 	}
 }
 
-// Processes may end while their files are listed.
+// Processes may exit while their files are listed.
 func TestFilesOfProcessesThatEnd(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
 	if err := cmd.Start(); err != nil {

@@ -82,7 +82,7 @@ func output(t *testing.T, m interface {
 	return strings.TrimSpace(string(out))
 }
 
-// checkCables checks that only connected addresses answer.
+// checkCables checks that only connected addresses respond.
 func checkCables(t *testing.T, first, second *lab.Node) {
 	output(t, first, "ip", "address", "add", "192.0.2.1/24", "dev", "eth1")
 	output(t, second, "ip", "address", "add", "192.0.2.2/24", "dev", "eth3")
@@ -92,15 +92,16 @@ func checkCables(t *testing.T, first, second *lab.Node) {
 		for segment, address := range addresses {
 			tries := 1
 			if segment != unplugged {
-				tries = 10 // a busy machine may lose one
+				tries = 10 // a busy machine may lose a packet
 			}
 			out, err := ping(t, first, address, tries)
 			if (err == nil) != (segment != unplugged) {
-				t.Errorf("with %q disconnected, %s said %v\n%s", unplugged, address, err, out)
+				t.Errorf("with %q disconnected, pinging %s returned %v\n%s", unplugged, address, err, out)
 			}
 			connected, err := second.Connected(segment)
 			if err != nil || connected != (segment != unplugged) {
-				t.Errorf("with %q disconnected, %s is connected: %v (%v)", unplugged, segment, connected, err)
+				t.Errorf("with %q disconnected, %s is reported as connected: %v (%v)", unplugged, segment, connected,
+					err)
 			}
 		}
 	}
@@ -127,7 +128,8 @@ func ping(t *testing.T, sender *lab.Node, address string, tries int) (out []byte
 	return out, err
 }
 
-// checkReboot checks that the second node has lost only the content of its memory, and that the first is unchanged.
+// checkReboot checks that the second node has only lost the content of its memory, and that the first node is
+// unchanged.
 func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kubernetes.Interface) {
 	first, second := node(t, c, "1"), node(t, c, "2")
 	for _, path := range []string{"/run/mark", "/var/lib/mark", "/var/lib/cni/mark", "/etc/mark", "/opt/cni/bin/mark"} {
@@ -176,14 +178,14 @@ func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kuber
 	if left := output(t, second, "sh", "-c",
 		"ls -d /run/mark /var/lib/mark /var/lib/cni/mark /etc/mark /opt/cni/bin/mark || true"); left !=
 		"/etc/mark\n/opt/cni/bin/mark\n/var/lib/cni/mark\n/var/lib/mark" {
-		t.Errorf("the files %q remain", left)
+		t.Errorf("the files %q still exist", left)
 	}
 	if now := output(t, first, "pgrep", "-n", "containerd"); now != firstBefore {
-		t.Errorf("containerd of the other node was process %s and is %s", firstBefore, now)
+		t.Errorf("containerd on the other node was process %s and is now %s", firstBefore, now)
 	}
 }
 
-// waitRestarted waits until the container of a pod has started again.
+// waitRestarted waits until the container of a pod has been restarted.
 func waitRestarted(ctx context.Context, t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	waitPod(ctx, t, client, name, "restarted", func(p *corev1.Pod) bool {
@@ -192,8 +194,8 @@ func waitRestarted(ctx context.Context, t *testing.T, client kubernetes.Interfac
 	})
 }
 
-// checkOff checks that a node that is off leaves nothing behind, that PowerOff can be called twice, and that the node
-// starts again for another process, too, and after an interrupted boot.
+// checkOff checks that a node that is switched off leaves nothing behind, that PowerOff can be called twice, and that
+// the node can be started again, also by another process and after an interrupted boot.
 func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n *lab.Node) {
 	root, err := n.NodePath("/")
 	if err != nil {
@@ -211,7 +213,7 @@ func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n 
 		t.Error("a command ran on a node that is off")
 	}
 	if err := n.Disconnect(lab.Wire); err == nil {
-		t.Error("a node without cables was disconnected")
+		t.Error("disconnecting a node without cables returned no error")
 	}
 	opened, err := lab.Open(lab.Options{Name: "labtest-nodes"})
 	if err != nil {
@@ -232,7 +234,7 @@ func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n 
 	})
 }
 
-// breakBoot interrupts the start of a node when its process 1 runs, and no other process does.
+// breakBoot interrupts the start of a node when its process 1 is running and no other process is.
 func breakBoot(ctx context.Context, t *testing.T, n *lab.Node) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
@@ -244,9 +246,9 @@ func breakBoot(ctx context.Context, t *testing.T, n *lab.Node) {
 		})
 	}()
 	if err := n.PowerOn(ctx); err == nil {
-		t.Error("an interrupted boot is reported as complete")
+		t.Error("an interrupted boot was reported as complete")
 	}
 	if !n.On() {
-		t.Error("the node is off: the boot was interrupted too early for the test")
+		t.Error("the node is off, so the boot was interrupted too early for the test")
 	}
 }

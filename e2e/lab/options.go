@@ -18,10 +18,10 @@ import (
 // DefaultName is the name of a cluster if none is given.
 const DefaultName = "default"
 
-// extraCNIVariable is the environment variable with a directory of further CNI plugins.
+// extraCNIVariable is the environment variable for a directory with additional CNI plugins.
 const extraCNIVariable = "EXTRA_CNI_DIR"
 
-// ExtraCNIDirs returns the directory of CNI plugins in $EXTRA_CNI_DIR, if set, followed by the given ones. The user's
+// ExtraCNIDirs returns the directory in $EXTRA_CNI_DIR, if it is set, followed by the given directories. The user's
 // directory comes first, so its plugins take precedence over those of a test.
 func ExtraCNIDirs(dirs ...string) []string {
 	if dir := os.Getenv(extraCNIVariable); dir != "" {
@@ -38,67 +38,68 @@ type Options struct {
 	CacheDir string
 	// Clone is the clone of the project; empty means the clone that contains the working directory.
 	Clone string
-	// Kubernetes is a version such as "1.36", which requires ControlPlaneOnly; empty means the version of e2e/tools.
+	// Kubernetes is a version such as "1.36", which requires ControlPlaneOnly; empty means the version in e2e/tools.
 	Kubernetes string
 	// ControlPlaneOnly omits containerd and the kubelet. Pods are scheduled to Node objects that the caller creates,
-	// and never run. Node objects stay unchanged.
+	// but never run. Node objects stay unchanged.
 	ControlPlaneOnly bool
 	// NodeElsewhere also omits containerd and the kubelet, but prepares everything that another machine needs to be the
-	// node. That machine mounts RunDir and the programs under their own paths, has a NIC whose peer is in the cluster's
-	// network namespace (see OnNetwork and Network), and runs "labnode join". The API server and the kubelet reach each
-	// other.
+	// node. That machine mounts RunDir and the programs at the same paths, has a NIC whose peer is in the cluster's
+	// network namespace (see OnNetwork and Network), and runs "labnode join". The API server and the kubelet can reach
+	// each other.
 	NodeElsewhere bool
-	// RunDir contains the cluster's state and is removed with it; empty means run/NAME in the cache.
+	// RunDir contains the cluster's state and is removed together with the cluster; empty means run/NAME in the cache.
 	RunDir string
-	// NodeName is the name of the node; empty means "e2e-node". With several nodes it is the prefix of their names,
-	// such as "e2e-node-1".
+	// NodeName is the name of the node; empty means "e2e-node". In a multi-node cluster, it is the prefix of the nodes'
+	// names, such as "e2e-node-1".
 	NodeName string
-	// Nodes is the number of nodes; zero means one, which is also the machine of the control plane. With more, the
-	// control plane has its own machine, and nodes can be switched off individually: see Cluster.Nodes.
+	// Nodes is the number of nodes; zero means one, which is also the machine of the control plane. If there are more,
+	// the control plane has its own machine, and nodes can be switched off individually: see Cluster.Nodes.
 	Nodes int
-	// Links is the number of links of each of several nodes to their common wire, called eth1, eth2 and so on; zero
-	// means four.
+	// Links is the number of links from each node in a multi-node cluster to the common wire, named eth1, eth2 and so
+	// on; zero means four.
 	Links int
-	// NodeLabels are additional labels of the node.
+	// NodeLabels contains additional labels for the node.
 	NodeLabels map[string]string
 	// FeatureGates override the defaults of the Kubernetes version, for all components.
 	FeatureGates map[string]bool
 	// RuntimeConfig enables or disables API groups, for example "resource.k8s.io/v1beta2": "true".
 	RuntimeConfig map[string]string
-	// SyncFrequency is the interval at which the kubelet syncs its pods; zero means 5 s. With the default of
-	// Kubernetes, a minute, the kubelet would retry failed operations only after that time.
+	// SyncFrequency is the interval at which the kubelet syncs its pods; zero means 5 s. With the Kubernetes default of
+	// one minute, the kubelet would only retry failed operations after that time.
 	SyncFrequency time.Duration
 	// Runtime is the container runtime of the node; empty means containerd.
 	Runtime Runtime
 	// CRIODir contains the programs of CRI-O, for a node with that runtime: crio and pinns. It may also contain conmon,
-	// crun and skopeo, which are otherwise those of the machine. Empty means $CRIO_DIR.
+	// crun and skopeo; otherwise, those installed on the machine are used. Empty means $CRIO_DIR.
 	CRIODir string
-	// NRITimeout is the time limit of the runtime for an answer of an NRI plugin; zero means its default, 2 s.
+	// NRITimeout is the runtime's time limit for a response from an NRI plugin; zero means the runtime's default of 2
+	// s.
 	NRITimeout time.Duration
-	// ExtraCNIDirs are directories with further CNI plugins, which appear in /opt/cni/bin. They take precedence over
-	// later directories and over the reference plugins; empty means ExtraCNIDirs().
+	// ExtraCNIDirs are directories with additional CNI plugins, which appear in /opt/cni/bin. Earlier directories take
+	// precedence over later ones and over the reference plugins; empty means ExtraCNIDirs().
 	ExtraCNIDirs []string
 	// Images are image archives to import before the node starts, in addition to PauseImage and ToolboxImage.
 	Images []string
-	// StartTimeout bounds the start, except for the build; zero means two minutes.
+	// StartTimeout is the time limit for the start, except for the build; zero means two minutes.
 	StartTimeout time.Duration
-	// Detached lets the cluster outlive the process that started it.
+	// Detached allows the cluster to outlive the process that started it.
 	Detached bool
 	// Progress receives a line for each step; nil discards them.
 	Progress io.Writer
 
-	// allElsewhere reports that no part of the cluster runs on this machine: see Pack.
+	// allElsewhere is true if no part of the cluster runs on this machine: see Pack.
 	allElsewhere bool
-	// number is the number of the node, from 1, if these are the options of one node of several.
+	// number is the number of the node, starting with 1, if these are the options of a node in a multi-node cluster.
 	number int
 }
 
-// nameForm matches names that are valid for a directory, a cgroup, a host name and a DNS label. Several nodes add a
-// number to the name: 40 characters leave room for that.
+// nameForm matches names that are valid for a directory, a cgroup, a host name and a DNS label. In a multi-node
+// cluster, a number is added to the name; the limit of 40 characters leaves room for that.
 var nameForm = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
 // withDefaults fills in empty options and checks the rest. It creates no directory except the cache. It makes paths
-// absolute, because components run in / and helpers in the clone.
+// absolute, because components run in / and helpers run in the clone.
 func (o Options) withDefaults() (Options, error) {
 	o.Name = or(o.Name, DefaultName)
 	o.NodeName = or(o.NodeName, "e2e-node")
@@ -144,10 +145,10 @@ func (o Options) elsewhere() bool { return o.NodeElsewhere || o.allElsewhere }
 // nodeHere reports whether the runtime and the kubelet are the cluster's own processes.
 func (o Options) nodeHere() bool { return !o.ControlPlaneOnly && !o.elsewhere() && !o.several() }
 
-// several reports whether nodes have their own machines.
+// several reports whether this is a multi-node cluster, whose nodes have their own machines.
 func (o Options) several() bool { return o.Nodes > 1 }
 
-// maxNodes and maxNodeLinks are limited by the ranges of IP and hardware addresses.
+// maxNodes and maxNodeLinks follow from the ranges of IP and hardware addresses.
 const (
 	maxNodes     = 50
 	maxNodeLinks = 100
@@ -167,7 +168,7 @@ func (o Options) checkNodes() error {
 	return nil
 }
 
-// nodeNames returns the names of the nodes if there are several.
+// nodeNames returns the names of the nodes in a multi-node cluster.
 func (o Options) nodeNames() []string {
 	if !o.several() {
 		return nil
@@ -187,7 +188,7 @@ func (o Options) address() string {
 	return memberAddress(o.number)
 }
 
-// checkFiles reports missing files immediately instead of after minutes of building.
+// checkFiles reports missing files immediately instead of after a build that takes minutes.
 func (o *Options) checkFiles() error {
 	for _, path := range slices.Concat(o.Images, o.ExtraCNIDirs) {
 		if _, err := os.Stat(path); err != nil {
@@ -232,8 +233,8 @@ func (o Options) wait(ctx context.Context) (context.Context, context.CancelFunc)
 		fmt.Errorf("the cluster was not ready after %s", o.StartTimeout))
 }
 
-// cgroupName returns the name of the cluster's cgroup in every hierarchy. It depends on the run directory, because
-// clusters of two users may have the same name.
+// cgroupName returns the name of the cluster's cgroup in every hierarchy. It depends on the run directory, because two
+// users may have clusters with the same name.
 func cgroupName(name, runDir string) string {
 	sum := sha256.Sum256([]byte(runDir))
 	return "dra-lab-" + name + "-" + hex.EncodeToString(sum[:])[:8]
@@ -244,7 +245,7 @@ func gates(m map[string]bool) string {
 	return settings(m, func(v bool) string { return fmt.Sprint(v) })
 }
 
-// settings formats a map as a=b,c=d, sorted.
+// settings formats a map as a=b,c=d, sorted by key.
 func settings[V any](m map[string]V, show func(V) string) string {
 	out := make([]string, 0, len(m))
 	for k, v := range m {

@@ -22,7 +22,7 @@ const ownerVariable = "LAB_TEST_OWNER"
 // TestOwner is not a test: TestClusterEndsWithItsOwner runs it as a program and kills it.
 func TestOwner(t *testing.T) {
 	if os.Getenv(ownerVariable) == "" {
-		t.Skip("runs only as a part of TestClusterEndsWithItsOwner")
+		t.Skip("only runs as a part of TestClusterEndsWithItsOwner")
 	}
 	c, err := lab.Up(t.Context(), lab.Options{Name: "labtest-owner"})
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// validity is the validity period of certificates; clusters do not live that long.
+// validity is the validity period of certificates. No cluster exists that long.
 const validity = 30 * 24 * time.Hour
 
 // authority is the cluster's certificate authority. Its key is in the run directory, like the keys of all components:
-// every process that can read the directory is root. Serial numbers must be unique (RFC 5280, 4.1.2.2).
+// only root can read the directory. Serial numbers must be unique (RFC 5280, 4.1.2.2).
 type authority struct {
 	dir    string
 	cert   *x509.Certificate
@@ -40,7 +40,7 @@ type identity struct {
 	orgs []string
 	// dns contains the names of a server; nil for a client.
 	dns []string
-	// kubeconfig requests a kubeconfig for the certificate.
+	// kubeconfig is true if a kubeconfig is needed for the certificate.
 	kubeconfig bool
 }
 
@@ -63,8 +63,8 @@ func identities(node string) []identity {
 	}
 }
 
-// memberIdentities lists the certificates of one node of several. The administrator's certificate is for kubectl on the
-// node.
+// memberIdentities lists the certificates of a node in a multi-node cluster. The administrator's certificate is for
+// kubectl on the node.
 func memberIdentities(node string) []identity {
 	var mine []identity
 	for _, id := range identities(node) {
@@ -87,8 +87,9 @@ func writePKI(dir, node, server string, ips []net.IP) (*authority, error) {
 	return a, a.writeServiceAccounts()
 }
 
-// writeMember writes the cluster's keys for one node of several into dir. The copy of the authority continues the
-// serial numbers, and writeMember stores the last one in the original, so that the next node gets different ones.
+// writeMember writes the cluster's keys for a node in a multi-node cluster to dir. The copy of the authority continues
+// the serial numbers, and writeMember stores the last one in the original, so that the next node gets different serial
+// numbers.
 func (a *authority) writeMember(dir, node, server string, ips []net.IP) error {
 	member := *a
 	member.dir = dir
@@ -124,8 +125,8 @@ func (a *authority) writeServiceAccounts() error {
 	return err
 }
 
-// newAuthority creates the certificate authority of one cluster, in files. Each cluster has its own, so a leftover
-// kubeconfig does not work with another cluster.
+// newAuthority creates the certificate authority of one cluster, in files. Each cluster has its own authority, so a
+// leftover kubeconfig does not work with another cluster.
 func newAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir}
 	var err error
@@ -154,15 +155,15 @@ func (a *authority) template(id identity) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber:          big.NewInt(a.serial),
 		Subject:               pkix.Name{CommonName: id.name, Organization: id.orgs},
-		NotBefore:             now.Add(-time.Hour), // clocks differ
+		NotBefore:             now.Add(-time.Hour), // tolerates clock differences
 		NotAfter:              now.Add(validity),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		BasicConstraintsValid: true,
 	}
 }
 
-// issue creates a certificate and its key. A certificate with DNS names is for a server, and any other for a client;
-// none is for both.
+// issue creates a certificate and its key. A certificate with DNS names is for a server, and any other certificate is
+// for a client. No certificate is for both.
 func (a *authority) issue(id identity, server string, ips []net.IP) error {
 	key, keyPEM, err := a.newKey(id.file)
 	if err != nil {
@@ -196,7 +197,7 @@ func (a *authority) kubeconfig(id identity, server string, cert, key []byte) cli
 	return c
 }
 
-// newKey creates a key of the curve P-256. An RSA key may take seconds, and a cluster has a dozen keys.
+// newKey creates a key on the curve P-256. Creating an RSA key may take seconds, and a cluster has a dozen keys.
 func (a *authority) newKey(name string) (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

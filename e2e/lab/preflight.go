@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// requirement is a property of the machine, and the Debian package that provides it. check returns nil if the machine
-// has it. It checks for the files and not for the package, because they may have been installed in another way.
+// requirement is something that the machine must have, and the Debian package that provides it. check returns nil if
+// the machine meets the requirement. It checks for files and not for the package, because they may have been installed
+// in another way.
 type requirement struct {
 	pkg   string
 	check func(context.Context) error
@@ -31,7 +32,7 @@ func checkCompiler(ctx context.Context, p *progress) error {
 	})
 }
 
-// checkMachine checks that a cluster can run.
+// checkMachine checks that a cluster can run on this machine.
 func checkMachine(ctx context.Context, p *progress) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs root for its namespaces and mounts: run this as root, for example with " +
@@ -44,7 +45,7 @@ func checkMachine(ctx context.Context, p *progress) error {
 }
 
 // require installs missing requirements where possible, and otherwise returns an error that names the packages to
-// install. After an installation it checks all requirements again: a package may be installed but broken.
+// install. After an installation, it checks all requirements again, since a package may be installed but broken.
 func require(ctx context.Context, p *progress, all []requirement) error {
 	missing := missing(ctx, all)
 	if len(missing) == 0 {
@@ -72,7 +73,8 @@ func require(ctx context.Context, p *progress, all []requirement) error {
 	return nil
 }
 
-// missing returns the packages that the machine lacks. Each is listed once, even if several requirements need it.
+// missing returns the packages that the machine lacks. Each package is listed once, even if several requirements need
+// it.
 func missing(ctx context.Context, all []requirement) []string {
 	var out []string
 	for _, r := range all {
@@ -90,8 +92,8 @@ func inPath(name string) func(context.Context) error {
 	}
 }
 
-// StaticBusybox returns the path of a busybox that needs no libraries. The toolbox image has no dynamic loader, so a
-// program with an interpreter (PT_INTERP) would not start.
+// StaticBusybox returns the path of a statically linked busybox. The toolbox image has no dynamic loader, so a program
+// with an interpreter (PT_INTERP) would not start.
 func StaticBusybox() (string, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {

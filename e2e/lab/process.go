@@ -12,17 +12,18 @@ import (
 )
 
 // processID identifies a process uniquely: the kernel may reuse a process ID, and a state file may be older than the
-// process that has the ID now. The start time and the boot ID distinguish them, as no two processes of one boot have
-// the same ID and start in the same tick.
+// process that now has the ID. The start time and the boot ID distinguish the two, since no two processes in one boot
+// have the same ID and start in the same tick.
 type processID struct {
 	PID int `json:"pid"`
 	// Start is the start time of the process, in clock ticks since the boot of the machine.
 	Start uint64 `json:"start"`
-	// Boot is the machine's boot ID, because ticks restart at zero on each boot.
+	// Boot is the machine's boot ID. It is necessary because ticks restart at zero on each boot.
 	Boot string `json:"boot"`
 }
 
-// bootID returns "" if the file cannot be read, which never equals the boot ID of a running machine.
+// bootID returns the machine's boot ID. It returns "", which never equals the boot ID of a running machine, if the file
+// cannot be read.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -37,9 +38,9 @@ func identify(pid int) (processID, error) {
 	return processID{PID: pid, Start: start, Boot: bootID()}, err
 }
 
-// readStat returns start time and state from /proc/PID/stat. The process name may contain any character, so the fields
-// are counted from its closing parenthesis. In proc_pid_stat(5) the state is the third field and the start time the
-// 22nd, which are the first and the 20th after the name.
+// readStat returns the start time and the state from /proc/PID/stat. The process name may contain any character, so the
+// fields are counted from its closing parenthesis. According to proc_pid_stat(5), the state is the third field and the
+// start time is the 22nd, which are the first and the 20th field after the name.
 func readStat(pid int) (start uint64, status byte, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -53,8 +54,8 @@ func readStat(pid int) (start uint64, status byte, err error) {
 	return start, fields[0][0], err
 }
 
-// alive reports whether the process exists. A zombie does not count: for process 1 of a namespace it means that all
-// other processes have ended. The result is false if the state of the process cannot be read.
+// alive reports whether the process exists. A zombie does not count: if process 1 of a namespace is a zombie, all other
+// processes have exited. The result is false if the state of the process cannot be read.
 func (p processID) alive() bool {
 	if p.PID <= 0 {
 		return false
@@ -63,7 +64,7 @@ func (p processID) alive() bool {
 	return err == nil && start == p.Start && p.Boot == bootID() && status != 'Z' && status != 'X'
 }
 
-// kill ends the process and waits until it is gone. It is not an error if the process does not exist. A child of this
+// kill kills the process and waits until it is gone. It is not an error if the process does not exist. A child of this
 // process counts as gone when it is a zombie.
 func (p processID) kill(ctx context.Context) error {
 	if p.PID <= 0 {
@@ -76,8 +77,8 @@ func (p processID) kill(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cannot open process %d: %w", p.PID, err)
 	}
-	defer func() { _ = unix.Close(fd) }() // only names the process
-	if !p.alive() {                       // after the descriptor is open, it cannot refer to another process
+	defer func() { _ = unix.Close(fd) }() // the descriptor only identifies the process
+	if !p.alive() {                       // once it is open, the descriptor cannot refer to another process
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {

@@ -30,7 +30,7 @@ const (
 const CRIO Component = "crio"
 
 const (
-	// crioVariable is the environment variable with the directory of CRI-O's programs.
+	// crioVariable is the environment variable for the directory with CRI-O's programs.
 	crioVariable = "CRIO_DIR"
 	crioSocket   = "/run/crio/crio.sock"
 	crioFile     = "crio.conf"
@@ -41,8 +41,8 @@ const (
 // ErrNoCRIO means that the programs of CRI-O are missing.
 var ErrNoCRIO = errors.New("CRI-O is not available")
 
-// crioPrograms returns the programs that a node with CRI-O needs besides those of every node. CRI-O and pinns must be
-// in CRIODir; the others may also be installed on the machine.
+// crioPrograms returns the programs that a node with CRI-O needs in addition to those on every node. CRI-O and pinns
+// must be in CRIODir; the others may also be installed on the machine.
 func (r Runtime) crioPrograms() (required, optional []string) {
 	required, optional = []string{"crio", "pinns"}, []string{"conmon", "skopeo"}
 	if r == RuntimeCRIOCrun {
@@ -87,8 +87,8 @@ func (o *Options) checkRuntime() error {
 	return nil
 }
 
-// crioProgram returns the path of a program in CRIODir, or else on the machine. It does not use $PATH, because programs
-// must be at the same path in the node, which covers some directories.
+// crioProgram returns the path of a program in CRIODir or, if it is not there, on the machine. It does not use $PATH,
+// because programs must be at the same path on the node, which covers some of the directories.
 func (o Options) crioProgram(name string) (string, error) {
 	dirs := []string{o.CRIODir, "/usr/local/bin", "/usr/bin", "/usr/libexec/podman"}
 	for _, dir := range dirs {
@@ -123,7 +123,7 @@ func (o Options) runtimeSocket() string {
 	return containerdSocket
 }
 
-// runtimeFiles returns the files in /etc of the node that its runtime needs.
+// runtimeFiles returns the files in the node's /etc that its runtime needs.
 func (o Options) runtimeFiles() map[string]string {
 	if o.runtimeComponent() != CRIO {
 		return nil
@@ -155,10 +155,10 @@ func (m *Machine) writeCRIO() error {
 	return os.WriteFile(filepath.Join(m.state.RunDir, crioFile), []byte(m.opts.crioConfig(name, wrapper, conmon)), 0o600)
 }
 
-// crioConfig renders CRI-O's configuration. It differs from the defaults only where the node does: it has neither
-// systemd nor SELinux nor AppArmor, images cannot be pulled, and CNI plugins are below /opt/cni/bin. Removing all
-// containers after a restart with another version (internal_wipe) needs a directory that outlives the node. NET_RAW is
-// in the default of containerd, and tests use ping.
+// crioConfig renders CRI-O's configuration. It differs from the defaults only where the node requires it: there is no
+// systemd, SELinux or AppArmor, images cannot be pulled, and CNI plugins are in /opt/cni/bin. Removing all containers
+// after a restart with another version (internal_wipe) would require a directory that outlives the node. NET_RAW is
+// added because it is among containerd's defaults and tests use ping.
 func (o Options) crioConfig(runtime, path, conmon string) string {
 	config := fmt.Sprintf(`[crio]
 version_file = "/run/crio/version"
@@ -194,8 +194,8 @@ plugin_dirs = ["/opt/cni/bin/"]
 	return config
 }
 
-// importCRIO imports an image archive into the storage of CRI-O. skopeo cannot read an archive from a pipe, and the
-// node may not see its path, so the archive is copied.
+// importCRIO imports an image archive into the storage of CRI-O. It copies the archive, because skopeo cannot read an
+// archive from a pipe, and the path may not be visible on the node.
 func (m *Machine) importCRIO(ctx context.Context, path string) error {
 	summary, err := image.Read(path, func(string, string, io.Reader) error { return nil })
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// Build tags: seccomp is for runc. no_btrfs and no_zfs omit snapshotters of containerd that need headers of these file
-// systems. osusergo and netgo avoid C libraries for name lookups.
+// Build tags: seccomp is for runc. no_btrfs and no_zfs omit containerd's snapshotters for these file systems, which
+// need their headers. osusergo and netgo avoid C libraries for name lookups.
 const (
 	buildTags      = "seccomp no_btrfs no_zfs osusergo netgo"
 	pluginsPath    = "github.com/containernetworking/plugins/"
@@ -34,7 +34,7 @@ type toolchain struct {
 }
 
 // toolsDir returns the directory of the module for a version of Kubernetes such as "1.36"; empty means e2e/tools, which
-// has the newest.
+// has the newest version.
 func toolsDir(clone, version string) (string, error) {
 	newest := filepath.Join(clone, "e2e", "tools")
 	if version == "" {
@@ -56,7 +56,7 @@ func toolsDir(clone, version string) (string, error) {
 		"e2e/tools", version, known)
 }
 
-// goMod contains the used fields of `go mod edit -json`.
+// goMod contains the fields of `go mod edit -json` that this package uses.
 type goMod struct {
 	Require []struct{ Path, Version string }
 	Tool    []struct{ Path string }
@@ -88,8 +88,8 @@ func readTools(ctx context.Context, dir string) (toolchain, error) {
 }
 
 // buildFlags returns flags that set the versions from go.mod in the binaries, in the same variables as in released
-// binaries. Without them Kubernetes reports the version v0.0.0-master+$Format:%H$ (component-base/version), for example
-// in kubectl version and in the Node object.
+// binaries. Without these flags, Kubernetes reports the version v0.0.0-master+$Format:%H$ (component-base/version), for
+// example in kubectl version and in the Node object.
 func buildFlags(mod goMod) ([]string, error) {
 	versions := map[string]string{}
 	for _, r := range mod.Require {
@@ -103,7 +103,7 @@ func buildFlags(mod goMod) ([]string, error) {
 	const base = "-X k8s.io/component-base/version."
 	ld := []string{"-s -w", base + "gitVersion=" + kubernetes, base + "gitMajor=" + parts[0], base +
 		"gitMinor=" + parts[1]}
-	// Modules for only a control plane do not contain these.
+	// Modules for a control plane alone do not contain these.
 	if containerd := versions["github.com/containerd/containerd/v2"]; containerd != "" {
 		ld = append(ld, "-X github.com/containerd/containerd/v2/version.Version="+containerd)
 	}
@@ -113,8 +113,8 @@ func buildFlags(mod goMod) ([]string, error) {
 	return []string{"-trimpath", "-tags", buildTags, "-ldflags", strings.Join(ld, " ")}, nil
 }
 
-// fingerprint returns a name for the binaries that depends on all inputs of the build. If a change of code in this
-// package changes the result of builds, it must also change one of these inputs; otherwise the cache hides it.
+// fingerprint returns a name for the binaries that depends on all inputs of the build. If a code change in this package
+// affects the result of builds, it must also change one of these inputs; otherwise, the cache hides it.
 func (t toolchain) fingerprint(goVersion string) (string, error) {
 	h := sha256.New()
 	for _, f := range []string{"go.mod", "go.sum"} {
@@ -131,7 +131,7 @@ func (t toolchain) fingerprint(goVersion string) (string, error) {
 }
 
 // command returns a go command in the module. It overrides settings of the caller that would change the result. runc
-// needs CGO. Without GOWORK=off the go.work of the clone would select other versions of common dependencies.
+// requires CGO. Without GOWORK=off, the clone's go.work would select other versions of common dependencies.
 func (t toolchain) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.dir
@@ -158,7 +158,7 @@ func (t toolchain) packages(ctx context.Context) (int, error) {
 }
 
 // arrange moves the binaries to their expected names and directories. Go names a program after the last element of its
-// path, which for etcd is "server".
+// package path, which is "server" for etcd.
 func (t toolchain) arrange(dir string) error {
 	if err := os.Rename(filepath.Join(dir, "server"), filepath.Join(dir, "etcd")); err != nil {
 		return err
@@ -179,8 +179,8 @@ func (t toolchain) arrange(dir string) error {
 	return nil
 }
 
-// pluginOf returns the type of the CNI plugin that a tool implements, which may differ from Go's name for it. It is
-// empty for other tools.
+// pluginOf returns the type of the CNI plugin that a tool implements, which may differ from Go's name for it. It
+// returns "" for other tools.
 func pluginOf(tool string) string {
 	switch {
 	case tool == whereaboutsCmd:

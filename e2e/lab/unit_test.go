@@ -53,7 +53,7 @@ func TestOptionsDefaults(t *testing.T) {
 	} {
 		bad.CacheDir, bad.Clone = t.TempDir(), t.TempDir()
 		if _, err := bad.withDefaults(); err == nil {
-			t.Errorf("accepted: %+v", bad)
+			t.Errorf("invalid options were accepted: %+v", bad)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestExtraCNIFromEnvironment(t *testing.T) {
 	ownDir := t.TempDir()
 	for want, dirs := range map[string][]string{dir: nil, ownDir: {ownDir}, dir + " " + ownDir: ExtraCNIDirs(ownDir)} {
 		if o := testOptions(t, Options{ExtraCNIDirs: dirs}); strings.Join(o.ExtraCNIDirs, " ") != want {
-			t.Errorf("folders of plugins are %q, want %q", o.ExtraCNIDirs, want)
+			t.Errorf("the plugin directories are %q, want %q", o.ExtraCNIDirs, want)
 		}
 	}
 }
@@ -100,11 +100,11 @@ func TestCommandLines(t *testing.T) {
 	for _, c := range Components() {
 		args, err := commandLine(c, plain, b)
 		if must(t, args, err)[0] != "/bin-dir/"+string(c) {
-			t.Errorf("%s runs %s", c, args[0])
+			t.Errorf("component %s runs %s", c, args[0])
 		}
 		if line := strings.Join(args, " "); strings.Contains(line, "feature-gates") ||
 			strings.Contains(line, "runtime-config") {
-			t.Errorf("%s does not run with its defaults: %s", c, line)
+			t.Errorf("%s does not run with the expected defaults: %s", c, line)
 		}
 	}
 	for _, c := range []Component{APIServer, ControllerManager, Scheduler} {
@@ -125,7 +125,7 @@ func TestCommandLines(t *testing.T) {
 		must(t, lone, err)
 		whole, err := commandLine(c, plain, b)
 		if !slices.Contains(lone, want) || slices.Contains(must(t, whole, err), want) {
-			t.Errorf("%s runs with %v in a control plane, and with %v in a cluster", c, lone, whole)
+			t.Errorf("%s runs with %v in a control plane, but with %v in a cluster", c, lone, whole)
 		}
 	}
 	if _, err := commandLine("other", plain, b); err == nil {
@@ -140,7 +140,7 @@ func TestPKI(t *testing.T) {
 	}
 	ca := x509.NewCertPool()
 	if !ca.AppendCertsFromPEM(read(t, dir, "ca.crt")) {
-		t.Fatal("no certificate authority")
+		t.Fatal("there is no certificate authority")
 	}
 	for _, id := range identities("worker") {
 		block, _ := pem.Decode(read(t, dir, id.file+".crt"))
@@ -155,7 +155,7 @@ func TestPKI(t *testing.T) {
 		if id.kubeconfig {
 			config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, id.file+".kubeconfig"))
 			if must(t, config, err).Host != apiURL {
-				t.Errorf("%s leads to %s", id.file, config.Host)
+				t.Errorf("%s refers to the server %s", id.file, config.Host)
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func TestPKIOfANode(t *testing.T) {
 	}
 }
 
-// TestNodesOfACluster checks that nodes share no value that must be unique.
+// TestNodesOfACluster checks that values that must be unique differ between nodes.
 func TestNodesOfACluster(t *testing.T) {
 	for _, o := range []Options{
 		{Nodes: -1}, {Nodes: maxNodes + 1}, {Links: maxNodeLinks + 1}, {Nodes: 2, ControlPlaneOnly: true},
@@ -202,7 +202,7 @@ func TestNodesOfACluster(t *testing.T) {
 	unique := func(what string) {
 		t.Helper()
 		if seen[what] {
-			t.Errorf("two nodes have %s", what)
+			t.Errorf("two nodes share %s", what)
 		}
 		seen[what] = true
 	}
@@ -221,7 +221,7 @@ func TestNodesOfACluster(t *testing.T) {
 				}
 				if old := before[cable.link]; old.port != "" && (old.index == cable.index || i > 0 &&
 					old.index%10 == cable.index%10 || !bytes.Equal(old.address, cable.address)) {
-					t.Errorf("boot %d changes %+v to %+v", boot, old, cable)
+					t.Errorf("boot %d changed %+v to %+v", boot, old, cable)
 				}
 				before[cable.link] = cable
 			}
@@ -263,7 +263,7 @@ func TestToolsFollowGoMod(t *testing.T) {
 		changed := tools
 		other, err2 := changed.fingerprint(change(&changed))
 		if must(t, base, errors.Join(err, err2)) == other {
-			t.Errorf("another %s gives the same hash", name)
+			t.Errorf("a different %s led to the same hash", name)
 		}
 	}
 	if _, err := buildFlags(goMod{}); err == nil {
@@ -287,13 +287,13 @@ func TestToolsOfAnotherVersion(t *testing.T) {
 	}
 	for _, c := range []Component{APIServer, ControllerManager, Scheduler, "kubectl"} {
 		if !slices.Contains(tools.tools, "k8s.io/kubernetes/cmd/"+string(c)) {
-			t.Errorf("there is no %s among %v", c, tools.tools)
+			t.Errorf("%s is missing from %v", c, tools.tools)
 		}
 	}
 	for _, unknown := range []string{"1.2", "../1.36", "*"} {
 		if dir, err := toolsDir(filepath.Dir(filepath.Dir(tools.dir)), unknown); err == nil ||
 			!strings.Contains(err.Error(), "1.36") {
-			t.Errorf("version %q is in %q (%v)", unknown, dir, err)
+			t.Errorf("the directory of version %q is %q (%v)", unknown, dir, err)
 		}
 	}
 }
@@ -313,12 +313,12 @@ func TestBuildLog(t *testing.T) {
 func TestProcessIdentity(t *testing.T) {
 	me, err := identify(os.Getpid())
 	if !must(t, me, err).alive() {
-		t.Error("this process does not count as alive")
+		t.Error("this process was not reported as alive")
 	}
 	other := me
 	other.Start++
 	if other.alive() {
-		t.Error("a process with another start time counts as the same")
+		t.Error("a process with a different start time was treated as the same process")
 	}
 	if err := other.kill(t.Context()); err != nil { // must not kill this process
 		t.Error(err)
@@ -332,14 +332,14 @@ func TestLockExcludes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := lockFile(ctx, path); err == nil {
-		t.Error("two processes hold the lock")
+		t.Error("two processes held the lock")
 	}
 	unlock()
 	unlock, err = lockFile(t.Context(), path)
 	must(t, unlock, err)()
 }
 
-// A process that waits for another process's build reports that.
+// A process that waits for a build in another process reports that it is waiting.
 func TestWaitForALockIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	unlock, err := lockFile(t.Context(), path)
@@ -371,11 +371,11 @@ func TestForeignRunDirIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := sweep(t.Context(), Options{Name: "x", RunDir: dir}); err == nil {
-		t.Error("a folder with foreign files was taken")
+		t.Error("a directory with foreign files was accepted")
 	}
 	found, err := Remove(t.Context(), Options{Name: "x", CacheDir: t.TempDir(), RunDir: dir})
 	if must(t, found, err) || !exists(filepath.Join(dir, "precious")) {
-		t.Error("a foreign folder was removed")
+		t.Error("a foreign directory was removed")
 	}
 }
 
@@ -385,7 +385,8 @@ func TestOpenTellsThatNothingRuns(t *testing.T) {
 	}
 }
 
-// All that another machine needs to be the node, or the whole cluster, is in the directories that it sees.
+// Everything that another machine needs to be the node, or the whole cluster, is in the directories that are visible to
+// it.
 func TestJoining(t *testing.T) {
 	for name, test := range map[string]struct {
 		options    Options
@@ -403,7 +404,7 @@ func TestJoining(t *testing.T) {
 			for _, c := range j.Components {
 				have = append(have, Component(c.Name))
 				if c.Health == "" || !strings.HasPrefix(c.Argv[0], "/programs/") {
-					t.Errorf("%s is started as %q and asked at %q", c.Name, c.Argv, c.Health)
+					t.Errorf("%s is started as %q and its health is checked at %q", c.Name, c.Argv, c.Health)
 				}
 				if imports := c.Name == string(Containerd); imports && len(c.Images) != 3 || !imports &&
 					len(c.Images) > 0 {
@@ -412,7 +413,7 @@ func TestJoining(t *testing.T) {
 				}
 				for _, path := range c.Images {
 					if !strings.HasPrefix(path, o.RunDir) || !exists(path) {
-						t.Errorf("the machine does not see %s", path)
+						t.Errorf("%s is not visible on the machine", path)
 					}
 				}
 			}
@@ -424,13 +425,13 @@ func TestJoining(t *testing.T) {
 			}
 			config, err := kubeletConfig(o, "group")
 			if err != nil || !strings.Contains(string(config), "address: "+test.address) {
-				t.Errorf("kubelet can't be reached at %s: %v\n%s", test.address, err, config)
+				t.Errorf("the kubelet is not reachable at %s: %v\n%s", test.address, err, config)
 			}
 			if !strings.Contains(containerdConfig("runc", "", o.NRITimeout), `plugin_request_timeout = "1m0s"`) {
-				t.Error("the NRI timeout is not in containerd's configuration")
+				t.Error("containerd's configuration does not contain the NRI timeout")
 			}
 			if data := o.etcdData(); strings.HasPrefix(data, o.RunDir) == o.allElsewhere {
-				t.Errorf("etcd has its data in %s: a folder that is shared can't be mapped into memory", data)
+				t.Errorf("etcd's data is in %s, but files in a shared directory cannot be mapped into memory", data)
 			}
 		})
 	}
@@ -475,7 +476,7 @@ func TestPackRefuses(t *testing.T) {
 	} {
 		o.CacheDir = t.TempDir()
 		if _, err := Pack(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("want an error about %q, have %v", want, err)
+			t.Errorf("got error %v, want one that contains %q", want, err)
 		}
 	}
 }

@@ -19,10 +19,10 @@ import (
 )
 
 // Up starts a cluster and returns when pods can be created. It first removes the remains of an earlier run with the
-// same name, and fails immediately if a cluster of that name is running. The context bounds only the start. Without
-// Detached the cluster ends with this process at the latest, even if the process is killed: the kernel closes its end
-// of the pipe. If the start fails, Up ends all processes, but keeps the run directory with its logs until the next
-// start.
+// same name, and fails immediately if a cluster with that name is running. The context only limits the start. Unless
+// the cluster is Detached, it ends with this process at the latest, even if the process is killed, because the kernel
+// closes the process's end of the pipe. If the start fails, Up ends all processes, but keeps the run directory with the
+// logs until the next start.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -90,9 +90,9 @@ func sweep(ctx context.Context, o Options) error {
 	return newCluster(o, s).remove(ctx)
 }
 
-// running reports whether a cluster is in use. A detached cluster that never became ready is not: its start was
-// interrupted, because the caller holds the lock. A cluster that does not answer, or whose owner may just have ended,
-// gets two seconds to end.
+// running reports whether a cluster is in use. A detached cluster that never became ready is not in use: since the
+// caller holds the lock, the start must have been interrupted. A cluster that does not respond, or whose owner may just
+// have exited, gets two seconds to end.
 func running(ctx context.Context, s state) bool {
 	if s.Detached && !s.Ready {
 		return false
@@ -110,7 +110,7 @@ func running(ctx context.Context, s state) bool {
 	}) != nil
 }
 
-// checkEmpty returns an error if a directory contains files, which a cluster would overwrite and later remove.
+// checkEmpty returns an error if a directory contains files, since a cluster would overwrite and later remove them.
 func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -122,8 +122,8 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// bringUp performs the part of Up that the start timeout bounds. It writes the file cluster.json before anything that
-// outlives this process, so that after a crash another process finds it and removes the rest.
+// bringUp performs the part of Up that the start timeout limits. It writes the file cluster.json before it creates
+// anything that outlives this process, so that after a crash, another process finds the file and removes the rest.
 func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	if err := c.write(ctx); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 		return err
 	}
 	p.step("namespaces, mounts and network made")
-	// The API server has much to initialize before it needs etcd, so it does not wait for etcd here. All other
+	// Do not wait for etcd before starting the API server, which has much to initialize before it needs etcd. All other
 	// components need the API server.
 	first, rest := []Component{Etcd, APIServer}, []Component{ControllerManager, Scheduler}
 	if c.opts.nodeHere() {
@@ -170,7 +170,8 @@ func (c *Cluster) prepare() error {
 	if err := os.MkdirAll(c.state.RunDir, 0o700); err != nil {
 		return err
 	}
-	// Write the state first: without it, a crash leaves directories that cannot be recognized as a cluster's.
+	// Write the state first: without it, directories that are left after a crash could not be recognized as those of a
+	// cluster.
 	if err := c.state.save(); err != nil {
 		return err
 	}
@@ -251,8 +252,8 @@ func (c *Cluster) saveSpec() error {
 	return spec.Save()
 }
 
-// helpers builds this project's two small programs. They are built for each cluster, from the current state of the
-// clone, so a change of labnode needs no other step. Without CGO they run in any root file system.
+// helpers builds this project's two small programs. They are built for each cluster from the current state of the
+// clone, so a change to labnode requires no further steps. Without CGO, they run in any root file system.
 func (c *Cluster) helpers(ctx context.Context) error {
 	dir := filepath.Join(c.state.RunDir, helperDir)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+string(filepath.Separator),
@@ -266,8 +267,8 @@ func (c *Cluster) helpers(ctx context.Context) error {
 }
 
 // startInit starts process 1 in its own namespaces and waits until it accepts requests. Process 1 opens its control
-// socket last, just before it serves, so an answer means that mounts and network exist. The process is not bound to
-// ctx, which ends with the start.
+// socket last, just before it serves requests, so a response means that the mounts and the network exist. The process
+// is not bound to ctx, which ends when the start is complete.
 func (c *Cluster) startInit(ctx context.Context) error {
 	logPath := c.Logs("node")
 	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -278,7 +279,7 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	cmd := exec.Command(filepath.Join(c.state.RunDir, helperDir, "labnode"), c.state.RunDir)
 	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.Env = out, out, "/", c.environment()
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // an interrupt from the terminal is only for the caller
+		Setsid:     true, // an interrupt from the terminal must only reach the caller
 		Cloneflags: node.Namespaces,
 	}
 	if err := c.startTied(cmd); err != nil {
@@ -289,7 +290,7 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	}
 	c.exited = make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // its log contains the result
+		_ = cmd.Wait() // the log contains the result
 		close(c.exited)
 	}()
 	if err := c.state.save(); err != nil {
@@ -300,7 +301,7 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	err = poll(ctx, 2*time.Millisecond, func(ctx context.Context) error {
 		_, err := c.Status(ctx)
 		if !c.state.Init.alive() {
-			cancel() // it can no longer answer
+			cancel() // it can no longer respond
 		}
 		return err
 	})
@@ -311,8 +312,8 @@ func (c *Cluster) startInit(ctx context.Context) error {
 }
 
 // startTied starts process 1. Unless the cluster is detached, it keeps one end of a pipe whose other end process 1
-// watches. Go opens pipes with O_CLOEXEC, so no other child of this process has the writing end: it closes exactly when
-// this process closes it or ends.
+// watches. Go opens pipes with O_CLOEXEC, so no other child of this process has the writing end: it is closed exactly
+// when this process closes it or exits.
 func (c *Cluster) startTied(cmd *exec.Cmd) error {
 	if c.state.Detached {
 		return cmd.Start()
@@ -350,9 +351,8 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 	return group.Wait()
 }
 
-// prepared waits for the remaining prerequisites of pods that a healthy component still has to create. Other components
-// are complete when they are healthy. Images are imported before the kubelet starts; otherwise a static pod would not
-// find its image.
+// prepared waits for the prerequisites of pods that a component may only provide some time after it has become healthy.
+// Images are imported before the kubelet starts; otherwise, the image of a static pod would be missing.
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {
 	case Containerd, CRIO:

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// measured returns the metrics that docs/observing.md documents, with their labels. A test of package plugin compares
-// that table with the metrics of the driver.
+// measured returns the metrics that docs/observing.md documents, with their labels. A test in package plugin compares
+// that table with the driver's metrics.
 func measured(t *testing.T) map[string][]string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/observing.md")
@@ -41,12 +41,12 @@ func measured(t *testing.T) map[string][]string {
 		}
 	}
 	if len(metrics) < 10 {
-		t.Fatalf("found %d metrics in the documentation", len(metrics))
+		t.Fatalf("found only %d metrics in the documentation", len(metrics))
 	}
 	return metrics
 }
 
-// foreign returns the used metrics of other programs, with the used labels.
+// foreign returns the metrics of other programs that the chart uses, with the labels that it uses.
 func foreign() map[string][]string {
 	return map[string][]string{
 		"kube_daemonset_status_number_unavailable":    {"daemonset"},
@@ -74,7 +74,7 @@ func checkQuery(t *testing.T, metrics map[string][]string, query string) {
 	})
 	for _, label := range grouped {
 		if !slices.Contains(known, label) {
-			t.Errorf("%s groups by %q, which none of its metrics has", query, label)
+			t.Errorf("%s groups by %q, which is not a label of any of its metrics", query, label)
 		}
 	}
 	if known == nil {
@@ -82,7 +82,7 @@ func checkQuery(t *testing.T, metrics map[string][]string, query string) {
 	}
 }
 
-// checkSelector checks name and labels of one metric in a query, and returns the labels that it has.
+// checkSelector checks the name and the labels of one metric in a query, and returns the labels that the metric has.
 func checkSelector(t *testing.T, metrics map[string][]string, query string, selector *metricsql.MetricExpr) []string {
 	t.Helper()
 	var name string
@@ -141,7 +141,7 @@ func TestAlerts(t *testing.T) {
 				seen[rule.Alert] = true
 				checkQuery(t, metrics, rule.Expr)
 				if !slices.Contains([]string{"critical", "warning", "info"}, rule.Labels["severity"]) {
-					t.Errorf("severity %q", rule.Labels["severity"])
+					t.Errorf("the severity is %q", rule.Labels["severity"])
 				}
 				for _, name := range []string{"summary", "description"} {
 					text := rule.Annotations[name]
@@ -156,7 +156,7 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	if len(seen) < 5 {
-		t.Errorf("there are %d alerts", len(seen))
+		t.Errorf("found only %d alerts", len(seen))
 	}
 }
 
@@ -178,7 +178,7 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	metrics := measured(t)
-	taken := map[[2]int]string{} // positions in the grid, which is 24 wide
+	taken := map[[2]int]string{} // positions in the grid, which is 24 columns wide
 	for _, panel := range dashboard.Panels {
 		t.Run(panel.Title, func(t *testing.T) {
 			if panel.Title == "" || panel.Description == "" || len(panel.Targets) == 0 {
@@ -190,7 +190,7 @@ func TestDashboard(t *testing.T) {
 			for x := panel.GridPos.X; x < panel.GridPos.X+panel.GridPos.W; x++ {
 				for y := panel.GridPos.Y; y < panel.GridPos.Y+panel.GridPos.H; y++ {
 					if other, ok := taken[[2]int{x, y}]; ok || x >= 24 {
-						t.Fatalf("overlaps %q or is outside", other)
+						t.Fatalf("the panel overlaps %q or is outside the grid", other)
 					}
 					taken[[2]int{x, y}] = panel.Title
 				}
@@ -198,6 +198,6 @@ func TestDashboard(t *testing.T) {
 		})
 	}
 	if len(dashboard.Panels) < 10 {
-		t.Errorf("the dashboard has %d panels", len(dashboard.Panels))
+		t.Errorf("the dashboard has only %d panels", len(dashboard.Panels))
 	}
 }

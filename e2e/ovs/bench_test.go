@@ -32,7 +32,7 @@ const (
 	schema   = "/usr/share/openvswitch/vswitch.ovsschema"
 	server   = "ovsdb-server"
 	daemon   = "ovs-vswitchd"
-	// state is the directory in which plugins record their work.
+	// state is the directory in which plugins record their state.
 	state = "/var/lib/cni"
 )
 
@@ -57,12 +57,13 @@ func (b *bench) uplink(address string) string {
 	return b.LinkOf(address).Attrs().Name
 }
 
-// newBench starts Open vSwitch with an empty database. It ends with the test and removes its state in the kernel.
+// newBench starts Open vSwitch with an empty database. At the end of the test, it stops Open vSwitch and removes its
+// state from the kernel.
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{testbench.New(t, patience, "use make ovs-test")}
 	if _, err := exec.LookPath(daemon); err != nil {
-		t.Skipf("needs a machine with Open vSwitch: use lab vm test --ovs: %v", err)
+		t.Skipf("needs a machine with Open vSwitch; use lab vm test --ovs: %v", err)
 	}
 	for _, dir := range []string{runDir, state} {
 		b.must(os.MkdirAll(dir, 0o755))
@@ -107,23 +108,23 @@ func (b *bench) processOf(name string) int {
 	return pid
 }
 
-// kill ends a daemon like a crash: its state in the kernel remains.
+// kill simulates a crash of a daemon: its state in the kernel remains.
 func (b *bench) kill(name string) {
 	b.Helper()
 	b.ends(name, func() error { return unix.Kill(b.processOf(name), unix.SIGKILL) })
 }
 
-// ends waits until a daemon has ended.
+// ends waits until a daemon has exited.
 func (b *bench) ends(name string, end func() error) {
 	b.Helper()
 	pid := b.processOf(name)
 	if pid == 0 {
-		b.Fatalf("%s does not run", name)
+		b.Fatalf("%s is not running", name)
 	}
 	b.must(end())
 	b.eventually("end of "+name, func() error {
 		if unix.Kill(pid, 0) == nil {
-			return fmt.Errorf("process %d lives", pid)
+			return fmt.Errorf("process %d still exists", pid)
 		}
 		return nil
 	})
@@ -151,7 +152,7 @@ func (b *bench) vlans(port string) string {
 		b.vsctl("get", "port", port, "tag")+" "+b.vsctl("get", "port", port, "trunks"))), " ")
 }
 
-// emptiness checks that plugins keep no files except locks and the last address.
+// emptiness checks that plugins leave no files except locks and the last assigned address.
 func (b *bench) emptiness() {
 	b.Helper()
 	b.must(filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
@@ -159,7 +160,7 @@ func (b *bench) emptiness() {
 			strings.HasPrefix(entry.Name(), "last_reserved_ip") {
 			return err
 		}
-		b.Errorf("a plugin still has %s", path)
+		b.Errorf("a plugin left the file %s behind", path)
 		return nil
 	}))
 }
@@ -182,7 +183,7 @@ func newDriver(b *bench) *driver {
 
 type pod = testbench.Pod
 
-// prepare creates a pod, and prepares a claim for it. The first step of the topology gets a link of the machine.
+// prepare creates a pod and prepares a claim for it. The first step of the topology gets a link on the machine.
 func (d *driver) prepare(name, link, steps string, exclusive bool) *pod {
 	return d.Pod(name, steps, cnichain.Device{IfName: link, Exclusive: exclusive})
 }

@@ -23,7 +23,7 @@ func onBridge(settings string, address int) string {
 const tuned = `- {name: tune, type: tuning, dependOn: [net], config: {sysctl: {net.ipv4.conf.net1.arp_filter: "1"}}}
 `
 
-// Several pods share a bridge. Each is on the VLAN of its own topology.
+// Several pods share a bridge. Each pod is on the VLAN of its own topology.
 func TestPodsOnABridge(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -65,12 +65,12 @@ func TestBridgeThatIsNotThere(t *testing.T) {
 	p := d.prepare("p", "br1", onBridge("", 1), false)
 	b.vsctl("del-br", "br1")
 	if err := p.Add(); err == nil || !strings.Contains(err.Error(), "br1") {
-		t.Errorf("ADD to a bridge that is gone: %v", err)
+		t.Errorf("error for ADD to a missing bridge: %v", err)
 	}
 	b.emptiness()
 }
 
-// If a driver is killed before or after any commit to its journal, the next one leaves no remains.
+// If a driver is killed before or after any commit to its journal, the next driver leaves nothing behind.
 func TestKills(t *testing.T) {
 	b := newBench(t)
 	b.vsctl("add-br", "br1")
@@ -90,13 +90,13 @@ func TestKills(t *testing.T) {
 		b.same("leftovers", nil, d.Leftovers())
 		b.emptiness()
 		if t.Failed() {
-			t.Fatalf("the driver was killed after %d commits", commits)
+			t.Fatalf("the driver was killed after only %d commits", commits)
 		}
 	}
 }
 
-// Open vSwitch crashes and restarts while pods use it: the kernel keeps switching, and nothing remains of the pods
-// after their end.
+// Open vSwitch crashes and restarts while pods use it. The kernel continues to switch packets, and nothing remains of
+// the pods after they have ended.
 func TestRestart(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -111,10 +111,10 @@ func TestRestart(t *testing.T) {
 	b.kill(daemon)
 	b.kill(server)
 	if err := right.Del(); err == nil || !strings.Contains(err.Error(), "ovsdb") {
-		t.Errorf("DEL while Open vSwitch is down: %v", err)
+		t.Errorf("error for DEL while Open vSwitch was down: %v", err)
 	}
 	if err := d.prepare("late", "br1", onBridge("", 4), false).Add(); err == nil {
-		t.Error("ADD while Open vSwitch is down succeeded")
+		t.Error("ADD succeeded while Open vSwitch was down")
 	}
 	gone.Destroy()
 	b.startServer()
@@ -127,7 +127,7 @@ func TestRestart(t *testing.T) {
 	}
 	b.eventually("bridge without ports", func() error {
 		if ports := b.ports("br1"); len(ports) > 0 {
-			return fmt.Errorf("it has %q", ports)
+			return fmt.Errorf("the bridge has the ports %q", ports)
 		}
 		return nil
 	})
@@ -135,8 +135,8 @@ func TestRestart(t *testing.T) {
 	b.emptiness()
 }
 
-// A bridge is deleted while pods use it: the pods can end, and their addresses are released. The part that the plugin
-// cannot roll back is reported, and completed when a bridge of that name exists again.
+// A bridge is deleted while pods use it. The pods can still end, and their addresses are released. The part that the
+// plugin cannot roll back is reported, and is completed when a bridge with the same name exists again.
 func TestBridgeIsDeleted(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -148,20 +148,20 @@ func TestBridgeIsDeleted(t *testing.T) {
 	b.eventually("end of attempts", func() error {
 		err := p.Del()
 		if err != nil && !strings.Contains(err.Error(), "br1") {
-			b.Fatalf("DEL does not report which bridge is missing: %v", err)
+			b.Fatalf("DEL did not report which bridge is missing: %v", err)
 		}
 		return err
 	})
 	b.same("links of the pod", nil, p.Links())
 	if addresses, err := filepath.Glob(state + "/networks/*/10.9.*"); err != nil || len(addresses) > 0 {
-		t.Errorf("addresses are taken: %q, %v", addresses, err)
+		t.Errorf("addresses are still assigned: %q, %v", addresses, err)
 	}
 	if leftovers := d.Leftovers(); len(leftovers) != 1 || !strings.Contains(leftovers[0], "br1") {
 		t.Fatalf("leftovers are %q, want one that names the bridge", leftovers)
 	}
 	key := d.Executor.Leftovers()[0].Key
 	if err := d.Executor.Retry(t.Context(), key); err == nil {
-		t.Error("the leftover of the pod is rolled back without the bridge")
+		t.Error("the pod's leftover was rolled back without the bridge")
 	}
 	b.vsctl("add-br", "br1")
 	b.must(d.Executor.Retry(t.Context(), key))
@@ -169,7 +169,7 @@ func TestBridgeIsDeleted(t *testing.T) {
 	b.emptiness()
 }
 
-// The plugin needs the socket of the database. Its schema declares that, and the error contains the path.
+// The plugin needs the socket of the database. Its schema declares this, and the error contains the path.
 func TestSocketIsMissing(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -177,7 +177,7 @@ func TestSocketIsMissing(t *testing.T) {
 	p := d.prepare("p", "br1", onBridge("", 1), false)
 	b.must(os.Rename(runDir+"/db.sock", runDir+"/other.sock"))
 	if err := p.Add(); err == nil || !strings.Contains(err.Error(), "db.sock") {
-		t.Errorf("ADD without the socket: %v", err)
+		t.Errorf("error for ADD without the socket: %v", err)
 	}
 	b.must(os.Rename(runDir+"/other.sock", runDir+"/db.sock"))
 	b.must(p.Add())

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// facts describes the devices with these names.
+// facts describes the devices with the given names.
 func (b *bench) facts(names ...string) (lines []string) {
 	b.Helper()
 	source, err := discovery.Host()
@@ -40,7 +40,7 @@ func (b *bench) facts(names ...string) (lines []string) {
 	return lines
 }
 
-// busy returns the reason why the node uses a link; "" if it is not busy.
+// busy returns the reason why a link is busy, or "" if it is not busy.
 func (b *bench) busy(name string) string {
 	b.Helper()
 	source, err := discovery.Host()
@@ -73,7 +73,7 @@ func TestDiscovery(t *testing.T) {
 	}, b.facts("br1", "br2", "internal0", "m0", "m1", "m2", "ovs-system", "bond0", "patch1", "patch2"))
 	for _, name := range []string{"m0", "m1"} {
 		if reason := b.busy(name); !strings.Contains(reason, "ovs-system") {
-			t.Errorf("port %s is busy because of %q, want the datapath", name, reason)
+			t.Errorf("port %s is busy because of %q, want the datapath as the reason", name, reason)
 		}
 	}
 	b.vsctl("del-port", "br1", "m0")
@@ -85,7 +85,7 @@ func TestDiscovery(t *testing.T) {
 		b.facts("br1", "internal0", "br2", "m0"))
 }
 
-// An uplink that is a port of Open vSwitch can't be moved into a pod, but its virtual functions can.
+// An uplink that is a port of Open vSwitch cannot be moved into a pod, but its virtual functions can be.
 func TestUplinkAndItsFunctions(t *testing.T) {
 	b := newBench(t)
 	b.must(netlink.LinkSetUp(b.LinkOf(pf0)))
@@ -99,7 +99,7 @@ func TestUplinkAndItsFunctions(t *testing.T) {
 	slices.Sort(want)
 	b.same("facts", want, b.facts(pf, vf))
 	if reason := b.busy(pf); !strings.Contains(reason, "ovs-system") {
-		t.Errorf("the uplink is busy because of %q, want the datapath", reason)
+		t.Errorf("the uplink is busy because of %q, want the datapath as the reason", reason)
 	}
 	if reason := b.busy(vf); reason != "" {
 		t.Errorf("the virtual function is busy: %s", reason)

@@ -22,7 +22,7 @@ const (
 	pf2 = "0000:42:00.0"
 )
 
-// part runs a subtest, and deletes its objects and pods at its end.
+// part runs a subtest, and deletes its objects and pods at the end.
 func (c *ovnCluster) part(name string, do func(*ovnCluster)) {
 	c.Helper()
 	c.Run(name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func (c *ovnCluster) apply(example string, names ...string) {
 	}
 }
 
-// observed adds the variable that identifies the processes of a pod to a pod of an example.
+// observed adds the variable that identifies the processes of a pod to a pod from an example.
 func observed(namespace, document string) string {
 	if !strings.Contains(document, "\nkind: Pod\n") {
 		return document
@@ -55,7 +55,7 @@ func observed(namespace, document string) string {
 	return strings.Replace(document, command, env+command, 1)
 }
 
-// offers waits until exactly these devices are published.
+// offers waits until exactly the given devices are published.
 func (c *ovnCluster) offers(want ...string) {
 	c.Helper()
 	slices.Sort(want)
@@ -73,8 +73,8 @@ func (c *ovnCluster) offers(want ...string) {
 	})
 }
 
-// All devices are offered except those of the cluster: no bridges of Open vSwitch, no ports of them, and no link that
-// the node uses.
+// All devices are offered except those of the cluster: bridges of Open vSwitch and their ports, and links that the node
+// uses.
 func (c *ovnCluster) example8() {
 	c.apply("8-all-but-the-cluster")
 	c.offers(c.uplink(pf2))
@@ -104,7 +104,8 @@ func (c *ovnCluster) example7() {
 	c.address("free-vf", "10.113.0.", "net1")
 }
 
-// A localnet, as in the example. Functions on accelerated networks need representors, which igb does not have.
+// Pods use a localnet, as in the example. Functions on accelerated networks would need representors, which igb does not
+// have.
 func (c *ovnCluster) example9() {
 	c.Apply(nad.Network(c.Namespace, "tenant-localnet", "", `{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay",
     "name": "tenant-localnet", "netAttachDefName": "default/tenant-localnet", "topology": "localnet",

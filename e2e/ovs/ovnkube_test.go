@@ -29,19 +29,20 @@ import (
 )
 
 const (
-	// ovnDir is the directory of the sockets of OVN's programs, in which ovnkube looks for them.
+	// ovnDir is the directory in which ovnkube looks for the sockets of OVN's programs.
 	ovnDir = "/var/run/ovn"
-	// northbound is the database that ovnkube writes.
+	// northbound is the database to which ovnkube writes.
 	northbound = "unix:" + ovnDir + "/ovnnb_db.sock"
 	southbound = "unix:" + ovnDir + "/ovnsb_db.sock"
 	// podPatience is the time limit of operations that involve the kubelet and containerd.
 	podPatience = 4 * time.Minute
 )
 
-// doubleNode is the variable that makes this binary the double of OVN-Kubernetes. Its value is the name of the node.
+// doubleNode is the environment variable that makes this binary run as the double of OVN-Kubernetes. Its value is the
+// name of the node.
 const doubleNode = "OVNKUBE_DOUBLE_NODE"
 
-// TestMain runs this binary as one of two programs: the tests, and a double of OVN-Kubernetes that they kill.
+// TestMain runs this binary as one of two programs: the tests, or a double of OVN-Kubernetes that the tests kill.
 func TestMain(m *testing.M) {
 	if node := os.Getenv(doubleNode); node != "" {
 		if err := ovnkube.Run(context.Background(), os.Getenv("KUBECONFIG"), node, 0, ovnkube.RealSweep); err != nil {
@@ -53,33 +54,33 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// ovnCluster is the machine as a node of Kubernetes with the driver and OVN-Kubernetes: the real one if it is installed
-// on the machine, otherwise its double on the same Open vSwitch.
+// ovnCluster is the machine as a Kubernetes node with the driver and OVN-Kubernetes. If the real OVN-Kubernetes is not
+// installed on the machine, a double is used on the same Open vSwitch.
 type ovnCluster struct {
 	*bench
 	*kubenode.Node
 	real          bool
 	program       string
 	args, environ []string
-	// dir is a directory that lives as long as the test.
+	// dir is a directory that exists until the end of the test.
 	dir string
-	// confDir is the directory into which ovnkube writes the configuration of its plugin.
+	// confDir is the directory to which ovnkube writes the configuration of its plugin.
 	confDir string
 	// process is shared by all parts of a test.
 	process *ovnkubeProcess
 }
 
-// ovnkubeProcess is a running ovnkube; its output is in the file log.
+// ovnkubeProcess is a running ovnkube. Its output is in the file log.
 type ovnkubeProcess struct {
 	running *exec.Cmd
 	ended   chan error
 	log     string
 }
 
-// newOVNCluster starts OVN and ovnkube from EXTRA_CNI_DIR, or its double, with the node's default route on the bridge
+// newOVNCluster starts OVN and ovnkube from EXTRA_CNI_DIR, or the double, with the node's default route on the bridge
 // of one NIC and the other NIC as the uplink of a localnet. This matches an installation of OVN-Kubernetes, with two
-// exceptions: it does not provide the pods' first interfaces before firstNetwork, and all daemons of OVN are child
-// processes of this test.
+// exceptions: it does not provide the pods' first interfaces until firstNetwork is called, and all OVN daemons are
+// child processes of this test.
 func newOVNCluster(t *testing.T) *ovnCluster {
 	t.Helper()
 	c := &ovnCluster{Node: kubenode.Join(t, podPatience, "use make ovs-ovnkube"), dir: t.TempDir(),
@@ -97,7 +98,7 @@ func newOVNCluster(t *testing.T) *ovnCluster {
 		c.wire()
 		c.configure()
 	} else {
-		c.Log("a double replaces OVN-Kubernetes: EXTRA_CNI_DIR has no ovnkube, ovn-k8s-cni-overlay and crds/*.yaml")
+		c.Log("using a double of OVN-Kubernetes: EXTRA_CNI_DIR lacks ovnkube, ovn-k8s-cni-overlay or crds/*.yaml")
 		c.wire()
 		c.configureDouble()
 	}
@@ -105,7 +106,7 @@ func newOVNCluster(t *testing.T) *ovnCluster {
 	c.Cleanup(func() {
 		c.killOVNKube()
 		if c.Failed() {
-			c.Logf("of ovnkube's log:\n%s", c.complaints())
+			c.Logf("warnings and errors in ovnkube's log:\n%s", c.complaints())
 		}
 	})
 	return c
@@ -119,8 +120,9 @@ func (c *ovnCluster) node() string {
 	return nodes.Items[0].Name
 }
 
-// configureDouble runs this binary as the double of ovnkube. It creates the objects that ovn-controller would create:
-// the bridge of the pods and its connection to the bridge of the localnet. All networks share this bridge.
+// configureDouble configures this binary to run as the double of ovnkube. It creates the objects that ovn-controller
+// would create: the bridge of the pods and its connection to the bridge of the localnet. All networks share this
+// bridge.
 func (c *ovnCluster) configureDouble() {
 	c.Helper()
 	c.vsctl("add-br", "br-int",
@@ -134,7 +136,7 @@ func (c *ovnCluster) configureDouble() {
 	c.environ = append(os.Environ(), doubleNode+"="+c.node())
 }
 
-// startOVN starts the databases of OVN, the daemon that translates between them, and the daemon that creates flows.
+// startOVN starts OVN's databases, the daemon that translates between them, and the daemon that creates flows.
 func (c *ovnCluster) startOVN() {
 	c.Helper()
 	c.must(errors.Join(os.RemoveAll(ovnDir), os.MkdirAll(ovnDir, 0o755)))
@@ -152,7 +154,7 @@ func (c *ovnCluster) startOVN() {
 	c.child("ovn-controller", "unix:"+runDir+"/db.sock", "--pidfile")
 }
 
-// child starts a daemon in the foreground, which ends with the test.
+// child starts a daemon in the foreground and kills it at the end of the test.
 func (c *ovnCluster) child(args ...string) {
 	c.Helper()
 	args = append(args, "-vconsole:off", "--log-file="+filepath.Join(ovnDir, filepath.Base(args[0])+".log"))
@@ -161,9 +163,9 @@ func (c *ovnCluster) child(args ...string) {
 	c.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // a killed daemon returns an error
 }
 
-// wire creates the setup that an administrator prepares on such a node: a bridge over a NIC with the node's default
-// route, which OVN-Kubernetes uses as its gateway and therefore names after the NIC, and a bridge over the other NIC
-// for a localnet. It links iptables under the name that distributions use.
+// wire creates the setup that an administrator prepares on such a node: a bridge on the NIC with the node's default
+// route, which OVN-Kubernetes uses as its gateway and which it therefore expects to be named after the NIC, and a
+// bridge on the other NIC for a localnet. It also creates a link to iptables under the name that distributions use.
 func (c *ovnCluster) wire() {
 	c.Helper()
 	gateway, local := c.uplink(pf1), c.uplink(pf0)
@@ -188,8 +190,8 @@ func (c *ovnCluster) wire() {
 	}
 }
 
-// configure installs the objects that ovnkube needs in the cluster, and sets its arguments: one program for all its
-// parts, with the permissions of an administrator.
+// configure creates the objects that ovnkube needs in the cluster, and sets its arguments: all of its parts run in one
+// program with an administrator's permissions.
 func (c *ovnCluster) configure() {
 	c.Helper()
 	definitions, err := filepath.Glob(filepath.Join(filepath.Dir(c.program), "crds", "*.yaml"))
@@ -219,7 +221,7 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 	authority := filepath.Join(c.TempDir(), "ca.crt")
 	c.must(os.WriteFile(authority, config.CAData, 0o600))
 	node := c.node()
-	// The node is a separate zone: without zones ovnkube of October 2024 does not restart if there is a localnet.
+	// The node is a separate zone: without zones, the ovnkube of October 2024 does not restart if there is a localnet.
 	c.Exec("ovn-nbctl", "set", "NB_Global", ".", "name="+node, "options:name="+node)
 	c.args = []string{"--init-node", node, "--init-cluster-manager", node, "--init-ovnkube-controller", node,
 		"--k8s-apiserver", config.Host, "--k8s-cacert", authority, "--k8s-token", token.Status.Token,
@@ -227,14 +229,14 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 		"--enable-interconnect", "--zone", node,
 		"--gateway-mode", "shared", "--gateway-interface", "br" + c.uplink(pf1), "--gateway-nexthop", "172.31.0.254",
 		"--loglevel", "2"}
-	// With KUBECONFIG the plugin would read that file, which does not exist in the driver's container.
+	// If KUBECONFIG were set, the plugin would read that file, which does not exist in the driver's container.
 	c.environ = slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		return strings.HasPrefix(variable, "KUBECONFIG=")
 	})
 }
 
-// startOVNKube starts ovnkube and waits until it accepts requests of the plugin. It restarts ovnkube when it exits,
-// like the kubelet: ovnkube exits whenever a part of its start takes too long.
+// startOVNKube starts ovnkube and waits until it accepts requests from the plugin. If ovnkube exits, startOVNKube
+// restarts it, as the kubelet would: ovnkube exits whenever a part of its start takes too long.
 func (c *ovnCluster) startOVNKube() {
 	c.Helper()
 	c.launch()
@@ -242,7 +244,7 @@ func (c *ovnCluster) startOVNKube() {
 	c.Until("ovnkube that takes requests", func(ctx context.Context) error {
 		select {
 		case err := <-c.process.ended:
-			c.Logf("ovnkube has ended: %v\n%s", err, c.complaints())
+			c.Logf("ovnkube exited: %v\n%s", err, c.complaints())
 			c.launch()
 		default:
 		}
@@ -255,7 +257,7 @@ func (c *ovnCluster) startOVNKube() {
 	c.Logf("ovnkube took %s to start", time.Since(start).Round(time.Second))
 }
 
-// launch starts ovnkube with a separate log.
+// launch starts ovnkube with a new log file.
 func (c *ovnCluster) launch() {
 	c.Helper()
 	file, err := os.CreateTemp(c.dir, "ovnkube-*.log")
@@ -288,18 +290,18 @@ func (c *ovnCluster) complaints() string {
 	return strings.Join(lines[max(0, len(lines)-60):], "")
 }
 
-// killOVNKube ends ovnkube like a crash.
+// killOVNKube simulates a crash of ovnkube.
 func (c *ovnCluster) killOVNKube() {
 	c.Helper()
-	_ = c.process.running.Process.Kill() // it may have ended; the channel reports that
-	c.Logf("ovnkube has ended: %v", <-c.process.ended)
+	_ = c.process.running.Process.Kill() // it may have exited already, which the channel reports
+	c.Logf("ovnkube exited: %v", <-c.process.ended)
 }
 
-// rows describes the content of a database: for each table the names of its rows, or their number if rows have no
-// names.
+// rows describes the content of a database: for each table, the names of its rows, or the number of rows if they have
+// no names.
 func (c *ovnCluster) rows(database string) (lines []string) {
 	c.Helper()
-	// Read only the standard output, because on a busy machine it also prints warnings.
+	// Read only the standard output, since on a busy machine, the program also prints warnings.
 	text, err := exec.CommandContext(c.Context(), "ovsdb-client", "--format=json", "dump", database).Output()
 	c.must(err)
 	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
@@ -332,8 +334,8 @@ func (c *ovnCluster) state() []string {
 	return rows
 }
 
-// network creates a definition for OVN-Kubernetes, and a topology that attaches it through a share of the localnet's
-// uplink.
+// network creates a definition for OVN-Kubernetes, and a topology that attaches pods to it through a share of the
+// localnet's uplink.
 func (c *ovnCluster) network(name, config, steps string) {
 	c.Helper()
 	c.Apply(nad.Network(c.Namespace, name, "", fmt.Sprintf(`{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay",
@@ -360,7 +362,7 @@ spec: {spec: {devices: {requests: [{name: net, exactly: {deviceClassName: %[1]s-
 	})
 }
 
-// create creates a pod on a network, and waits for it. Pods are created one after another, because all code is
+// create creates a pod on a network and waits for it. Pods are created one after the other, because all code is
 // emulated.
 func (c *ovnCluster) create(name, network string) {
 	c.Helper()
@@ -385,7 +387,7 @@ spec:
 	c.Logf("pod %s took %s", name, time.Since(start).Round(time.Second))
 }
 
-// inPod runs a command of the machine in the network namespace of a pod.
+// inPod runs one of the machine's commands in the network namespace of a pod.
 func (c *ovnCluster) inPod(name string, args ...string) string {
 	c.Helper()
 	folder, err := c.Process(name)
@@ -393,7 +395,7 @@ func (c *ovnCluster) inPod(name string, args ...string) string {
 	return c.Exec(append([]string{"nsenter", "--net=" + filepath.Join(folder, "ns/net")}, args...)...)
 }
 
-// address returns the address of net1 of a pod, and checks its link.
+// address returns the address of a pod's net1, and checks the link.
 func (c *ovnCluster) address(name, network, link string) string {
 	c.Helper()
 	return c.addressOf(name, "net1", network, link)
@@ -403,14 +405,14 @@ func (c *ovnCluster) addressOf(name, ifName, network, link string) string {
 	c.Helper()
 	shown := c.inPod(name, "ip", "address", "show", "dev", ifName)
 	if !strings.Contains(shown, "inet "+network) || !strings.Contains(shown, link) {
-		c.Errorf("%s of %s is\n%s\nwant an address of %s, and %s", ifName, name, shown, network, link)
+		c.Errorf("%s of %s is\n%s\nwant an address in %s, and %s", ifName, name, shown, network, link)
 	}
 	_, rest, _ := strings.Cut(shown, "inet ")
 	address, _, _ := strings.Cut(rest, "/")
 	return address
 }
 
-// reaches waits until a pod reaches an address through net1. Ports come up some time after the response of the server.
+// reaches waits until a pod can reach an address through net1. Ports come up some time after the server's response.
 func (c *ovnCluster) reaches(name, address string) {
 	c.Helper()
 	c.reachesBy(name, "net1", address)
@@ -425,16 +427,16 @@ func (c *ovnCluster) reachesBy(name, ifName, address string) {
 	})
 }
 
-// TestClusterOVNKubernetes runs the shipped examples of the published design that involve Open vSwitch, and pods that
-// survive kills, next to OVN-Kubernetes, the real one or its double, on a node whose default route is on a bridge of
-// Open vSwitch. At the end the content of the databases is the same as before.
+// TestClusterOVNKubernetes runs the shipped examples from the published design that involve Open vSwitch, and pods that
+// survive kills, together with OVN-Kubernetes (the real one or its double) on a node whose default route is on an Open
+// vSwitch bridge. At the end, the content of the databases is the same as before.
 func TestClusterOVNKubernetes(t *testing.T) {
 	c := newOVNCluster(t)
 	before := c.state()
 	c.part("example 8", (*ovnCluster).example8)
 	c.part("example 3", (*ovnCluster).example3)
 	c.part("example 7", (*ovnCluster).example7)
-	// The policies that the chart creates with defaultPolicies.openVSwitchUplinks.
+	// These are the policies that the chart creates with defaultPolicies.openVSwitchUplinks.
 	c.Apply(fmt.Sprintf(`
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -451,7 +453,7 @@ spec:
 	c.Apply(fmt.Sprintf(localnetUplink, c.uplink(pf0)))
 	c.part("kills", (*ovnCluster).livesThroughKills)
 	c.part("first interfaces", (*ovnCluster).hasFirstInterfaces)
-	// ovnkube of October 2024 does not remove the load balancer groups of a network with the network.
+	// The ovnkube of October 2024 does not remove a network's load balancer groups together with the network.
 	c.restored(before, "Load_Balancer_Group table: tenant.")
 }
 
@@ -465,7 +467,8 @@ func (c *ovnCluster) restored(before []string, kept string) {
 	c.plantRows()
 }
 
-// changedRows returns the rows that were added or removed. It counts rows, because two rows may have the same name.
+// changedRows returns an error with the rows that were added or removed. It counts rows, because two rows may have the
+// same name.
 func changedRows(before, after []string, kept string) (problems []error) {
 	count := map[string]int{}
 	for _, line := range after {
@@ -477,7 +480,7 @@ func changedRows(before, after []string, kept string) (problems []error) {
 	for _, line := range slices.Sorted(maps.Keys(count)) {
 		switch n := count[line]; {
 		case n > 0 && (kept == "" || !strings.Contains(line, kept)):
-			problems = append(problems, fmt.Errorf("there is also %s (%d)", line, n))
+			problems = append(problems, fmt.Errorf("unexpected row %s (%d)", line, n))
 		case n < 0:
 			problems = append(problems, fmt.Errorf("%s no longer exists (%d)", line, -n))
 		}
@@ -486,7 +489,7 @@ func changedRows(before, after []string, kept string) (problems []error) {
 }
 
 // plantRows creates two switches with the same name in the northbound database, and checks that changedRows detects the
-// second. With the double it creates a port.
+// second one. With the double, it creates a port.
 func (c *ovnCluster) plantRows() {
 	c.Helper()
 	if !c.real {
@@ -497,7 +500,7 @@ func (c *ovnCluster) plantRows() {
 		if !slices.ContainsFunc(seen, func(problem error) bool {
 			return strings.Contains(problem.Error(), "Port table: leak")
 		}) {
-			c.Errorf("a port was not seen, but %v", seen)
+			c.Errorf("a planted port was not detected; the result is %v", seen)
 		}
 		return
 	}
@@ -516,11 +519,11 @@ func (c *ovnCluster) plantRows() {
 		c.must(c.try("ovn-nbctl", "--timeout=5", "--db="+northbound, "ls-del", strings.Fields(string(id))[0]))
 	}
 	if !slices.ContainsFunc(seen, func(problem error) bool { return strings.Contains(problem.Error(), leak) }) {
-		c.Errorf("of two switches of one name the second was not seen, but %v", seen)
+		c.Errorf("the second of two switches with the same name was not detected; the result is %v", seen)
 	}
 }
 
-// localnetUplink offers the uplink of the localnet.
+// localnetUplink is the policy that offers the uplink of the localnet.
 const localnetUplink = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -537,7 +540,7 @@ spec:
 `
 
 // livesThroughKills runs pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
-// while the pods run, and a pod ends while ovnkube is down, without waiting for it.
+// while the pods are running, and a pod ends while ovnkube is down, without having to wait for ovnkube.
 func (c *ovnCluster) livesThroughKills() {
 	c.network("local", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
     "subnets": "10.108.0.0/24", "excludeSubnets": "10.108.0.0/30"`, `
@@ -551,7 +554,7 @@ func (c *ovnCluster) livesThroughKills() {
 	c.address("a", "10.108.0.", "mtu 1380")
 	c.reaches("a", c.address("b", "10.108.0.", "mtu 1380"))
 	if n := c.vethsOfDatapath(); n != 2 {
-		c.Errorf("the datapath is the master of %d veths, want the veths of two pods", n)
+		c.Errorf("the datapath is the master of %d veths, want those of two pods", n)
 	}
 
 	c.KillDriver()
@@ -572,14 +575,14 @@ func (c *ovnCluster) livesThroughKills() {
 	}
 	c.reaches("c", c.address("d", "10.110.0.", "link/ether 0a:58:0a:6e:00:"))
 	c.reaches("d", c.address("c", "10.110.0.", "link/ether 0a:58:0a:6e:00:"))
-	c.address("b", "10.108.0.", "mtu 1380") // it has survived all of this
+	c.address("b", "10.108.0.", "mtu 1380") // the pod has survived all of this
 
 	c.RemoveAll()
 	// OVN keeps the port that connects the bridges for a localnet until the network is deleted.
 	c.restored(before, "_ovn_localnet_port")
 }
 
-// vethsOfDatapath counts the pods' links on the node. Their master is the datapath instead of their bridge.
+// vethsOfDatapath counts the host ends of the pods' links. Their master is the datapath instead of their bridge.
 func (c *ovnCluster) vethsOfDatapath() (n int) {
 	c.Helper()
 	datapath := c.LinkByName("ovs-system").Attrs().Index
@@ -593,13 +596,14 @@ func (c *ovnCluster) vethsOfDatapath() (n int) {
 	return n
 }
 
-// firstNetwork lets ovnkube also create the pods' first interfaces until the end of this part of the test. It moves the
-// configuration of its plugin to the directory of the runtime, and removes the configuration of the node's own network.
+// firstNetwork makes ovnkube also create the pods' first interfaces until the end of this part of the test. It moves
+// the configuration of ovnkube's plugin to the runtime's directory, and removes the configuration of the node's own
+// network.
 func (c *ovnCluster) firstNetwork() {
 	c.Helper()
 	const folder = "/etc/cni/net.d"
 	before := filepath.Join(folder, "10-lab.conflist")
-	kept := before + ".kept" // the runtime doesn't read this name
+	kept := before + ".kept" // the runtime ignores files with this name
 	c.killOVNKube()
 	c.must(os.Rename(before, kept))
 	c.confDir = folder
@@ -612,13 +616,13 @@ func (c *ovnCluster) firstNetwork() {
 	})
 }
 
-// hasFirstInterfaces runs pods with all interfaces from OVN-Kubernetes, as on a node where it is installed, plus an
-// interface from a claim, which is also on a network of OVN-Kubernetes. Driver and ovnkube are killed while the pods
-// run. A pod that is deleted while ovnkube is down cannot end before ovnkube is running again, because of its first
-// interface, not because of the interface of the claim.
+// hasFirstInterfaces runs pods whose first interfaces come from OVN-Kubernetes, as on a node where it is installed, and
+// which have an additional interface from a claim, also on a network of OVN-Kubernetes. The driver and ovnkube are
+// killed while the pods are running. A pod that is deleted while ovnkube is down cannot end before ovnkube is running
+// again. The reason is the pod's first interface, not the interface from the claim.
 func (c *ovnCluster) hasFirstInterfaces() {
 	if !c.real {
-		c.Skip("the double has no default network: needs the real OVN-Kubernetes in EXTRA_CNI_DIR")
+		c.Skip("needs the real OVN-Kubernetes in EXTRA_CNI_DIR, since the double has no default network")
 	}
 	c.firstNetwork()
 	c.network("first", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,

@@ -22,10 +22,10 @@ import (
 // pairs is the number of pairs of pods that run concurrently. A physical function has seven virtual functions.
 const pairs = 3
 
-// Pods that start concurrently sometimes exchange the numbers of their devices. Each opens only its own device. Several
-// pairs do this concurrently, so devices of other pods move in the meantime, and the waits for the kubelet overlap. Two
-// pods start concurrently six times, or RDMA_ROUNDS times: fifty rounds take 25 minutes if the processors are otherwise
-// idle ("lab vm test --cluster --rdma=exclusive --processors 2 --timeout 40m --env RDMA_ROUNDS=50 ...").
+// The devices of pods that start concurrently sometimes exchange their numbers. Each pod only opens its own device.
+// Several pairs of pods do this concurrently, so devices of other pods move in the meantime, and the waits for the
+// kubelet overlap. Each pair starts six times, or RDMA_ROUNDS times: fifty rounds take 25 minutes if the processors are
+// otherwise idle ("lab vm test --cluster --rdma=exclusive --processors 2 --timeout 40m --env RDMA_ROUNDS=50 ...").
 func TestClusterPodsAtOnce(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -60,12 +60,12 @@ func TestClusterPodsAtOnce(t *testing.T) {
 	c.onMachine(devices...)
 	c.until("driver that has forgotten all pods", kubenode.Forgotten)
 	if have := int(passed.Load()); have != count {
-		t.Errorf("%d of %d rounds were completed", have, count)
+		t.Errorf("only %d of %d rounds were completed", have, count)
 	}
 	t.Logf("%d rounds; %d of %d pods had a device whose number had changed", passed.Load(), changed.Load(), 2*count)
 }
 
-// pair is two pods that start concurrently several times, with two devices that no other pair gets.
+// pair is two pods that repeatedly start at the same time, with two devices that no other pair gets.
 type pair struct {
 	*cluster
 	template string
@@ -73,7 +73,7 @@ type pair struct {
 	devices  []string
 }
 
-// pair returns the pair with a number, and creates its topology. Its devices come from rdmaFunctions.
+// pair returns the pair with the given number, and creates its topology. Its devices come from rdmaFunctions.
 func (c *cluster) pair(t *testing.T, number int) *pair {
 	p := &pair{cluster: &cluster{bench: &bench{c.With(t)}, Node: c.Part(t, c.Namespace)},
 		template: fmt.Sprintf("once%d", number)}
@@ -109,21 +109,21 @@ func (p *pair) comeAndGo(round int) (changed int32) {
 			changed++
 		}
 		if have := p.opened(pod); !slices.Equal(have, []string{p.node(devices[0])}) {
-			p.Errorf("round %d: pod %s has opened %q, want %s of %s", round, pod, have, number, devices[0])
+			p.Errorf("round %d: pod %s opened %q, want %s of %s", round, pod, have, number, devices[0])
 		}
 		if err := places[1-i].open(number); !errors.Is(err, unix.EPERM) {
-			p.Errorf("round %d: the other pod opens %s of pod %s: %v", round, number, pod, err)
+			p.Errorf("round %d: the other pod opened %s of pod %s: %v", round, number, pod, err)
 		}
 	}
 	seen := time.Now()
 	p.goes(p.pods[:]...)
 	p.onceHome()
-	p.Logf("round %d: Ready after %s, looked at after %s, at home after %s", round, ready.Sub(start).Round(time.Second),
-		seen.Sub(start).Round(time.Second), time.Since(start).Round(time.Second))
+	p.Logf("round %d: pods were Ready after %s and inspected after %s; devices were back after %s", round,
+		ready.Sub(start).Round(time.Second), seen.Sub(start).Round(time.Second), time.Since(start).Round(time.Second))
 	return changed
 }
 
-// onceHome waits until the devices are on the machine, and returns the names of their character devices.
+// onceHome waits until the devices have returned to the machine, and returns the names of their character devices.
 func (p *pair) onceHome() (numbers map[string]string) {
 	p.Helper()
 	p.until("RDMA devices on the machine", func(context.Context) error {
@@ -135,7 +135,7 @@ func (p *pair) onceHome() (numbers map[string]string) {
 				problems = append(problems, fmt.Errorf("%s is not among %q", device, onHost))
 				continue
 			}
-			number, err := findUverbs(device) // the kernel creates it after it has listed the device
+			number, err := findUverbs(device) // the kernel creates it some time after the device
 			numbers[device] = number
 			problems = append(problems, err)
 		}
@@ -144,7 +144,8 @@ func (p *pair) onceHome() (numbers map[string]string) {
 	return numbers
 }
 
-// opened returns the devices that the pod's container, which runs checked, has opened: all devices that it has.
+// opened returns the devices that the pod's container has opened. The container runs checked, which opens all of its
+// devices.
 func (p *pair) opened(pod string) (files []string) {
 	p.Helper()
 	p.until("devices that pod "+pod+" has opened", func(context.Context) error {

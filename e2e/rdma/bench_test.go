@@ -15,7 +15,7 @@ import (
 // pf0 is a physical function of the machine.
 const pf0 = "0000:41:00.0"
 
-// Modes of RDMA's network namespaces, with their names in the kernel.
+// The modes in which RDMA uses network namespaces, under their kernel names.
 const (
 	exclusive = "exclusive"
 	shared    = "shared"
@@ -31,32 +31,32 @@ func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
 func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
-// newBench skips the test on machines with another mode; an empty mode means any.
+// newBench skips the test on machines with another mode. An empty mode means any mode.
 func newBench(t *testing.T, mode string) *bench {
 	t.Helper()
 	b := &bench{testbench.New(t, patience, "use make rdma-test")}
 	have, err := netlink.RdmaSystemGetNetnsMode()
 	if err != nil {
-		t.Skipf("needs a machine with RDMA: use lab vm test --rdma: %v", err)
+		t.Skipf("needs a machine with RDMA; use lab vm test --rdma: %v", err)
 	}
 	if mode != "" && mode != have {
-		t.Skipf("needs a machine with --rdma=%s, and this one is %s", mode, have)
+		t.Skipf("needs a machine with --rdma=%s, but this machine's mode is %s", mode, have)
 	}
 	return b
 }
 
-// needsLab skips the test unless the machine has the lab's variant of Soft RoCE (e2e/vm/rxe), whose devices follow
+// needsLab skips the test unless the machine has the lab's variant of Soft RoCE (e2e/vm/rxe), whose devices stay with
 // their links.
 func (b *bench) needsLab() {
 	b.Helper()
 	version, err := os.ReadFile("/sys/module/rdma_rxe/version")
 	if err != nil || string(version) != "dra-network-lab\n" {
-		b.Skip("needs the lab's variant of Soft RoCE: the machine has Debian's, for the reason that \"lab vm\" prints")
+		b.Skip("needs the lab's variant of Soft RoCE, but the machine has Debian's; \"lab vm\" prints the reason")
 	}
 }
 
-// functions creates virtual functions of the physical function pf0, which it removes at the end, and returns their PCI
-// addresses when their links exist.
+// functions creates virtual functions of the physical function pf0, waits until their links exist, and returns their
+// PCI addresses. They are removed at the end of the test.
 func (b *bench) functions(count int) (addresses []string) {
 	b.Helper()
 	b.must(netlink.LinkSetUp(b.LinkOf(pf0)))
@@ -78,7 +78,7 @@ type place struct {
 // machine is the machine's own namespace.
 func (b *bench) machine() *place { return &place{b, b.PodAt("/proc/1/ns/net")} }
 
-// pod creates a namespace that ends with the test, or with cnitest.RemovePod.
+// pod creates a namespace that is removed at the end of the test, or by cnitest.RemovePod.
 func (b *bench) pod(name string) *place {
 	b.Helper()
 	p := &place{b, b.PodAt(cnitest.NewPod(b.T, name))}
@@ -111,8 +111,8 @@ func (p *place) moveDevice(name string, target *place) error {
 	})
 }
 
-// addDevice creates an RDMA device of Soft RoCE on a link of the namespace. In exclusive mode the device is in the
-// machine's own namespace, wherever the link is.
+// addDevice creates a Soft RoCE device on a link in the namespace. In exclusive mode, the device is in the machine's
+// own namespace, regardless of where the link is.
 func (p *place) addDevice(name, link string) {
 	p.Helper()
 	p.Inside(func() error { return netlink.RdmaLinkAdd(name, "rxe", link) })
@@ -132,7 +132,7 @@ func (p *place) devices() (names []string) {
 	return names
 }
 
-// address sets a link of the namespace up and adds an address to it.
+// address sets up a link in the namespace and adds an address to it.
 func (p *place) address(name, address string) {
 	p.Helper()
 	subnet, err := netlink.ParseAddr(address + "/24")

@@ -19,7 +19,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// moving returns a topology whose plugin moves its device into the pod.
+// moving returns a topology whose plugin moves the device into the pod.
 func moving(cniType string, pod int) string {
 	return fmt.Sprintf(`[{name: nic, type: %s, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`, cniType, pod)
@@ -39,7 +39,7 @@ func (b *bench) rdmaFunctions(count int) (links []string) {
 // node returns the path of the character device of an RDMA device whose name is unique on the machine.
 func (b *bench) node(device string) string { return "/dev/infiniband/" + b.uverbs(device) }
 
-// An RDMA device moves into the pod with its function, works only for this pod there, and returns.
+// An RDMA device moves into the pod with its function, only works for this pod while it is there, and returns.
 func TestChainMovesRDMADevice(t *testing.T) {
 	for _, cniType := range []string{"sriov", "host-device", "netdev"} {
 		t.Run(cniType, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestChainMovesRDMADevice(t *testing.T) {
 	}
 }
 
-// Two pods that start concurrently sometimes exchange numbers of their devices. Each gets its own device.
+// The devices of two pods that start concurrently sometimes exchange their numbers. Each pod gets its own device.
 func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -103,7 +103,7 @@ func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 			}
 			b.must(pod.open(filepath.Base(node)))
 			if err := pods[1-i].open(filepath.Base(node)); !errors.Is(err, unix.EPERM) {
-				t.Errorf("round %d: the other pod opens %s: %v", round, node, err)
+				t.Errorf("round %d: the other pod opened %s: %v", round, node, err)
 			}
 		}
 		for i, pod := range pods {
@@ -119,8 +119,8 @@ func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 	t.Logf("%d of 100 moves changed a number", changed)
 }
 
-// If a driver is killed before or after any commit, or any change of an RDMA device, the next driver can recover:
-// function and RDMA device are on the machine under their names.
+// If a driver is killed before or after any commit or any change to an RDMA device, the next driver can recover: the
+// function and the RDMA device are then on the machine under their original names.
 func TestChainKilledAnywhere(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -146,7 +146,7 @@ func TestChainKilledAnywhere(t *testing.T) {
 	}
 }
 
-// Whatever happens to an RDMA device in a pod, it is on the machine under its name at the end.
+// Whatever happens to an RDMA device in a pod, it is back on the machine under its original name at the end.
 func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
 	for name, change := range map[string]func(pod *tenant){
 		"renamed in the pod": func(pod *tenant) { pod.rename("rxe0", "mine") },
@@ -172,7 +172,7 @@ func TestChainWhoseRDMADeviceIsChanged(t *testing.T) {
 	}
 }
 
-// addOther creates an RDMA device on another link of the machine. It is in the machine's own namespace.
+// addOther creates an RDMA device on another link, in the machine's own namespace.
 func (t *tenant) addOther(name string) {
 	t.Helper()
 	t.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "other"}})
@@ -198,12 +198,12 @@ func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	b.eventually("pod detached", pod.Del)
 	b.machine().sees("rxe0")
 	if device := b.uverbs("rxe0"); device == "" {
-		t.Error("no character device")
+		t.Error("the device has no character device")
 	}
 }
 
-// If an RDMA device was removed while it was in the pod, the function is quarantined with the reason, and released when
-// it has an RDMA device again.
+// If an RDMA device was removed while it was in the pod, the function is quarantined with the reason until it has an
+// RDMA device again.
 func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -230,14 +230,14 @@ func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	}
 	if err := d.Executor.Quarantined(&device); !strings.Contains(err.Error(),
 		"its RDMA device rxe0 is not on the host") {
-		t.Errorf("it is quarantined with %v", err)
+		t.Errorf("the reason of the quarantine is %v", err)
 	}
-	b.machine().addDevice("rxe5", links[0]) // an administrator creates another
+	b.machine().addDevice("rxe5", links[0]) // an administrator creates a new one
 	for _, left := range d.Executor.Leftovers() {
 		b.must(d.Executor.Retry(context.Background(), left.Key))
 	}
 	if err := d.Executor.Quarantined(&device); err != nil {
-		t.Errorf("it is still quarantined: %v", err)
+		t.Errorf("the function is still quarantined: %v", err)
 	}
 	b.machine().sees("rxe0")
 }
@@ -257,7 +257,7 @@ func TestChainWithoutItsRDMADevice(t *testing.T) {
 	b.machine().has("veth0")
 }
 
-// In shared mode the device does not move. Pods are separated only by their lists of device nodes.
+// In shared mode, the device does not move. Pods are only separated by their lists of device nodes.
 func TestChainInSharedMode(t *testing.T) {
 	b := newBench(t, shared)
 	b.needsLab()
@@ -280,7 +280,7 @@ func TestChainInSharedMode(t *testing.T) {
 }
 
 // Several pods share a port through macvlan. Each gets the port's RDMA device, and management devices if the topology
-// requests them. In exclusive mode the plan is rejected before anything is changed.
+// requests them. In exclusive mode, the plan is rejected before anything has changed.
 func TestChainOnASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {managementDevices: true},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`

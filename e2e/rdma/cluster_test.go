@@ -21,7 +21,7 @@ import (
 // clusterPatience is the time limit of operations that involve the kubelet and containerd.
 const clusterPatience = 5 * time.Minute
 
-// cluster is the machine as a node of Kubernetes with the driver.
+// cluster is the machine as a Kubernetes node with the driver.
 type cluster struct {
 	*bench
 	*kubenode.Node
@@ -33,7 +33,8 @@ func newCluster(t *testing.T, mode string) *cluster {
 	return &cluster{bench: newBench(t, mode), Node: node}
 }
 
-// kubectl runs kubectl and returns its output. A call takes seconds if all code is emulated, so apply does not use it.
+// kubectl runs kubectl and returns its output. A call takes seconds if all code is emulated, so apply does not use
+// kubectl.
 func (c *cluster) kubectl(args ...string) string {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
@@ -51,21 +52,21 @@ func (c *cluster) until(what string, condition func(context.Context) error) {
 	c.Until(what, condition)
 }
 
-// apply applies documents of YAML in the namespace "default", and deletes the objects at the end of the test.
+// apply applies YAML documents in the namespace "default", and deletes the objects at the end of the test.
 func (c *cluster) apply(documents string) {
 	c.Helper()
 	c.Apply(documents)
 }
 
-// pod creates a pod with a claim from a template, and returns its network namespace when it is Ready. Its container can
-// run the machine's programs, such as /usr/bin/rping.
+// pod creates a pod with a claim from a template, waits until it is Ready, and returns its network namespace. Its
+// container can run the machine's programs, such as /usr/bin/rping.
 func (c *cluster) pod(name, template string) *place {
 	c.Helper()
 	start := time.Now()
 	c.podObject(name, template, "exec /bin/sleep 86400")
 	c.Ready(name)
 	p := c.inside(name)
-	c.Logf("pod %s runs after %s", name, time.Since(start).Round(time.Second))
+	c.Logf("pod %s was Ready after %s", name, time.Since(start).Round(time.Second))
 	return p
 }
 
@@ -81,7 +82,7 @@ func (c *cluster) inside(name string) *place {
 	return p
 }
 
-// podObject creates a pod whose container runs a shell command once, and does not wait for it.
+// podObject creates a pod whose container runs a shell command once. It does not wait for the pod.
 func (c *cluster) podObject(name, template, script string) {
 	c.Helper()
 	c.apply(c.barePod(name, template, script) + `
@@ -98,8 +99,9 @@ func (c *cluster) podObject(name, template, script string) {
 `)
 }
 
-// barePod returns a pod without the machine's programs. Its text ends with its container. A DNS policy that needs
-// cluster DNS, which is missing here, would make the kubelet write an event on each sync of the pod.
+// barePod returns the manifest of a pod without the machine's programs. The manifest ends with the container, so that
+// callers can append fields. There is no cluster DNS here, and a DNS policy that needs it would make the kubelet write
+// an event on each sync of the pod.
 func (c *cluster) barePod(name, template, script string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
@@ -120,7 +122,8 @@ spec:
     resources: {claims: [{name: net}]}`, name, template, kubenode.Observed, c.Mark(name), script)
 }
 
-// On a node with RDMA, a pod gets a virtual function as on any other node, and the function is restored afterwards.
+// On a node with RDMA, a pod gets a virtual function in the same way as on any other node, and the function is restored
+// afterwards.
 func TestClusterPodWithFunction(t *testing.T) {
 	c := newCluster(t, "")
 	function := c.functions(1)[0]
@@ -163,15 +166,15 @@ spec:
 		return nil
 	})
 	if address != function {
-		c.Errorf("net1 of the pod is the link of %q, want %s", address, function)
+		c.Errorf("net1 of the pod is the link of the function %q, want %s", address, function)
 	}
 	if text := c.kubectl("exec", "user", "--", "/usr/bin/ibv_devices"); !strings.Contains(text, "node GUID") {
-		c.Errorf("ibv_devices prints %q in the pod", text)
+		c.Errorf("ibv_devices printed %q in the pod", text)
 	}
 	c.goes("user")
 	c.eventually("function at home", func() error {
 		if links, err := os.ReadDir(testbench.SysPCI(function, "net")); err != nil || len(links) != 1 {
-			return errors.Join(err, fmt.Errorf("it has the links %v", links))
+			return errors.Join(err, fmt.Errorf("the function has the links %v", links))
 		}
 		return nil
 	})

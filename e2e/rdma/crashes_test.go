@@ -16,15 +16,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// Paths of the plugin "held" and of its control files, and its second name, for a step that creates no interface.
+// The path of the plugin "held", the prefix of its control files, and its second name, which is used for a step that
+// creates no interface.
 const (
 	heldPlugin  = "/opt/cni/bin/held"
 	heldControl = "/run/cni/rdma-"
 	heldSecond  = "held-second"
 )
 
-// heldTopology has two steps: netdev with RDMA devices, and a step that does nothing. A test can stop both, before and
-// after.
+// heldTopology has two steps: netdev with RDMA devices, and a step that does nothing. A test can stop each of them
+// before and after its work.
 const heldTopology = `
 apiVersion: networking.dra.io/v1alpha1
 kind: CNIPluginSchema
@@ -80,13 +81,14 @@ spec:
 
 // moment is a point at which a plugin is stopped, and where the function's link and RDMA device are at that point.
 type moment struct {
-	name       string // as the plugin "held" names it, after its step
+	name       string // the step, and the moment as named by the plugin "held"
 	link, rdma string // "pod" or "machine"
 }
 
-// The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver rolls that back,
-// while a third attaches it again, and at each stage of its end, which the next driver completes. No container starts
-// without link and RDMA device, and in the end both are on the machine, under their names.
+// The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver rolls this back,
+// while a third driver attaches the pod again, and at each stage of detaching it, which the next driver completes. No
+// container starts without its link and RDMA device, and in the end, both are on the machine under their original
+// names.
 func TestClusterKilled(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -120,7 +122,7 @@ func TestClusterKilled(t *testing.T) {
 	k.until("machine that is as it was", func(ctx context.Context) error {
 		problem := kubenode.Forgotten(ctx)
 		if where := k.place(); where != [2]string{"machine", "machine"} {
-			problem = errors.Join(problem, fmt.Errorf("link and RDMA device are in %q", where))
+			problem = errors.Join(problem, fmt.Errorf("the link and the RDMA device are in %q", where))
 		}
 		return problem
 	})
@@ -129,24 +131,24 @@ func TestClusterKilled(t *testing.T) {
 	}
 }
 
-// checked is the command of a container that fails unless it has its interface and can open all its devices when it
-// starts. Then it writes the opened devices into openedFile. It exits on SIGTERM, because the kubelet waits two seconds
-// for a main process that does not.
+// checked is the command of a container that fails unless it has its interface and can open all of its devices when it
+// starts. It then writes the opened devices to openedFile. It exits on SIGTERM, because otherwise the kubelet would
+// wait two seconds for it.
 const checked = `test -e /sys/class/net/net1 &&
 	for file in /dev/infiniband/uverbs*; do : <"$file" || exit 1; opened="$opened $file"; done &&
 	trap "exit 0" TERM && echo $opened >` + openedFile + ` && { /bin/sleep 86400 & wait; }`
 
-// openedFile is the file in the container that checked writes.
+// openedFile is the file in the container to which checked writes.
 const openedFile = "/opened"
 
-// killing is a cluster with a function whose plugin is stopped by tests.
+// killing is a cluster with a function whose plugin the tests stop.
 type killing struct {
 	*cluster
 	link string
 }
 
-// place returns the locations of the link and the RDMA device: "machine" if the machine has them under their names,
-// otherwise "pod".
+// place returns the locations of the link and the RDMA device: "machine" if they are on the machine under their
+// original names, and "pod" otherwise.
 func (k *killing) place() (where [2]string) {
 	k.Helper()
 	where = [2]string{"pod", "pod"}
@@ -164,7 +166,8 @@ func (k *killing) place() (where [2]string) {
 	return where
 }
 
-// hold makes the plugin stop at moments. Each stop lasts until the driver was killed at that moment, or the test ends.
+// hold makes the plugin stop at the given moments. Each stop lasts until the driver has been killed at that moment, or
+// until the test ends.
 func (k *killing) hold(moments ...moment) {
 	k.Helper()
 	for _, stop := range moments {
@@ -184,12 +187,13 @@ func (k *killing) killAt(stop moment) {
 		return err
 	})
 	if where := k.place(); where != [2]string{stop.link, stop.rdma} {
-		k.Errorf("at %s link and RDMA device are in %q, want %q", stop.name, where, [2]string{stop.link, stop.rdma})
+		k.Errorf("at %s, the link and the RDMA device are in %q, want %q", stop.name, where, [2]string{stop.link,
+			stop.rdma})
 	}
-	k.Logf("the driver dies at %s", stop.name)
+	k.Logf("killing the driver at %s", stop.name)
 	k.KillDriver()
 	k.must(os.Remove(heldControl + stop.name))
-	if err := os.Remove(waits); err != nil && !errors.Is(err, fs.ErrNotExist) { // the plugin was killed, too
+	if err := os.Remove(waits); err != nil && !errors.Is(err, fs.ErrNotExist) { // the plugin was also killed
 		k.Fatal(err)
 	}
 }

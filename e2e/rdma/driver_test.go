@@ -22,7 +22,7 @@ func newDriver(b *bench) *driver {
 // tenant is a pod with a device.
 type tenant struct{ *place }
 
-// tenant creates a pod, and prepares a claim for it. The first step of the topology gets a link of the machine.
+// tenant creates a pod and prepares a claim for it. The first step of the topology gets a link on the machine.
 func (d *driver) tenant(name, steps, link string, exclusively bool) *tenant {
 	d.Helper()
 	pod := d.Pod(name, steps, cnichain.Device{IfName: link, Exclusive: exclusively})
@@ -33,12 +33,12 @@ func (d *driver) tenant(name, steps, link string, exclusively bool) *tenant {
 // nodes returns the device nodes that containers of the pod get.
 func (t *tenant) nodes() []string { return t.Attachment.Steps[0].DeviceNodes }
 
-// end returns the tenant as an end of a connection.
+// end returns the tenant's end of a connection.
 func (t *tenant) end(device, address string) *end {
 	return &end{place: t.place, device: device, address: address}
 }
 
-// rename renames an RDMA device of a namespace.
+// rename renames an RDMA device in a namespace.
 func (p *place) rename(device, name string) {
 	p.Helper()
 	p.Inside(func() error {

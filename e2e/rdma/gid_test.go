@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// verbs returns the RDMA device of the tenant's only step, as the driver reports it.
+// verbs returns the RDMA device of the tenant's only step, as reported by the driver.
 func (t *tenant) verbs() cnichain.VerbsDevice {
 	t.Helper()
 	verbs := t.Attachment.Steps[0].Verbs
@@ -26,7 +26,7 @@ func (t *tenant) verbs() cnichain.VerbsDevice {
 	return verbs.Devices[0]
 }
 
-// gidOf returns the GID of RoCE v2 that the driver reports for an address of net1.
+// gidOf returns the RoCE v2 GID that the driver reports for an address on net1.
 func (t *tenant) gidOf(address string) cnichain.GID {
 	t.Helper()
 	gids := t.verbs().GIDs
@@ -34,7 +34,7 @@ func (t *tenant) gidOf(address string) cnichain.GID {
 		return gid.Address == address && gid.Type == cnichain.GIDRoCEv2 && gid.Interface == "net1"
 	})
 	if position < 0 {
-		t.Fatalf("the driver reports no GID of RoCE v2 for %s on net1: %+v", address, gids)
+		t.Fatalf("the driver reports no RoCE v2 GID for %s on net1: %+v", address, gids)
 	}
 	return gids[position]
 }
@@ -50,16 +50,16 @@ func (t *tenant) shows() {
 			port+"gid_attrs/ndevs/"+index).CombinedOutput()
 		want := fmt.Sprintf("%s\n%s\n%s\n", gid.GID, gid.Type, gid.Interface)
 		if have := strings.ReplaceAll(string(output), "IB/RoCE v1", cnichain.GIDRoCEv1); err != nil || have != want {
-			t.Errorf("entry %s is %q (%v), and the driver reports %q", index, output, err, want)
+			t.Errorf("entry %s is %q (%v), but the driver reports %q", index, output, err, want)
 		}
 	}
 	if t.uverbs(device.Name) != device.Verbs {
-		t.Errorf("%s has the character device %s, and the driver reports %s", device.Name, t.uverbs(device.Name),
+		t.Errorf("%s has the character device %s, but the driver reports %s", device.Name, t.uverbs(device.Name),
 			device.Verbs)
 	}
 }
 
-// talksBy exchanges messages with exactly the entries that the driver reports for two addresses; over is the server's
+// talksBy exchanges messages using exactly the entries that the driver reports for two addresses. over is the server's
 // address for the initial exchange.
 func (t *tenant) talksBy(server *tenant, mine, theirs, over string) {
 	t.Helper()
@@ -75,8 +75,8 @@ func (t *tenant) talksBy(server *tenant, mine, theirs, over string) {
 	}
 }
 
-// Applications send with the index that the driver reports for each address, regardless of the other addresses, in both
-// modes.
+// In both modes, applications can send with the index that the driver reports for each address, regardless of the other
+// addresses.
 func TestChainTellsGIDs(t *testing.T) {
 	const step = `[{name: nic, type: netdev, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.%[1]d.9/24}, {address: 10.0.0.%[1]d/24},
@@ -105,7 +105,7 @@ func TestChainTellsGIDs(t *testing.T) {
 	right.talksBy(left, "10.0.0.2", "10.0.0.1", "10.0.0.1")
 	right.talksBy(left, "fd00::2", "fd00::1", "10.0.0.1")
 
-	// The application changes its addresses, and the kernel assigns other entries to them.
+	// The application changes its addresses, and the kernel assigns different entries to them.
 	left.WithLink("net1",
 		func(link netlink.Link) error { return netlink.AddrDel(link, mask24("10.0.1.9")) },
 		func(link netlink.Link) error { return netlink.AddrAdd(link, mask24("10.0.0.77")) })
@@ -124,9 +124,9 @@ func TestChainTellsGIDs(t *testing.T) {
 	b.machine().sees("rxe0", "rxe1")
 }
 
-// A port that pods share through macvlan has the GIDs of all pods in one table, with the names of links in their
-// namespaces. The driver reports to each pod only its own GIDs. It cannot distinguish two pods with the same address,
-// and reports that to both.
+// A port that pods share through macvlan has the GIDs of all pods in one table, with the names of links in the pods'
+// namespaces. For each pod, the driver only reports the pod's own GIDs. It cannot distinguish two pods with the same
+// address, and reports this for both.
 func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`
@@ -146,7 +146,7 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 		for _, gid := range pod.verbs().GIDs {
 			if gid.Interface != "net1" || gid.Address != "" && !strings.HasPrefix(gid.Address, "fe80") &&
 				gid.Address != address {
-				t.Errorf("for the pod with %s the driver reports %+v", address, gid)
+				t.Errorf("for the pod with %s, the driver reports %+v", address, gid)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 		verbs := d.Executor.VerbsReader().Read(pod.Attachment.Pin, pod.Attachment.Steps, 0)
 		if !strings.Contains(verbs.Unknown, "cannot be told apart") ||
 			strings.Contains(fmt.Sprint(verbs.Devices), "10.0.0.2") {
-			t.Errorf("for a pod with the address of another pod the driver reports %+v", verbs)
+			t.Errorf("for a pod with the address of another pod, the driver reports %+v", verbs)
 		}
 	}
 	for _, pod := range []*tenant{first, second, same} {

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// told returns the container's environment variables of net1, by the part of their names after DRA_NETWORK_NET1_.
+// told returns the container's environment variables for net1, by the part of their names after DRA_NETWORK_NET1_.
 func (c *cluster) told(pod string) map[string]string {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/env")
@@ -50,7 +50,7 @@ func (c *cluster) inStatus(pod string) (device cnichain.VerbsDevice) {
 			}
 			if err := json.Unmarshal(devices[0].Data.Raw, &data); err != nil || len(data.RDMA) != 1 ||
 				data.RDMAUnknown != "" {
-				return fmt.Errorf("it is %s: %w", devices[0].Data.Raw, err)
+				return fmt.Errorf("the data in the status is %s: %w", devices[0].Data.Raw, err)
 			}
 			device = data.RDMA[0]
 			return nil
@@ -60,8 +60,8 @@ func (c *cluster) inStatus(pod string) (device cnichain.VerbsDevice) {
 	return device
 }
 
-// Applications in pods exchange data with only the information in their environment. The status of the claim and the
-// file in the container contain the same information.
+// Applications in pods can exchange data using only the information in their environment. The status of the claim and
+// the file in the container contain the same information.
 func TestClusterPodsReadGIDs(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()
@@ -76,7 +76,7 @@ func TestClusterPodsReadGIDs(t *testing.T) {
 		gid := device.GIDs[0]
 		if told["RDMA_DEVICE"] != device.Name || told["VERBS_DEVICE"] != device.Verbs || told["GID"] != gid.GID ||
 			told["GID_INDEX"] != fmt.Sprint(gid.Index) || told["GID_TYPE"] != "RoCE v2" || gid.Interface != "net1" {
-			t.Errorf("pod %s has the variables %v, and its claim the device %+v", pod, told, device)
+			t.Errorf("pod %s has the variables %v, but its claim has the device %+v", pod, told, device)
 		}
 		output, err := c.execute(context.Background(), pod, "/usr/bin/cat",
 			"/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/net/nic/dra.networking-metadata.json")

@@ -18,7 +18,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// uverbs is findUverbs, and ends the test on an error.
+// uverbs is like findUverbs, but ends the test on an error.
 func (b *bench) uverbs(device string) string {
 	b.Helper()
 	found, err := findUverbs(device)
@@ -26,8 +26,8 @@ func (b *bench) uverbs(device string) string {
 	return found
 }
 
-// findUverbs returns the name of the character device of an RDMA device, whose name must be unique on the machine,
-// because this class of sysfs shows all devices in every namespace.
+// findUverbs returns the name of an RDMA device's character device. The name of the RDMA device must be unique on the
+// machine, because this sysfs class shows all devices in every namespace.
 func findUverbs(device string) (found string, err error) {
 	nodes, err := filepath.Glob("/sys/class/infiniband_verbs/uverbs*/ibdev")
 	if err != nil {
@@ -36,7 +36,7 @@ func findUverbs(device string) (found string, err error) {
 	for _, node := range nodes {
 		name, err := os.ReadFile(node)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
-			continue // another device, which was moved meanwhile
+			continue // another device that has been moved in the meantime
 		}
 		if err != nil {
 			return "", err
@@ -46,12 +46,12 @@ func findUverbs(device string) (found string, err error) {
 		}
 	}
 	if found == "" {
-		return "", fmt.Errorf("no character device of %s among %q", device, nodes)
+		return "", fmt.Errorf("found no character device for %s among %q", device, nodes)
 	}
 	return found, nil
 }
 
-// sees expects that exactly these RDMA devices are visible in a namespace.
+// sees expects that exactly the given RDMA devices are visible in a namespace.
 func (p *place) sees(want ...string) {
 	p.Helper()
 	if have := p.devices(); !slices.Equal(have, want) {
@@ -65,7 +65,8 @@ func (p *place) has(link string) {
 	p.WithLink(link)
 }
 
-// functionPair creates two virtual functions with RDMA devices rxe0 and rxe1, and two pods. It moves nothing.
+// functionPair creates two virtual functions with the RDMA devices rxe0 and rxe1, and two pods. It does not move
+// anything.
 func (b *bench) functionPair() (left, right *end, links []string) {
 	b.Helper()
 	b.needsLab()
@@ -78,7 +79,7 @@ func (b *bench) functionPair() (left, right *end, links []string) {
 		&end{place: b.pod("right"), device: "rxe1", address: "10.0.0.2"}, links
 }
 
-// A virtual function and its RDMA device move to a pod in either order, work there, and return in either order.
+// A virtual function and its RDMA device can move to a pod in either order, work there, and return in either order.
 func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right, links := b.functionPair()
@@ -110,7 +111,7 @@ func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	machine.has(links[0])
 	machine.has(links[1])
 
-	for i, e := range []*end{right, left} { // each to the previous place of the other
+	for i, e := range []*end{right, left} { // each to the other's previous place
 		machine.moveLink(links[i], e.place)
 		b.must(machine.moveDevice(fmt.Sprintf("rxe%d", i), e.place))
 		e.device = fmt.Sprintf("rxe%d", i)
@@ -134,18 +135,18 @@ func (b *bench) opensOnlyInside(ends ...*end) {
 	for _, e := range ends {
 		node := b.uverbs(e.device)
 		if err := e.open(node); err != nil {
-			b.Errorf("%s of %s can't be opened in its namespace: %v", node, e.device, err)
+			b.Errorf("%s of %s cannot be opened in its namespace: %v", node, e.device, err)
 		}
 		for _, other := range append([]*end{{place: b.machine()}}, ends...) {
 			if err := other.open(node); other != e && !errors.Is(err, unix.EPERM) {
-				b.Errorf("%s of %s opened in %s: %v, want EPERM", node, e.device, other.Path, err)
+				b.Errorf("opening %s of %s in %s returned %v, want EPERM", node, e.device, other.Path, err)
 			}
 		}
 	}
 }
 
-// When a namespace ends, the kernel returns function and RDMA device. If the name of the RDMA device is in use, the
-// kernel chooses another.
+// When a namespace ends, the kernel returns the function and the RDMA device to the machine. If the name of the RDMA
+// device is in use, the kernel chooses another name.
 func TestLabEndOfNamespace(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right, links := b.functionPair()
@@ -161,7 +162,7 @@ func TestLabEndOfNamespace(t *testing.T) {
 	b.eventually("RDMA devices at home", func() error {
 		have := machine.devices()
 		if len(have) != 3 || !strings.HasPrefix(have[0], "ibdev") || have[1] != "rxe0" || have[2] != "rxe1" {
-			return fmt.Errorf("there are %q, want rxe0, rxe1 and an ibdev", have)
+			return fmt.Errorf("the RDMA devices are %q, want rxe0, rxe1 and an ibdev", have)
 		}
 		return nil
 	})
@@ -177,8 +178,8 @@ func TestLabEndOfNamespace(t *testing.T) {
 	}
 }
 
-// vethPair creates two pods that a veth connects, and then RDMA devices rxe0 and rxe1 on its ends. In this order
-// Debian's Soft RoCE works, too.
+// vethPair creates two pods that are connected by a veth, and then the RDMA devices rxe0 and rxe1 on its ends. In this
+// order, Debian's Soft RoCE also works.
 func (b *bench) vethPair() (left, right *end) {
 	b.Helper()
 	left = &end{place: b.pod("left"), device: "rxe0", address: "10.0.0.1"}
@@ -193,8 +194,8 @@ func (b *bench) vethPair() (left, right *end) {
 	return left, right
 }
 
-// An RDMA device that was created on a link inside a pod is first in the machine's namespace, and works in the pod's
-// after a move.
+// An RDMA device that was created on a link inside a pod is in the machine's namespace at first, and works in the pod's
+// namespace after it has been moved there.
 func TestLabDeviceMovesToItsLink(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right := b.vethPair()
@@ -212,8 +213,8 @@ func TestLabDeviceMovesToItsLink(t *testing.T) {
 	b.machine().sees("rxe0", "rxe1")
 }
 
-// A device releases its number when it moves, and gets the lowest free number. The names of nodes must therefore be
-// looked up after a move.
+// A device releases its number when it moves, and then gets the lowest free number. Therefore the names of device nodes
+// must be looked up after a move.
 func TestLabNumberChangesWithMove(t *testing.T) {
 	b := newBench(t, exclusive)
 	pod := b.pod("pod")

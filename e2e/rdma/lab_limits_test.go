@@ -13,18 +13,18 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// fails expects that a program fails soon, and returns what it printed.
+// fails expects that a program fails quickly, and returns its output.
 func (b *bench) fails(cmd *exec.Cmd) string {
 	b.Helper()
 	output, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !exit.Exited() {
-		b.Fatalf("%q: %v, want that it fails: %s", cmd.Args, err, output)
+		b.Fatalf("%q returned %v, want a failure: %s", cmd.Args, err, output)
 	}
 	return string(output)
 }
 
-// RDMA locks memory: a process without CAP_IPC_LOCK, regardless of its user, cannot lock more than its RLIMIT_MEMLOCK.
+// RDMA locks memory. Regardless of its user, a process without CAP_IPC_LOCK cannot lock more than its RLIMIT_MEMLOCK.
 func TestLabLockedMemory(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right := b.vethPair()
@@ -58,13 +58,13 @@ func TestLabLockedMemory(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			if text := part.fails(right.command(ctx, as(right)...)); !strings.Contains(text, "Couldn't register MR") {
-				t.Errorf("it failed with another error: %s", text)
+				t.Errorf("the program failed with a different error: %s", text)
 			}
 		})
 	}
 }
 
-// The cgroup's controller limits the usage of an RDMA device by processes, by the device's name.
+// The cgroup controller limits how much processes can use an RDMA device, which it identifies by name.
 func TestLabCgroupLimits(t *testing.T) {
 	b := newBench(t, "")
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})
@@ -76,14 +76,14 @@ func TestLabCgroupLimits(t *testing.T) {
 	b.Cleanup(func() { b.must(os.Remove(group)) })
 	folder, err := os.Open(group)
 	b.must(err)
-	defer func() { _ = folder.Close() }() // only names the cgroup
+	defer func() { _ = folder.Close() }() // only identifies the cgroup
 	b.must(os.WriteFile(filepath.Join(group, "rdma.max"), []byte("rxe0 hca_handle=1 hca_object=2"), 0))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := b.machine().command(ctx, "ibv_rc_pingpong", "-d", "rxe0", "-g", "0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(folder.Fd())}
 	if text := b.fails(cmd); !strings.Contains(text, "Couldn't create CQ") {
-		b.Errorf("it failed with another error: %s", text)
+		b.Errorf("the program failed with a different error: %s", text)
 	}
 	limits, err := os.ReadFile(filepath.Join(group, "rdma.max"))
 	b.must(err)

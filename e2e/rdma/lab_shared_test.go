@@ -9,32 +9,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opensEverywhere expects that processes of every namespace can open a device.
+// opensEverywhere expects that processes in every namespace can open a device.
 func (b *bench) opensEverywhere(ends ...*end) {
 	b.Helper()
 	for _, e := range ends {
 		for _, other := range append([]*end{{place: b.machine()}}, ends...) {
 			if err := other.open(b.uverbs(e.device)); err != nil {
-				b.Errorf("%s opened in %s: %v", e.device, other.Path, err)
+				b.Errorf("opening %s in %s returned %v", e.device, other.Path, err)
 			}
 		}
 	}
 }
 
-// In shared mode an RDMA device can't be moved.
+// In shared mode, an RDMA device cannot be moved.
 func TestLabSharedDeviceCannotMove(t *testing.T) {
 	b := newBench(t, shared)
 	pod := b.pod("pod")
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})
 	b.machine().addDevice("rxe0", "plain0")
 	if err := b.machine().moveDevice("rxe0", pod); !errors.Is(err, unix.EOPNOTSUPP) {
-		b.Errorf("moving the device: %v, want EOPNOTSUPP", err)
+		b.Errorf("moving the device returned %v, want EOPNOTSUPP", err)
 	}
 	b.machine().sees("rxe0")
 	pod.sees("rxe0")
 }
 
-// In shared mode an RDMA device on a pod's macvlan works there, and every namespace sees it and can open it.
+// In shared mode, an RDMA device on a pod's macvlan works in the pod. It is visible in every namespace, where processes
+// can open it.
 func TestLabSharedMacvlan(t *testing.T) {
 	b := newBench(t, shared)
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "parent"}})
@@ -56,7 +57,7 @@ func TestLabSharedMacvlan(t *testing.T) {
 	b.opensEverywhere(ends...)
 }
 
-// In shared mode a virtual function moves to a pod without its RDMA device, and the RDMA device works there.
+// In shared mode, a virtual function moves to a pod without its RDMA device, which works in the pod anyway.
 func TestLabSharedFunction(t *testing.T) {
 	b := newBench(t, shared)
 	left, right, links := b.functionPair()

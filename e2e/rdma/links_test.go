@@ -16,7 +16,7 @@ const mtu = "1024"
 // ofLinks selects links by name.
 const ofLinks = `device.attributes["dra.networking"].ifName in ["left0", "right0"]`
 
-// exposeLinks offers the links left0 and right0 as a whole, regardless of their type.
+// exposeLinks is a policy that offers the links left0 and right0 as a whole, regardless of their type.
 func (c *cluster) exposeLinks() {
 	c.Helper()
 	c.apply(`
@@ -33,8 +33,8 @@ spec:
 `)
 }
 
-// Pods get links without hardware, with their own RDMA devices, in both modes: both ends of a veth, and two macvlans on
-// one port. The pods exchange data.
+// In both modes, pods get virtual links with their own RDMA devices, which are the two ends of a veth or two macvlans
+// on one port, and exchange data.
 func TestClusterLinksExchangeData(t *testing.T) {
 	for name, add := range map[string]func(*bench){
 		"veth": func(b *bench) {
@@ -67,7 +67,7 @@ func TestClusterLinksExchangeData(t *testing.T) {
 	}
 }
 
-// removeDevices removes existing RDMA devices of the machine.
+// removeDevices removes RDMA devices from the machine.
 func (b *bench) removeDevices(names ...string) {
 	b.Helper()
 	present := b.machine().devices()
@@ -78,13 +78,13 @@ func (b *bench) removeDevices(names ...string) {
 	}
 }
 
-// peer is a pod that exchanges data: its end on the network, and its name.
+// peer is a pod that exchanges data, with its end of the connection.
 type peer struct {
 	*end
 	pod string
 }
 
-// peers creates two pods with claims from a template. Each gets one of these RDMA devices.
+// peers creates two pods with claims from a template. Each pod gets one of the given RDMA devices.
 func (c *cluster) peers(template string, devices ...string) (peers []*peer) {
 	c.Helper()
 	for i := range 2 {
@@ -112,11 +112,11 @@ func (c *cluster) peers(template string, devices ...string) (peers []*peer) {
 	return peers
 }
 
-// exchange exchanges data between the two pods with every program.
+// exchange exchanges data between the two pods with each of the programs.
 func (c *cluster) exchange(peers []*peer) {
 	c.Helper()
 	server, asking := peers[0], peers[1]
-	gids := []string{server.gid(), asking.gid()} // rdma_cm finds the device by the GID, too
+	gids := []string{server.gid(), asking.gid()} // rdma_cm also finds the device by the GID
 	address := []string{"-a", server.address, "-C", "3"}
 	c.talks(server.pod, asking.pod, append([]string{"/usr/bin/rping", "-s"}, address...),
 		append([]string{"/usr/bin/rping", "-c"}, address...))

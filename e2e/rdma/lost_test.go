@@ -11,7 +11,7 @@ import (
 )
 
 // If the kernel or a privileged application changes a pod's namespace while the pod is running, the machine does not
-// lose the link or the RDMA device: both return under their names, and the next pod gets them.
+// lose the link or the RDMA device: both return under their original names, and the next pod gets them.
 func TestClusterPodsHarmed(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -48,8 +48,8 @@ func TestClusterPodsHarmed(t *testing.T) {
 	c.until("driver that holds nothing", kubenode.Forgotten)
 }
 
-// If the name of a device is used by another device on the machine when its pod's namespace ends, the device is
-// quarantined with the reason. No pod gets its function until the name is free and the device has it.
+// If another device on the machine uses the name of a pod's RDMA device when the pod's namespace ends, the pod's device
+// is quarantined with the reason. No pod gets its function until the name is free and the device has it again.
 func TestClusterRDMANameTaken(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -85,7 +85,7 @@ func (c *cluster) release() {
 	c.Exec("netdra", "release", "--all")
 }
 
-// renameLink renames a link of a namespace. It sets the link down for that, as the kernel requires.
+// renameLink renames a link in a namespace. It sets the link down first, as the kernel requires.
 func (p *place) renameLink(link, name string) {
 	p.Helper()
 	p.WithLink(link, netlink.LinkSetDown,

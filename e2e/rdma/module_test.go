@@ -14,17 +14,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// opened is the command of a container that keeps its device open, like an application.
+// opened is the command of a container that keeps its device open, as an application does.
 const opened = `for file in /dev/infiniband/uverbs*; do exec 9<>"$file" || exit 1; done; exec /bin/sleep 86400`
 
-// unload removes the module of Soft RoCE, and with it its RDMA devices in all namespaces. The kernel allows that while
-// an application has a device open (ib_uverbs disassociates it).
+// unload removes the Soft RoCE module and therefore its RDMA devices in all namespaces. The kernel allows this even
+// while an application has a device open (ib_uverbs disassociates it).
 func (b *bench) unload() {
 	b.Helper()
 	b.must(unix.DeleteModule("rdma_rxe", unix.O_NONBLOCK))
 }
 
-// load loads the lab's variant again.
+// load loads the lab's variant of the module again.
 func (b *bench) load() {
 	b.Helper()
 	modules, err := filepath.Glob("/opt/modules/*/rdma_rxe.ko")
@@ -35,8 +35,8 @@ func (b *bench) load() {
 	b.Exec("insmod", modules[0])
 }
 
-// quarantined waits until a number of devices have the taint. For zero it also waits until the driver has no records of
-// pods.
+// quarantined waits until the given number of devices have the taint. For zero, it also waits until the driver has no
+// records of pods.
 func (c *cluster) quarantined(count int) {
 	c.Helper()
 	c.until(fmt.Sprintf("%d devices in quarantine", count), func(ctx context.Context) error {
@@ -48,7 +48,7 @@ func (c *cluster) quarantined(count int) {
 			}
 		}
 		if err == nil && have != count {
-			err = fmt.Errorf("offered are %v", devices)
+			err = fmt.Errorf("the offered devices are %v", devices)
 		}
 		if err == nil && count == 0 {
 			err = kubenode.Forgotten(ctx)
@@ -57,9 +57,9 @@ func (c *cluster) quarantined(count int) {
 	})
 }
 
-// The module is unloaded while a pod has its device open, and while another pod starts: an event of the first pod
-// reports it, and the second does not start. The function of the first pod is quarantined until it has its RDMA device
-// again. Then both functions are available.
+// The module is unloaded while one pod has its device open and another pod starts. An event about the first pod reports
+// this, and the second pod does not start. The first pod's function is quarantined until it has its RDMA device again.
+// After that, both functions are available.
 func TestClusterModuleUnloaded(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -92,7 +92,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 		t.Errorf("the quarantined device is %s (%v), want the reason %q", leftovers, err, reason)
 	}
 	if _, err := c.Process("late"); err == nil {
-		t.Error("a pod has started without its RDMA device")
+		t.Error("a pod started without its RDMA device")
 	}
 	c.load()
 	loaded = true
@@ -110,7 +110,7 @@ func TestClusterModuleUnloaded(t *testing.T) {
 	c.hasLinks(links...)
 }
 
-// twoFunctions contains a claim for two functions with RDMA devices, each with limits.
+// twoFunctions contains a claim for two functions with RDMA devices, both of which have limits.
 const twoFunctions = `
 apiVersion: networking.dra.io/v1alpha1
 kind: NetworkTopology
@@ -141,8 +141,8 @@ spec:
       - {name: right, exactly: {deviceClassName: two-right}}
 `
 
-// limits returns the limits in rdma.max of a pod's container, without names and indexes, in order, and the names of
-// their devices.
+// limits returns the limits in rdma.max for a pod's container, without names and indexes, in order, and the names of
+// the corresponding devices.
 func (c *cluster) limits(pod string) (values, names []string) {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/cat", "/sys/fs/cgroup/rdma.max")
@@ -158,7 +158,7 @@ func (c *cluster) limits(pod string) (values, names []string) {
 	return values, names
 }
 
-// Each RDMA device of a claim has its own limit, even if another device of the node has the same name in another
+// Each RDMA device in a claim has its own limit, even if another device on the node has the same name in another
 // network namespace: the kernel's file identifies devices by name, and by index if names are not unique.
 func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	c := newCluster(t, exclusive)
@@ -172,7 +172,7 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	values, names := c.limits("two")
 	if devices := two.devices(); !slices.Equal(values, []string{"hca_handle=2", "hca_handle=3"}) ||
 		len(devices) != 2 || !slices.Equal(slices.Sorted(slices.Values(names)), devices) {
-		t.Fatalf("%q have the limits %q, and the pod has the devices %q", names, values, devices)
+		t.Fatalf("%q have the limits %q, but the pod has the devices %q", names, values, devices)
 	}
 	for _, name := range names {
 		c.limited("two", name)
@@ -189,7 +189,7 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	}
 	c.limited("single", names[0])
 	if values, _ := c.limits("two"); !slices.Equal(values, []string{"hca_handle=2", "hca_handle=3"}) {
-		t.Errorf("the other pod has the limits %q now", values)
+		t.Errorf("the other pod now has the limits %q", values)
 	}
 	c.goes("single")
 	c.released("single")
@@ -199,21 +199,21 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 	c.onMachine("rxe0", "rxe1", "rxe2")
 }
 
-// offers waits until a number of devices is published. It prevents an allocation while only two functions exist: each
-// would keep half of the port's bandwidth, and leave nothing for the third.
+// offers waits until the given number of devices is published. This prevents an allocation while only two functions
+// exist: each would then keep half of the port's bandwidth and leave nothing for the third.
 func (c *cluster) offers(count int) {
 	c.Helper()
 	c.until(fmt.Sprintf("%d devices that are offered", count), func(ctx context.Context) error {
 		devices, err := c.Offered(ctx)
 		if err == nil && len(devices) != count {
-			err = fmt.Errorf("offered are %v", devices)
+			err = fmt.Errorf("the offered devices are %v", devices)
 		}
 		return err
 	})
 }
 
-// released waits until the driver has no claim of a pod. Before that, the driver restores the name of the pod's RDMA
-// device.
+// released waits until the driver no longer holds a pod's claim. Before that, the driver restores the name of the pod's
+// RDMA device.
 func (c *cluster) released(pod string) {
 	c.Helper()
 	c.until("released claim of pod "+pod, func(ctx context.Context) error {
@@ -225,12 +225,12 @@ func (c *cluster) released(pod string) {
 	})
 }
 
-// limited expects that the kernel rejects a program that needs more than two objects.
+// limited expects that the kernel rejects the requests of a program that needs more than two objects.
 func (c *cluster) limited(pod, device string) {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong",
 		"-d", device, "-g", "1")
 	if !strings.Contains(output, "Couldn't create CQ") && !strings.Contains(output, "Couldn't register MR") {
-		c.Errorf("%s of pod %s: %v: %s, want a refusal", device, pod, err, output)
+		c.Errorf("%s in pod %s: %v: %s, want a rejection", device, pod, err, output)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// expose offers virtual functions exclusively, and the link "port" to several pods.
+// expose contains policies that offer virtual functions exclusively, and the link "port" to several pods.
 func (c *cluster) expose() {
 	c.Helper()
 	c.apply(`
@@ -43,7 +43,7 @@ spec:
 `)
 }
 
-// topology creates a topology with one step for an RDMA device, and a claim template with the same name. Extra contains
+// topology creates a topology with one step for an RDMA device, and a claim template with the same name. extra contains
 // further fields of the step.
 func (c *cluster) topology(name, cniType, selector, extra string) {
 	c.Helper()
@@ -72,7 +72,7 @@ spec:
 
 const ofFunctions = `device.attributes["dra.networking"].type == "vf"`
 
-// execute runs a program of the machine in a pod's container.
+// execute runs one of the machine's programs in a pod's container.
 func (c *cluster) execute(ctx context.Context, pod string, args ...string) (string, error) {
 	command := append([]string{"exec", pod, "--"}, args...)
 	output, err := exec.CommandContext(ctx, "kubectl", command...).CombinedOutput()
@@ -85,7 +85,7 @@ type outcome struct {
 	err    error
 }
 
-// begin is execute in the background.
+// begin is like execute, but runs the program in the background.
 func (c *cluster) begin(ctx context.Context, pod string, args []string) <-chan outcome {
 	ended := make(chan outcome, 1)
 	go func() {
@@ -112,8 +112,8 @@ func (p *place) addressOfPod() (address string) {
 	return address
 }
 
-// talks starts a server in a pod, and retries a client in another pod until the server listens. It restarts the server
-// if the runtime was too busy to start it.
+// talks starts a server in a pod, and retries a client in another pod until the server is listening. It restarts the
+// server if the runtime was too busy to start it.
 func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
@@ -131,8 +131,8 @@ func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 			}
 			ended = c.begin(ctx, server, serve)
 		case <-ctx.Done():
-			last := <-ended // it ends with the context
-			c.Fatalf("%q has not succeeded: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, last.err, last.output)
+			last := <-ended // it ends when the context is canceled
+			c.Fatalf("%q did not succeed: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, last.err, last.output)
 		case <-time.After(time.Second):
 		}
 	}
@@ -148,8 +148,8 @@ func (c *cluster) goes(names ...string) {
 	c.Gone(names...)
 }
 
-// Pods that name a claim of a topology with RDMA see and open exactly their own device, and exchange data through it.
-// After their end the device is on the machine under its name.
+// Pods that name a claim for a topology with RDMA can see and open exactly their own device, and exchange data through
+// it. After they have ended, the device is on the machine under its original name.
 func TestClusterPodsExchangeData(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()
@@ -162,8 +162,8 @@ func TestClusterPodsExchangeData(t *testing.T) {
 	c.onMachine(before...)
 }
 
-// onMachine waits until the machine has exactly these RDMA devices. The devices of ended pods return some time after
-// the deletion of the pod objects.
+// onMachine waits until the machine has exactly the given RDMA devices. Devices return some time after their Pod
+// objects have been deleted.
 func (c *cluster) onMachine(devices ...string) {
 	c.Helper()
 	c.until("RDMA devices on the machine", func(context.Context) error {
@@ -174,7 +174,7 @@ func (c *cluster) onMachine(devices ...string) {
 	})
 }
 
-// hasLinks waits until the machine has links. They return after their RDMA devices.
+// hasLinks waits until the machine has the given links, which return after their RDMA devices.
 func (c *cluster) hasLinks(links ...string) {
 	c.Helper()
 	c.until("links on the machine", func(context.Context) error {
@@ -187,8 +187,8 @@ func (c *cluster) hasLinks(links ...string) {
 	})
 }
 
-// The topology limits the memory that a process may lock. With a low limit, an application cannot register its memory,
-// regardless of its user; with a sufficient limit it can.
+// The topology limits the memory that a process may lock. Regardless of its user, an application cannot register its
+// memory if the limit is too low, and can register it if the limit is sufficient.
 func TestClusterLockedMemory(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()
@@ -207,7 +207,8 @@ func TestClusterLockedMemory(t *testing.T) {
 		if fields := strings.Fields(output); !slices.Equal(fields, []string{want.limit, want.limit}) {
 			t.Errorf("pod %s may lock %q, want %s", template, fields, want.limit)
 		}
-		// A server that could register its memory waits for a peer, until timeout ends it with status 124.
+		// A server that was able to register its memory waits for a peer until the program timeout kills it, with
+		// status 124.
 		output, err = c.execute(context.Background(), template, "/usr/bin/setpriv", "--reuid=1000", "--regid=1000",
 			"--clear-groups", "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong", "-g", "1", "-s", "1048576")
 		if err == nil || !strings.Contains(output, want.text) {
@@ -218,8 +219,8 @@ func TestClusterLockedMemory(t *testing.T) {
 	}
 }
 
-// The kernel rejects more objects of an RDMA device than the topology allows, also if the device has another name, and
-// after it has left the pod and returned.
+// The kernel rejects more objects of an RDMA device than the topology allows, even if the device has a different name,
+// and after it has left the pod and returned.
 func TestClusterRDMALimits(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()

@@ -12,9 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Several pods share a port through macvlan. In exclusive mode their events report why this is not possible. In shared
-// mode each gets the port's RDMA device, and they exchange data through the port's GID. Their own GIDs, which are in
-// the same table, do not work with Soft RoCE: its socket is in the port's network namespace, but packets for a
+// Several pods share a port through macvlan. In exclusive mode, their events report why this is not possible. In shared
+// mode, each pod gets the port's RDMA device, and the pods exchange data through the port's GID. Their own GIDs, which
+// are in the same table, do not work with Soft RoCE: its socket is in the port's network namespace, but packets for a
 // macvlan's address go to the pod's namespace.
 func TestClusterSharedPort(t *testing.T) {
 	c := newCluster(t, "")
@@ -51,7 +51,7 @@ func TestClusterSharedPort(t *testing.T) {
 	c.silent("one", "two", ends)
 }
 
-// silent expects that two pods connect by TCP, but that no RDMA message arrives between their own GIDs.
+// silent expects that two pods can connect over TCP, but that no RDMA message arrives between their own GIDs.
 func (c *cluster) silent(server, asking string, ends []*end) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)
@@ -66,9 +66,9 @@ func (c *cluster) silent(server, asking string, ends []*end) {
 	for {
 		output, err := c.execute(ctx, asking, clientArgs...)
 		if err == nil {
-			c.Fatalf("%q works now: say so in docs/limits.md: %s", clientArgs, output)
+			c.Fatalf("%q now works; update docs/limits.md: %s", clientArgs, output)
 		}
-		// It has connected to the server by TCP, and waited for messages until timeout ended it.
+		// It connected to the server over TCP, and waited for messages until the program timeout killed it.
 		if strings.Contains(output, "remote address") && strings.Contains(output, "exit code 124") {
 			c.Logf("between GIDs of macvlans on the port: %s", output)
 			return

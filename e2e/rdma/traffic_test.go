@@ -19,15 +19,15 @@ type end struct {
 }
 
 // command returns a command that runs a program in the namespace, with a sysfs that shows the namespace's RDMA devices,
-// which libibverbs reads.
+// since libibverbs reads it.
 func (p *place) command(ctx context.Context, args ...string) *exec.Cmd {
 	const script = `mount -t sysfs sysfs /sys && exec "$@"`
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + p.Path, "unshare", "--mount", "bash", "-c",
 		script, "bash"}, args...)...)
 }
 
-// gid returns the index of the GID of the end's address, as programs expect it. It waits, because the kernel adds the
-// GID after the link has the address.
+// gid returns the index of the GID for the end's address, as an argument for programs. It waits, because the kernel
+// adds the GID some time after the address.
 func (e *end) gid() (index string) {
 	e.Helper()
 	mapped := netip.AddrFrom16(netip.MustParseAddr(e.address).As16()).As16()
@@ -53,22 +53,22 @@ func (e *end) gid() (index string) {
 	return index
 }
 
-// rping connects one end to another with rdma_cm, and sends messages. It needs queue pair 1 of both devices.
+// rping connects one end to another with rdma_cm, and sends messages. It requires queue pair 1 on both devices.
 func (e *end) rping(server *end) {
 	e.Helper()
-	server.gid() // rdma_cm finds the device by it
+	server.gid() // rdma_cm finds the device by the GID
 	e.gid()
 	address := []string{"-a", server.address, "-C", "3"}
 	e.converse(server, slices.Concat([]string{"rping", "-s"}, address), slices.Concat([]string{"rping", "-c"}, address))
 }
 
-// pingPong exchanges messages of a size in bytes on a reliable connection of verbs, which is set up over TCP.
+// pingPong exchanges messages of the given size, in bytes, on a reliable verbs connection, which is set up over TCP.
 func (e *end) pingPong(server *end, size int) {
 	e.Helper()
 	e.converse(server, pingPong(server, size), append(pingPong(e, size), server.address))
 }
 
-// pingPong returns the command of a server. With an appended address it is the command of a client.
+// pingPong returns the command for a server. With an address appended, it is the command for a client.
 func pingPong(e *end, size int) []string {
 	return []string{"ibv_rc_pingpong", "-d", e.device, "-g", e.gid(), "-n", "20", "-s", fmt.Sprint(size)}
 }
@@ -82,7 +82,7 @@ func (e *end) sendBandwidth(server *end) {
 	e.converse(server, command(server), append(command(e), server.address))
 }
 
-// converse starts a server, and then retries a client until the server accepts it. Both must succeed.
+// converse starts a server and then retries a client until the server accepts the connection. Both must succeed.
 func (e *end) converse(server *end, serve, clientArgs []string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -104,7 +104,7 @@ func (e *end) converse(server *end, serve, clientArgs []string) {
 			e.Fatalf("%q: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, ending, &said)
 		case <-ctx.Done():
 			ending := <-ended
-			e.Fatalf("%q has not succeeded after %s: %v: %s\n%q: %v: %s", clientArgs, patience, err, output, serve,
+			e.Fatalf("%q did not succeed within %s: %v: %s\n%q: %v: %s", clientArgs, patience, err, output, serve,
 				ending, &said)
 		default: // the server is not listening yet
 		}
@@ -115,7 +115,7 @@ func (e *end) converse(server *end, serve, clientArgs []string) {
 	e.Logf("%s from %s to %s took %s", clientArgs[0], e.Path, server.Path, time.Since(start).Round(time.Millisecond))
 }
 
-// talk exchanges data with every program.
+// talk exchanges data with each of the programs.
 func (e *end) talk(server *end) {
 	e.Helper()
 	e.rping(server)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// item is a file of an archive: its path in the archive, and the source of its content. Without a source, content is
+// item is a file in an archive: its path in the archive, and the source of its content. If source is empty, content is
 // used.
 type item struct {
 	name, source string
@@ -21,10 +21,10 @@ type item struct {
 	mode         int64
 }
 
-// writeArchive writes items as a compressed tar file, sorted by name, owned by root, all with the same time. The result
-// does not depend on the machine: the gzip header has no name and no time, and the tar format is USTAR, which has whole
-// seconds and no extension headers, which a newer version of Go might write differently. The file is not written
-// atomically; the directory around it is renamed when it is complete.
+// writeArchive writes items to a compressed tar file, sorted by name, owned by root, and all with the same time. The
+// result does not depend on the machine: the gzip header has no name and no time. The tar format is USTAR, which only
+// has whole seconds and has no extension headers, which a newer version of Go might write differently. The file is not
+// written atomically; the directory that contains it is renamed when it is complete.
 func writeArchive(file string, made time.Time, items []item) (err error) {
 	items = slices.SortedFunc(slices.Values(items), func(a, b item) int { return strings.Compare(a.name, b.name) })
 	f, err := os.Create(file)
@@ -32,7 +32,7 @@ func writeArchive(file string, made time.Time, items []item) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	packed := gzip.NewWriter(f) // without a name and a time
+	packed := gzip.NewWriter(f) // without a name or a time
 	archive := tar.NewWriter(packed)
 	for _, i := range items {
 		if err := addItem(archive, made, i); err != nil {
@@ -60,9 +60,9 @@ func addItem(archive *tar.Writer, made time.Time, i item) error {
 	return err
 }
 
-// readArchive calls visit for each file of an archive of writeArchive. It can read untrusted archives: it rejects
-// everything except regular files below the directory, before a caller can join their names with a path. It holds one
-// file at a time in memory.
+// readArchive calls visit for each file in an archive written by writeArchive. It is safe for untrusted archives: it
+// rejects everything except regular files below the directory, before a caller can join their names with a path. It
+// keeps one file at a time in memory.
 func readArchive(file string, visit func(name string, content []byte) error) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -20,16 +20,16 @@ import (
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
 const (
-	// pluginModule contains the CNI plugins of the image with plugins. e2e/tools/go.mod lists them and pins their
-	// version.
+	// pluginModule is the module with the CNI plugins for the image with plugins. e2e/tools/go.mod lists them and pins
+	// their version.
 	pluginModule  = "github.com/containernetworking/plugins"
 	pluginVersion = pluginModule + "/pkg/utils/buildversion.BuildVersion"
 	buildTags     = "grpcnotrace"
 )
 
 // build compiles the programs, and the CNI plugins for the image with plugins, into separate directories. Programs are
-// built from the source at the commit. Plugins are third-party code at the versions of e2e/tools/go.mod, which the
-// commit also pins.
+// built from the source at the commit. Plugins are third-party code at the versions in e2e/tools/go.mod, which is also
+// part of the commit.
 func (s Source) build(ctx context.Context, architecture, programs, plugins string) error {
 	err := compile(ctx, s.path(), architecture, programs, "-s -w", "./cmd/...")
 	if err != nil {
@@ -50,10 +50,10 @@ func (s Source) build(ctx context.Context, architecture, programs, plugins strin
 	return nil
 }
 
-// compile runs go build. It sets every variable that changes the result, and ignores "go env -w", even for variables
-// that are empty in the environment, which go treats as unset. GOAMD64 and GOARM64 are the lowest levels, so that
-// programs run on all processors. -trimpath removes the directory from the result, and -buildvcs=auto adds commit and
-// tag, if git is installed and the directory is a clone.
+// compile runs go build. It sets every variable that affects the result, and ignores "go env -w", even for variables
+// that are empty in the environment, which go treats as unset. GOAMD64 and GOARM64 are set to the lowest levels, so
+// that programs run on all processors. -trimpath removes the directory from the result, and -buildvcs=auto adds the
+// commit and the tag if git is installed and the directory is a clone.
 func compile(ctx context.Context, module, architecture, dir, ldflags string, packages ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -68,9 +68,9 @@ func compile(ctx context.Context, module, architecture, dir, ldflags string, pac
 	return err
 }
 
-// checkPrograms checks that Go has recorded the version and the commit: it omits both if git is not installed. Without
-// this check, such a release would contain programs without a version, which would only be noticed when a user queries
-// the version.
+// checkPrograms checks that Go has recorded the version and the commit, since Go omits both if git is not installed.
+// Without this check, such a release would contain programs without a version, which would only be discovered when a
+// user queries the version.
 func (s Source) checkPrograms(dir string) error {
 	for _, name := range append(stack.Contents(stack.Driver), stack.Contents(stack.Controller)...) {
 		info, err := buildinfo.ReadFile(filepath.Join(dir, name))
@@ -84,8 +84,8 @@ func (s Source) checkPrograms(dir string) error {
 	return nil
 }
 
-// checkVersion returns an error unless a program has this version and was built from this commit. It reads the build
-// information in the binary (debug/buildinfo), so a program for another architecture need not run.
+// checkVersion returns an error unless a program has the given version and was built from the given commit. It reads
+// the build information in the binary (debug/buildinfo), so it also works for programs for another architecture.
 func checkVersion(info *debug.BuildInfo, version, commit string) error {
 	if info.Main.Version != version {
 		return fmt.Errorf("its version is %q, not %q", info.Main.Version, version)

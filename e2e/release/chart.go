@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// sourceRegistry is the registry of the images in the manifests of the repository.
+// sourceRegistry is the registry of the images in the repository's manifests.
 const sourceRegistry = "localhost"
 
 const (
@@ -21,16 +21,16 @@ const (
 	crdFolder = "crds"
 )
 
-// registryPattern matches a registry, with or without a path in it. The value becomes part of image names, and of YAML
-// without quotes, so it must not contain special characters.
+// registryPattern matches a registry with or without a path. The value becomes part of image names, and of YAML without
+// quotes, so it must not contain special characters.
 var registryPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d+)?(/[a-z0-9]+([._-][a-z0-9]+)*)*$`)
 
-// chartVersion returns the version of the chart. Helm expects it without the v.
+// chartVersion returns the version of the chart, which Helm expects without the leading v.
 func chartVersion(version string) string { return strings.TrimPrefix(version, "v") }
 
 func chartFile(version string) string { return chartName + "-" + chartVersion(version) + ".tgz" }
 
-// writeChart packs the chart as Helm does, with the version of the release as the chart's version and as the tag of the
+// writeChart packs the chart as Helm does. The version of the release becomes the chart's version and the tag of the
 // images, which are in registry. It does not need Helm: a packed chart is an archive with one directory that has the
 // name of the chart. Helm rejects a chart without a semantic version.
 func (s Source) writeChart(dir, registry string) error {
@@ -62,9 +62,9 @@ func (s Source) writeChart(dir, registry string) error {
 	return writeArchive(filepath.Join(dir, chartFile(s.Version)), s.Time, items)
 }
 
-// addFolder adds the files below dir, also below a link to a directory. It follows links, because the chart contains
-// its definitions as a link, and a link to a target outside of the archive would be broken. The order does not matter,
-// because writeArchive sorts.
+// addFolder adds the files below dir. It follows links, because the chart contains a link to the definitions, and a
+// link to a target outside the archive would be broken. The order does not matter, because writeArchive sorts the
+// files.
 func addFolder(items *[]item, dir, name string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -87,8 +87,8 @@ func addFolder(items *[]item, dir, name string) error {
 	return nil
 }
 
-// replaceAll replaces patterns, each of which must be found. A pattern that is not found means that the files have
-// changed and the release would name images of the working tree, so it is an error.
+// replaceAll replaces patterns. It returns an error if a pattern is not found, because this means that the files have
+// changed and the release would refer to the images in the working tree.
 func replaceAll(content []byte, replacements map[string]string) ([]byte, error) {
 	for pattern, replacement := range replacements {
 		expression := regexp.MustCompile(pattern)
@@ -101,8 +101,8 @@ func replaceAll(content []byte, replacements map[string]string) ([]byte, error) 
 }
 
 // writeManifests writes the manifests for an installation without Helm: one file with the definitions, and one with
-// everything else. The definitions are separate, as they have to be established before objects of their kinds can be
-// applied. The order is the order of kustomization.yaml.
+// everything else. The definitions are separate because they must be established before objects of their kinds can be
+// applied. The order is that in kustomization.yaml.
 func (s Source) writeManifests(dir, registry string) error {
 	data, err := os.ReadFile(s.path("deploy", "kustomization.yaml"))
 	if err != nil {

@@ -38,7 +38,7 @@ func sumFolder(dir string) (map[string]string, error) {
 	return sums, nil
 }
 
-// sumFile returns the SHA-256 of a file. It reads the file in pieces, because archives of images have 100 MB and more.
+// sumFile returns the SHA-256 of a file. It reads the file in pieces, because image archives have 100 MB or more.
 func sumFile(path string) (sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -52,7 +52,7 @@ func sumFile(path string) (sum string, err error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// formatSums formats checksums like sha256sum.
+// formatSums formats checksums in the format of sha256sum.
 func formatSums(sums map[string]string) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
@@ -61,7 +61,7 @@ func formatSums(sums map[string]string) string {
 	return text.String()
 }
 
-// compareSums reports each file that differs, is missing, or is unexpected. says names the source of the wanted
+// compareSums reports each file that differs, is missing, or is unexpected. says describes the source of the expected
 // checksums in the messages.
 func compareSums(want, got map[string]string, says string) error {
 	var problems []error
@@ -81,9 +81,9 @@ func compareSums(want, got map[string]string, says string) error {
 	return errors.Join(problems...)
 }
 
-// parseSums parses the format of formatSums strictly. A name must be the name of a file in the directory. It rejects
-// text that formatSums would not write again byte for byte, so that two different texts never have the same meaning,
-// and all signed content is checked.
+// parseSums strictly parses the format of formatSums. A name must be the name of a file in the directory. parseSums
+// rejects any text that formatSums would not write in exactly the same way, so that two different texts never have the
+// same meaning and all signed content is checked.
 func parseSums(text string) (map[string]string, error) {
 	sums := map[string]string{}
 	for line := range strings.Lines(text) {

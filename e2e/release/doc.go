@@ -2,5 +2,5 @@
 // checksums, a signature and provenance.
 //
 // The rule of this package: the bytes of a release depend only on the commit, the version, the registry, the version of
-// Go and the key. It builds nothing in the working clone, and verification needs no network.
+// Go and the key. Nothing is built in the working clone, and verification does not need network access.
 package release

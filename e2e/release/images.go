@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// pluginFolder is the directory of the plugins in the image with plugins, for cniPlugins.included of the chart.
+// pluginFolder is the directory of the plugins in the image with plugins, for the chart's cniPlugins.included.
 const pluginFolder = "/opt/cni/included"
 
 // withPlugins is the name of the driver's image that contains CNI plugins.
@@ -45,7 +45,7 @@ func (m maker) writeImages() error {
 		if err := image.Write(file, specs...); err != nil {
 			return err
 		}
-		if err := os.Chmod(file, 0o644); err != nil { // readable for all users, like the other files to be published
+		if err := os.Chmod(file, 0o644); err != nil { // readable by all users, like the other published files
 			return err
 		}
 		summary, err := image.Read(file, func(string, string, io.Reader) error { return nil })
@@ -62,7 +62,7 @@ func imageLine(name, version string, summary image.Summary) string {
 }
 
 // image returns the spec of an image for one architecture. The images with and without plugins contain the same
-// program, so the suffix of the name is removed.
+// program, so image removes the suffix from the name.
 func (m maker) image(name, architecture string) (image.Spec, error) {
 	program := strings.TrimSuffix(name, strings.TrimPrefix(withPlugins, stack.Driver))
 	spec := stack.Image(program, m.programs(architecture), m.Registry+"/"+name+":"+m.Version)
@@ -78,8 +78,8 @@ func (m maker) image(name, architecture string) (image.Spec, error) {
 	return spec, err
 }
 
-// labels returns the labels of all images, which are the annotations of the OCI image specification. The time is the
-// time of the commit, as for all files of a release.
+// labels returns the labels of all images, which are annotations defined by the OCI image specification. The time is
+// the time of the commit, as for all files in a release.
 func (m maker) labels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.created":  m.source.Time.Format("2006-01-02T15:04:05Z"),
@@ -95,8 +95,8 @@ func newBinary(content []byte) (binary, error) {
 	return binary{digest: digestOf(content), info: info}, err
 }
 
-// readImages verifies the images and returns the binaries that they contain, by architecture and name. A binary in
-// several images must be the same in all. Binaries are identified by their base name, so two binaries with different
+// readImages verifies the images and returns the binaries that they contain, by architecture and name. A binary must be
+// the same in all images that contain it. Binaries are identified by their base names, so two binaries with different
 // content must not have the same name.
 func readImages(dir, version string) (map[string]map[string]binary, []image.Summary, error) {
 	found := map[string]map[string]binary{}
@@ -122,7 +122,7 @@ func readImages(dir, version string) (map[string]map[string]binary, []image.Summ
 	return found, summaries, nil
 }
 
-// addBinary records a binary of an image. It returns an error if another binary has the same name and different
+// addBinary records a binary from an image. It returns an error if another binary has the same name and different
 // content, because the SBOM would then describe only one of them.
 func addBinary(found map[string]binary, name string, content io.Reader) error {
 	data, err := io.ReadAll(content)

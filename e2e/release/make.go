@@ -21,11 +21,11 @@ type Options struct {
 	Clone string
 	// Version is a version such as v0.1.0.
 	Version string
-	// Registry is the future registry of the images, such as registry.example/team.
+	// Registry is the registry in which the images will be published, such as registry.example/team.
 	Registry string
-	// Out is the directory to create with the files.
+	// Out is the directory to create for the files.
 	Out string
-	// Key signs checksums and provenance. Without it the release has neither a signature nor a provenance.
+	// Key signs the checksums and the provenance. Without it, the release has neither a signature nor a provenance.
 	Key *ecdsa.PrivateKey
 	// Builder is the URI of the builder; empty means ByHand.
 	Builder string
@@ -33,9 +33,9 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Make writes the files of a release into a directory, which appears only when it is complete. The temporary directory
-// has the same parent as Out, for the rename. Make needs git, Go, and the modules of the commit; it uses the network
-// only for modules that are not in Go's cache. The same input results in the same bytes.
+// Make writes the files of a release to a directory, which only appears when it is complete. The temporary directory
+// has the same parent as Out, so that it can be renamed. Make needs git, Go, and the modules that the commit requires;
+// it only uses the network for modules that are not in Go's cache. The same input results in the same bytes.
 func Make(ctx context.Context, o Options) error {
 	if err := makeRelease(ctx, o); err != nil {
 		return fmt.Errorf("cannot make release %s: %w", o.Version, err)
@@ -54,7 +54,7 @@ func makeRelease(ctx context.Context, o Options) error {
 	if !registryPattern.MatchString(o.Registry) {
 		return fmt.Errorf("%q is not a registry: use the form registry.example/team", o.Registry)
 	}
-	var err error // commands run in other directories
+	var err error // paths must be absolute, since commands run in other directories
 	if o.Out, err = filepath.Abs(o.Out); err != nil {
 		return err
 	}
@@ -85,8 +85,8 @@ func makeRelease(ctx context.Context, o Options) error {
 	return os.Rename(m.files, o.Out)
 }
 
-// maker creates one release. files is the directory that becomes Out, and work is the temporary directory, with source
-// and binaries.
+// maker creates one release. files is the directory that becomes Out, and work is the temporary directory with the
+// source and the binaries.
 type maker struct {
 	Options
 	source      Source
@@ -144,7 +144,7 @@ func sbomName(version, architecture string) string {
 	return archiveName("sbom", version, architecture) + ".cdx.json"
 }
 
-// writeArchives writes one archive with all programs, and one with the command line for a workstation.
+// writeArchives writes one archive with all programs, and one with the command-line tools for a workstation.
 func (m maker) writeArchives(architecture string) error {
 	dir := m.programs(architecture)
 	all, err := fileNames(dir)
@@ -164,8 +164,8 @@ func (m maker) writeArchives(architecture string) error {
 	return nil
 }
 
-// writeSBOM writes the list of the components of the binaries of one architecture. It reads the binaries instead of
-// go.mod, because modules that the linker has dropped are not in any program.
+// writeSBOM writes the list of the components in the binaries for one architecture. It reads the binaries instead of
+// go.mod, because some modules in go.mod are not part of any program.
 func (m maker) writeSBOM(architecture string) error {
 	binaries := map[string]binary{}
 	for _, dir := range []string{m.programs(architecture), m.plugins(architecture)} {
@@ -190,8 +190,9 @@ func (m maker) writeSBOM(architecture string) error {
 	return os.WriteFile(filepath.Join(m.files, sbomName(m.Version, architecture)), data, 0o644)
 }
 
-// seal writes the checksums of all files, and signs them and the provenance. It writes signature and provenance last,
-// when the other files no longer change. SHA256SUMS does not contain them, since they depend on it.
+// seal writes the checksums of all files, and signs the checksums and the provenance. It writes the signature and the
+// provenance last, when the other files no longer change. SHA256SUMS does not contain these two, since they depend on
+// it.
 func (m maker) seal() error {
 	sums, err := sumFolder(m.files)
 	if err != nil {
@@ -205,7 +206,8 @@ func (m maker) seal() error {
 		m.printf("not signed: no key given")
 		return nil
 	}
-	// Use the version that built the programs, which go.mod may select, instead of the version of the command.
+	// Use the Go version that built the programs, which go.mod may select, instead of the version that built this
+	// command.
 	built, err := buildinfo.ReadFile(filepath.Join(m.programs(Architectures()[0]), stack.Driver))
 	if err != nil {
 		return fmt.Errorf("cannot read the version of Go: %w", err)

@@ -51,9 +51,9 @@ type runDetails struct {
 	} `json:"builder"`
 }
 
-// newProvenance describes the source, the procedure and the builder of the files with these checksums. It omits times,
-// which would be the only difference between two runs. The subjects are all files of SHA256SUMS. The parameters are
-// sufficient for others to reproduce the release, which is the purpose of externalParameters (SLSA provenance,
+// newProvenance describes the source, the procedure and the builder of the files with the given checksums. It omits
+// times, which would be the only difference between two runs. The subjects are all files in SHA256SUMS. The parameters
+// are sufficient for others to reproduce the release, which is the purpose of externalParameters (SLSA provenance,
 // "buildDefinition").
 func newProvenance(o Options, source Source, goVersion string, sums map[string]string) ([]byte, error) {
 	s := statement{Type: statementType, PredicateType: predicateType}

@@ -103,7 +103,7 @@ func makeRelease(t *testing.T, clone string, key *ecdsa.PrivateKey) string {
 	return out
 }
 
-// content returns the files of a directory by name.
+// content returns the contents of the files in a directory, by name.
 func content(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -135,9 +135,9 @@ func TestRelease(t *testing.T) {
 	t.Run("is the same from another folder", func(t *testing.T) {
 		other := filepath.Join(t.TempDir(), "elsewhere")
 		git(t, clone, "clone", "--quiet", clone, other)
-		git(t, other, "tag", "v0.9.9") // a higher version of the same commit
+		git(t, other, "tag", "v0.9.9") // a higher version on the same commit
 		t.Chdir(filepath.Dir(other))
-		write(t, other+"-env", "GOFLAGS=-gcflags=-N\n") // as "go env -w" writes it
+		write(t, other+"-env", "GOFLAGS=-gcflags=-N\n") // as written by "go env -w"
 		t.Setenv("GOENV", other+"-env")
 		err := release.Make(t.Context(), release.Options{Clone: "elsewhere", Version: version,
 			Registry: "registry.example/team", Out: "out/release", Key: key})
@@ -157,7 +157,7 @@ func TestRelease(t *testing.T) {
 	})
 	t.Run("rejects another key", func(t *testing.T) {
 		if _, err := release.Verify(first, version, &newKey(t).PublicKey); err == nil {
-			t.Error("accepted a signature of another key")
+			t.Error("a signature by another key was accepted")
 		}
 	})
 	t.Run("is not another version", func(t *testing.T) {
@@ -171,7 +171,8 @@ func TestRelease(t *testing.T) {
 	t.Run("lists what it is made of", func(t *testing.T) { materials(t, first) })
 }
 
-// changes tests one change at a time: to each file, with and without matching checksums, and to the set of files.
+// changes makes one change at a time to each file, with and without matching checksums, and to the set of files, and
+// checks that it is detected.
 func changes(t *testing.T, dir string, key *ecdsa.PrivateKey) {
 	good := content(t, dir)
 	refused := func(t *testing.T, key *ecdsa.PublicKey) {
@@ -203,7 +204,7 @@ func changes(t *testing.T, dir string, key *ecdsa.PrivateKey) {
 		t.Fatal(err)
 	}
 	if _, err := release.Verify(dir, version, &key.PublicKey); err != nil {
-		t.Errorf("the unchanged release: %v", err)
+		t.Errorf("error for the unchanged release: %v", err)
 	}
 }
 
@@ -243,7 +244,7 @@ func materials(t *testing.T, dir string) {
 func TestUnsigned(t *testing.T) {
 	dir := makeRelease(t, project(t), nil)
 	if _, err := release.Verify(dir, version, &newKey(t).PublicKey); err == nil {
-		t.Error("accepted a release without a signature as signed")
+		t.Error("a release without a signature was accepted as signed")
 	}
 	if report, err := release.Verify(dir, version, nil); err != nil || report.Signed {
 		t.Errorf("%+v: %v", report, err)
@@ -251,7 +252,7 @@ func TestUnsigned(t *testing.T) {
 	t.Run("whose checksums fit another program", func(t *testing.T) { substituted(t, dir) })
 }
 
-// substituted tests changes, one at a time, with matching checksums. Only the set of files and the references between
+// substituted tests individual changes with matching checksums, so that only the set of files or the references between
 // files are inconsistent.
 func substituted(t *testing.T, dir string) {
 	const programs = "dra-network-driver_" + version + "_linux_arm64"
@@ -313,8 +314,7 @@ func TestRefusals(t *testing.T) {
 	refuse("there already", "v0.1.1", "localhost", "is there already")
 }
 
-// selfTest checks that programs for this machine must report their version, which the programs of the minimal project
-// do not.
+// selfTest checks that programs for this machine must report their version. The programs in the minimal project do not.
 func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	report, err := release.Verify(dir, version, key)
 	if err != nil {
@@ -322,11 +322,11 @@ func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	}
 	err = release.SelfTest(t.Context(), dir, "", report, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), `netdra says ""`) {
-		t.Errorf("programs that do not report their version pass: %v", err)
+		t.Errorf("programs that do not report their version passed: %v", err)
 	}
 }
 
-// Users whose git signs all tags need no key to make a release.
+// Users who have configured git to sign all tags need no key to make a release.
 func TestTagsAreNotSigned(t *testing.T) {
 	clone, homeDir := project(t), t.TempDir()
 	write(t, filepath.Join(homeDir, ".gitconfig"),
@@ -371,7 +371,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s was accepted", name)
 		}
 		if _, err := release.ParsePublicKey(bad); err == nil {
-			t.Errorf("%s was accepted as public key", name)
+			t.Errorf("%s was accepted as a public key", name)
 		}
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// binary is a program or a CNI plugin of a release.
+// binary is a program or a CNI plugin in a release.
 type binary struct {
 	digest string // sha256, in hexadecimal
 	info   *debug.BuildInfo
 }
 
-// bom is a software bill of materials in the format CycloneDX 1.6. The order of the fields is the order in the file.
-// The functions that fill lists sort them.
+// bom is a software bill of materials in the format CycloneDX 1.6. The fields are in the same order as in the file.
+// Functions that fill in lists also sort them.
 type bom struct {
 	Schema       string       `json:"$schema"`
 	Format       string       `json:"bomFormat"`
@@ -58,9 +58,9 @@ type property struct {
 	Value string `json:"value"`
 }
 
-// newSBOM lists the components of the binaries of one architecture: the modules that Go has recorded in each binary,
-// with their checksums from go.sum, and the standard library. It has no serial number and no time, so the same binaries
-// result in the same SBOM, and anyone with the binaries can reproduce it.
+// newSBOM lists the components in the binaries for one architecture: the modules that Go has recorded in each binary,
+// with their checksums from go.sum, and the standard library. The SBOM has no serial number and no time, so the same
+// binaries result in the same SBOM, and anyone with the binaries can reproduce it.
 func newSBOM(version, commit, architecture string, binaries map[string]binary) ([]byte, error) {
 	release := component{Ref: "release", Type: "application", Name: chartName, Version: version}
 	document := bom{Schema: "http://cyclonedx.org/schema/bom-1.6.schema.json", Format: "CycloneDX", Spec: "1.6",
@@ -90,7 +90,7 @@ func newSBOM(version, commit, architecture string, binaries map[string]binary) (
 }
 
 // librariesOf returns the modules whose code a binary contains, and the standard library. A replaced module is listed
-// as its replacement, because that was compiled.
+// as its replacement, because the replacement was compiled.
 func librariesOf(info *debug.BuildInfo) []component {
 	found := []component{moduleComponent("std", strings.TrimPrefix(info.GoVersion, "go"), "")}
 	modules := info.Deps
@@ -106,8 +106,9 @@ func librariesOf(info *debug.BuildInfo) []component {
 	return found
 }
 
-// moduleComponent describes a Go module. The checksum of go.sum, "h1:" and base64, is the SHA-256 of the list of its
-// files. If the checksum can't be decoded or is missing, as for the standard library, the component has no hash.
+// moduleComponent describes a Go module. The checksum in go.sum, "h1:" followed by base64, is the SHA-256 of the list
+// of its files. If the checksum cannot be decoded or is missing, as for the standard library, the component has no
+// hash.
 func moduleComponent(path, version, sum string) component {
 	url := "pkg:golang/" + path + "@" + version
 	c := component{Ref: url, Type: "library", Name: path, Version: version, PURL: url}

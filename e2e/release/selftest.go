@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// emulator returns the QEMU program that runs programs of another architecture, given as GOARCH.
+// emulator returns the QEMU program that runs programs for another architecture, given as GOARCH.
 func emulator(architecture string) string {
 	return map[string]string{"arm64": "qemu-aarch64", "amd64": "qemu-x86_64"}[architecture]
 }
 
-// SelfTest unpacks the programs of a verified release and runs them. Programs of another architecture run in QEMU's
-// user mode if it is installed. Each program has to report the version and the commit, and netdra has to validate the
-// topology in the file at topology, unless it is empty. progress receives lines about the programs that ran or were
-// skipped. SelfTest runs the given files as the current user: verify them first. If this machine can't run an
-// architecture, SelfTest reports that, but does not fail.
+// SelfTest unpacks the programs of a verified release and runs them. Programs for another architecture run in QEMU's
+// user mode if it is installed. Each program must report the version and the commit, and netdra must validate the
+// topology in the file at topology, unless this path is empty. progress receives lines about the programs that were run
+// or skipped. SelfTest runs the given files as the current user, so verify them first. If this machine cannot run an
+// architecture, SelfTest reports this but does not fail.
 func SelfTest(ctx context.Context, dir, topology string, report Report, progress io.Writer) error {
 	for _, architecture := range Architectures() {
 		command, err := runner(architecture)
@@ -38,7 +38,7 @@ func SelfTest(ctx context.Context, dir, topology string, report Report, progress
 	return nil
 }
 
-// runner returns the command that runs programs of an architecture. It is empty for the architecture of this machine.
+// runner returns the command that runs programs for an architecture. It is empty for the architecture of this machine.
 func runner(architecture string) ([]string, error) {
 	if architecture == runtime.GOARCH {
 		return nil, nil
@@ -52,8 +52,8 @@ func runner(architecture string) ([]string, error) {
 	return nil, fmt.Errorf("there is no %s: install QEMU's user mode (Debian: apt-get install qemu-user-static)", name)
 }
 
-// testArchitecture runs the programs of an archive, under an emulator if command names one, and returns their number.
-// It tests the file that users download, not the sources of the archive.
+// testArchitecture runs the programs in an archive, under an emulator if command names one, and returns their number.
+// It tests the file that users download, not the files from which it was packed.
 func testArchitecture(ctx context.Context, dir, topology, architecture string, command []string,
 	report Report) (int, error) {
 	programs, err := os.MkdirTemp("", "release-test-")

@@ -19,8 +19,8 @@ import (
 const payloadType = "application/vnd.in-toto+json"
 
 // ParseKey reads a private key, ECDSA P-256 in PEM, as created by `openssl genpkey -algorithm EC -pkeyopt
-// ec_paramgen_curve:P-256`. Errors contain no part of the key. cosign verifies this curve without further options. A
-// password is not supported, because no workflow could enter it.
+// ec_paramgen_curve:P-256`. Errors contain no part of the key. cosign can verify signatures on this curve without
+// further options. Passwords are not supported, because a workflow could not enter one.
 func ParseKey(data []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil {
@@ -64,15 +64,15 @@ func ParsePublicKey(data []byte) (*ecdsa.PublicKey, error) {
 }
 
 // sign returns the signature of data in the format of `cosign sign-blob` and `openssl dgst -sha256 -sign`: ASN.1, in
-// base64. The signature is deterministic (RFC 6979), so it is as reproducible as the rest: crypto/ecdsa does that if
-// the random reader is nil.
+// base64. The signature is deterministic (RFC 6979), so it is as reproducible as the rest of the release: crypto/ecdsa
+// creates such a signature if the random reader is nil.
 func sign(key *ecdsa.PrivateKey, data []byte) (string, error) {
 	digest := sha256.Sum256(data)
 	signature, err := key.Sign(nil, digest[:], crypto.SHA256)
 	return base64.StdEncoding.EncodeToString(signature), err
 }
 
-// checkSignature verifies a signature of "cosign sign-blob": ECDSA over SHA-256, ASN.1, base64.
+// checkSignature verifies a signature in the format of "cosign sign-blob": ECDSA over SHA-256, ASN.1, base64.
 func checkSignature(key *ecdsa.PublicKey, data []byte, encoded string) error {
 	signature, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
@@ -85,8 +85,8 @@ func checkSignature(key *ecdsa.PublicKey, data []byte, encoded string) error {
 	return nil
 }
 
-// keyID returns the ID of a key: the SHA-256 of its encoding (PKIX). It is a hint for users and tools with several
-// keys; verification does not use it.
+// keyID returns the ID of a key, which is the SHA-256 of its encoding (PKIX). The ID is a hint for users and tools with
+// several keys; verification does not use it.
 func keyID(key *ecdsa.PublicKey) (string, error) {
 	encoded, err := x509.MarshalPKIXPublicKey(key)
 	sum := sha256.Sum256(encoded)
@@ -111,8 +111,8 @@ func preAuthentication(kind string, payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
 }
 
-// seal wraps a statement in an envelope with its signature (DSSE, "Protocol"). The signed data begins with the type, so
-// that a signature cannot be used for content of another type.
+// seal wraps a statement in an envelope together with its signature (DSSE, "Protocol"). The signed data begins with the
+// type, so that the signature cannot be used for content of another type.
 func seal(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	id, err := keyID(&key.PublicKey)
 	if err != nil {
@@ -127,8 +127,8 @@ func seal(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// open returns the payload of an envelope that key has signed. It decodes no part of the payload before it has verified
-// a signature. One valid signature of the key is sufficient, regardless of other signatures.
+// open returns the payload of an envelope that was signed with key. It does not decode any part of the payload before
+// it has verified a signature. One valid signature by the key is sufficient, regardless of other signatures.
 func open(key *ecdsa.PublicKey, data []byte) ([]byte, error) {
 	var e envelope
 	decoder := json.NewDecoder(bytes.NewReader(data))

@@ -14,20 +14,21 @@ import (
 // Repository is the URL of the project.
 const Repository = "https://github.com/dra-networking/dra-network-driver"
 
-// versionPattern matches a semantic version of major version 0 or 1, because a Go module with a higher one needs a
-// suffix in its path.
+// versionPattern matches a semantic version with major version 0 or 1, because a Go module with a higher major version
+// needs a suffix in its path.
 var versionPattern = regexp.MustCompile(`^v[01]\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z]+(\.[0-9A-Za-z]+)*)?$`)
 
-// Source is a clone of one commit, tagged with the version, in a directory that only the release uses.
+// Source is a clone of one commit, tagged with the version, in a directory that only this release uses.
 type Source struct {
 	Dir, Commit, Version string
 	Time                 time.Time
 }
 
-// Checkout clones the commit that is checked out in clone into dir, and tags it there. Go writes the tag into the
-// programs that it builds. Checkout rejects uncommitted changes, which would not be in the release, and a version whose
-// tag is on another commit in clone. It uses a clone instead of a worktree, since the tag must be the only one: Go
-// derives the version of a program from the tags of its commit, and could choose another one. dir must not exist.
+// Checkout clones the commit that is checked out in clone to dir, and tags it there. Go records the tag in the programs
+// that it builds. Checkout returns an error if there are uncommitted changes, which would not be in the release, or if
+// the version's tag is on another commit in clone. It uses a clone instead of a worktree because the tag must be the
+// only one: Go derives the version of a program from the tags on its commit, and could choose another one. dir must not
+// exist.
 func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	fail := func(err error) (Source, error) {
 		return Source{}, fmt.Errorf("cannot check out %s for release %q: %w", clone, version, err)
@@ -43,8 +44,8 @@ func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	if err != nil {
 		return fail(err)
 	}
-	// The output is empty if the tag does not exist. For an annotated tag the first field is the commit; for a
-	// lightweight tag the first field is empty, and the second is the commit.
+	// The output is empty if the tag does not exist. For an annotated tag, the first field is the commit; for a
+	// lightweight tag, the first field is empty, and the second is the commit.
 	if tagged, err := git(ctx, clone, "for-each-ref", "--format=%(*objectname)%(objectname)",
 		"refs/tags/"+version); err != nil || tagged != "" && !strings.HasPrefix(tagged, commit) {
 		return fail(orElse(err, "the tag is on another commit: check out that commit, or choose another version"))
@@ -58,7 +59,7 @@ func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 		return fail(err)
 	}
 	for _, args := range [][]string{
-		{"clone", "--quiet", "--no-tags", "--no-checkout", clone, dir}, // Go could derive a version from other tags
+		{"clone", "--quiet", "--no-tags", "--no-checkout", clone, dir}, // Go could derive the version from other tags
 		{"-C", dir, "checkout", "--quiet", "--detach", commit},
 		{"-C", dir, "tag", "--no-sign", version, commit}, // regardless of the user's settings
 	} {
@@ -73,11 +74,11 @@ func (s Source) path(parts ...string) string {
 	return filepath.Join(append([]string{s.Dir}, parts...)...)
 }
 
-// git runs git in a directory, without settings for other repositories.
+// git runs git in a directory, without environment variables that refer to other repositories.
 func git(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = dir
-	// Hooks of git run with variables that select their own repository.
+	// Git hooks run with variables that select their own repository.
 	for _, setting := range os.Environ() {
 		if !strings.HasPrefix(setting, "GIT_") {
 			cmd.Env = append(cmd.Env, setting)
@@ -86,7 +87,7 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return output(cmd)
 }
 
-// output runs a command; its error contains the standard error of the command.
+// output runs a command and returns its output. The error contains the standard error of the command.
 func output(cmd *exec.Cmd) (string, error) {
 	var problems strings.Builder
 	cmd.Stderr = &problems

@@ -19,21 +19,22 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Report describes a verified release. Without a key it contains the unverified claims of the files, and Signed is
-// false.
+// Report describes a verified release. Without a key, Signed is false, and the report contains unverified information
+// from the files.
 type Report struct {
 	Version, Commit, Registry string
-	// Signed reports that checksums and provenance are signed by the key.
+	// Signed is true if the checksums and the provenance are signed by the key.
 	Signed  bool
 	Builder string
 	Files   int
 }
 
 // Verify checks the files of a release against each other and, if key is not nil, against the signature and the
-// provenance. If version is not empty, the release must have this version: an older release has a valid signature, too.
-// It needs no network, and returns all independent problems. The order makes it safe: the signature covers SHA256SUMS,
-// which contains the digests of all files, and only then a file is parsed. A directory must contain all files of a
-// release and no others. Without a key, Verify finds damage and mistakes, but no forgery.
+// provenance. If version is not empty, the release must have this version, since an older release also has a valid
+// signature. Verify does not need network access, and returns all independent problems. The order makes it safe: the
+// signature covers SHA256SUMS, which contains the digests of all files, and files are only parsed after that. The
+// directory must contain all files of a release and no others. Without a key, Verify detects damage and mistakes, but
+// no forgery.
 func Verify(dir, version string, key *ecdsa.PublicKey) (Report, error) {
 	v := verifier{dir: dir, key: key}
 	report, err := v.run(version)
@@ -52,7 +53,7 @@ type verifier struct {
 // run checks a release in the order of trust: the signature, the files that it covers, and then the references between
 // them.
 func (v *verifier) run(version string) (Report, error) {
-	// The content of a file is only used after the file was compared with the signed checksum.
+	// The content of a file is only used after the file has been compared with the signed checksum.
 	sums, err := v.checksums()
 	if err != nil {
 		return Report{}, err
@@ -105,7 +106,7 @@ func (v *verifier) checksums() (map[string]string, error) {
 	return want, compareSums(want, got, sumsName)
 }
 
-// names extracts the version from the names of files, and verifies that the names are exactly the files of a release of
+// names extracts the version from the names of files, and verifies that these are exactly the files of a release with
 // this version. The version is part of signed names, so this requires no trust in any file.
 func (v *verifier) names(sums map[string]string, wanted string) error {
 	prefix, suffix, _ := strings.Cut(imageFile(stack.Controller, "\n"), "\n")
@@ -149,7 +150,7 @@ func contents(version string) []string {
 }
 
 // images verifies the images, and reads the commit and the registry from them. The first image defines both, and all
-// others must match. The programs in the images also contain the commit (see binaries).
+// other images must match. The programs in the images also contain the commit (see binaries).
 func (v *verifier) images() (map[string]map[string]binary, []image.Summary, error) {
 	found, summaries, err := readImages(v.dir, v.Version)
 	if err != nil {
@@ -240,7 +241,7 @@ func (v *verifier) archive(name, architecture string, programs []string, found m
 	return nil
 }
 
-// imageList checks that the list, from which users copy digests, contains the digests of the images in the archives.
+// imageList checks that the list from which users copy digests contains the digests of the images in the archives.
 func (v *verifier) imageList(summaries []image.Summary) error {
 	var want strings.Builder
 	for i, name := range imageNames() {
@@ -253,7 +254,7 @@ func (v *verifier) imageList(summaries []image.Summary) error {
 	return err
 }
 
-// chart verifies that the chart has this version and installs these images.
+// chart verifies that the chart has the release's version and installs the release's images.
 func (v *verifier) chart() error {
 	var chart struct{ Name, Version, AppVersion string }
 	type part struct {
@@ -284,7 +285,7 @@ func (v *verifier) chart() error {
 	return nil
 }
 
-// manifests verifies that the manifests for "kubectl apply" install this version.
+// manifests verifies that the manifests for "kubectl apply" install the release's version.
 func (v *verifier) manifests() error {
 	name := manifestsName(v.Version, "")
 	text, err := v.read(name)
@@ -300,8 +301,8 @@ func (v *verifier) manifests() error {
 	return nil
 }
 
-// provenance verifies the signed statement that exactly these files were built from this commit. A key signs many
-// releases, so the statement must name these files, this version and this commit.
+// provenance verifies the signed statement that exactly these files were built from this commit. The same key signs
+// many releases, so the statement must name these files, this version and this commit.
 func (v *verifier) provenance(sums map[string]string) error {
 	data, err := v.read(provenanceName)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
-// reading is the cost of listing slices as protobuf, like components of Kubernetes.
+// reading is the cost of listing slices as protobuf, as Kubernetes components do.
 type reading struct {
 	Bytes        int     `json:"bytes"`
 	Milliseconds float64 `json:"milliseconds"`
@@ -35,8 +35,8 @@ func (f *fleet) list(t *testing.T, selector string) reading {
 	return reading{Bytes: len(data), Milliseconds: float64(time.Since(begin).Microseconds()) / 1000}
 }
 
-// sliceSizes returns the sizes of the slices of one node, in ascending order. A change of a device sends its whole
-// slice to each watcher.
+// sliceSizes returns the sizes of the slices of one node, in ascending order. They matter because when a device
+// changes, its whole slice is sent to each watcher.
 func (f *fleet) sliceSizes(t *testing.T) []int {
 	t.Helper()
 	var sizes []int
@@ -64,14 +64,14 @@ type layout string
 const (
 	// ours is the layout that the driver publishes.
 	ours layout = "driver"
-	// samePools uses the pools and slices of the driver, without counters.
+	// samePools uses the driver's pools and slices, but without counters.
 	samePools layout = "same-pools"
 	// onePool puts all devices of a node in one pool, without counters, with as many devices per slice as the API
 	// allows.
 	onePool layout = "one-pool"
 )
 
-// without returns the devices of slices without counters, in the layout.
+// without returns the devices in slices, without counters, in the given layout.
 func without(layout layout, all []resourceapi.ResourceSlice) []resourceapi.ResourceSlice {
 	byPool := map[string][]resourceapi.Device{}
 	for _, slice := range all {
@@ -99,7 +99,7 @@ func without(layout layout, all []resourceapi.ResourceSlice) []resourceapi.Resou
 	return plain
 }
 
-// put publishes the devices of the sample for all nodes in a layout, and returns the number of slices.
+// put publishes the sample's devices for all nodes in a layout, and returns the number of slices.
 func (f *fleet) put(t *testing.T, layout layout, sample []resourceapi.ResourceSlice) int {
 	t.Helper()
 	slices := sample

@@ -29,16 +29,16 @@ type fleet struct {
 	nodes     int
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when something changed
+	changed chan struct{} // closed when something changes
 	// published contains the observed slices of each node by name.
 	published map[string]map[string]contents
 }
 
-// contents is the content of a slice.
+// contents describes the content of a slice.
 type contents struct {
 	pool     string
 	devices  int
-	revision int64 // the newest of its devices; 0 for a slice without devices
+	revision int64 // the highest one among its devices; 0 without devices
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
@@ -57,7 +57,8 @@ func newFleet(t *testing.T, p *plane, s shape, nodes int) *fleet {
 	return f
 }
 
-// watch keeps published up to date until ctx ends. It discards the devices of slices, which could use a gigabyte.
+// watch keeps published up to date until ctx ends. It discards the devices in slices, which could use a gigabyte of
+// memory.
 func (f *fleet) watch(ctx context.Context, t *testing.T) {
 	t.Helper()
 	api := f.client.ResourceV1().ResourceSlices()
@@ -117,13 +118,13 @@ func (f *fleet) forget(slice *resourceapi.ResourceSlice) {
 	delete(f.published[*slice.Spec.NodeName], slice.Name)
 }
 
-// wake makes all waiting goroutines check their conditions again. The caller holds the lock.
+// wake makes all waiting goroutines check their conditions again. The caller must hold the lock.
 func (f *fleet) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// until waits until holds returns true. holds is called with the lock.
+// until waits until holds returns true. holds is called with the lock held.
 func (f *fleet) until(ctx context.Context, what string, holds func() bool) error {
 	for {
 		f.mu.Lock()
@@ -140,8 +141,8 @@ func (f *fleet) until(ctx context.Context, what string, holds func() bool) error
 	}
 }
 
-// complete reports whether all devices of a node were observed with the policies of the revision. The caller holds the
-// lock.
+// complete reports whether all devices of a node have been observed with the given revision of the policies. The caller
+// must hold the lock.
 func (f *fleet) complete(i int, revision int64) bool {
 	devices := 0
 	for _, c := range f.published[nodeName(i)] {
@@ -164,8 +165,8 @@ func (f *fleet) slices() int {
 	return count
 }
 
-// writesOfChange returns the number of writes if all devices of the first nodes change: one for a pool with its devices
-// in one slice, which keeps its generation, and one for each slice of a pool with several.
+// writesOfChange returns the number of writes if all devices of the first nodes change: one write for a pool whose
+// devices are in one slice, which keeps its generation, and one for each slice of a pool with several slices.
 func (f *fleet) writesOfChange(nodes int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,7 +188,7 @@ func (f *fleet) writesOfChange(nodes int) int {
 	return writes
 }
 
-// drive runs the publishing part of the driver of a node until ctx ends, with the limits of the driver's client.
+// drive runs the publishing part of a node's driver until ctx ends, with the rate limits of the driver's client.
 func (f *fleet) drive(ctx context.Context, i int) error {
 	config := rest.CopyConfig(f.config)
 	config.QPS, config.Burst = 50, 100
@@ -206,12 +207,12 @@ func (f *fleet) publishAll(t *testing.T, nodes int) {
 		go func() { ended <- f.drive(ctx, i) }()
 		err := f.until(ctx, nodeName(i)+" publishes its devices", func() bool { return f.complete(i, 1) })
 		cancel()
-		<-ended //nolint:errcheck // it is that ctx has ended
+		<-ended //nolint:errcheck // the error is that ctx has ended
 		return err
 	})
 }
 
-// each calls do for each number below count, several at a time.
+// each calls do for every number below count, with several calls at a time.
 func (f *fleet) each(t *testing.T, count int, do func(ctx context.Context, i int) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())

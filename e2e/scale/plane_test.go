@@ -65,12 +65,12 @@ func (p *plane) startKwok(t *testing.T) {
 		"--manage-all-nodes=true", "--config="+stages)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := p.StartCommand(cmd); err != nil {
-		t.Fatalf("cannot run kwok, which `make kwok` builds: %v", err)
+		t.Fatalf("cannot run kwok; build it with `make kwok`: %v", err)
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); t.Failed() {
-			t.Logf("kwok ended (%v); the end of its log:\n%s", err, log.Bytes()[max(0, log.Len()-4000):])
+			t.Logf("kwok exited (%v); the end of its log:\n%s", err, log.Bytes()[max(0, log.Len()-4000):])
 		}
 	})
 }
@@ -90,7 +90,7 @@ func (p *plane) apply(t *testing.T, text string) {
 const (
 	// watching is the number of open watches.
 	watching = "watching"
-	// dryRun counts requests that write nothing. Drivers use them to determine which fields the API server keeps.
+	// dryRun counts dry runs, with which drivers determine which fields the API server keeps.
 	dryRun = "dry-run"
 )
 
@@ -128,7 +128,7 @@ func (p *plane) requests(t *testing.T) requests {
 // writes returns the number of requests that change something.
 func (r requests) writes() int { return r["POST"] + r["PUT"] + r["PATCH"] + r["DELETE"] + r["APPLY"] }
 
-// since returns the requests after earlier ones.
+// since returns the number of requests that were made after an earlier reading.
 func (r requests) since(earlier requests) requests {
 	difference := requests{}
 	for verb, count := range r {
@@ -142,7 +142,7 @@ func (p *plane) etcd(t *testing.T, path, body string, answer any) {
 	t.Helper()
 	data := p.askEtcd(t, http.MethodPost, path, strings.NewReader(body))
 	if err := json.Unmarshal(data, answer); err != nil {
-		t.Fatalf("etcd answers %q to %s: %v", data, path, err)
+		t.Fatalf("etcd responded with %q to %s: %v", data, path, err)
 	}
 }
 
@@ -160,7 +160,7 @@ func (p *plane) askEtcd(t *testing.T, method, path string, body io.Reader) []byt
 	defer func() { _ = response.Body.Close() }() // only read
 	data, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("etcd answers %s with %s: %q (%v)", path, response.Status, data, err)
+		t.Fatalf("etcd responded to %s with %s: %q (%v)", path, response.Status, data, err)
 	}
 	return data
 }
@@ -175,7 +175,7 @@ func (p *plane) stored(t *testing.T) int64 {
 	metrics := p.askEtcd(t, http.MethodGet, "/metrics", nil)
 	match := regexp.MustCompile(`(?m)^etcd_mvcc_db_total_size_in_use_in_bytes (\S+)$`).FindSubmatch(metrics)
 	if match == nil {
-		t.Fatal("etcd does not report the size of its data")
+		t.Fatal("etcd did not report the size of its data")
 	}
 	size, err := strconv.ParseFloat(string(match[1]), 64)
 	if err != nil {
@@ -184,11 +184,11 @@ func (p *plane) stored(t *testing.T) int64 {
 	return int64(size)
 }
 
-// forgetMemory restarts components that keep the memory of deleted slices, so that the measurement of the next layout
-// does not include it, and enough memory is available.
+// forgetMemory restarts components that do not release the memory of deleted slices, so that the measurement of the
+// next layout does not include this memory and enough memory is available.
 func (p *plane) forgetMemory(t *testing.T) {
 	t.Helper()
-	p.stored(t) // which also removes old revisions from etcd
+	p.stored(t) // this also removes old revisions from etcd
 	for _, component := range []lab.Component{lab.APIServer, lab.ControllerManager} {
 		if err := p.Stop(t.Context(), component, syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -224,8 +224,8 @@ func (p *plane) use(t *testing.T, component lab.Component) usage {
 	return usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), resident: int64(status.VmRSS)}
 }
 
-// profile starts a CPU profile of kube-scheduler for profileSeconds, for "go tool pprof", in the directory of profiles.
-// wait waits for its end. If no directory is set, profile does nothing.
+// profile starts a CPU profile of kube-scheduler for "go tool pprof", which takes profileSeconds, and stores it in the
+// profiles directory. wait waits until it is complete. If no directory is set, profile does nothing.
 func (p *plane) profile(t *testing.T, layout layout) (wait func()) {
 	t.Helper()
 	if *profiles == "" {
@@ -251,7 +251,7 @@ func (p *plane) profile(t *testing.T, layout layout) (wait func()) {
 			t.Errorf("cannot profile kube-scheduler: %v", err)
 			return
 		}
-		t.Logf("where the time goes: go tool pprof -top -cum %s", path)
+		t.Logf("to see where the time is spent, run: go tool pprof -top -cum %s", path)
 	}
 }
 
@@ -261,7 +261,7 @@ const (
 	profileSeconds = 15
 )
 
-// download writes the response of a server into a file.
+// download writes the response of a server to a file.
 func download(ctx context.Context, client *http.Client, url, path string) error {
 	asked, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -28,7 +28,7 @@ func (v *vswitch) functionLink(address string) (string, error) {
 	return names[0].Name(), nil
 }
 
-// moveToPod moves a link of the host into the pod, through a temporary namespace without conflicting names.
+// moveToPod moves a link from the host into the pod, through a temporary namespace without conflicting names.
 func moveToPod(name, podName string, pod ns.NetNS) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -43,8 +43,8 @@ func moveToPod(name, podName string, pod ns.NetNS) error {
 	return nil
 }
 
-// returnFunction moves a function to the host, under its previous name there. It does not restore the MAC address and
-// the MTU. This is a weakness of the real server: the next user of the function gets the settings of the previous one.
+// returnFunction moves a function to the host and restores its name there, but not its MAC address or MTU. This is a
+// weakness of the real server: the next user of the function gets the settings of the previous user.
 func (v *vswitch) returnFunction(r *podRequest, pod ns.NetNS) error {
 	ports, err := v.ports()
 	if err != nil {

@@ -101,7 +101,7 @@ func TestMappings(t *testing.T) {
 const layer2Conf = `{"cniVersion": "1.0.0", "type": "ovn-k8s-cni-overlay", "name": "tenant", "topology": "layer2", ` +
 	`"netAttachDefName": "ns/net"%s}`
 
-// send sends a request like the plugin, and returns the status and the text of the response.
+// send sends a request in the same way as the plugin, and returns the status and the text of the response.
 func send(t *testing.T, s *Server, command, ifName, args, more string) (int, string) {
 	t.Helper()
 	body, err := json.Marshal(Request{Env: map[string]string{"CNI_COMMAND": command, "CNI_IFNAME": ifName,
@@ -115,7 +115,7 @@ func send(t *testing.T, s *Server, command, ifName, args, more string) (int, str
 	return recorder.Code, recorder.Body.String()
 }
 
-// The server rejects the same requests as the real server. It does so immediately, unless it waits for addresses.
+// The server rejects the same requests as the real server, and does so immediately unless it waits for addresses.
 func TestServerRefuses(t *testing.T) {
 	given := `{"ns/net": {"ip_addresses": ["192.0.2.4/24"], "mac_address": "0a:58:c0:00:02:04"}}`
 	const args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p;K8S_POD_UID=uid-p"
@@ -166,7 +166,7 @@ func TestServerRefuses(t *testing.T) {
 	}
 }
 
-// waitFor sends a request in the background and advances the clock until the answer arrives.
+// waitFor sends a request in the background and advances the clock until the response arrives.
 func waitFor(
 	t *testing.T, s *Server, clock *testingclock.FakeClock, step time.Duration,
 ) (waited time.Duration, text string) {
@@ -204,14 +204,14 @@ func TestServerWaits(t *testing.T) {
 	}
 }
 
-// The controller allocates addresses for the pods of its node that request a network, and keeps existing allocations.
+// The controller allocates addresses for the pods on its node that request a network, and keeps existing allocations.
 func TestController(t *testing.T) {
 	nad := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "k8s.cni.cncf.io/v1",
 		"kind": "NetworkAttachmentDefinition", "metadata": map[string]any{"namespace": "ns", "name": "net"},
 		"spec": map[string]any{"config": fmt.Sprintf(layer2Conf,
 			`, "subnets": "192.0.2.0/28, 2001:db8::/64", "excludeSubnets": "192.0.2.0/30"`)}}}
 	broken := nad.DeepCopy()
-	broken.SetName("broken") // its configuration contains another name
+	broken.SetName("broken") // its configuration contains a different name
 	ended := podOf("ended", "net", `{"ns/net": {"ip_addresses": ["192.0.2.5/28"], "mac_address": "0a:58:c0:00:02:05"}}`)
 	ended.Status.Phase = corev1.PodSucceeded
 	elsewhere := podOf("elsewhere", "net", "")
@@ -258,7 +258,7 @@ func TestController(t *testing.T) {
 	}
 }
 
-// A server recreates the directory of its socket when it starts: existing mounts of the directory show the old one.
+// A server recreates the directory of its socket when it starts. Existing mounts still show the old directory.
 func TestSocketFolderIsMadeAnew(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cni")
 	old := filepath.Join(folder, "old")
@@ -303,8 +303,8 @@ func TestFunctionMustBeVirtual(t *testing.T) {
 	}
 }
 
-// sweep removes only ports whose interface is gone. "lo" represents an existing interface. The port of a virtual
-// function is its representor, which does not exist with the double.
+// sweep only removes ports whose interface is gone. "lo" represents an existing interface. The port of a virtual
+// function is the function's representor, which the double does not create.
 func TestSweep(t *testing.T) {
 	v := &vswitch{state: t.TempDir()}
 	for name, p := range map[string]port{"lo": {}, "gone0": {}, "r0000_41_10_0": {Netdev: "eth7"}} {

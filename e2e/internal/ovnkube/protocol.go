@@ -1,15 +1,15 @@
-// Package ovnkube is a double of OVN-Kubernetes on a node, without OVN: the server that its CNI plugin
+// Package ovnkube is a double of OVN-Kubernetes on a node, without OVN. It consists of the server that the CNI plugin
 // ovn-k8s-cni-overlay calls, and the controller that allocates addresses for pods. It rejects the same requests as the
 // real server, according to the source of ovn-kubernetes at 8871cd9 (August 2026), go-controller/pkg/cni. Pods are
-// ports of br-int, which is an Open vSwitch bridge if one exists, and otherwise a Linux bridge of this name. Files
-// replace the database records of ports.
+// connected to br-int, which is an Open vSwitch bridge if one with this name exists, and otherwise a Linux bridge.
+// Files replace the database records of ports.
 //
-// It supports no VLANs, no representors, no primary networks, and no networks that span nodes.
+// It does not support VLANs, representors, primary networks, or networks that span nodes.
 //
-// A request has these steps: the plugin posts its environment and configuration to the server; the server waits until
-// the controller has written addresses for the pod into its annotation; then it creates the interface and records it as
-// a port. Errors that a driver could receive have the same text as those of the real server, so that tests of
-// user-visible messages apply to both.
+// A request is processed in these steps: the plugin posts its environment and configuration to the server; the server
+// waits until the controller has written the pod's addresses to the pod's annotation; then it creates the interface and
+// records it as a port. Errors that a driver could receive have the same text as those from the real server, so that
+// tests of user-visible messages apply to both.
 package ovnkube
 
 import (
@@ -23,13 +23,13 @@ const Socket = "/var/run/ovn-kubernetes/cni/ovn-cni-server.sock"
 // PluginType is the CNI type of the plugin.
 const PluginType = "ovn-k8s-cni-overlay"
 
-// Request is the plugin's message to the server: its whole environment and its standard input.
+// Request is the plugin's message to the server: the plugin's entire environment and its standard input.
 type Request struct {
 	Env    map[string]string `json:"env,omitempty"`
 	Config []byte            `json:"config,omitempty"`
 }
 
-// Response is the response to ADD and DEL. CHECK and STATUS have an empty response.
+// Response is the response to ADD and DEL. The response to CHECK and STATUS is empty.
 type Response struct {
 	Result *types100.Result
 }

@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podRequest is one ADD or DEL. namespace, pod and uid are from CNI_ARGS; uid is empty if the runtime does not pass it.
+// podRequest is an ADD or DEL request. namespace, pod and uid come from CNI_ARGS; uid is empty if the runtime does not
+// pass it.
 type podRequest struct {
 	namespace, pod, uid string
 	sandbox             string
@@ -28,8 +29,8 @@ func (r *podRequest) String() string {
 		r.conf.NADName, r.key)
 }
 
-// parseRequest parses a request like the real server. Like the real server, it hides the error of the configuration:
-// the message "broken stdin args" does not contain the cause.
+// parseRequest parses a request in the same way as the real server. It also hides the reason why a configuration is
+// invalid: the message "broken stdin args" does not contain the cause.
 func parseRequest(request *Request) (*podRequest, error) {
 	conf, err := parseConf(request.Config)
 	if err != nil {
@@ -66,7 +67,7 @@ func parseRequest(request *Request) (*podRequest, error) {
 	return r, missing
 }
 
-// add implements ADD. It does not notice when the plugin is killed, and continues.
+// add implements ADD. It does not detect that the plugin has been killed, and continues in this case.
 func (s *Server) add(ctx context.Context, r *podRequest) (*types100.Result, error) {
 	if r.conf.Name == defaultNetwork {
 		return nil, errors.New("this double has no default network: the configuration lacks topology")
@@ -124,8 +125,9 @@ func (s *Server) find(ctx context.Context, r *podRequest) (*corev1.Pod, error) {
 	}
 }
 
-// waitForAddresses waits until the controller has allocated the pod's addresses, up to the limit of the request. It
-// reads the pod each time, so it detects by the UID that a pod was replaced by another of the same name.
+// waitForAddresses waits until the controller has allocated the pod's addresses, up to the time limit of the request.
+// It reads the pod again each time, so it can detect by the UID that the pod was replaced by another one with the same
+// name.
 func (s *Server) waitForAddresses(ctx context.Context, r *podRequest) (*corev1.Pod, podNetwork, error) {
 	for {
 		pod, err := s.find(ctx, r)
@@ -154,7 +156,7 @@ func (s *Server) pause(ctx context.Context) error {
 	}
 }
 
-// del implements DEL. While the pod exists, its annotation must contain the interface, as for ADD, so a pod whose
+// del implements DEL. As long as the pod exists, its annotation must contain the interface, as for ADD, so a pod whose
 // annotation has changed cannot be detached. For a deleted pod, del uses the name of the definition.
 func (s *Server) del(ctx context.Context, r *podRequest) error {
 	pod, err := s.client.CoreV1().Pods(r.namespace).Get(ctx, r.pod, metav1.GetOptions{})

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// State is the directory, on a node, of the files that replace the database of Open vSwitch: its subdirectory ports
+// State is the directory on a node with the files that replace the database of Open vSwitch. Its subdirectory ports
 // contains the ports.
 const State = "/var/run/ovn-kubernetes/double"
 
@@ -20,8 +20,9 @@ const State = "/var/run/ovn-kubernetes/double"
 const RealSweep = time.Minute
 
 // Run runs a double of OVN-Kubernetes on a node until ctx ends: the server, the controller, and the sweep that removes
-// ports without an interface. limit bounds requests; 0 means [RealLimit]. sweep is the interval of the sweep. Run must
-// be called in the mount and network namespaces of the node. Ports are files, so pods stay attached when it ends.
+// ports without an interface. limit is the time limit of a request; 0 means [RealLimit]. sweep is the interval of the
+// sweep. Run must be called in the mount and network namespaces of the node. Since ports are files, pods stay attached
+// when Run returns.
 func Run(ctx context.Context, kubeconfig, node string, limit, sweep time.Duration) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -38,7 +39,7 @@ func Run(ctx context.Context, kubeconfig, node string, limit, sweep time.Duratio
 	}
 	controller := &Controller{Client: client, Dynamic: objects, Clock: clock.RealClock{}, Node: node}
 	go controller.Run(ctx)
-	// The real node sweeps, too, for the first time a minute after its start.
+	// The real node also sweeps, for the first time one minute after its start.
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		if err := (&vswitch{state: State}).sweep(); err != nil {
 			klog.ErrorS(err, "Cannot remove all ports without an interface; trying again")

@@ -14,11 +14,11 @@ import (
 const (
 	// networksAnnotation contains the networks that the pod's author requests.
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
-	// podNetworksAnnotation contains the response of the controller: the pod's addresses, by NAD key.
+	// podNetworksAnnotation contains the controller's response: the pod's addresses, by NAD key.
 	podNetworksAnnotation = "k8s.ovn.org/pod-networks"
 )
 
-// selection is one network of the networks annotation.
+// selection is one network in the networks annotation.
 type selection struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
@@ -27,8 +27,8 @@ type selection struct {
 
 func (s selection) nad() string { return s.Namespace + "/" + s.Name }
 
-// selections returns the networks that a pod requests, in order; the interface is the name in the pod. The
-// specification of the Network Plumbing Working Group defines both forms of the annotation: a list with commas, or
+// selections returns the networks that a pod requests, in order, with the names of their interfaces in the pod. The
+// specification of the Network Plumbing Working Group defines two forms of the annotation: a comma-separated list, and
 // JSON.
 func selections(pod *corev1.Pod) ([]selection, error) {
 	text := pod.Annotations[networksAnnotation]
@@ -68,8 +68,8 @@ func selections(pod *corev1.Pod) ([]selection, error) {
 }
 
 // nadKey returns the key of a pod's attachment: the name of the NetworkAttachmentDefinition, with the suffix "/1" for
-// the second attachment of a pod, and so on. The interface identifies the attachment. The order counts: the second
-// element with the same definition gets "/1", regardless of its interface name.
+// the second attachment of a pod, and so on. The interface identifies the attachment. The suffix depends on the order:
+// the second element with the same definition gets "/1", regardless of its interface name.
 func nadKey(pod *corev1.Pod, ifName, nad string) (string, error) {
 	wanted, err := selections(pod)
 	if err != nil {
@@ -99,7 +99,8 @@ type podNetwork struct {
 	Role string   `json:"role,omitempty"`
 }
 
-// podNetworks returns the networks of a pod by NAD key; it is empty until the controller has written them.
+// podNetworks returns the networks of a pod by NAD key. The result is empty until the controller has written the
+// networks.
 func podNetworks(pod *corev1.Pod) (map[string]podNetwork, error) {
 	networks := map[string]podNetwork{}
 	if text, written := pod.Annotations[podNetworksAnnotation]; written {

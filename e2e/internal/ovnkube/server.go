@@ -29,11 +29,11 @@ const (
 type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
-	// Limit bounds each request; 0 means RealLimit.
+	// Limit is the time limit of each request; 0 means RealLimit.
 	Limit time.Duration
-	// State is the directory of the files that replace the database of Open vSwitch.
+	// State is the directory with the files that replace the database of Open vSwitch.
 	State string
-	// PCI is the directory of PCI devices in sysfs.
+	// PCI is the sysfs directory of the PCI devices.
 	PCI string
 }
 
@@ -45,7 +45,7 @@ type Server struct {
 	switching *vswitch
 }
 
-// NewServer returns a server, which Serve starts.
+// NewServer returns a server. Call Serve to start it.
 func NewServer(config Config) *Server {
 	if config.Limit == 0 {
 		config.Limit = RealLimit
@@ -54,7 +54,7 @@ func NewServer(config Config) *Server {
 		switching: &vswitch{state: config.State, pci: config.PCI}}
 }
 
-// Serve listens on a socket, whose directory it recreates like the real server, until ctx ends.
+// Serve listens on a socket until ctx ends. Like the real server, it recreates the directory of the socket first.
 func (s *Server) Serve(ctx context.Context, socket string) error {
 	if err := errors.Join(os.RemoveAll(filepath.Dir(socket)), os.MkdirAll(filepath.Dir(socket), 0o700)); err != nil {
 		return fmt.Errorf("cannot make the folder of the socket %s: %w", socket, err)
@@ -96,9 +96,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// handle continues after the end of the plugin, because the time limit belongs to the server. A driver that gives up on
-// a hanging plugin must expect that the interface appears after the driver's cleanup. The clock is injected, so that
-// tests need not wait.
+// handle continues even after the plugin has exited, because the time limit belongs to the server. A driver that gives
+// up on a hung plugin must expect that the interface appears after the driver's cleanup. The clock is injected so that
+// tests do not have to wait.
 func (s *Server) handle(body []byte) ([]byte, error) {
 	request := &Request{}
 	if err := json.Unmarshal(body, request); err != nil {

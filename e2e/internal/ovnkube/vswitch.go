@@ -19,15 +19,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// vswitch implements br-int and, as files, the table Interface. It does not lock: the server handles requests of
-// different pods concurrently, and each port is a separate file. Its functions run in the namespace of the node and
-// enter the namespace of the pod on a separate thread (ns.Do).
+// vswitch implements br-int and, in files, the table Interface. It does not need a lock: concurrent requests are for
+// different pods, and each port is a separate file. The methods run in the node's namespace and enter the pod's
+// namespace on a separate thread (ns.Do).
 type vswitch struct {
 	state string // directory with one file per port
 	pci   string // PCI devices in sysfs
 }
 
-// port is a row of the table Interface, with the values that the real server writes into external_ids.
+// port is a row in the table Interface, with the values that the real server writes to external_ids.
 type port struct {
 	IfaceID string `json:"iface-id"`
 	UID     string `json:"iface-id-ver"`
@@ -35,13 +35,13 @@ type port struct {
 	IfName  string `json:"pod-if-name"`
 	Network string `json:"k8s.ovn.org/network"`
 	NADKey  string `json:"k8s.ovn.org/nad"`
-	// Netdev is the name that a virtual function had on the host.
+	// Netdev is the previous name of a virtual function on the host.
 	Netdev string `json:"vf-netdev-name,omitempty"`
 }
 
 func (v *vswitch) portPath(name string) string { return filepath.Join(v.state, "ports", name) }
 
-// checkMapping returns an error if a localnet has no bridge mapping.
+// checkMapping returns an error if there is no bridge mapping for a localnet.
 func (v *vswitch) checkMapping(conf *netConf) error {
 	if conf.Topology != localnet {
 		return nil
@@ -56,8 +56,8 @@ func (v *vswitch) checkMapping(conf *netConf) error {
 	return nil
 }
 
-// plug creates the pod's interface: one end of a veth, or the virtual function netdev. If it fails half-way, the
-// created parts remain: the kubelet recreates the pod's sandbox, and DEL of the old one removes its port.
+// plug creates the pod's interface, which is one end of a veth or the virtual function netdev. If it fails halfway, the
+// created parts remain: the kubelet recreates the pod's sandbox, and the DEL for the old sandbox removes its port.
 func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*types100.Result, error) {
 	pod, err := ns.GetNS(r.netns)
 	if err != nil {
@@ -90,8 +90,8 @@ func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*typ
 		Sandbox: r.sandbox, IfName: r.ifName, Network: r.conf.Name, NADKey: r.key, Netdev: netdev})
 }
 
-// makeVeth creates the veth. The name of its end on the host consists of the sandbox and the index of the other end.
-// The index is known only after the creation; until then the name consists of the sandbox only.
+// makeVeth creates the veth. The name of its end on the host consists of the sandbox ID and the index of the other end.
+// The index is only known after the creation; until then, the name consists of the sandbox ID alone.
 func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	host, err := ns.GetCurrentNS()
 	if err != nil {
@@ -124,14 +124,14 @@ func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	return made, err
 }
 
-// hostName returns the name of the host's end of a pod's veth, which IFNAMSIZ limits to 15 characters.
+// hostName returns the name of the host end of a pod's veth. IFNAMSIZ limits it to 15 characters.
 func hostName(sandbox string, index int) string {
 	suffix := "_" + strconv.Itoa(index)
 	return sandbox[:15-len(suffix)] + suffix
 }
 
-// addPort adds a port. It removes a port of the same pod and network from an older sandbox. The interface name may be
-// in use by a sandbox that ended without a DEL.
+// addPort adds a port. If an older sandbox has a port for the same pod and network, addPort removes it. The interface
+// name may still be in use by a sandbox that ended without a DEL.
 func (v *vswitch) addPort(name string, p port) error {
 	ports, err := v.ports()
 	if err != nil {
@@ -165,7 +165,7 @@ func (v *vswitch) ports() (map[string]port, error) {
 	return ports, err
 }
 
-// deletePort removes a port, and the veth of that name. It is not an error if either is gone.
+// deletePort removes a port, and the veth with the same name. It is not an error if either no longer exists.
 func (v *vswitch) deletePort(name string) error {
 	err := disconnect(name)
 	if err != nil {
@@ -182,8 +182,9 @@ func (v *vswitch) deletePort(name string) error {
 	return errors.Join(err, unlessGone(linkErr))
 }
 
-// sweep removes ports whose interface is gone. The real node removes the rows of the table Interface that have no Open
-// vSwitch port number (ofport=-1): the pod ended while the server was down. The representor of a function stays.
+// sweep removes ports whose interface is gone. The real node removes the rows in the table Interface that have no Open
+// vSwitch port number (ofport=-1), because the pod ended while the server was down. The representor of a function is
+// kept.
 func (v *vswitch) sweep() error {
 	ports, err := v.ports()
 	for _, name := range slices.Sorted(maps.Keys(ports)) {
@@ -201,8 +202,8 @@ func (v *vswitch) sweep() error {
 	return err
 }
 
-// unplug needs the pod's namespace. Without the pod's interface it cannot determine which port to remove, and succeeds
-// like the real server.
+// unplug needs the pod's namespace. Without the pod's interface, it cannot determine which port to remove. In this
+// case, it succeeds, like the real server.
 func (v *vswitch) unplug(r *podRequest) error {
 	pod, err := ns.GetNS(r.netns)
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// Match reports whether a process is wanted. A process that ends during the check does not match.
+// Match reports whether a process matches. A process that exits during the check does not match.
 type Match func(procfs.Proc) bool
 
 // Find returns the processes that all matches accept, in the order of their IDs. A match that cannot read a process
-// does not accept it, so without root Find omits processes of other users, and returns no error.
+// does not accept it, so without root privileges, Find omits processes of other users and does not return an error.
 func Find(matches ...Match) ([]procfs.Proc, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -30,8 +30,8 @@ func Find(matches ...Match) ([]procfs.Proc, error) {
 	return found, nil
 }
 
-// One returns the only process that all matches accept. The error is fs.ErrNotExist if there is none. Several processes
-// are an error, too.
+// One returns the only process that all matches accept. The error is fs.ErrNotExist if there is none. It is also an
+// error if there are several.
 func One(matches ...Match) (procfs.Proc, error) {
 	found, err := Find(matches...)
 	switch {
@@ -55,8 +55,8 @@ func PIDs(matches ...Match) ([]int, error) {
 	return pids, err
 }
 
-// Runs matches the processes that execute a program. It compares the link /proc/PID/exe, which a program can't change,
-// instead of the name in its arguments.
+// Runs matches the processes that execute a program. It compares the link /proc/PID/exe, which a program cannot change,
+// instead of the name in the arguments.
 func Runs(program string) Match {
 	return func(candidate procfs.Proc) bool {
 		path, err := candidate.Executable()
@@ -64,8 +64,8 @@ func Runs(program string) Match {
 	}
 }
 
-// HasArgument matches the processes with an argument that a function accepts. The first argument is the program, as it
-// was called.
+// HasArgument matches the processes with an argument that a function accepts. The first argument is the program's name
+// as it was called.
 func HasArgument(accept func(string) bool) Match {
 	return func(candidate procfs.Proc) bool {
 		arguments, err := candidate.CmdLine()
@@ -73,8 +73,8 @@ func HasArgument(accept func(string) bool) Match {
 	}
 }
 
-// HasVariable matches the processes that were started with an environment variable. It reads the environment at the
-// start of the program (/proc/PID/environ), not later changes.
+// HasVariable matches the processes that were started with an environment variable. It reads the initial environment of
+// the program (/proc/PID/environ), which does not include later changes.
 func HasVariable(name, value string) Match {
 	return func(candidate procfs.Proc) bool {
 		environment, err := candidate.Environ()
@@ -82,8 +82,8 @@ func HasVariable(name, value string) Match {
 	}
 }
 
-// InNamespace matches the processes in a namespace, such as "net:[4026531840]", the target of a link like
-// /proc/1/ns/net.
+// InNamespace matches the processes in a namespace, given as the target of a link like /proc/1/ns/net, such as
+// "net:[4026531840]".
 func InNamespace(kind, namespace string) Match {
 	return func(candidate procfs.Proc) bool {
 		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", candidate.PID, kind))
@@ -91,7 +91,7 @@ func InNamespace(kind, namespace string) Match {
 	}
 }
 
-// OutsideNamespace matches the processes in any other namespace of that kind.
+// OutsideNamespace matches the processes in any other namespace of the same kind.
 func OutsideNamespace(kind, namespace string) Match {
 	return func(candidate procfs.Proc) bool {
 		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", candidate.PID, kind))
@@ -100,7 +100,7 @@ func OutsideNamespace(kind, namespace string) Match {
 }
 
 // Status returns the status of a process, including its memory in bytes. Unlike [procfs.Proc.NewStatus], it returns an
-// error if the kernel reports no memory, because the process is ending.
+// error if the kernel does not report the memory because the process is exiting.
 func Status(process procfs.Proc) (procfs.ProcStatus, error) {
 	status, err := process.NewStatus()
 	if err == nil && status.VmRSS == 0 {

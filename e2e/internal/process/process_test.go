@@ -61,21 +61,21 @@ func TestFind(t *testing.T) {
 		}
 	}
 	if _, err := One(InNamespace("net", namespace)); err == nil || errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("one of several processes: %v", err) // the test and its child
+		t.Errorf("error for several processes: %v", err) // the test and its child
 	}
 	found, err := One(mine)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if status, err := Status(found); err != nil || status.VmRSS < 1<<20 || status.VmHWM < status.VmRSS {
-		t.Errorf("memory of a Go program: %d at its peak %d (%v)", status.VmRSS, status.VmHWM, err)
+		t.Errorf("the memory of a Go program is %d, with a peak of %d (%v)", status.VmRSS, status.VmHWM, err)
 	}
 }
 
-// TestChild is the child of TestFind: it waits until its parent ends.
+// TestChild is the child process of TestFind. It waits until its parent exits.
 func TestChild(t *testing.T) {
 	if os.Getenv("PROCESS_TEST_CHILD") == "" {
-		t.Skip("runs as a child of TestFind")
+		t.Skip("only runs as a child process of TestFind")
 	}
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package testcluster starts the local Kubernetes (package lab) for tests: a control plane until the end of a test, or
-// a cluster that the tests of a run share.
+// Package testcluster starts local Kubernetes clusters (package lab) for tests: a control plane for a single test, or a
+// cluster that all tests of a run share.
 package testcluster
 
 import (
@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// startLimit includes a build of Kubernetes without a cache.
+	// startLimit is the time limit for a start, which may include a build of Kubernetes without a cache.
 	startLimit = 20 * time.Minute
-	// downLimit bounds the end of a cluster.
+	// downLimit is the time limit for removing a cluster.
 	downLimit = time.Minute
 )
 
-// Clone returns the root of the repository for tests of a package directly below e2e, because go test runs them in the
+// Clone returns the root of the repository for tests of a package directly below e2e, which go test runs in the
 // package's directory.
 func Clone() (string, error) { return filepath.Abs("../..") }
 
-// NeedsRoot skips a test without root, which is required to start a cluster.
+// NeedsRoot skips a test unless it runs as root, which is required to start a cluster.
 func NeedsRoot(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -40,8 +40,8 @@ func NeedsRoot(t *testing.T) {
 // Start starts a cluster.
 type Start func(context.Context) (*lab.Cluster, kubernetes.Interface, error)
 
-// Up starts a cluster of this repository. If it returns an error, it has ended the cluster. It sets the options Clone
-// and Progress. The context bounds only the start.
+// Up starts a cluster built from this repository. It sets the options Clone and Progress. If it returns an error, it
+// has removed the cluster. The context only limits the start.
 func Up(ctx context.Context, options lab.Options) (*lab.Cluster, kubernetes.Interface, error) {
 	clone, err := Clone()
 	if err != nil {
