@@ -1,7 +1,7 @@
-// karpenter-allocator decides about ResourceClaims with Karpenter's own code: each line of its standard input is a
-// question, and each line of its output an answer, both in JSON.
+// karpenter-allocator makes decisions about ResourceClaims with Karpenter's own code. Each line of its standard input
+// is a question, and each line of its output is the answer, both in JSON.
 //
-// It is a separate module with Karpenter's version and dependencies, and is built by "make karpenter-check".
+// It is a separate module that pins Karpenter's version and dependencies. "make karpenter-check" builds it.
 package main
 
 import (
@@ -25,10 +25,10 @@ import (
 	"sigs.k8s.io/karpenter/pkg/scheduling/dynamicresources"
 )
 
-// question asks whether the claims of one pod can get devices of a node.
+// question is a request to decide whether the claims of one pod can get devices on a node.
 type question struct {
-	// Node is the name of an existing node. If it is empty, the question is about a node that would be started, and
-	// Slices are the slices that it would publish.
+	// Node is the name of an existing node. If it is empty, the question refers to a node that would be started, and
+	// Slices are the slices that this node would publish.
 	Node   string                      `json:"node"`
 	Slices []resourceapi.ResourceSlice `json:"slices"`
 	// Held are the allocations of other claims.
@@ -69,8 +69,8 @@ func serve(questions io.Reader, answers io.Writer) error {
 // instanceType is the name of the only kind of node.
 const instanceType = "kind"
 
-// decide answers the question. Each question uses a new allocator, so no answer depends on an earlier one. A rejection
-// is an answer, not an error.
+// decide answers the question. It creates a new allocator for each question, so no answer depends on an earlier
+// question. A rejection is an answer, not an error.
 func (q *question) decide(ctx context.Context) answer {
 	node := nodeClaim{name: q.Node}
 	var published []dynamicresources.ResourceSlice
@@ -97,7 +97,7 @@ func (q *question) decide(ctx context.Context) answer {
 	return answer{Devices: devices}
 }
 
-// template returns a slice of a node in the format in which a cloud provider describes it to Karpenter.
+// template returns a node's slice in the format in which a cloud provider describes it to Karpenter.
 func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	t := &cloudprovider.ResourceSliceTemplate{Driver: unique.Make(slice.Spec.Driver),
 		Pool:           cloudprovider.ResourcePool{Name: unique.Make(slice.Spec.Pool.Name)},
@@ -110,8 +110,8 @@ func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	return dynamicresources.NewTemplateSlice(t)
 }
 
-// state returns the held devices in Karpenter's format. Devices with shares are counted by the capacity that their
-// claims consume; a device without shares is allocated as a whole.
+// state returns the held devices in Karpenter's format. Devices with shares count with the capacity that their claims
+// consume; a device without shares is allocated as a whole.
 func (q *question) state() dynamicresources.AllocatedDeviceState {
 	state := dynamicresources.AllocatedDeviceState{ExclusiveDevices: sets.New[cloudprovider.DeviceID](),
 		ConsumedCapacity: map[cloudprovider.DeviceID]map[resourceapi.QualifiedName]resource.Quantity{}}

@@ -476,7 +476,7 @@ func TestPackRefuses(t *testing.T) {
 	} {
 		o.CacheDir = t.TempDir()
 		if _, err := Pack(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want one that contains %q", want, err)
+			t.Errorf("want an error that contains %q, got %v", want, err)
 		}
 	}
 }

@@ -25,7 +25,7 @@ const (
 // rate is the speed at which kube-scheduler bound pods that had been waiting for it.
 type rate struct {
 	Pods int `json:"pods"`
-	// PodsPerSecond excludes the first pod, which waits for the caches of the scheduler.
+	// PodsPerSecond excludes the first pod, which waits for the scheduler's caches.
 	PodsPerSecond float64 `json:"podsPerSecond"`
 	// SchedulerMillisecondsPerPod is the CPU time of the scheduler.
 	SchedulerMillisecondsPerPod float64 `json:"schedulerMillisecondsPerPod"`
@@ -33,8 +33,8 @@ type rate struct {
 	APIServerBytes              int64   `json:"apiServerBytes"`
 }
 
-// follow watches objects from a version on. It resumes when the API server ends the watch. The server ends watches
-// whose events are not read in time, which happens on a busy machine.
+// follow watches objects from a version onwards. It resumes if the API server ends the watch, which happens on a busy
+// machine if events are not read in time.
 func follow(
 	t *testing.T, version string, start func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) *toolswatch.RetryWatcher {
@@ -47,8 +47,8 @@ func follow(
 	return watcher
 }
 
-// schedule creates pods with a claim for one device each while the scheduler is stopped, starts it, and measures until
-// the last pod is bound. At the end it removes all pods and claims.
+// schedule creates pods with a claim for one device each while the scheduler is stopped. It then starts the scheduler
+// and measures until the last pod is bound. At the end, it removes all pods and claims.
 func (f *fleet) schedule(t *testing.T, pods int, layout layout) rate {
 	t.Helper()
 	ctx := t.Context()
@@ -72,7 +72,7 @@ func (f *fleet) schedule(t *testing.T, pods int, layout layout) rate {
 	for event := range bound.ResultChan() {
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok {
-			t.Fatalf("the watch of pods ends: %v", event.Object)
+			t.Fatalf("the watch of pods ended: %v", event.Object)
 		}
 		if pod.Spec.NodeName == "" || nodeOf[pod.Name] != "" {
 			continue
@@ -133,7 +133,7 @@ func (f *fleet) deletePods(t *testing.T) {
 	f.untilClaims(t, 0)
 }
 
-// untilClaims waits until this number of claims exists.
+// untilClaims waits until the given number of claims exists.
 func (f *fleet) untilClaims(t *testing.T, count int) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -150,7 +150,7 @@ func (f *fleet) untilClaims(t *testing.T, count int) {
 		event, ok := <-claims.ResultChan()
 		claim, isClaim := event.Object.(*resourceapi.ResourceClaim)
 		if !ok || !isClaim {
-			t.Fatalf("there are %d claims and not %d, and the watch ends: %v", len(seen), count, event.Object)
+			t.Fatalf("there are %d claims instead of %d, and the watch ended: %v", len(seen), count, event.Object)
 		}
 		if seen[claim.Name] = true; event.Type == watch.Deleted {
 			delete(seen, claim.Name)

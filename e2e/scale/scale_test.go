@@ -43,10 +43,10 @@ type figures struct {
 	Restart restart             `json:"restart"`
 }
 
-// figured is the cost of the slices of a layout.
+// figured is the cost of the slices in a layout.
 type figured struct {
 	SlicesPerNode int `json:"slicesPerNode"`
-	// Stored is the additional data in etcd compared with no slices, in bytes.
+	// Stored is the additional data in etcd compared with a cluster without slices, in bytes.
 	Stored       int64 `json:"storedBytes"`
 	LargestSlice int   `json:"largestSliceBytes"`
 	// WritesPerSecond is the rate at which the API server accepts the slices of all nodes together.
@@ -56,30 +56,30 @@ type figured struct {
 	Scheduled       rate    `json:"scheduled"`
 }
 
-// restart is the load of the control plane when the drivers of many nodes start together without any change, and when a
-// policy then changes the devices of all of them.
+// restart is the load on the control plane when the drivers of many nodes start together without any change, and when a
+// policy then changes the devices of all of these nodes.
 type restart struct {
 	Drivers int `json:"drivers"`
-	// FirstWrites are the writes of the first start, when no slice existed.
+	// FirstWrites is the number of writes during the first start, when no slices existed.
 	FirstWrites int `json:"firstWrites"`
-	// Seconds is the time until the last driver watches its slices.
+	// Seconds is the time from the start of the drivers until the last one has established its watch on slices.
 	Seconds float64 `json:"seconds"`
-	// Lists are lists of slices in addition to the watches, which start with the existing objects. DryRuns are requests
-	// that determine which fields the API server keeps.
+	// Lists is the number of list requests for slices in addition to the watches, which start with the existing
+	// objects. DryRuns is the number of requests that determine which fields the API server keeps.
 	Lists   int `json:"lists"`
 	DryRuns int `json:"dryRuns"`
-	// Writes are the writes of unchanged slices.
+	// Writes is the number of writes of unchanged slices.
 	Writes int `json:"writes"`
-	// PolicyWrites are the writes after a change of the policies that changes every device. Each driver limits its rate
-	// by the time that it needs to read its node, and here all drivers share the processors, so a rate would be
-	// meaningless.
+	// PolicyWrites is the number of writes after a policy change that affects every device. There is no rate: each
+	// driver limits its rate based on the time that it needs to read its node, and here all drivers share the
+	// processors, so a rate would be meaningless.
 	PolicyWrites int `json:"policyWrites"`
 }
 
-// The parts of TestScale run in order, because each depends on the state that the previous one leaves.
+// The parts of TestScale run in order, because each depends on the state that the previous part leaves behind.
 func TestScale(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root: starts a control plane of Kubernetes in private namespaces")
+		t.Skip("needs root: starts a Kubernetes control plane in private namespaces")
 	}
 	s, err := shapeOf(*shapeName, *devices)
 	if err != nil {
@@ -102,8 +102,8 @@ func TestScale(t *testing.T) {
 	all.check(t)
 }
 
-// drivers runs the drivers of some nodes: they publish, restart, and publish the effect of a change of policies. It
-// returns the slices of one node, because those of the other nodes are the same.
+// drivers runs the drivers of some nodes: they publish, restart, and publish the effect of a policy change. It returns
+// the slices of one node, since those of the other nodes are the same.
 func (f *fleet) drivers(t *testing.T, all *figures) []resourceapi.ResourceSlice {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -126,7 +126,7 @@ func (f *fleet) publish(t *testing.T, all *figures) {
 	}
 }
 
-// restart starts the drivers of many nodes together, and changes policies after the drivers have read the existing
+// restart starts the drivers of many nodes together, and changes policies once the drivers have read the existing
 // objects.
 func (f *fleet) restart(t *testing.T, all *figures) {
 	t.Helper()
@@ -140,7 +140,7 @@ func (f *fleet) restart(t *testing.T, all *figures) {
 	defer func() {
 		cancel()
 		for range count {
-			<-ended //nolint:errcheck // it is that ctx has ended
+			<-ended //nolint:errcheck // the error is that ctx has ended
 		}
 	}()
 	ticker := time.NewTicker(100 * time.Millisecond)
@@ -236,7 +236,7 @@ func (all *figures) print(t *testing.T) {
 	}
 }
 
-// check checks the figures that must hold on every machine.
+// check checks the requirements that apply to every machine.
 func (all *figures) check(t *testing.T) {
 	t.Helper()
 	plain := all.Layouts[onePool]
@@ -244,8 +244,8 @@ func (all *figures) check(t *testing.T) {
 		return // the layouts were not measured
 	}
 	ratio := all.Layouts[ours].Scheduled.PodsPerSecond / plain.Scheduled.PodsPerSecond
-	t.Logf("pods are scheduled %.2f times as fast as with plain slices", ratio)
+	t.Logf("pods were scheduled %.2f times as fast as with plain slices", ratio)
 	if math.IsNaN(ratio) || ratio < *least { // NaN if no pod was scheduled
-		t.Errorf("pods are scheduled %.2f times as fast as with plain slices, but %.2f is required", ratio, *least)
+		t.Errorf("pods were scheduled %.2f times as fast as with plain slices, but %.2f is required", ratio, *least)
 	}
 }

@@ -21,9 +21,9 @@ type shape struct {
 	plugin string
 }
 
-// shapeOf divides a number of devices into virtual functions of four NICs, or of eight for hundreds of devices, or into
-// separate links. A NIC or a separate link has one entry that pods share (functions, links), or additionally an
-// exclusive one, so that the entries must exclude each other (mixed-functions, mixed-links).
+// shapeOf divides a number of devices into virtual functions of four NICs, or of eight NICs for hundreds of devices, or
+// into separate links. A NIC or a separate link has one entry that pods share (functions, links), or an additional
+// exclusive entry, so that the entries must exclude each other (mixed-functions, mixed-links).
 func shapeOf(name string, devices int) (shape, error) {
 	nics := 4
 	if devices >= 512 {
@@ -33,7 +33,7 @@ func shapeOf(name string, devices int) (shape, error) {
 	switch name {
 	case "functions", "mixed-functions":
 		if devices%nics != 0 || devices < 2*nics {
-			return shape{}, fmt.Errorf("%d devices are not the same number of functions for each of %d NICs",
+			return shape{}, fmt.Errorf("%d devices cannot be divided evenly among %d NICs",
 				devices, nics)
 		}
 		s := shape{nics: nics, functions: devices/nics - 1, policies: []string{"shared", "function"},
@@ -118,9 +118,9 @@ exposure:
 `,
 }
 
-// objects returns the policies in YAML, and the class that pods request. The revision is an attribute of only the last
-// policy, which has devices in every slice: if two policies changed, a driver could see one change before the other and
-// write its slices twice.
+// objects returns the policies in YAML, and the class that pods request. The revision is an attribute in only one
+// policy, the last one, which has devices in every slice: if two policies changed, a driver could detect one change
+// before the other and write its slices twice.
 func (s shape) objects(revision int) string {
 	documents := []string{fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -145,7 +145,7 @@ spec:
 	return strings.Join(documents, "---")
 }
 
-// pluginFiles returns a directory with the CNI plugins of the shapes, for the driver to find.
+// pluginFiles returns a directory with the CNI plugins of the shapes, in which the driver finds them.
 func pluginFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

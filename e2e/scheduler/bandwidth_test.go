@@ -17,8 +17,8 @@ const (
 	functions = 8      // of each NIC
 )
 
-// asks are the bandwidths that consecutive claims request from one NIC, in several orders. 0 means no request,
-// which gets the smallest tier.
+// asks contains the bandwidths that consecutive claims request from one NIC, in several orders. 0 means that the claim
+// has no request and gets the smallest tier.
 var asks = [][]int64{
 	{50000, 25000, 25000, 10000, 10000, 10000, 0},
 	{0, 10000, 10000, 10000, 25000, 25000, 50000},
@@ -30,11 +30,11 @@ var asks = [][]int64{
 	{7000, 10001, 26000, 50001, 25000},
 }
 
-// tiers are the bandwidths of the policy, in Mbit/s.
+// tiers contains the bandwidths in the policy, in Mbit/s.
 var tiers = []int64{10000, 25000, 50000}
 
-// Claims for bandwidth get the smallest sufficient tier. They never exceed the bandwidth of the link, and are rejected
-// only if they would.
+// Claims for bandwidth get the smallest sufficient tier. Together, they never exceed the bandwidth of the link, and a
+// claim is only rejected if it would exceed the bandwidth.
 func TestBandwidth(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		n := p.publish(t, "tiers", record(t, machine(len(asks), functions)),
@@ -59,7 +59,7 @@ exposure:
 	})
 }
 
-// request creates claims for bandwidth of a NIC, each after the decision about the previous one.
+// request creates claims for bandwidth on a NIC, each after the decision about the previous claim.
 func (n node) request(ctx context.Context, nic string, order []int64) error {
 	offered, err := n.devices()
 	if err != nil {
@@ -86,7 +86,7 @@ func (n node) request(ctx context.Context, nic string, order []int64) error {
 			continue
 		}
 		if has := bandwidthOf(offered[devices[0].Device]); has != tier {
-			return fmt.Errorf("%s: got %s with %d, want %d", what, names(devices), has, tier)
+			return fmt.Errorf("%s: got %s with a bandwidth of %d, want %d", what, names(devices), has, tier)
 		}
 		used, given = used+tier, given+1
 	}
@@ -109,7 +109,7 @@ func bandwidthOf(device resourceapi.Device) int64 {
 	return value.Value()
 }
 
-// A claim can select a device only by the requested capacity. It consumes that amount, or the default if it requests
+// A claim can select a device by the requested capacity alone. It consumes that amount, or the default if it requests
 // none.
 func TestCapacity(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
@@ -133,8 +133,8 @@ exposure:
 		for i, test := range []struct {
 			title    string
 			request  request
-			device   string // a part of its name; empty if the claim is rejected
-			consumed string // of the capacity of a shared device
+			device   string // a part of the name; empty if the claim is rejected
+			consumed string // amount of a shared device's capacity
 		}{
 			{"two of the NIC's macvlans", request{class: anyPlugin, capacity: map[string]string{"macvlans": "2"}},
 				"-macvlan", "2"},

@@ -1,6 +1,6 @@
-// Package scheduler tests how kube-scheduler handles the published devices, with real control planes of several
-// versions and no machine: the driver publishes recordings as nodes without a kubelet.
+// Package scheduler tests how kube-scheduler handles the published devices, with real control planes in several
+// versions. There are no machines: the driver publishes recorded machines as nodes without a kubelet.
 //
-// The rule of this package: the policies of a test and the published design decide which devices may be used
-// concurrently, never the published slices.
+// The rule of this package: the policies in a test and the published design, never the published slices, determine
+// which devices may be used concurrently.
 package scheduler

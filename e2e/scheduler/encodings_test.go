@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The driver publishes the encoding that the other tests request. An API server could have dropped unknown fields, and
-// the driver could have fallen back to another encoding.
+// The driver publishes the encoding that the other tests request. Otherwise, an API server could have dropped unknown
+// fields, and the driver could have fallen back to another encoding unnoticed.
 func TestEncodings(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		m := exclusionMachines()[0]
@@ -26,7 +26,7 @@ func TestEncodings(t *testing.T) {
 			flag := slices.ContainsFunc(slices.Collect(maps.Keys(device.Attributes)), isPluginFlag)
 			list := device.Attributes["dra.networking/supportedCNIs"].StringValues != nil
 			if want := slices.Contains(p.encodings, listAttributes); list != want || flag == want {
-				t.Errorf("%s: CNI plugins are a list: %t, and booleans: %t", name, list, flag)
+				t.Errorf("%s: CNI plugins are published as a list: %t, and as booleans: %t", name, list, flag)
 			}
 			grouped := slices.ContainsFunc(device.ConsumesCounters, func(c resourceapi.DeviceCounterConsumption) bool {
 				return len(c.CompatibilityGroups) > 0

@@ -17,13 +17,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The objects in the API server for the machines of the published design's examples match the golden files, regardless
+// For the machines in the published design's examples, the objects in the API server match the golden files, regardless
 // of the version and its feature gates.
 func TestExamples(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		machines := discoverytest.Examples()
 		if len(machines) != 10 {
-			t.Fatalf("there are %d examples", len(machines))
+			t.Fatalf("found %d examples", len(machines))
 		}
 		t.Run("cases", func(t *testing.T) {
 			for name, machine := range machines {
@@ -80,12 +80,12 @@ func checkReferenceNode(t *testing.T, n node, policies []v1alpha1.DeviceExposure
 	}
 	for _, hidden := range []string{"eno1", "br-int", "ovn-k8s-mp0"} {
 		if links[hidden] {
-			t.Errorf("%s is published", hidden)
+			t.Errorf("%s was published", hidden)
 		}
 	}
 }
 
-// golden returns the policies of an example and the slices that are published for them.
+// golden returns the policies in an example and the slices that are published for them.
 func golden(
 	t *testing.T, name string,
 ) (policies []v1alpha1.DeviceExposurePolicy, published []*resourceapi.ResourceSlice) {
@@ -114,8 +114,8 @@ func parse[T any](t *testing.T, text string) T {
 	return value
 }
 
-// specs returns the specs of slices as sorted YAML, as if all were of the first generation. The order does not depend
-// on generated names. The name of the node replaces the one in the golden files.
+// specs returns the specs of slices as sorted YAML, all with the first generation. The order does not depend on
+// generated names. The name of the node is replaced with the one in the golden files.
 func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 	t.Helper()
 	texts := make(map[string]bool, len(all))
@@ -138,7 +138,7 @@ func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 		texts[string(data)] = true
 	}
 	if len(texts) != len(all) {
-		t.Fatalf("two of %d slices are the same", len(all))
+		t.Fatalf("two of the %d slices are equal", len(all))
 	}
 	return slices.Sorted(maps.Keys(texts))
 }

@@ -11,7 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestExclusion tries every use of a NIC next to every other use, and next to every pair of uses that is possible
+// TestExclusion tries every use of a NIC together with every other use, and with every pair of uses that is possible
 // concurrently.
 func TestExclusion(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
@@ -32,7 +32,7 @@ func TestExclusion(t *testing.T) {
 	})
 }
 
-// try uses a NIC in several ways and reports whether the scheduler allowed the last of them.
+// try uses a NIC in several ways and reports whether the scheduler allowed the last use.
 func (n node) try(ctx context.Context, nic, arrival string, s series, refusals *refusals) (bool, error) {
 	if arrival == "pods" {
 		return n.tryPods(ctx, nic, s, refusals)
@@ -58,8 +58,8 @@ func (n node) try(ctx context.Context, nic, arrival string, s series, refusals *
 	return refusals.expect(ctx, n, pod)
 }
 
-// tryPods creates a pod for each use. If the last pod is rejected, the scheduler must schedule it after the end of the
-// pods that exclude it.
+// tryPods creates a pod for each use. If the last pod is rejected, the scheduler must schedule it after the pods that
+// exclude it have ended.
 func (n node) tryPods(ctx context.Context, nic string, s series, refusals *refusals) (bool, error) {
 	var pods []string
 	for i, u := range s {
@@ -91,7 +91,7 @@ func (n node) tryPods(ctx context.Context, nic string, s series, refusals *refus
 	return false, n.got(ctx, pods[last], nic, s[last])
 }
 
-// got waits until a pod is scheduled, and checks that it got devices of the NIC for these uses.
+// got waits until a pod is scheduled, and checks that it got devices of the NIC for the given uses.
 func (n node) got(ctx context.Context, pod, nic string, uses ...use) error {
 	devices, err := n.allocated(ctx, pod)
 	if err != nil {
@@ -130,19 +130,19 @@ func (r *refusals) expect(ctx context.Context, n node, pod string) (bool, error)
 	return false, nil
 }
 
-// forget removes a pod that may be scheduled now.
+// forget removes a pod that may now be scheduled.
 func (r *refusals) forget(pod string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.pods, pod)
 }
 
-// stand checks that no rejected pod was scheduled later, because the first decision could have been too early.
+// stand checks that no rejected pod was scheduled later, since the first decision could have been premature.
 func (r *refusals) stand(n node) error {
 	var wrong []error
 	for pod := range r.pods {
 		if v, _ := n.verdict(pod); v == scheduled {
-			wrong = append(wrong, fmt.Errorf("pod %s was refused at first, and is scheduled now", pod))
+			wrong = append(wrong, fmt.Errorf("pod %s was rejected at first but is now scheduled", pod))
 		}
 	}
 	return errors.Join(wrong...)

@@ -50,7 +50,7 @@ func TestFunctionsComeAndGo(t *testing.T) {
 }
 
 // A NIC that becomes available as a whole while one of its virtual functions is in use cannot be allocated until the
-// function is free. This also applies if the virtual function was allocated when it was published without counters,
+// function is free. This applies even if the virtual function was published without counters when it was allocated,
 // because nothing excluded it then.
 func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
@@ -70,7 +70,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 		gets := func(pod, device string) {
 			t.Helper()
 			if devices, err := n.allocated(t.Context(), pod); err != nil || names(devices) != device {
-				t.Fatalf("pod %s gets %q, want %q: %v", pod, names(devices), device, err)
+				t.Fatalf("pod %s got %q, want %q: %v", pod, names(devices), device, err)
 			}
 		}
 		waits := func(pod string) {
@@ -88,12 +88,12 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 		n.offers(t, 6)
 		first := asks("first", "host-device", nicName(0))
 		waits(first)
-		gets(asks("free", "host-device", nicName(1)), "nic1-passthrough") // the scheduler has the new devices
+		gets(asks("free", "host-device", nicName(1)), "nic1-passthrough") // the scheduler now has the new devices
 		second := asks("second", "host-device", nicName(0))
 		waits(second)
 		waits(asks("other", "sriov", nicName(1)))
-		if v, err := n.verdict(first); v == scheduled { // the refusal may predate the NIC in the scheduler's cache
-			t.Fatalf("pod %s has a NIC while one of its virtual functions is in use: %v", first, err)
+		if v, err := n.verdict(first); v == scheduled { // the rejection may predate the NIC in the scheduler's cache
+			t.Fatalf("pod %s got a NIC while one of its virtual functions was in use: %v", first, err)
 		}
 		for _, pod := range []string{second, function} {
 			if err := n.release(t.Context(), pod); err != nil {
@@ -104,7 +104,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 	})
 }
 
-// become atomically points the link recording to a machine with this number of virtual functions.
+// become atomically points the link recording to a machine with the given number of virtual functions.
 func become(t *testing.T, recording string, count int) {
 	t.Helper()
 	m := machine(1, count)

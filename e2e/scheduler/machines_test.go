@@ -17,8 +17,8 @@ func record(t *testing.T, machine *discoverytest.Host) string {
 	return dir
 }
 
-// machine returns a machine with NICs of 100 Gbit/s, each with this number of virtual functions. With 0 the NICs do not
-// support them.
+// machine returns a machine with NICs of 100 Gbit/s, each with the given number of virtual functions. If it is 0, the
+// NICs do not support virtual functions.
 func machine(count, functions int) *discoverytest.Host {
 	h := discoverytest.NewHost()
 	for i := range count {

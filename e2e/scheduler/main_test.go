@@ -21,7 +21,7 @@ import (
 
 // Flags of the driver.
 const (
-	// listAttributes publishes one list of a device's CNI plugins instead of a boolean for each.
+	// listAttributes publishes a device's CNI plugins as one list instead of a boolean for each.
 	listAttributes = "--list-attributes"
 	// compatibilityGroups separates the uses of a device by compatibility groups instead of counters.
 	compatibilityGroups = "--compatibility-groups"
@@ -29,12 +29,12 @@ const (
 
 var older = flag.Bool("older", false, "also test the oldest supported Kubernetes, which is compiled first")
 
-// version is a control plane that every test runs on.
+// version is a version of the control plane. Every test runs on each version.
 type version struct {
-	name       string // of subtests, and part of the cluster's name
+	name       string // of subtests; also part of the cluster's name
 	kubernetes string // see lab.Options
 	gates      map[string]bool
-	// encodings are flags of the driver that the gates allow.
+	// encodings contains the driver's flags that the feature gates permit.
 	encodings []string
 }
 
@@ -48,7 +48,8 @@ var versions = []version{
 	{name: "1.36", kubernetes: "1.36"},
 }
 
-// running contains the control planes by the name of their version. The first test that needs one starts it.
+// running contains the control planes by the name of their version. The first test that needs a control plane starts
+// it.
 var running struct {
 	sync.Mutex
 	planes map[string]*plane
@@ -72,16 +73,16 @@ func TestMain(m *testing.M) {
 func onEvery(t *testing.T, test func(*testing.T, *plane)) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs root: starts control planes of Kubernetes in private namespaces")
+		t.Skip("needs root: starts Kubernetes control planes in private namespaces")
 	}
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
 			if v.kubernetes != "" && !*older {
-				t.Skip("compiles an older Kubernetes: use make e2e-schedulers, which sets -older")
+				t.Skip("would compile an older Kubernetes; use make e2e-schedulers, which sets -older")
 			}
 			p, err := planeOf(v)
 			if err != nil {
-				t.Fatalf("no control plane: %v", err)
+				t.Fatalf("cannot start a control plane: %v", err)
 			}
 			test(t, p)
 		})
@@ -105,8 +106,8 @@ func planeOf(v version) (*plane, error) {
 	return p, err
 }
 
-// startPlane starts a control plane with the project's definitions and classes. If that fails, its processes end with
-// this process.
+// startPlane starts a control plane with the project's definitions and classes. If it fails, the control plane's
+// processes end with this process.
 func startPlane(v version) (*plane, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // includes a build without a cache
 	defer cancel()
@@ -125,7 +126,7 @@ func startPlane(v version) (*plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS = -1 // only this test uses the API server
+	config.QPS = -1 // no limit: only this test uses the API server
 	config.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {

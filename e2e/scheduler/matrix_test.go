@@ -22,7 +22,7 @@ type matrix struct {
 
 func key(s series, arrival string) string { return s.names() + " " + arrival }
 
-// used reports whether the last use of a series was allowed, and whether that is known.
+// used reports whether the last use of a series was allowed, and whether this is known.
 func (m *matrix) used(s series, arrival string) (used, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -30,8 +30,8 @@ func (m *matrix) used(s series, arrival string) (used, known bool) {
 	return used, known
 }
 
-// fill tries every series in every way, each on a separate NIC. Each way has its own node, because the scheduler needs
-// more time for a pod if its node has more pools.
+// fill tries every series in every way, each on a separate NIC. Each way has its own node, because the scheduler takes
+// longer for a pod if the node has more pools.
 func (m *matrix) fill(t *testing.T, p *plane) {
 	t.Helper()
 	policies, recording := m.policies(t), record(t, machine(len(m.rows), m.functions))
@@ -90,12 +90,12 @@ func (m *matrix) fillBy(t *testing.T, n node, arrival string) {
 	}
 	for _, s := range m.rows {
 		if used, known := m.used(s, arrival); known && used != s.fits() {
-			t.Errorf("%s, as %s: the last was used %t, want %t", s.names(), arrival, used, s.fits())
+			t.Errorf("%s, as %s: the last use was allowed: %t, want %t", s.names(), arrival, used, s.fits())
 		}
 	}
 }
 
-// String prints a row for each combination in use, and a column for each additional use.
+// String returns a table with a row for each combination in use, and a column for each additional use.
 func (m *matrix) String() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s: uses that are possible next to existing ones (%s)\n", m.title, strings.Join(allArrivals(), "/"))
@@ -114,7 +114,7 @@ func (m *matrix) String() string {
 	return out.String()
 }
 
-// cell returns one word if all arrivals have the same result, and one word for each of them otherwise. Wrong results
+// cell returns one word if all arrivals have the same result, and otherwise one word for each arrival. Wrong results
 // are marked.
 func (m *matrix) cell(s series) string {
 	var words []string

@@ -28,7 +28,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// patience bounds every wait of a test. The scheduler retries a rejected pod within ten seconds.
+// patience is the time limit of every wait in a test. The scheduler retries a rejected pod within ten seconds.
 const patience = 2 * time.Minute
 
 // plane is a control plane, with caches of the objects that tests read.
@@ -37,12 +37,12 @@ type plane struct {
 	client  kubernetes.Interface
 	driver  string // the binary
 	version string // the version, for messages
-	// templates reports that pods of tests get claims from templates. The scheduler of 1.36 sometimes misses the
-	// creation of such claims and retries the pod only after minutes.
+	// templates is true if pods in tests get their claims from templates. The scheduler in 1.36 sometimes misses the
+	// creation of such claims and only retries the pod minutes later.
 	templates bool
-	// encodings are flags of the driver; the classes are generated for them.
+	// encodings contains flags of the driver, for which the classes are generated.
 	encodings []string
-	// derivedAttributes reports that claims may compute attributes of devices.
+	// derivedAttributes is true if claims may compute attributes of devices.
 	derivedAttributes bool
 
 	pods   corelisters.PodNamespaceLister
@@ -109,10 +109,10 @@ func (p *plane) change() <-chan struct{} {
 
 // until waits until holds returns no error. It checks again whenever a cache has changed.
 func (p *plane) until(ctx context.Context, what string, holds func() error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("not so after %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("timed out after %s", patience))
 	defer cancel()
 	for {
-		change := p.change() // read first, or a change after the check would be missed
+		change := p.change() // get it first, since a change after the check would be missed
 		err := holds()
 		if err == nil {
 			return nil
@@ -143,9 +143,9 @@ type node struct {
 	name string
 }
 
-// publish creates a node for the machine in the directory recording, with policies only for this node. The driver runs
-// with the flags until the end of the test. The names of pools contain the name of the node, so nothing of an earlier
-// test can affect a node.
+// publish creates a node for the machine in the directory recording, with policies that only apply to this node. The
+// driver runs with the flags until the end of the test. The names of pools contain the name of the node, so earlier
+// tests cannot affect a node.
 func (p *plane) publish(
 	t *testing.T, title, recording string, policies []v1alpha1.DeviceExposurePolicy, flags ...string,
 ) node {
@@ -199,12 +199,12 @@ func (n node) drive(t *testing.T, flags ...string) {
 		"--node-name=" + n.name, "--kubeconfig=" + n.Kubeconfig(), "--cni-bin-dir=" + pluginFiles(t)}, flags...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := n.StartCommand(cmd); err != nil {
-		t.Fatalf("cannot run the driver, which `make build` makes: %v", err)
+		t.Fatalf("cannot run the driver, which `make build` builds: %v", err)
 	}
 	t.Cleanup(func() {
 		err := errors.Join(cmd.Process.Signal(syscall.SIGTERM), cmd.Wait(), log.Close())
 		if text, readErr := os.ReadFile(log.Name()); err != nil || t.Failed() {
-			t.Logf("the driver of node %s said:\n%s", n.name, text)
+			t.Logf("output of the driver of node %s:\n%s", n.name, text)
 			err = errors.Join(err, readErr)
 		}
 		if err != nil {
@@ -213,7 +213,7 @@ func (n node) drive(t *testing.T, flags ...string) {
 	})
 }
 
-// pluginFiles returns a directory with the CNI plugins of the tests, for the driver to find.
+// pluginFiles returns a directory with the CNI plugins that tests use, in which the driver finds them.
 func pluginFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -225,7 +225,7 @@ func pluginFiles(t *testing.T) string {
 	return dir
 }
 
-// published returns the node's slices, but only of complete pools.
+// published returns the node's slices. It returns an error if a pool is incomplete.
 func (n node) published() ([]*resourceapi.ResourceSlice, error) {
 	all, err := n.slices.List(labels.Everything())
 	if err != nil {
@@ -260,13 +260,13 @@ func (n node) devices() (map[string]resourceapi.Device, error) {
 	return devices, err
 }
 
-// offers waits until this number of devices is published.
+// offers waits until the given number of devices is published.
 func (n node) offers(t *testing.T, count int) {
 	t.Helper()
 	err := n.until(t.Context(), fmt.Sprintf("node %s offers %d devices", n.name, count), func() error {
 		devices, err := n.devices()
 		if err == nil && len(devices) != count {
-			err = fmt.Errorf("it offers %d", len(devices))
+			err = fmt.Errorf("the node offers %d devices", len(devices))
 		}
 		return err
 	})

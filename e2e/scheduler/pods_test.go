@@ -19,8 +19,8 @@ import (
 // anyPlugin is the class of all devices of the driver.
 const anyPlugin = "network"
 
-// classes returns a DeviceClass for each CNI plugin, like those of the controller for topologies, and one for all
-// devices. With lists, the CNI plugins of a device are one attribute.
+// classes returns a DeviceClass for each CNI plugin, like those that the controller creates for topologies, and one for
+// all devices. With lists, the CNI plugins of a device are in a single attribute.
 func classes(lists bool) string {
 	class := func(name string, conditions ...string) string {
 		isOurs := fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)
@@ -51,7 +51,7 @@ spec:
 	return strings.Join(documents, "---\n")
 }
 
-// request requests one device of a class.
+// request is a request for one device of a class.
 type request struct {
 	class string
 	// nic is the interface name of the requested NIC, or of the NIC whose virtual function is requested; empty means
@@ -87,8 +87,8 @@ func claim(requests ...request) resourceapi.ResourceClaimSpec {
 	return spec
 }
 
-// pod creates a pod that can only run on this node, with a claim for each spec, from templates if templates is set. It
-// returns the pod's name.
+// pod creates a pod that can only run on this node, with a claim for each spec, and returns its name. If templates is
+// set, the claims come from templates.
 func (n node) pod(
 	ctx context.Context, name string, templates bool, specs ...resourceapi.ResourceClaimSpec,
 ) (string, error) {
@@ -145,7 +145,7 @@ const (
 )
 
 // verdict returns the current decision of the scheduler about a pod. Only claims that cannot be allocated count as a
-// rejection: a pod may also wait for the creation of its claims, or for a pool to be complete.
+// rejection: a pod may also be waiting until its claims are created or a pool is complete.
 func (n node) verdict(name string) (verdict, error) {
 	pod, err := n.pods.Get(name)
 	if err != nil {
@@ -162,7 +162,7 @@ func (n node) verdict(name string) (verdict, error) {
 			return undecided, fmt.Errorf("%s: %s", c.Reason, c.Message)
 		}
 	}
-	return undecided, fmt.Errorf("the scheduler has not looked at it")
+	return undecided, fmt.Errorf("the scheduler has not processed the pod yet")
 }
 
 // decided waits until the scheduler has decided about a pod, and reports whether it is scheduled.
@@ -191,8 +191,8 @@ func (n node) allocated(
 	return devices, err
 }
 
-// outcome waits until a pod is scheduled or rejected, as wanted, and returns its devices. If it should be scheduled, an
-// earlier rejection is ignored, because the scheduler may not have received the node's devices yet.
+// outcome waits until a pod is scheduled or rejected, as expected, and returns its devices. If it is expected to be
+// scheduled, outcome ignores earlier rejections, because the scheduler may not have received the node's devices yet.
 func (n node) outcome(
 	ctx context.Context, pod string, wanted bool,
 ) ([]resourceapi.DeviceRequestAllocationResult, error) {
@@ -223,7 +223,7 @@ func (n node) results(name string) ([]resourceapi.DeviceRequestAllocationResult,
 			return nil, err
 		}
 		if claim.Status.Allocation == nil {
-			return nil, fmt.Errorf("claim %s has nothing", *claimName)
+			return nil, fmt.Errorf("claim %s has no allocation", *claimName)
 		}
 		devices = append(devices, claim.Status.Allocation.Devices.Results...)
 	}

@@ -14,11 +14,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// railAttribute is the attribute of NICs that the policies of samples set.
+// railAttribute is the attribute of NICs that the policies in the samples set.
 const railAttribute resourceapi.QualifiedName = "example.com/rail"
 
-// TestRails checks that the scheduler allocates NICs next to the GPUs of another driver, on two kinds of machines with
-// eight of each: one pairs them by the PCI root, and one by a table in the policy.
+// TestRails checks that the scheduler allocates NICs close to the GPUs of another driver, on two kinds of machines with
+// eight GPUs and eight NICs. On one of them, they are paired by the PCI root, and on the other by a table in the
+// policy.
 func TestRails(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		if err := p.apply(t.Context(), fmt.Sprintf(`
@@ -38,7 +39,7 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 			n := railNode(t, p, "mi300x", "eight-gpus-by-table.yaml", "gpus-with-rails.yaml")
 			n.refused(t, "by-root", pairs(1, deviceattribute.StandardDeviceAttributePCIeRoot))
 			n.aligned(t, "seven", 7, railAttribute, nil)
-			// One GPU and one NIC are left. The GPU has no rail, as if its driver could not determine it.
+			// One GPU and one NIC are left. The GPU has no rail, as if its driver were unable to determine the rail.
 			n.refused(t, "without-rail", pairs(1, railAttribute))
 			if !p.derivedAttributes {
 				return
@@ -53,7 +54,7 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 	})
 }
 
-// railNode publishes the recording of a machine, with the policy of a sample, and GPUs from a file of ResourceSlices.
+// railNode publishes the recording of a machine, with the policy in a sample, and GPUs from a file with ResourceSlices.
 func railNode(t *testing.T, p *plane, name, sample, gpus string) node {
 	t.Helper()
 	machine := discoverytest.GPUMachines()[name]
@@ -84,8 +85,8 @@ func documents[T any](t *testing.T, file, kind string) []T {
 	return all
 }
 
-// pairs returns a claim for GPUs, each with a NIC that has the same value of an attribute, and all NICs on distinct
-// rails.
+// pairs returns a claim for GPUs, each with a NIC that has the same value for an attribute. All NICs must be on
+// distinct rails.
 func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceClaimSpec {
 	requests := make([]request, 0, 2*count)
 	for range count {
@@ -104,8 +105,8 @@ func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceC
 	return spec
 }
 
-// aligned checks that a pod gets pairs that match according to the published devices of the node. derived computes the
-// attribute of GPUs in the claim, or is nil. With derived, the published values of the GPUs are not checked.
+// aligned checks that a pod gets pairs that match according to the node's published devices. If derived is not nil, it
+// computes the attribute of the GPUs in the claim, and the published values of the GPUs are not checked.
 func (n node) aligned(t *testing.T, name string, count int, attribute resourceapi.QualifiedName,
 	derived *resourceapi.DeviceDerivedAttribute) {
 	t.Helper()
@@ -144,7 +145,7 @@ func (n node) aligned(t *testing.T, name string, count int, attribute resourceap
 	t.Logf("pod %s has %s", pod, names(devices))
 }
 
-// text formats the value of a string or of a number so that they can be distinguished.
+// text formats a string or a number in such a way that the two can be distinguished.
 func text(a resourceapi.DeviceAttribute) string {
 	switch {
 	case a.StringValue != nil:
@@ -155,7 +156,7 @@ func text(a resourceapi.DeviceAttribute) string {
 	return "none"
 }
 
-// refused checks that a pod with this claim is not scheduled.
+// refused checks that a pod with the given claim is not scheduled.
 func (n node) refused(t *testing.T, name string, spec resourceapi.ResourceClaimSpec) {
 	t.Helper()
 	pod, err := n.pod(t.Context(), name, false, spec)

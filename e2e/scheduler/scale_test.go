@@ -15,11 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// A node has eight NICs with 128 virtual functions each. The driver publishes all of them, writes a flapping link once,
-// writes only the slices of the changed pool after a change, and then returns the memory to the kernel.
+// A node has eight NICs with 128 virtual functions each. The driver publishes all of them. It writes slices only once
+// for a flapping link, and after a change, it only writes the slices of the changed pool. Then it returns the memory to
+// the kernel.
 func TestThousandDevices(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
-		// Limit in KiB. A computation needs 80 MiB, of which 30 MiB stay, or 36 MiB after other tests.
+		// Limit in KiB. A computation needs 80 MiB, of which 30 MiB remain in use, or 36 MiB after other tests.
 		const nics, functions, most = 8, 128, 50 << 10
 		m := machine(nics, functions)
 		recording := filepath.Join(t.TempDir(), "recording")
@@ -39,7 +40,7 @@ func TestThousandDevices(t *testing.T) {
 		before := n.versions(t)
 		for _, back := range []bool{true, false} {
 			link.OperState, link.Carrier = map[bool]string{true: "up", false: "down"}[back], back
-			other.MTU++ // otherwise the test could not detect when the driver has read the carrier
+			other.MTU++ // without this, the test could not detect when the driver has read the carrier
 			point(t, recording, m)
 			n.untilDevice(t, nicName(1)+"-passthrough", "has the new MTU", func(device *resourceapi.Device) bool {
 				mtu := device.Attributes["dra.networking/mtu"].IntValue
@@ -56,12 +57,12 @@ func TestThousandDevices(t *testing.T) {
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true,
 			func(context.Context) (bool, error) {
 				anonymous, file = n.resident(t)
-				return anonymous <= most, nil // pages of the binary belong to the page cache
+				return anonymous <= most, nil // do not count pages of the binary, which belong to the page cache
 			})
-		t.Logf("%d devices in %d slices; the driver has %d MiB of its own resident, and %d MiB of its binary",
+		t.Logf("%d devices in %d slices; the driver has %d MiB of anonymous memory and %d MiB of its binary resident",
 			nics*(1+functions), len(before), anonymous>>10, file>>10)
 		if err != nil {
-			t.Errorf("the driver has %d KiB of its own resident, more than %d", anonymous, most)
+			t.Errorf("the driver has %d KiB of anonymous memory resident, more than %d", anonymous, most)
 		}
 	})
 }
@@ -72,7 +73,7 @@ func (n node) untilDevice(t *testing.T, name, what string, holds func(*resourcea
 	err := n.until(t.Context(), fmt.Sprintf("device %s %s", name, what), func() error {
 		devices, err := n.devices()
 		if device := devices[name]; err == nil && !holds(&device) {
-			err = fmt.Errorf("it is %v", device)
+			err = fmt.Errorf("the device is %v", device)
 		}
 		return err
 	})
@@ -81,7 +82,7 @@ func (n node) untilDevice(t *testing.T, name, what string, holds func(*resourcea
 	}
 }
 
-// versions returns the resource versions of the node's slices, by "pool name".
+// versions returns the resource versions of the node's slices, by pool and slice name.
 func (n node) versions(t *testing.T) map[string]string {
 	t.Helper()
 	slices, err := n.published()
@@ -95,8 +96,8 @@ func (n node) versions(t *testing.T) map[string]string {
 	return versions
 }
 
-// resident returns the resident memory of the driver of the node, in KiB, from /proc of the host: anonymous memory, and
-// pages of the binary.
+// resident returns the resident memory of the node's driver, in KiB, from the host's /proc: anonymous memory, and pages
+// of the binary.
 func (n node) resident(t *testing.T) (anonymous, file int) {
 	t.Helper()
 	found, err := process.One(process.Runs("dra-network-driver"), process.HasArgument(func(argument string) bool {

@@ -21,16 +21,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The number of nodes and the number of random claims for each. Each node fills up independently.
+// The number of nodes, and the number of random claims for each node. Each node fills up independently.
 const (
 	simulatedNodes = 8
 	claimsOfANode  = 26
-	siteAttribute  = "site" // identifies the node of the test to which a device belongs
-	freedOneIn     = 2      // one in this many rejections that name claims leads to the release of these claims
+	siteAttribute  = "site" // identifies the test's node to which a device belongs
+	freedOneIn     = 2      // claims named in one out of this many rejections are released
 	refusedAtLeast = 40     // percent
 	refusedAtMost  = 60
 	provenAtLeast  = 20
-	endedOneIn     = 4 // how often a pod ends before the next is created, so that not all claims are rejected
+	endedOneIn     = 4 // a pod ends before one in this many new pods, so that some claims fit
 )
 
 // simulation counts the results of a test.
@@ -46,14 +46,14 @@ func (s *simulation) add(count *int) {
 }
 
 // TestSimulateAgreesWithTheScheduler passes random claims to `netdra simulate` and then to the scheduler. It releases
-// the claims that are reported as obstacles. After that the scheduler must accept the pod that it has rejected.
+// the claims that are reported as obstacles. After that, the scheduler must accept the pod that it rejected before.
 func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("needs root: starts a control plane of Kubernetes in private namespaces")
+		t.Skip("needs root: starts a Kubernetes control plane in private namespaces")
 	}
 	p, err := planeOf(versions[0])
 	if err != nil {
-		t.Fatalf("no control plane: %v", err)
+		t.Fatalf("cannot start a control plane: %v", err)
 	}
 	machines := exclusionMachines()[0]
 	recording := record(t, machine(2, machines.functions))
@@ -78,14 +78,14 @@ func TestSimulateAgreesWithTheScheduler(t *testing.T) {
 	})
 	tried := seen.fitted + seen.refused
 	share := 100 * seen.refused / max(tried, 1)
-	t.Logf("%d claims: %d fitted, %d (%d %%) were refused; named obstacles were released %d times", tried,
+	t.Logf("%d claims: %d fitted, %d (%d %%) were rejected; named obstacles were released %d times", tried,
 		seen.fitted, seen.refused, share, seen.proven)
 	if !t.Failed() && (tried < 200 || share < refusedAtLeast || share > refusedAtMost || seen.proven < provenAtLeast) {
 		t.Error("the test had too few results of one kind")
 	}
 }
 
-// simulated tries random claims on a node, one after another.
+// simulated tries random claims on a node, one after the other.
 func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simulation) {
 	t.Helper()
 	var using []string // pods
@@ -107,7 +107,7 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 			t.Fatal(err)
 		}
 		if _, err := n.outcome(t.Context(), pod, said.Fits); err != nil {
-			t.Fatalf("claim %d: simulate reports fits=%v; the scheduler: %v\n%+v\n%+v", i, said.Fits, err, said,
+			t.Fatalf("claim %d: simulate reported fits=%v; the scheduler: %v\n%+v\n%+v", i, said.Fits, err, said,
 				spec.Devices)
 		}
 		if said.Fits {
@@ -126,7 +126,7 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 		for _, claim := range inTheWay {
 			holder := strings.TrimSuffix(claim, "-0")
 			if !slices.Contains(using, holder) {
-				t.Fatalf("the refusal names claim %s, which no pod has: %v", claim, using)
+				t.Fatalf("the rejection names claim %s, which no pod has: %v", claim, using)
 			}
 			if err := n.release(t.Context(), holder); err != nil {
 				t.Fatal(err)
@@ -134,14 +134,14 @@ func (n node) simulated(t *testing.T, random *rand.Rand, site string, seen *simu
 			using = slices.DeleteFunc(using, func(pod string) bool { return pod == holder })
 		}
 		if _, err := n.allocated(t.Context(), pod); err != nil {
-			t.Fatalf("claim %d is not allocated without %v, which simulate named: %v", i, inTheWay, err)
+			t.Fatalf("claim %d was not allocated after the release of %v, which simulate named: %v", i, inTheWay, err)
 		}
 		using = append(using, pod)
 		seen.add(&seen.proven)
 	}
 }
 
-// ended deletes a pod, and waits until its claim is released.
+// ended deletes a pod and waits until its claim is released.
 func (n node) ended(ctx context.Context, pod string) error {
 	if err := n.release(ctx, pod); err != nil {
 		return err
@@ -183,7 +183,7 @@ func (s said) inTheWay(node string) []string {
 	return names
 }
 
-// simulate runs netdra for a claim that does not exist yet, like a user.
+// simulate runs netdra for a claim that does not exist yet, as a user does.
 func (n node) simulate(t *testing.T, spec resourceapi.ResourceClaimSpec) (said, error) {
 	t.Helper()
 	text, err := yaml.Marshal(resourceapi.ResourceClaim{
@@ -203,7 +203,7 @@ func (n node) simulate(t *testing.T, spec resourceapi.ResourceClaimSpec) (said, 
 	}
 	var all []said
 	if err := json.Unmarshal([]byte(out.String()), &all); err != nil || len(all) != 1 {
-		return said{}, fmt.Errorf("%w: netdra says %s", err, out.String())
+		return said{}, fmt.Errorf("%w: netdra printed %s", err, out.String())
 	}
 	return all[0], nil
 }

@@ -15,9 +15,10 @@ import (
 type use struct {
 	name   string // also the suffix of the device's name
 	plugin string // the CNI plugin, and the class for it
-	// function reports that the use needs a virtual function of the NIC: each claim gets a different one exclusively.
+	// function is true if the use needs a virtual function of the NIC. Each claim gets exclusive use of a different
+	// one.
 	function bool
-	// exclusive reports that the NIC cannot have other uses at the same time.
+	// exclusive is true if the NIC cannot have other uses at the same time.
 	exclusive bool
 	// capacity is the capacity that users of a shared NIC divide.
 	capacity string
@@ -52,7 +53,7 @@ func exposurePolicy(t *testing.T, name, spec string) v1alpha1.DeviceExposurePoli
 	}
 }
 
-// together reports whether the design allows two claims to use one NIC in these ways concurrently.
+// together reports whether the design allows two claims to use one NIC concurrently in these two ways.
 func together(a, b use) bool {
 	switch {
 	case a.function && b.function:
@@ -68,9 +69,9 @@ func together(a, b use) bool {
 // nics is a machine whose NICs are all offered in the same ways.
 type nics struct {
 	name, title string
-	functions   int // of each NIC; a NIC without any is not a physical function
+	functions   int // of each NIC; a NIC without functions is not a physical function
 	uses        []use
-	// hidden reports that a policy hides the NICs themselves.
+	// hidden is true if a policy hides the NICs themselves.
 	hidden bool
 }
 
@@ -117,7 +118,7 @@ func exclusionMachines() []nics {
 	}
 }
 
-// series are successive uses of one NIC. All except the last are possible concurrently.
+// series contains successive uses of one NIC. All except the last are possible concurrently.
 type series []use
 
 func (s series) names() string {
@@ -128,7 +129,7 @@ func (s series) names() string {
 	return strings.Join(names, ", ")
 }
 
-// arrivals returns the ways to try the series. Package slices tests the other ways for long series.
+// arrivals returns the ways in which to try the series. For long series, package slices tests the remaining ways.
 func (s series) arrivals() []string {
 	if len(s) > 2 {
 		return allArrivals()[:1]
@@ -136,7 +137,7 @@ func (s series) arrivals() []string {
 	return allArrivals()
 }
 
-// fits reports whether the last use is possible next to all others.
+// fits reports whether the last use is possible in addition to all others.
 func (s series) fits() bool {
 	last := s[len(s)-1]
 	return !slices.ContainsFunc(s[:len(s)-1], func(u use) bool { return !together(u, last) })
@@ -159,6 +160,6 @@ func (c nics) allSeries(length int) []series {
 	return all
 }
 
-// allArrivals returns the ways for a series to reach the scheduler: in a pod for each use, in one pod with a claim for
-// each use, and in one claim.
+// allArrivals returns the ways in which a series can reach the scheduler: in a pod for each use, in one pod with a
+// claim for each use, and in one claim.
 func allArrivals() []string { return []string{"pods", "claims", "requests"} }

@@ -26,8 +26,8 @@ const pluginState = "/var/lib/cni/sriov"
 // patience is the time limit of each operation in the virtual machine, where all code is emulated.
 const patience = time.Minute
 
-// TestMain runs this binary as one of three programs: the tests, a driver that they kill, and a CNI plugin that dies
-// with the driver.
+// TestMain runs this binary as one of three programs: the tests, a driver that the tests kill, or a CNI plugin that
+// dies with the driver.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("CNI_COMMAND") != "":
@@ -45,7 +45,7 @@ func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
 func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
-// newBench creates virtual functions on both physical functions, and removes them at the end.
+// newBench creates virtual functions on both physical functions, and removes them at the end of the test.
 func newBench(t *testing.T, vfs int) *bench {
 	t.Helper()
 	b := &bench{testbench.New(t, patience, "use make sriov-test")}
@@ -64,7 +64,7 @@ func newBench(t *testing.T, vfs int) *bench {
 	return b
 }
 
-// info returns the settings of a virtual function, as the physical function reports them.
+// info returns the settings of a virtual function as reported by the physical function.
 func (b *bench) info(pf string, index int) netlink.VfInfo {
 	b.Helper()
 	vfs := b.LinkOf(pf).Attrs().Vfs

@@ -21,7 +21,7 @@ func oneStep(cniType, settings string, host int) string {
 	)
 }
 
-// The link is found by its PCI address, regardless of its name.
+// A link is found by its PCI address, regardless of its name.
 func TestHostDeviceByPCIAddress(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
@@ -60,12 +60,12 @@ func TestSRIOVSettingsAreEnforced(t *testing.T) {
 		}
 	}
 	if mac := b.info(pf1, 1).Mac.String(); mac != "02:00:00:00:00:0c" {
-		t.Errorf("the address that was set is %s", mac)
+		t.Errorf("the function has the address %s instead of the configured one", mac)
 	}
 	t.Logf("within a VLAN: %s", a.Reaches(same, "10.9.0.2"))
 	a.Isolated(other, "10.9.0.3")
 	a.Isolated(none, "10.9.0.4")
-	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 100)) // to check that the VLAN was what isolated them
+	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 100)) // to check that it was the VLAN that isolated them
 	a.Reaches(other, "10.9.0.3")
 	b.must(netlink.LinkSetVfVlan(b.LinkOf(pf1), 1, 200))
 	for _, p := range []*pod{a, same, other, none} {
@@ -85,7 +85,7 @@ func TestSpoofCheck(t *testing.T) {
 	honest.Reaches(witness, "10.9.0.3")
 	free.Reaches(witness, "10.9.0.3")
 	if passed, err := forged(free, witness, "net1"); err != nil || !passed {
-		t.Errorf("no frame with a foreign source address came through from the function that may send them: %v", err)
+		t.Errorf("no frame with a foreign source address arrived from the function that may send them: %v", err)
 	}
 	cheated, err := forged(honest, witness, "net1")
 	b.must(err)
@@ -95,7 +95,7 @@ func TestSpoofCheck(t *testing.T) {
 	b.expect(before)
 	b.empty()
 	if cheated {
-		t.Skip("this NIC accepts the setting and does not enforce it, like QEMU's: a frame with another's address " +
+		t.Skip("this NIC accepts the setting but does not enforce it, like QEMU's: a frame with a foreign address " +
 			"came through")
 	}
 }
@@ -118,8 +118,8 @@ const bondOfTwo = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// The published design's main case: two virtual functions of two NICs, bonded, with VLANs on top. Traffic continues
-// when one NIC loses its link.
+// This is the published design's main case: two virtual functions of two NICs, bonded, with VLANs on top. Traffic
+// continues when one NIC loses its link.
 func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)
@@ -148,7 +148,7 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 		former := active(pods[0])
 		b.must(netlink.LinkSetDown(b.LinkOf(lost)))
 		talk("without " + lost)
-		t.Logf("active was %s, is %s", former, active(pods[0]))
+		t.Logf("the active member was %s and is now %s", former, active(pods[0]))
 		b.must(netlink.LinkSetUp(b.LinkOf(lost)))
 		talk("with both again")
 	}
@@ -159,7 +159,7 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b.empty()
 }
 
-// The bond and its VLANs disappear with the namespace. Its members remain, with the address of the bond.
+// The bond and its VLANs disappear with the namespace. The members remain, with the address of the bond.
 func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -177,17 +177,17 @@ func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	})
 	if left, right := b.LinkOf(b.VF(pf0, 0)).Attrs().Name, b.LinkOf(b.VF(pf1, 0)).Attrs().Name; left != "net1" ||
 		right != "net2" {
-		t.Errorf("the members are on the host as %s and %s: they should have the pod's names", left, right)
+		t.Errorf("the members are on the host as %s and %s instead of with the pod's names", left, right)
 	}
 	b.eventually("DEL that succeeds", p.Del)
 	if left := d.Leftovers(); len(left) > 0 {
-		t.Errorf("given up: %q", left)
+		t.Errorf("leftovers are %q", left)
 	}
 	b.expect(before)
 }
 
-// Virtual functions of one NIC share the channel between their drivers and the NIC, so many attachments at the same
-// time must work.
+// Virtual functions of one NIC share the channel between their drivers and the NIC. Many concurrent attachments must
+// work.
 func TestManyAtOnce(t *testing.T) {
 	b := newBench(t, 4)
 	d := newDriver(b)
@@ -253,8 +253,8 @@ func (b *bench) soil(p *pod, pf string, index int) {
 	)
 }
 
-// However a function was changed, and even if DEL of its plugin can do nothing, the next tenant gets it in its initial
-// state.
+// Regardless of how a function was changed, and even if its plugin's DEL has no effect, the next tenant gets the
+// function in its initial state.
 func TestDirtyFunctionComesHomeClean(t *testing.T) {
 	for _, cniType := range []string{"host-device", "sriov"} {
 		for name, end := range map[string]func(*pod){"pod lives": func(*pod) {},
@@ -268,7 +268,7 @@ func TestDirtyFunctionComesHomeClean(t *testing.T) {
 				end(p)
 				b.eventually("DEL that succeeds", p.Del)
 				if left := d.Leftovers(); len(left) > 0 {
-					t.Errorf("given up: %q", left)
+					t.Errorf("leftovers are %q", left)
 				}
 				b.expect(before)
 			})
@@ -277,8 +277,8 @@ func TestDirtyFunctionComesHomeClean(t *testing.T) {
 }
 
 // A tenant cannot prevent the next tenant from changing the address. The igb driver rejects a change by functions whose
-// address was set through the physical function. The sriov plugin does that in every DEL, and an earlier user may have
-// done it before the first allocation.
+// address was set through the physical function. The sriov plugin sets it on every DEL, and an earlier user may have
+// set it before the first allocation.
 func TestNextTenantMayChangeItsAddress(t *testing.T) {
 	for name, test := range map[string]struct {
 		cniType string
@@ -298,7 +298,7 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 				for _, f := range functions {
 					b.must(netlink.LinkSetVfHardwareAddr(b.LinkOf(f.pf), f.index, b.info(f.pf, f.index).Mac))
 				}
-				b.expect(before) // this is not visible
+				b.expect(before) // the state is not visible
 			}
 			for round := range 2 {
 				var tenants []*pod
@@ -310,7 +310,7 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 					tenants = append(tenants, p)
 				}
 				for _, p := range tenants {
-					if err := p.Del(); err != nil { // the sriov plugin can't restore the address
+					if err := p.Del(); err != nil { // the sriov plugin cannot restore the address
 						t.Logf("the first DEL: %v", err)
 						p.Detach()
 					}
@@ -344,7 +344,7 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 			before := b.functionState()
 			for i := range 2 {
 				p := d.attach(fmt.Sprintf("turn%d", i), fmt.Sprintf(test.steps, i+1), test.functions...)
-				for range 3 { // the plugin can't restore the address while the function has another
+				for range 3 { // the plugin cannot restore the address while the function has another
 					if err := p.Del(); err != nil {
 						t.Logf("DEL: %v", err)
 					}
@@ -357,9 +357,9 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 	}
 }
 
-// A virtual function without a link, because a userspace driver is bound to it, is rejected by a step that does not
-// declare a driver. A step that declares one leaves it bound. DEL of the plugin fails while the pod lives, but all its
-// settings are reset.
+// A virtual function that has no link because it is bound to a userspace driver is rejected by a step that does not
+// declare a driver. A step that declares a driver leaves the function bound. The plugin's DEL fails while the pod
+// exists, but resets all of the plugin's settings.
 func TestFunctionWithoutLink(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -367,7 +367,7 @@ func TestFunctionWithoutLink(t *testing.T) {
 	before := b.functionState()
 	if _, err := d.Plan("link", `[{name: nic, type: sriov}]`, device("nic", b.VF(pf0, 0))); err == nil ||
 		!strings.Contains(err.Error(), "has no interface") {
-		t.Errorf("a step that needs a link: %v", err)
+		t.Errorf("error for a step that needs a link: %v", err)
 	}
 	p := d.attach("vfio", `[{name: nic, type: sriov, driver: vfio-pci, config: {vlan: 77, trust: "on"}}]`,
 		function{"nic", pf0, 0})

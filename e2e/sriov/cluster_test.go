@@ -17,17 +17,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// clusterPatience is the time limit of operations that involve the kubelet and containerd. A pod takes ten seconds on
-// the emulated machine, and waits for other pods.
+// clusterPatience is the time limit of operations that involve the kubelet and containerd. On the emulated machine, a
+// pod takes ten seconds and has to wait for other pods.
 const clusterPatience = 3 * time.Minute
 
-// cluster is the machine as a node of Kubernetes with the driver. Tests use it one after another.
+// cluster is the machine as a Kubernetes node with the driver. Tests use it one after the other.
 type cluster struct {
 	*bench
 	*kubenode.Node
 	// before is the required state of the virtual functions at the end of a part.
 	before []string
-	// annotations are the annotations of the created pods, in YAML.
+	// annotations contains the annotations for created pods, in YAML.
 	annotations string
 }
 
@@ -40,8 +40,8 @@ func newCluster(t *testing.T, vfs int) *cluster {
 	return c
 }
 
-// part runs a subtest in its own namespace. At its end it checks that nothing of it remains, and that every virtual
-// function is on the host in its initial state and published.
+// part runs a subtest in its own namespace. At the end, it checks that nothing of the subtest remains, and that every
+// virtual function is on the host in its initial state and published.
 func (c *cluster) part(name string, do func(*cluster)) {
 	c.Helper()
 	c.Run(name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func (c *cluster) part(name string, do func(*cluster)) {
 	})
 }
 
-// different returns an error that describes how the virtual functions differ from the earlier state.
+// different returns an error that describes how the state of the virtual functions differs from the earlier state.
 func (c *cluster) different(before []string) error {
 	if now := c.functionState(); !slices.Equal(before, now) {
 		return fmt.Errorf("before\n%s\nnow\n%s", strings.Join(before, "\n"), strings.Join(now, "\n"))
@@ -102,7 +102,7 @@ func (c *cluster) devices(pod string) []string {
 	return names
 }
 
-// attached waits until the status of a pod's claim reports all its devices as attached.
+// attached waits until the status of a pod's claim reports all of the devices as attached.
 func (c *cluster) attached(pod string) {
 	c.Helper()
 	c.Until("status of the claim of pod "+pod, func(ctx context.Context) error {
@@ -138,7 +138,7 @@ func (c *cluster) index(pod string, request int) int {
 	return c.functionIndex(devices[request])
 }
 
-// functionIndex returns the number of the virtual function that is published under a name.
+// functionIndex returns the number of the virtual function that is published under the given name.
 func (c *cluster) functionIndex(device string) int {
 	c.Helper()
 	index := -1
@@ -162,7 +162,7 @@ func (c *cluster) inside(name string) *pod {
 	return c.PodAt(filepath.Join(c.process(name), "ns/net"))
 }
 
-// process returns the directory in /proc of a pod's main process.
+// process returns the /proc directory of a pod's main process.
 func (c *cluster) process(name string) string {
 	c.Helper()
 	dir, err := c.Process(name)

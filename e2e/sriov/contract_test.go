@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// call runs the sriov plugin like a container runtime.
+// call runs the sriov plugin as a container runtime does.
 func (b *bench) call(command, container, namespace, config string) error {
 	b.Helper()
 	path, err := (executor.PluginExec{}).FindInPath("sriov", cniDirs())
@@ -32,14 +32,14 @@ func sriovConfig(address, more string) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "test", "type": "sriov", "deviceID": %q%s}`, address, more)
 }
 
-// The driver works around these properties of the sriov plugin. Both the test double and the real plugin do less than
-// expected.
+// The driver works around the following properties of the sriov plugin. Both the test double and the real plugin do
+// less than expected.
 func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 	const vlan = `, "vlan": 77`
 	vlanIs := func(b *bench, when string, want int) {
 		b.Helper()
 		if have := b.info(pf0, 0).Vlan; have != want {
-			b.Errorf("%s: VLAN %d, want %d", when, have, want)
+			b.Errorf("%s: the VLAN is %d, want %d", when, have, want)
 		}
 	}
 	refuses := func(b *bench, what string, err error, text string) {
@@ -55,7 +55,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 				"already allocated")
 			b.must(b.call("DEL", b.Name(), pod, config))
 			vlanIs(b, "DEL", 0)
-			b.LinkOf(b.VF(pf0, 0)) // it is on the host again
+			b.LinkOf(b.VF(pf0, 0)) // checks that it is on the host again
 			b.must(b.call("DEL", b.Name(), pod, config))
 		},
 		"namespace is gone": func(b *bench, pod, config string) {
@@ -72,7 +72,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 			vlanIs(b, "DEL without a record", 77)
 		},
 		"refused setting": func(b *bench, pod, _ string) {
-			refused := sriovConfig(b.VF(pf0, 0), vlan+`, "link_state": "enable"`) // igb does not support it
+			refused := sriovConfig(b.VF(pf0, 0), vlan+`, "link_state": "enable"`) // igb does not support this setting
 			refuses(b, "ADD with a link state", b.call("ADD", b.Name(), pod, refused), "not supported")
 			vlanIs(b, "ADD that failed", 77)
 		},
@@ -81,10 +81,10 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 			b.must(b.call("ADD", b.Name(), pod, config))
 			vlanIs(b, "ADD", 77)
 			if b.call("DEL", b.Name(), pod, config) == nil {
-				b.Error("DEL of a function without a link succeeds while the namespace exists")
+				b.Error("DEL for a function without a link succeeded while the namespace existed")
 			}
 			vlanIs(b, "DEL that failed", 0)              // settings are reset first
-			b.must(b.call("DEL", b.Name(), pod, config)) // the plugin no longer has a record of the failed operation
+			b.must(b.call("DEL", b.Name(), pod, config)) // the plugin has no record of the failed operation any more
 			cnitest.RemovePod(pod)
 		},
 	} {

@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// workerVariable contains the orders of a driver process.
+// workerVariable is the environment variable with the orders for a driver process.
 const workerVariable = "SRIOV_WORKER"
 
 // orders is the task of a driver process: attach a virtual function, or roll back the leftovers of an earlier process.
@@ -78,8 +78,8 @@ func (o orders) process() *exec.Cmd {
 	return cmd
 }
 
-// dieInTheMiddle performs the ADD of the sriov plugin up to the point where the function is in a temporary namespace
-// that only this process references, with changed settings, address and name. Then it kills the driver and itself.
+// dieInTheMiddle performs the sriov plugin's ADD up to the point where the function is in a temporary namespace that
+// only this process references, with changed settings, address and name. Then it kills the driver and itself.
 func dieInTheMiddle() error {
 	var config struct{ DeviceID string }
 	data, err := io.ReadAll(os.Stdin)
@@ -115,8 +115,8 @@ func dieInTheMiddle() error {
 	select {}
 }
 
-// otherPlugin is the name of the real plugin, in the same directory as this binary under the plugin's name. It
-// implements all other commands.
+// otherPlugin is the name of the real plugin, which implements all other commands. It is in the same directory as this
+// binary, which has the plugin's usual name.
 const otherPlugin = "other"
 
 // plug implements a CNI plugin that dies in ADD.
@@ -131,7 +131,7 @@ func plug() int {
 }
 
 // A driver is killed while its plugin holds the virtual function in a temporary namespace. The kernel returns the
-// function to the host under the pod's name. The next driver finds it and restores all its properties.
+// function to the host under the name it had in the pod. The next driver finds it and restores all of its properties.
 func TestKilledInTheMiddleOfAMove(t *testing.T) {
 	b := newBench(t, 1)
 	before := b.functionState()
@@ -158,12 +158,12 @@ func TestKilledInTheMiddleOfAMove(t *testing.T) {
 		return err
 	})
 	if after := b.functionState(); after[0] == before[0] {
-		t.Fatal("the plugin has changed nothing: there is nothing to recover")
+		t.Fatal("the plugin changed nothing, so there is nothing to recover")
 	}
 	o.VF = ""
 	output, err = o.process().CombinedOutput()
 	if err != nil {
-		t.Fatalf("the next driver: %v: %s", err, output)
+		t.Fatalf("the next driver failed: %v: %s", err, output)
 	}
 	b.expect(before)
 	b.empty()

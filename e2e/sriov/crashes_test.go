@@ -14,7 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// TestClusterCrashes checks that virtual functions are restored after any crash of the driver and any end of pods.
+// TestClusterCrashes checks that virtual functions are restored after any crash of the driver, regardless of how pods
+// end.
 func TestClusterCrashes(t *testing.T) {
 	c := newCluster(t, 2)
 	c.Apply(c.named(policies))
@@ -36,7 +37,7 @@ func (c *cluster) oneFunction(name string) {
   config: {vlan: 77, trust: "on", spoofchk: "off", max_tx_rate: 100}`), "nic")
 }
 
-// A pod is deleted, and another created, while the driver is not running.
+// A pod is deleted and another one is created while the driver is not running.
 func (c *cluster) losesPodsWhileDriverIsAway() {
 	c.oneFunction("away")
 	c.create("away", "early")
@@ -58,7 +59,7 @@ func (c *cluster) losesPodsWhileDriverIsAway() {
 	c.Ready("late")
 }
 
-// The driver is killed as soon as a function has left the host, and again as soon as it has returned.
+// The driver is killed as soon as a function has left the host, and again as soon as the function has returned.
 func (c *cluster) killsDriverInTheMiddle() {
 	c.oneFunction("killed")
 	c.create("killed", "pod")
@@ -112,12 +113,12 @@ func (c *cluster) getsDirtyFunctions() {
 	before := c.settings(pf0, index)
 	c.soil(c.inside("pod"), pf0, index)
 	if after := c.settings(pf0, index); after == before {
-		c.Errorf("the function is as it was: %s", after)
+		c.Errorf("the function is unchanged: %s", after)
 	}
 }
 
-// A virtual function whose name cannot be restored does not block the end of its pod. It is not allocated until the
-// name is restored.
+// A virtual function whose name cannot be restored does not prevent its pod from ending. It is not allocated again
+// until the name is restored.
 func (c *cluster) quarantinesFunctions() {
 	c.oneFunction("stuck")
 	names := []string{c.LinkOf(c.VF(pf0, 0)).Attrs().Name, c.LinkOf(c.VF(pf0, 1)).Attrs().Name}
@@ -131,7 +132,7 @@ func (c *cluster) quarantinesFunctions() {
 	c.Until("taint of the function", func(ctx context.Context) error {
 		devices, err := c.Offered(ctx)
 		if err == nil && devices[device] != "quarantined" {
-			err = fmt.Errorf("offered are %v", devices)
+			err = fmt.Errorf("the offered devices are %v", devices)
 		}
 		return err
 	})

@@ -55,8 +55,8 @@ func (o *observer) read() string {
 	return strings.Join(lines, "\n")
 }
 
-// describe returns the properties of a device, without names of links, which are not deterministic. For virtual
-// functions it shows how their names derive from the physical function's name.
+// describe returns the properties of a device. It omits the names of links, which are not deterministic. For virtual
+// functions, it shows how the name is derived from the physical function's name.
 func describe(d *discovery.Device) string {
 	if d.Type == discovery.TypePF {
 		return fmt.Sprintf("%s pf numa %d root %s %s vfs %d/%d %s", d.PCIAddress, d.NUMANode, d.PCIeRoot, d.Driver,
@@ -77,7 +77,7 @@ func describe(d *discovery.Device) string {
 	return line
 }
 
-// becomes waits for triggers until the devices are as wanted.
+// becomes waits for triggers until the devices are as expected.
 func (o *observer) becomes(step, want string) {
 	o.Helper()
 	want = strings.TrimSpace(want)
@@ -91,7 +91,8 @@ func (o *observer) becomes(step, want string) {
 				return
 			}
 		case <-deadline:
-			o.Fatalf("%s: not as wanted, or no notification (-want +have):\n%s", step, cmp.Diff(want, last))
+			o.Fatalf("%s: the devices are wrong, or there was no notification (-want +have):\n%s", step, cmp.Diff(want,
+				last))
 		}
 	}
 }
@@ -105,8 +106,8 @@ func functions(numa, vfs int) string {
 	return text
 }
 
-// The life cycle of a NIC from the published design: virtual functions are created, attached, bound to another driver,
-// configured, and removed while discovery is running. Each step must cause a notification.
+// This is the life cycle of a NIC in the published design: virtual functions are created, attached, bound to another
+// driver, configured, and removed while discovery is running. Each step must cause a notification.
 func TestDiscoveryFollowsVFs(t *testing.T) {
 	b := newBench(t, 0)
 	o := newObserver(b)
@@ -154,7 +155,7 @@ func TestDiscoveryFollowsVFs(t *testing.T) {
 	o.becomes("7 functions of one", functions(0, 7)+functions(1, 0))
 }
 
-// The names of virtual functions don't change when their links do.
+// The names of virtual functions do not change when the names of their links change.
 func TestDiscoveryKeepsNames(t *testing.T) {
 	b := newBench(t, 2)
 	o := newObserver(b)

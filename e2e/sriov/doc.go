@@ -1,7 +1,8 @@
-// Package sriov tests the project on real SR-IOV NICs: discovery and chains of CNI plugins with virtual functions of
-// the kernel's igb driver, and traffic between pods. If the machine is a node of Kubernetes (TestCluster...), further
+// Package sriov tests the project with real SR-IOV NICs: discovery and chains of CNI plugins with virtual functions of
+// the kernel's igb driver, and traffic between pods. If the machine is a Kubernetes node (TestCluster...), further
 // tests check the API from the user's perspective and the recovery from crashes. The package contains only tests.
 //
-// The rule of this package: its tests run inside a machine of package vm (make sriov-test, make sriov-inside), without
-// other users, one after another, each with virtual functions that it creates. They check the kernel and traffic.
+// The rule of this package: its tests run one after the other inside a machine of package vm (make sriov-test, make
+// sriov-inside) that has no other users, each with virtual functions that it creates. They check the kernel and
+// traffic.
 package sriov

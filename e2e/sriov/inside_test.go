@@ -16,11 +16,11 @@ import (
 )
 
 // TestClusterInside uses the driver on a machine that is a complete single-node cluster: the shipped components share
-// it with etcd, API server, controller manager and scheduler.
+// the machine with etcd, the API server, the controller manager and the scheduler.
 func TestClusterInside(t *testing.T) {
 	c := newCluster(t, 2)
 	if !slices.Contains(c.programs(), "kube-apiserver") {
-		t.Skip("needs a machine that is all of a cluster: use make sriov-inside")
+		t.Skip("needs a machine that is a complete cluster; use make sriov-inside")
 	}
 	c.Apply(c.named(policies))
 	c.part("one", (*cluster).isWhole)
@@ -31,7 +31,7 @@ func (c *cluster) isWhole() {
 	for _, program := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler",
 		"containerd", "kubelet", kubenode.DriverName, "dra-network-controller"} {
 		if have := c.programs(); !slices.Contains(have, program) {
-			c.Errorf("%s does not run on this machine, but %q", program, have)
+			c.Errorf("%s is not running on this machine; the running programs are %q", program, have)
 		}
 	}
 	if diff := cmp.Diff([]string{"e2e-node Ready"}, c.nodes()); diff != "" {
@@ -57,7 +57,7 @@ func (c *cluster) programs() []string {
 	all, err := process.Find()
 	c.must(err)
 	for _, found := range all {
-		if arguments, err := found.CmdLine(); err == nil && len(arguments) > 0 { // otherwise ended, or a kernel thread
+		if arguments, err := found.CmdLine(); err == nil && len(arguments) > 0 { // not a kernel thread
 			names = append(names, filepath.Base(arguments[0]))
 		}
 	}

@@ -12,15 +12,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// kubeVirtReader is the program of e2e/kubevirt, which "make sriov-pods" builds into the directory that the machine
-// shares.
+// kubeVirtReader is the program from e2e/kubevirt, which "make sriov-pods" builds in the directory that is shared with
+// the machine.
 const kubeVirtReader = "/share/kubevirt-reader"
 
-// isReadByKubeVirt checks that KubeVirt's own code finds the PCI address of virtual functions in the files of
-// containers, for claims from templates and for claims that a user created.
+// isReadByKubeVirt checks that KubeVirt's own code finds the PCI address of virtual functions in the containers' files,
+// for claims from templates and for claims that a user created.
 func (c *cluster) isReadByKubeVirt() {
 	if _, err := os.Stat(kubeVirtReader); err != nil {
-		c.Skipf("needs %s: use make sriov-pods: %v", kubeVirtReader, err)
+		c.Skipf("needs %s; use make sriov-pods: %v", kubeVirtReader, err)
 	}
 	c.application("machine", "PF0")
 	c.createWith(opener, "machine", "of-template")
@@ -52,17 +52,18 @@ spec:
 	for pod, claim := range map[string]string{"of-template": "", "by-name": "function"} {
 		output, err := exec.Command(kubeVirtReader, "-root", filepath.Join(c.process(pod), "root"), "-claim", claim,
 			"net", "r0").CombinedOutput()
-		lines := strings.Split(strings.TrimSpace(string(output)), "\n") // the program logs first
+		lines := strings.Split(strings.TrimSpace(string(output)), "\n") // the program prints log lines first
 		address := lines[len(lines)-1]
 		if err != nil {
-			c.Errorf("KubeVirt reads in pod %s: %v: %s", pod, err, output)
+			c.Errorf("KubeVirt's code failed in pod %s: %v: %s", pod, err, output)
 			continue
 		}
 		if diff := cmp.Diff([]string{c.group(address), "/dev/vfio/vfio"}, c.opened(pod)); diff != "" {
-			c.Errorf("pod %s has another function than KubeVirt's %s (-want +have):\n%s", pod, address, diff)
+			c.Errorf("pod %s does not have the function %s that KubeVirt's code found (-want +have):\n%s", pod, address,
+				diff)
 		}
 		if other := seen[address]; other != "" {
-			c.Errorf("KubeVirt reads one address, %s, in pods %s and %s", address, other, pod)
+			c.Errorf("KubeVirt's code found the same address, %s, in pods %s and %s", address, other, pod)
 		}
 		seen[address] = pod
 	}

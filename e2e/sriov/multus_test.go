@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	// multusProgram is the real Multus, of the version in e2e/multus/go.mod, which "make sriov-multus" builds into the
-	// directory that the machine shares. Multus in EXTRA_CNI_DIR takes precedence.
+	// multusProgram is the real Multus, in the version given in e2e/multus/go.mod, which "make sriov-multus" builds in
+	// the directory that is shared with the machine. Multus in EXTRA_CNI_DIR takes precedence.
 	multusProgram = "/share/multus"
 	multusPlugin  = "/opt/cni/bin/multus"
 	multusLog     = "/var/log/multus.log"
 )
 
-// multus installs Multus as the network of the node until the end of the part.
+// multus installs Multus as the node's network until the end of the part.
 func (c *cluster) multus() {
 	c.Helper()
 	if _, err := os.Stat(multusPlugin); err != nil { // not installed from EXTRA_CNI_DIR
 		program, err := os.ReadFile(multusProgram)
 		if err != nil {
-			c.Skipf("needs %s: use make sriov-multus: %v", multusProgram, err)
+			c.Skipf("needs %s; use make sriov-multus: %v", multusProgram, err)
 		}
 		c.must(os.WriteFile(multusPlugin, program, 0o755)) //nolint:gosec // a program
 	}
@@ -65,7 +65,7 @@ func (c *cluster) multus() {
 	})
 }
 
-// attachedNetwork is the report of Multus about a network of a pod.
+// attachedNetwork is Multus' report about a pod's network.
 type attachedNetwork struct {
 	Name      string `json:"name"`
 	Interface string `json:"interface"`
@@ -76,7 +76,7 @@ type attachedNetwork struct {
 	} `json:"device-info"`
 }
 
-// networks returns the networks of a pod, as Multus reports them.
+// networks returns the networks of a pod as reported by Multus.
 func (c *cluster) networks(ctx context.Context, pod string) (networks []attachedNetwork, err error) {
 	found, err := c.Client.CoreV1().Pods(c.Namespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil || found.Annotations[nad.Status] == "" {
@@ -85,7 +85,7 @@ func (c *cluster) networks(ctx context.Context, pod string) (networks []attached
 	return networks, json.Unmarshal([]byte(found.Annotations[nad.Status]), &networks)
 }
 
-// withClaim creates a pod, with a claim that a user created and a network of Multus unless these are empty.
+// withClaim creates a pod. It has a claim that a user created and a Multus network, unless these are empty.
 func (c *cluster) withClaim(name, claim, network string) {
 	c.Helper()
 	claims, used, annotations := "", "", ""
@@ -110,8 +110,8 @@ spec:
 `, name, claims, kubenode.Observed, c.Mark(name), used, annotations))
 }
 
-// claimedFunction creates a claim for a function, and the network through which Multus 4.2.3 attaches it. Multus 4.2.3
-// identifies devices by the name of their claim.
+// claimedFunction creates a claim for a function, and the network through which Multus 4.2.3 attaches the function.
+// Multus 4.2.3 identifies devices by the name of their claim.
 func (c *cluster) claimedFunction(name, class string) {
 	c.Helper()
 	c.Apply(fmt.Sprintf(`
@@ -124,7 +124,7 @@ spec: {devices: {requests: [{name: r0, exactly: {deviceClassName: %[3]s}}]}}
   "ipam": {"type": "host-local", "subnet": "10.77.0.0/24"}}`))
 }
 
-// TestClusterMultus is separate from TestClusterPods, because a call of Multus takes seconds if all code is emulated.
+// TestClusterMultus is separate from TestClusterPods because a call to Multus takes seconds if all code is emulated.
 func TestClusterMultus(t *testing.T) {
 	c := newCluster(t, 4)
 	c.Apply(c.named(`
@@ -143,10 +143,10 @@ spec:
 	c.part("multus", (*cluster).attachesByMultus)
 }
 
-// attachesByMultus checks that the scheduler chooses virtual functions, the real Multus attaches them with the plugin
-// "sriov" and a NetworkAttachmentDefinition, and the driver reserves them in the meantime and restores them, even if it
-// was killed in between. At the same time, a pod with a topology that the driver attaches itself has a function of the
-// same NIC.
+// attachesByMultus checks that the scheduler chooses virtual functions, that the real Multus attaches them with the
+// plugin "sriov" and a NetworkAttachmentDefinition, and that the driver reserves them in the meantime and restores
+// them, even if it was killed in between. At the same time, a pod whose topology the driver itself attaches has a
+// function of the same NIC.
 func (c *cluster) attachesByMultus() {
 	c.multus()
 	c.topology("kept", c.named(`
@@ -187,7 +187,7 @@ spec:
 	c.Remove("a")
 	c.Gone("a")
 	c.DriverReady()
-	a = c.inside("own") // the pod is in another VLAN, so it cannot reach b; b still has all its settings
+	a = c.inside("own") // the pod is on another VLAN, so it cannot reach b; b still has all its settings
 	if diff := cmp.Diff([]string{"net1 device mtu 1500 up true"}, a.Links()); diff != "" {
 		c.Errorf("links of the pod that the driver attaches (-want +have):\n%s", diff)
 	}
@@ -243,6 +243,6 @@ func (c *cluster) attachedByMultus(pod string) {
 				}
 			}
 		}
-		return fmt.Errorf("it has %d devices", len(claim.Status.Devices))
+		return fmt.Errorf("the status of the claim has %d devices", len(claim.Status.Devices))
 	})
 }

@@ -47,7 +47,7 @@ func (c *cluster) create(template string, names ...string) {
 	c.createWith("exec sleep 86400", template, names...)
 }
 
-// createWith is create for pods whose container runs a shell command.
+// createWith is like create, but the pods' container runs a shell command.
 func (c *cluster) createWith(script, template string, names ...string) {
 	c.Helper()
 	for _, name := range names {

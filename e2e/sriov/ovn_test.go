@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// ovnKubernetes starts the double of OVN-Kubernetes on this machine, until the end of the test.
+// ovnKubernetes runs the double of OVN-Kubernetes on this machine until the end of the test.
 func (c *cluster) ovnKubernetes() {
 	c.Helper()
 	c.Apply(nad.Definition)
@@ -43,9 +43,9 @@ type ovnPort struct {
 	Netdev  string `json:"vf-netdev-name"`
 }
 
-// Virtual functions on a network of OVN-Kubernetes, as in deploy/samples: the driver passes the PCI address of the
-// function to the plugin. The plugin sets another MAC address and MTU, and records the function's name on the host. The
-// driver does the rest.
+// Virtual functions are attached to a network of OVN-Kubernetes, as in deploy/samples. The driver passes the PCI
+// address of the function to the plugin. The plugin sets another MAC address and MTU, and records the function's name
+// on the host. The driver restores everything else.
 func (c *cluster) acceleratesNetworks() {
 	c.ovnKubernetes()
 	c.Apply(fmt.Sprintf(`
@@ -89,7 +89,7 @@ spec:
 	c.RemoveAll()
 	c.Until("switch without ports", func(context.Context) error {
 		if left := c.glob(filepath.Join(ovnkube.State, "ports", "*")); len(left) > 0 {
-			return fmt.Errorf("it still has %q", left)
+			return fmt.Errorf("the double still has the ports %q", left)
 		}
 		return nil
 	})
@@ -105,7 +105,7 @@ func (c *cluster) ovnPortOf(address string) (port ovnPort) {
 }
 
 // ovnAddress checks that a pod's virtual function has a MAC address that is derived from its IP address, and that the
-// physical function reports the same one.
+// physical function reports the same MAC address.
 func (c *cluster) ovnAddress(p *pod, index int) {
 	c.Helper()
 	address := ipv4(p, "net1")
@@ -117,7 +117,7 @@ func (c *cluster) ovnAddress(p *pod, index int) {
 	})
 	if nic := c.info(pf1, index).Mac.String(); !strings.HasPrefix(address, "10.82.0.") || have != want ||
 		nic != want {
-		c.Errorf("%s has %s and %s, its physical function reports %s; want an address of 10.82.0.0/24, and %s",
+		c.Errorf("%s has %s and %s, its physical function reports %s; want an address in 10.82.0.0/24, and %s",
 			p.Path, address, have, nic, want)
 	}
 }

@@ -21,9 +21,9 @@ import (
 // pf2 is a physical function without virtual functions, for plugins that share a NIC.
 const pf2 = "0000:42:00.0"
 
-// policies are the policies of the published design (sections 5 and 6.2) for three NICs: the first has virtual
-// functions, and is allocated as a whole or shared by macvlan; the second has virtual functions; the third is shared by
-// macvlan or by ipvlan. A bridge is also offered, but the virtual functions that are its ports are not.
+// policies contains the policies in the published design (sections 5 and 6.2) for three NICs: the first has virtual
+// functions and can be allocated as a whole or shared by macvlan; the second has virtual functions; the third is shared
+// by macvlan or by ipvlan. A bridge is also offered, but the virtual functions that are its ports are not.
 const policies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -121,7 +121,7 @@ spec:
     supportedCNIPlugins: [{name: bridge, exclusive: false, consumePerAllocation: {ports: 1}}]
 `
 
-// TestClusterPods creates pods for the examples of the published design, through the API.
+// TestClusterPods creates pods for the examples in the published design through the API.
 func TestClusterPods(t *testing.T) {
 	c := newCluster(t, 4)
 	c.must(netlink.LinkSetUp(c.LinkOf(pf2)))
@@ -242,8 +242,8 @@ e2e-node/PF0: PF0-passthrough bandwidth 1k exclusion-slots 5 macvlans-capacity 6
 
 func (c *cluster) publishesFunctions() { c.published(publishedOfAll(4, 200)) }
 
-// Examples 1 and 2: one virtual function attached by sriov with all settings, which are visible on the NIC and reset
-// afterwards, and one attached by host-device.
+// Examples 1 and 2: sriov attaches one virtual function with all settings, which are visible on the NIC and reset
+// afterwards, and host-device attaches another one.
 func (c *cluster) setsFunctions() {
 	c.topology("tagged", c.named(`
 - name: nic
@@ -298,8 +298,8 @@ const bondOfCards = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// The design's main case: virtual functions of two NICs, bonded, with VLANs. Two such pods still communicate when one
-// NIC loses its link.
+// The design's main case: virtual functions of two NICs are bonded, with VLANs on top. Two such pods can still
+// communicate when one NIC loses its link.
 func (c *cluster) bondsFunctions() {
 	c.topology("bonded", c.named(bondOfCards), "left", "right")
 	c.create("bonded", "one", "two")
@@ -329,7 +329,8 @@ func (c *cluster) bondsFunctions() {
 	}
 }
 
-// Example 4: macvlan and ipvlan cannot share a link. The first pod gets it; the other waits until the first has ended.
+// Example 4: macvlan and ipvlan cannot share a link. The first pod gets the link, and the other pod waits until the
+// first has ended.
 func (c *cluster) keepsPersonasApart() {
 	for _, kind := range []string{"macvlan", "ipvlan"} {
 		c.topology(kind, c.named(fmt.Sprintf(`
@@ -356,8 +357,8 @@ func (c *cluster) keepsPersonasApart() {
 	}
 }
 
-// Example 6: a pod gets a NIC as a whole only while no other pod has a virtual function of the NIC or a macvlan
-// interface on it. Then no other pod gets any of these.
+// Example 6: a pod only gets a NIC as a whole while no other pod has a virtual function of the NIC or a macvlan
+// interface on it. Once the pod has the NIC, no other pod gets any of these.
 func (c *cluster) keepsPassthroughApart() {
 	for name, step := range map[string]string{"whole": "host-device", "shared": "macvlan", "function": "sriov"} {
 		attribute := map[string]string{"whole": "ifName", "shared": "ifName", "function": "pfName"}[name]
@@ -388,7 +389,7 @@ func (c *cluster) keepsPassthroughApart() {
 	c.Remove("whole")
 	c.Ready("function", "shared")
 	if now := c.LinkOf(pf0).Attrs().Name; now != before {
-		c.Errorf("the NIC was restored as %s, was %s", now, before)
+		c.Errorf("the NIC was restored as %s, but it was %s before", now, before)
 	}
 }
 
@@ -433,7 +434,7 @@ func (c *cluster) followsNumVFs() {
 	c.Until("device in use that is published with a taint", func(ctx context.Context) error {
 		devices, err := c.Offered(ctx)
 		if taint, published := devices[device]; !published || taint != "gone" {
-			err = errors.Join(err, fmt.Errorf("offered are %v", devices))
+			err = errors.Join(err, fmt.Errorf("the offered devices are %v", devices))
 		}
 		return err
 	})
@@ -445,11 +446,11 @@ func (c *cluster) followsNumVFs() {
 	c.SetVFs(pf1, 0)
 	c.SetVFs(pf1, 4)
 	c.published(publishedOfAll(4, 200))
-	c.before = c.functionState()      // the new functions have other addresses
-	c.must(os.RemoveAll(pluginState)) // the plugin's record of the removed function, which its DEL could not find
+	c.before = c.functionState()      // the new functions have different addresses
+	c.must(os.RemoveAll(pluginState)) // contains the plugin's record of the removed function, which DEL did not find
 }
 
-// ipv4 returns the IPv4 address of a link of a pod.
+// ipv4 returns the IPv4 address of a link in a pod.
 func ipv4(p *pod, name string) (address string) {
 	p.WithLink(name, func(link netlink.Link) error {
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_V4)

@@ -12,7 +12,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// testProtocol is an Ethernet type for local experiments (IEEE 802).
+// testProtocol is an EtherType for local experiments (IEEE 802).
 const testProtocol = 0x88b5
 
 // forged sends frames with a foreign source address, and reports whether one arrived.

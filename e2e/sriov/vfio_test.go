@@ -18,10 +18,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// opener is the command of a container that opens all its device groups, like an application that drives the devices.
+// opener is the command of a container that opens all of its device groups, as an application that drives the devices
+// does.
 const opener = `exec 9<>/dev/vfio/vfio; for f in /dev/vfio/[0-9]*; do exec 8<>$f || exit 1; done; exec sleep 86400`
 
-// application creates a topology for applications that drive virtual functions of a NIC themselves.
+// application creates a topology for applications that themselves drive virtual functions of a NIC.
 func (c *cluster) application(name, nic string) {
 	c.Helper()
 	c.topology(name, c.named(fmt.Sprintf(`
@@ -61,9 +62,9 @@ func (c *cluster) opened(pod string) []string {
 	return paths
 }
 
-// Applications that drive virtual functions themselves get the device nodes. The functions are bound to the
-// application's driver while the pod has them, with the settings that the plugin applies through the physical function.
-// A function that an administrator has already bound to that driver stays bound.
+// Applications that themselves drive virtual functions get the device nodes. While the pod has the functions, they are
+// bound to the application's driver and have the settings that the plugin applies through the physical function. A
+// function that an administrator has already bound to this driver stays bound.
 func (c *cluster) givesFunctionsToApplications() {
 	prepared := c.VF(pf1, 0)
 	c.bind(prepared, "vfio-pci")
@@ -72,7 +73,7 @@ func (c *cluster) givesFunctionsToApplications() {
 			c.bind(prepared, "")
 		}
 	})
-	c.published(publishedOfAll(4, 200)) // it is published as before
+	c.published(publishedOfAll(4, 200)) // published as before
 	before := c.functionState()
 	c.application("bound", "PF0")
 	c.topology("prepared", fmt.Sprintf(`
@@ -107,7 +108,7 @@ spec:
 			c.Errorf("the function of pod %s has the driver %q", pod, driver)
 		}
 		if diff := cmp.Diff([]string{c.group(address), "/dev/vfio/vfio"}, c.opened(pod)); diff != "" {
-			c.Errorf("pod %s could open (-want +have):\n%s", pod, diff)
+			c.Errorf("device nodes that pod %s could open (-want +have):\n%s", pod, diff)
 		}
 		if links := c.inside(pod).Links(); len(links) > 0 {
 			c.Errorf("pod %s has the links %q", pod, links)
@@ -121,27 +122,27 @@ spec:
 		c.Errorf("the function of pod three has %q, want %q", have, want)
 	}
 	if have := c.info(pf1, 0).Mac.String(); have != wanted {
-		c.Errorf("the function of pod three has the address %s, and its claim wants %s", have, wanted)
+		c.Errorf("the function of pod three has the address %s, but its claim requests %s", have, wanted)
 	}
 	c.RemoveAll()
 	c.Until("functions as they were, the prepared one too", func(ctx context.Context) error {
 		return errors.Join(c.different(before), kubenode.Forgotten(ctx))
 	})
 	if driver := driverOf(prepared); driver != "vfio-pci" {
-		c.Errorf("the function that was prepared has the driver %q", driver)
+		c.Errorf("the function that the administrator had bound has the driver %q", driver)
 	}
-	// This is the manual cleanup for this NIC that limits.md describes: without it the next owner of the function could
-	// not change its address.
+	// This is the manual cleanup for this NIC that limits.md describes. Without it, the next owner of the function
+	// could not change the address.
 	c.must(netlink.LinkSetVfHardwareAddr(c.LinkOf(pf1), 0, make(net.HardwareAddr, 6)))
 	c.bind(prepared, "")
-	c.before = c.functionState() // the kernel has assigned a new name and address to that function
-	// the plugin's record of namespaces with functions; the plugin ignores records of removed namespaces
+	c.before = c.functionState() // the kernel has assigned a new name and address to this function
+	// the plugin's records of namespaces with functions; it ignores records of removed namespaces
 	c.must(os.RemoveAll(pluginState))
 }
 
-// The driver is killed as soon as a function has lost its own driver, as soon as the function has it again, and as soon
-// as the plugin has recorded the namespace of the function. In this mode DEL of the plugin does not remove the record,
-// which must not block the next attempt.
+// The driver is killed as soon as a function has lost its original driver, as soon as the function has this driver
+// again, and as soon as the plugin has recorded the function's namespace. In this mode, the plugin's DEL does not
+// remove the record, which must not block the next attempt.
 func (c *cluster) killsDriverWhileItBinds() {
 	c.application("bound", "PF0")
 	functions := []string{c.VF(pf0, 0), c.VF(pf0, 1)}
@@ -171,7 +172,7 @@ func (c *cluster) killsDriverWhileItBinds() {
 	c.must(os.RemoveAll(pluginState))
 }
 
-// soon polls without pauses, to detect a state that lasts only briefly.
+// soon polls without pauses, to detect a state that only lasts briefly.
 func (c *cluster) soon(what string, seen func() bool) {
 	c.Helper()
 	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); {

@@ -1,5 +1,5 @@
-// Package stack installs the driver and the controller in a lab cluster as they are shipped: the project's binaries in
-// images, and the manifests of the deploy directory.
+// Package stack installs the driver and the controller in a lab cluster as they are shipped: with the project's
+// binaries in images, and the manifests in the deploy directory.
 package stack
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// Namespace is the namespace of driver and controller.
+// Namespace is the namespace of the driver and the controller.
 const Namespace = "dra-network"
 
 // Names of the binaries, and also of their images.
@@ -26,7 +26,7 @@ const (
 // Plugins is the binary that contains all of the project's CNI plugins. It is also in the driver's image.
 const Plugins = "dra-network-cni"
 
-// CommandLine is the binary that administrators run in the driver's pods.
+// CommandLine is the command-line tool that administrators run in the driver's pods.
 const CommandLine = "netdra"
 
 // DefaultTag is the tag of the images in the manifests.
@@ -37,7 +37,7 @@ func PluginNames() []string { return []string{"netdev"} }
 
 // Options configure the installation in a cluster.
 type Options struct {
-	// Clone is the clone of the project, with the directory deploy.
+	// Clone is the clone of the project, which contains the directory deploy.
 	Clone string
 	// Bin is the directory of the binaries.
 	Bin string
@@ -45,7 +45,8 @@ type Options struct {
 	Progress io.Writer
 }
 
-// Contents returns the binaries in the image of the driver or of the controller; the first is its entry point.
+// Contents returns the binaries in the image of the driver or of the controller. The first one is the image's entry
+// point.
 func Contents(name string) []string {
 	if name == Driver {
 		return []string{Driver, Plugins, CommandLine}
@@ -62,8 +63,8 @@ func Image(name, bin, ref string) image.Spec {
 	return spec
 }
 
-// Pack writes the image archives of the driver and of the controller into dir, with this tag, and returns their paths.
-// It builds nothing. The binaries must be static, because the images contain no libraries.
+// Pack writes the image archives of the driver and of the controller to dir, with the given tag, and returns their
+// paths. It does not build anything. The binaries must be static, because the images contain no libraries.
 func Pack(bin, dir, tag string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -79,9 +80,10 @@ func Pack(bin, dir, tag string) ([]string, error) {
 	return tars, nil
 }
 
-// Install packs, imports and deploys everything, and waits until driver and controller are ready. It may be called
-// again with other binaries: it replaces images of the same name, and deletes pods that run from the old ones, because
-// no change in the manifests would replace them. Each workload has a minute to become ready.
+// Install packs, imports and deploys everything, and waits until the driver and the controller are ready. It may be
+// called again with other binaries: it replaces images with the same name, and deletes pods that run from the old
+// images, because the manifests do not change and therefore would not replace these pods. Each workload has one minute
+// to become ready.
 func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	if options.Progress == nil {
 		options.Progress = io.Discard
@@ -121,20 +123,20 @@ func Install(ctx context.Context, cluster *lab.Cluster, options Options) error {
 	return nil
 }
 
-// restart deletes pods that run from older images of the same name.
+// restart deletes pods that run from older images with the same name.
 func restart(ctx context.Context, cluster *lab.Cluster) error {
 	_, err := cluster.Exec(ctx, "kubectl", "delete", "pods", "--all", "--namespace", Namespace, "--ignore-not-found",
 		"--wait=true", "--timeout=60s")
 	return err
 }
 
-// Workloads returns the workloads in the manifests, as kubectl names them.
+// Workloads returns the workloads in the manifests, in kubectl's notation.
 func Workloads() []string { return []string{"deployment/" + Controller, "daemonset/" + Driver} }
 
-// Commands returns the commands that apply the manifests of a deploy directory, as the comment in its
-// kustomization.yaml describes. They apply the definitions first and wait for them: kubectl looks up the kinds of all
-// objects before it writes the first, and would not find kinds from the same directory. They do not wait for the other
-// objects.
+// Commands returns the commands that apply the manifests in a deploy directory, as described in the comment in its
+// kustomization.yaml. They apply the definitions first and wait for them: kubectl looks up the kinds of all objects
+// before it writes the first object, and would not find kinds that are defined in the same directory. They do not wait
+// for the other objects.
 func Commands(deploy string) [][]string {
 	return [][]string{
 		{"kubectl", "apply", "-f", filepath.Join(deploy, "crds")},

@@ -10,9 +10,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Two topologies use addresses of one range. The node gets blocks as its pods need them. When all blocks are allocated,
-// the status of the range and an event of the waiting pod report it; the pod starts when another one ends. Pods keep
-// their addresses while the driver is killed.
+// Two topologies use addresses from one range. The node gets blocks as its pods need them. When all blocks are
+// allocated, the status of the range and an event about the waiting pod report this, and the pod starts when another
+// one ends. Pods keep their addresses when the driver is killed.
 func TestAddressRange(t *testing.T) {
 	e := newEnv(t, "ranges")
 	e.veth("ar0")
@@ -22,7 +22,7 @@ kind: AddressRange
 metadata: {name: storage}
 spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 `)
-	// The range exists until its blocks are returned. Other tests do not need to wait for that.
+	// The range exists until its blocks are returned. Other tests do not have to wait for this.
 	t.Cleanup(func() { e.must("kubectl", "delete", "addressrange", "storage", "--ignore-not-found", "--wait=false") })
 	objects := []string{expose("ar0", "macvlan", true, "ar0")}
 	for _, name := range []string{"ar-left", "ar-right"} {
@@ -49,7 +49,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 		}
 		address := strings.Split(strings.Fields(shown)[3], "/")[0]
 		if other, duplicate := addresses[address]; duplicate {
-			t.Errorf("pods %s and %s have the address %s", name, other, address)
+			t.Errorf("pods %s and %s both have the address %s", name, other, address)
 		}
 		addresses[address] = name
 	}
@@ -63,7 +63,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 		output, err := e.kubectl("", "-n", "default", "get", "events", "--field-selector",
 			"involvedObject.kind=AddressRange,involvedObject.name=storage")
 		return err == nil && containsAll(output, []string{"Exhausted", "all 2 blocks are assigned"}),
-			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be no error
 	})
 	e.create(pod("last", "ar-left"))
 	e.event("last", "take all 5 addresses of its blocks of AddressRange storage (storage-0, storage-1)")
@@ -89,7 +89,7 @@ spec: {cidrs: [10.190.0.0/29, "fd00:190::/125"], blockSize: 4, returnDelay: 1m}
 	e.rangeSays("BlocksAssigned=False Deleted", "2 remaining blocks")
 }
 
-// rangeSays waits until the range has a condition, written as "Type=Status Reason", with all texts in its message.
+// rangeSays waits until the range has a condition, given as "Type=Status Reason", whose message contains all texts.
 func (e *env) rangeSays(condition string, texts ...string) {
 	e.Helper()
 	e.eventually("the AddressRange has "+condition, func(context.Context) (bool, error) {
@@ -100,6 +100,6 @@ func (e *env) rangeSays(condition string, texts ...string) {
 				return true, nil
 			}
 		}
-		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be no error
 	})
 }

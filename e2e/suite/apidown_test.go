@@ -35,19 +35,19 @@ func TestAPIServerDown(t *testing.T) {
 	start := time.Now()
 	resume()
 	e.moment("the pod that was prepared runs", func() bool { return len(e.containersOf("coming")) == 1 })
-	t.Logf("without the API server: attached, and its container started, after %s", since(start))
+	t.Logf("without the API server, the pod was attached and its container started after %s", since(start))
 	detached()
 	e.moment("the device of the pod that was being deleted is restored", func() bool {
 		links, err := e.nodeLinks()
 		return err == nil && strings.Contains(strings.Join(links, "\n"), "ocw ")
 	})
-	time.Sleep(time.Until(start.Add(outage))) // the subject of the test
+	time.Sleep(time.Until(start.Add(outage))) // this wait is the subject of the test
 	restore()
 
 	start = time.Now()
 	e.ready("coming")
 	e.gone("going")
-	t.Logf("with it: it has heard of that after %s", since(start))
+	t.Logf("the API server had the new state after %s", since(start))
 	e.catchUp()
 	e.neverStartedEarly()
 	e.deleting("coming")
@@ -55,8 +55,8 @@ func TestAPIServerDown(t *testing.T) {
 	e.asItWas(before)
 }
 
-// catchUp forces all components to reconnect to the API server. After an outage clients wait for up to a minute before
-// they retry; restarted ones do not, so other tests do not need to wait.
+// catchUp forces all components to reconnect to the API server. After an outage, clients wait for up to a minute before
+// they retry; restarted components do not, so other tests do not have to wait.
 func (e *env) catchUp() {
 	e.Helper()
 	for _, component := range []lab.Component{lab.ControllerManager, lab.Scheduler, lab.Kubelet} {
@@ -76,7 +76,7 @@ func TestReboot(t *testing.T) {
 	e.ready("p")
 	start := time.Now()
 	e.reboot(s.links, s.unlink)
-	t.Logf("runtime and kubelet run again after %s", since(start))
+	t.Logf("the runtime and the kubelet were running again after %s", since(start))
 	e.eventually("the pod's container was started again",
 		func(context.Context) (bool, error) { return len(e.containersOf("p")) == 1, nil })
 	e.driverReady()
@@ -91,9 +91,9 @@ func TestReboot(t *testing.T) {
 	s.goes("p")
 }
 
-// reboot ends everything that ends with a boot, and starts the node again. The kernel's boot ID does not change, so for
-// the journal only the namespaces have disappeared. unplug and plug remove and create the hardware, which a real
-// machine detects again.
+// reboot ends everything that does not survive a reboot, and starts the node again. The kernel's boot ID does not
+// change, so compared with the journal, only the namespaces have disappeared. unplug and plug remove and create the
+// hardware, which a real machine would detect again.
 func (e *env) reboot(plug, unplug func()) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -129,8 +129,8 @@ func (e *env) reboot(plug, unplug func()) {
 	}
 }
 
-// A pod that shares its claim with another pod is detached although the runtime did not report its end and the claim is
-// still in use. The other pod keeps its interface.
+// A pod that shares its claim with another pod is detached even though the runtime did not report its end and the claim
+// is still in use. The other pod keeps its interface.
 func TestSharedClaimWhoseUserIsLost(t *testing.T) {
 	e := newEnv(t, "lost")
 	e.offerMacvlan("lo0", "10.140.0.0/24")

@@ -32,12 +32,12 @@ func TestMacvlanWithTuning(t *testing.T) {
 	}
 	e.deviceStatus("p", `"interfaceName":"net1"`, `"10.101.0.2/24"`, `"type":"Ready"`, `"status":"True"`)
 	e.showsHealthy("p", "dra.networking/interfaces=when-attached.")
-	// The metadata of the device inside the container (KEP-5304).
+	// Check the metadata of the device inside the container (KEP-5304).
 	if metadata := e.inPod("p", "sh", "-c",
 		"cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/dra.networking-metadata.json"); !containsAll(strings.Join(strings.Fields(metadata), ""),
 		[]string{`"interfaceName":"net1"`, `"10.101.0.2/24"`, `"dra.networking/ifName":{"string":"mv0"}`,
 			`"apiVersion":"metadata.resource.k8s.io/v1beta1"`, `"apiVersion":"metadata.resource.k8s.io/v1alpha1"`}) {
-		t.Errorf("the container sees\n%s", metadata)
+		t.Errorf("the metadata in the container is\n%s", metadata)
 	}
 	logs := e.filesOnNode("/var/log/dra-network", "macvlan_p-net-*", "*.jsonl")
 	if len(logs) != 1 {
@@ -50,7 +50,7 @@ func TestMacvlanWithTuning(t *testing.T) {
 	}
 }
 
-// showsHealthy waits until the status of a pod reports a resource with an ID of this prefix as healthy (KEP-4680).
+// showsHealthy waits until the status of a pod reports a resource whose ID has the given prefix as healthy (KEP-4680).
 func (e *env) showsHealthy(name, prefix string) {
 	e.Helper()
 	e.eventually(name+" shows a healthy "+prefix, func(ctx context.Context) (bool, error) {
@@ -65,7 +65,8 @@ func (e *env) showsHealthy(name, prefix string) {
 				}
 			}
 		}
-		return false, fmt.Errorf("it has %v", pod.Status.ContainerStatuses[0].AllocatedResourcesStatus)
+		return false, fmt.Errorf("the resources in the pod's status are %v",
+			pod.Status.ContainerStatuses[0].AllocatedResourcesStatus)
 	})
 }
 
@@ -91,7 +92,7 @@ func TestWholeLinkComesHome(t *testing.T) {
 	}
 	e.remove(manifest)
 	if after := e.link("wl0"); mac(after) != mac(before) || !strings.Contains(after, ",UP") {
-		t.Errorf("the link was restored as\n%s\nand was\n%s", after, before)
+		t.Errorf("the link was restored as\n%s\nbut was\n%s", after, before)
 	}
 	e.unchanged("wl0", generation)
 }
@@ -111,8 +112,8 @@ func (e *env) versions(device string) string {
 	return strings.Join(all, " ")
 }
 
-// unchanged checks that a pool was not written since versions. The publication of a later change of the host proves
-// that all earlier ones have been processed.
+// unchanged checks that a pool has not been written since versions was called. The publication of a later change on the
+// host proves that all earlier changes have been processed.
 func (e *env) unchanged(device, versions string) {
 	e.Helper()
 	marker := "m" + device
@@ -120,7 +121,8 @@ func (e *env) unchanged(device, versions string) {
 	e.apply(expose(marker, "host-device", false, marker))
 	e.offer(marker)
 	if now := e.versions(device); now != versions || now == "" {
-		e.Errorf("the slices of %s were changed by a pod that came and went: %s, before: %s", device, now, versions)
+		e.Errorf("a pod that started and ended changed the slices of %s: they are %s, before: %s", device, now,
+			versions)
 	}
 }
 
@@ -161,7 +163,7 @@ func TestBridge(t *testing.T) {
 	e.unchanged("tbr0", versions)
 }
 
-// A container that doesn't name the claim shares the pod's network, and also waits for the claim.
+// A container that does not name the claim shares the pod's network, so it also waits for the claim.
 func TestSidecarThatDoesNotNameTheClaim(t *testing.T) {
 	e := newEnv(t, "sidecar")
 	e.offerMacvlan("sc0", "10.105.0.0/24")
@@ -176,11 +178,11 @@ func TestSidecarThatDoesNotNameTheClaim(t *testing.T) {
 	e.ready("p")
 	if output, err := e.kubectl("", "exec", "p", "-c", "sidecar", "--", "cat", "/seen"); err != nil ||
 		!strings.Contains(output, "net1") {
-		t.Errorf("the sidecar saw %q when it started, %v", output, err)
+		t.Errorf("the sidecar reported %q when it started, %v", output, err)
 	}
 }
 
-// Two claims of one pod number their interfaces in the order of the pod's resourceClaims.
+// The interfaces of a pod with two claims are numbered in the order of the pod's resourceClaims.
 func TestTwoClaimsOfOnePod(t *testing.T) {
 	e := newEnv(t, "twoclaims")
 	e.veth("tc0")

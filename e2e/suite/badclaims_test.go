@@ -8,9 +8,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// Claims that can never succeed: an event of the pod reports the reason, the pod waits without holding a device, and it
-// ends when it is deleted. Some cases use classes of an administrator, because the classes of the controller cannot
-// have these errors, and for those classes the API server rejects many such claims before they reach a node.
+// If a claim can never succeed, an event about the pod reports the reason, the pod waits without holding a device, and
+// it ends when it is deleted. Some cases use an administrator's classes: the controller's classes cannot have these
+// errors, and for the controller's classes, the API server rejects many of these claims before they reach a node.
 func TestBadClaims(t *testing.T) {
 	e := newEnv(t, "bad")
 	e.veth("ba0")
@@ -22,12 +22,12 @@ func TestBadClaims(t *testing.T) {
 	for _, bad := range claimspectest.Cases(t) {
 		t.Run(bad.Name, func(t *testing.T) {
 			e := e.part(t)
-			// The webhook rejects these claims for classes of the controller; with another class they reach the driver.
+			// The webhook rejects these claims for the controller's classes. With another class, they reach the driver.
 			e.create(claimspectest.OfOwnClasses(bad.Templates()))
 			e.create(podOf(bad))
 			e.event(bad.Name, bad.Wants...)
 			if containers := e.containersOf(bad.Name); len(containers) > 0 {
-				t.Errorf("containers run: %v", containers)
+				t.Errorf("containers are running: %v", containers)
 			}
 			e.deleting(bad.Name)
 			e.gone(bad.Name)
@@ -36,7 +36,7 @@ func TestBadClaims(t *testing.T) {
 	}
 }
 
-// podOf returns a pod with the claims of a case.
+// podOf returns a pod with the claims in a case.
 func podOf(bad claimspectest.Case) string {
 	var claims, uses []string
 	for i, template := range bad.TemplateNames() {
@@ -51,7 +51,7 @@ func podOf(bad claimspectest.Case) string {
 	).Replace(pod(bad.Name, ""))
 }
 
-// If a device disappears after scheduling, an event of the pod reports it.
+// If a device disappears after scheduling, an event about the pod reports this.
 func TestDeviceThatIsGoneAfterScheduling(t *testing.T) {
 	e := newEnv(t, "went")
 	e.offerMacvlan("we0", "10.172.0.0/24")
@@ -66,8 +66,8 @@ func TestDeviceThatIsGoneAfterScheduling(t *testing.T) {
 	e.asItWas(before)
 }
 
-// A claim with adminAccess only watches a device: it gets no interface and no resources of the device, and does not
-// block other claims.
+// A claim with adminAccess only observes a device: its pod gets no interface, it consumes no resources of the device,
+// and it does not block other claims.
 func TestAdminAccess(t *testing.T) {
 	e := newEnv(t, "admin")
 	e.veth("ad0")
@@ -92,7 +92,7 @@ func TestAdminAccess(t *testing.T) {
 	e.deleting("watcher")
 	e.gone("watcher")
 	if shown := e.inPod("owner", "ip", "-o", "link"); !strings.Contains(shown, "net1") {
-		t.Errorf("after the end of the watcher the owner's links are\n%s", shown)
+		t.Errorf("after the watcher has ended, the owner's links are\n%s", shown)
 	}
 	e.deleting("owner")
 	e.gone("owner")

@@ -12,16 +12,16 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 )
 
-// A driver that composes devices requests the preparation of a claim that its pod does not list, so the kubelet does
-// not manage it. The pod gets the interface before its container starts, and the link is free when both no longer
-// exist.
+// A driver that composes devices requests the preparation of a claim that the pod does not list, so the kubelet does
+// not manage the claim. The pod gets the interface before its container starts, and the link is free when neither the
+// pod nor the claim exists any more.
 func TestClaimOfAComposingDriver(t *testing.T) {
 	e := newEnv(t, "composing")
 	e.offerMacvlan("co0", "10.186.0.0/24")
 	before := e.state()
 	allocation := e.allocationOf("first", "co0-uplink")
-	// The scheduling gate keeps the kubelet from creating the sandbox before the claim is prepared, an order that the
-	// kubelet guarantees for the drivers that it calls.
+	// The scheduling gate prevents the kubelet from creating the sandbox before the claim is prepared. For the drivers
+	// that it calls, the kubelet itself guarantees this order.
 	e.create(strings.Replace(pod("composed", ""), "spec:\n",
 		"spec:\n  schedulingGates: [{name: example.com/composer}]\n",
 		1))
@@ -55,7 +55,7 @@ func TestClaimOfAComposingDriver(t *testing.T) {
 	e.asItWas(before)
 }
 
-// reserved creates a claim that is allocated, and reserved for a pod that does not list it.
+// reserved creates an allocated claim that is reserved for a pod that does not list it.
 func (e *env) reserved(
 	name, class string, allocation *resourceapi.AllocationResult, pod string,
 ) *resourceapi.ResourceClaim {

@@ -16,14 +16,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// crowd is the number of pods that start concurrently. A node accepts 110 by default, which takes two processors four
-// minutes.
+// crowd is the number of pods that start concurrently. A node accepts 110 pods by default; starting them takes four
+// minutes on two processors.
 var crowd = flag.Int("pods", 110, "number of pods of TestFullNode")
 
-// memoryLimit is the memory in MiB that the driver may use with 110 pods. Runs with fewer pods do not check it.
+// memoryLimit is the memory, in MiB, that the driver may use with 110 pods. It is not checked in runs with fewer pods.
 const memoryLimit = 128
 
-// A full node: all pods start concurrently, and one has four interfaces. At the end the driver is in its initial state.
+// On a full node, all pods start concurrently, and one of them has four interfaces. At the end, the driver is in its
+// initial state.
 func TestFullNode(t *testing.T) {
 	e := newEnv(t, "full")
 	links := []string{"fn0", "fn1", "fn2", "fn3"}
@@ -71,12 +72,12 @@ func TestFullNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.gone(append(names, "four")...)
-	t.Logf("all were gone after %s", since(start))
+	t.Logf("all pods were gone after %s", since(start))
 	e.asItWas(before)
 	e.eventually("the driver uses no more than before", func(context.Context) (bool, error) {
 		now := e.use()
 		return now.goroutines <= first.goroutines+5 &&
-			now.files <= first.files+5, fmt.Errorf("now: %s, before: %s", now, first)
+			now.files <= first.files+5, fmt.Errorf("the usage is %s, before: %s", now, first)
 	})
 	last := e.use()
 	t.Logf("at the end: %s; before: %s", last, first)

@@ -37,7 +37,7 @@ func TestDoctor(t *testing.T) {
 	report, err := e.doctor()
 	e.onNode("mv", "/opt/cni/bin/away", "/opt/cni/bin/macvlan")
 	if err == nil || !containsAll(report, []string{"✗ CNI plugin macvlan is not installed", stray, "1 fault"}) {
-		t.Errorf("a node without macvlan: %v\n%s", err, report)
+		t.Errorf("report for a node without macvlan: %v\n%s", err, report)
 	}
 	if output, err := e.netdra("release", "--orphans", "--all"); err != nil ||
 		!containsAll(output, []string{"CDI spec", stray[len("/run"):], "removed"}) {
@@ -50,8 +50,9 @@ func TestDoctor(t *testing.T) {
 	e.healthy("the node afterwards")
 }
 
-// healthy waits until doctor has no findings. The driver checks plugins once a minute and when devices change: its
-// report about policies may be slightly old, from a time when a plugin was missing or a link of another test existed.
+// healthy waits until doctor has no findings. The driver checks plugins once a minute and when devices change, so its
+// report about policies may be slightly outdated, from a time when a plugin was missing or a link from another test
+// existed.
 func (e *env) healthy(what string) {
 	e.Helper()
 	e.eventually(what+" is healthy", func(context.Context) (bool, error) {

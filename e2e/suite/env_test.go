@@ -22,7 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// patience bounds every wait of a test.
+// patience is the time limit of every wait in a test.
 const patience = 3 * time.Minute
 
 // env is the part of the cluster that one test uses.
@@ -34,14 +34,14 @@ type env struct {
 	explained sync.Once
 }
 
-// newEnv creates a namespace for a test, and checks at its end that nothing remains on the node.
+// newEnv creates a namespace for a test, and checks at the end of the test that nothing remains on the node.
 func newEnv(t *testing.T, namespace string) *env {
 	t.Helper()
 	cluster, client := theCluster.Get(t)
 	return newEnvOn(t, cluster, client, namespace)
 }
 
-// newEnvOn is newEnv on a separate cluster of the test.
+// newEnvOn is like newEnv, but uses the test's own cluster.
 func newEnvOn(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface, namespace string) *env {
 	t.Helper()
 	e := &env{T: t, cluster: cluster, client: client, namespace: namespace}
@@ -55,7 +55,7 @@ func newEnvOn(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface, n
 	e.create(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
 	t.Cleanup(func() {
 		e.explain()
-		// The next test uses another namespace, so it only needs to wait for the end of the pods on the node.
+		// The next test uses another namespace, so it only has to wait until the pods on the node have ended.
 		if output, err := e.kubectl("", "delete", "namespace", namespace, "--wait=false"); err != nil {
 			t.Error(err, output)
 		}
@@ -72,7 +72,7 @@ func (e *env) part(t *testing.T) *env {
 	return &env{T: t, cluster: e.cluster, client: e.client, namespace: e.namespace}
 }
 
-// lines returns the lines of a file, and none if it cannot be read.
+// lines returns the lines of a file. It returns none if the file cannot be read.
 func (e *env) lines(path string) []string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -136,18 +136,19 @@ func (e *env) inPod(pod string, args ...string) string {
 	e.Helper()
 	output, err := e.kubectl("", append([]string{"exec", pod, "--"}, args...)...)
 	if err != nil {
-		e.Fatalf("in pod %s: %s: %v\n%s", pod, strings.Join(args, " "), err, output)
+		e.Fatalf("in pod %s, %s failed: %v\n%s", pod, strings.Join(args, " "), err, output)
 	}
 	return output
 }
 
-// reaches waits until an address answers a pod's ping through an interface. A busy machine may lose single pings.
+// reaches waits until a pod gets a reply to a ping from an address through an interface. A busy machine may lose
+// individual pings.
 func (e *env) reaches(pod, ifName, address string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("pod %s reaches %s through %s", pod, address, ifName), func(context.Context) (bool, error) {
 		output, err := e.kubectl("", "exec", pod, "--", "ping", "-c", "1", "-w", "5", "-I", ifName, address)
 		return err == nil && strings.Contains(output, "1 packets received"),
-			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+			fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be no error
 	})
 }
 
@@ -155,7 +156,7 @@ func (e *env) reaches(pod, ifName, address string) {
 func (e *env) eventually(what string, condition func(context.Context) (bool, error)) {
 	e.Helper()
 	if err := waitFor(condition); err != nil {
-		e.Fatalf("not so after %s: %s: %v", patience, what, err)
+		e.Fatalf("timed out after %s: %s: %v", patience, what, err)
 	}
 }
 
@@ -165,7 +166,7 @@ func waitFor(condition func(context.Context) (bool, error)) error {
 	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true,
 		func(ctx context.Context) (bool, error) {
 			done, err := condition(ctx)
-			if ctx.Err() == nil || last == nil { // do not replace an error with "time is over"
+			if ctx.Err() == nil || last == nil { // do not replace an error with a timeout
 				last = err
 			}
 			return done, nil
@@ -176,8 +177,8 @@ func waitFor(condition func(context.Context) (bool, error)) error {
 	return nil
 }
 
-// allPods waits until a condition is true for each of the pods. Patience is the time limit for the next pod that
-// reaches it: many concurrent pods take turns, and any of them may be the last.
+// allPods waits until a condition is true for each of the pods. patience limits the time until the condition becomes
+// true for the next pod: many concurrent pods take turns, and any of them may be the last.
 func (e *env) allPods(what string, pods []string, condition func(*corev1.Pod, error) (bool, error)) {
 	e.Helper()
 	check := func(ctx context.Context, name string) (bool, error) {
@@ -197,7 +198,8 @@ func (e *env) allPods(what string, pods []string, condition func(*corev1.Pod, er
 			}
 		}
 		if now <= before {
-			e.Fatalf("%d of %d pods %s, and no other after %s; pod %s: %v", now, len(pods), what, patience, pods[i], err)
+			e.Fatalf("%d of %d pods %s, and no other after %s; pod %s: %v", now, len(pods), what, patience, pods[i],
+				err)
 		}
 		before = now
 	}
@@ -210,7 +212,7 @@ func (e *env) ready(pods ...string) {
 		if err != nil {
 			return false, err
 		}
-		return isReady(pod), fmt.Errorf("it is %s", pod.Status.Phase)
+		return isReady(pod), fmt.Errorf("the pod is %s", pod.Status.Phase)
 	})
 }
 
@@ -223,13 +225,13 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// event waits for an event of an object that contains all texts.
+// event waits for an event about an object that contains all texts.
 func (e *env) event(object string, texts ...string) {
 	e.Helper()
 	e.anyEvent(object, texts)
 }
 
-// anyEvent waits for an event of an object that contains all texts of one of the alternatives.
+// anyEvent waits for an event about an object that contains all texts of one of the alternatives.
 func (e *env) anyEvent(object string, alternatives ...[]string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("event of %s with %q", object, alternatives), func(ctx context.Context) (bool, error) {
@@ -318,15 +320,15 @@ func (e *env) offer(devices ...string) {
 		}
 		for _, device := range devices {
 			if !offered[device] {
-				return false, fmt.Errorf("offered are %v", offered)
+				return false, fmt.Errorf("the offered devices are %v", offered)
 			}
 		}
 		return true, nil
 	})
 }
 
-// offerMacvlan creates a link and everything that a pod needs to get a macvlan interface on it. Policy, topology and
-// claim template have the name of the link.
+// offerMacvlan creates a link and everything that a pod needs to get a macvlan interface on it. The policy, the
+// topology and the claim template have the name of the link.
 func (e *env) offerMacvlan(link, subnet string) {
 	e.Helper()
 	e.veth(link)
@@ -338,7 +340,7 @@ func (e *env) offerMacvlan(link, subnet string) {
 	e.offer(link)
 }
 
-// fileOnNode returns the path at which this process sees a file of the node.
+// fileOnNode returns the path at which a file on the node is visible to this process.
 func (e *env) fileOnNode(elements ...string) string {
 	e.Helper()
 	path, err := e.cluster.NodePath(filepath.Join(elements...))
@@ -348,7 +350,7 @@ func (e *env) fileOnNode(elements ...string) string {
 	return path
 }
 
-// filesOnNode returns the paths at which this process sees the node's files that match a pattern.
+// filesOnNode returns the paths at which the node's files that match a pattern are visible to this process.
 func (e *env) filesOnNode(elements ...string) []string {
 	e.Helper()
 	paths, err := e.cluster.NodeGlob(filepath.Join(elements...))

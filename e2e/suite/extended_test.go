@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// extendedPod returns a pod as users write it for a device plugin, with nothing but resource limits. A container is
-// written as "name: {resource: count}"; containers with the prefix "init " exit immediately.
+// extendedPod returns a pod in the form in which users write it for a device plugin, with nothing but resource limits.
+// A container is given as "name: {resource: count}". Containers with the prefix "init " exit immediately.
 func extendedPod(name string, containers ...string) string {
 	var init, regular string
 	for _, container := range containers {
@@ -47,8 +47,8 @@ spec:
 // classResource returns the extended resource that Kubernetes defines for every class.
 func classResource(class string) string { return "deviceclass.resource.kubernetes.io/" + class }
 
-// offerExtended creates a macvlan uplink "NAME0" with the extended resource example.com/NAME, and the whole links
-// "NAME1" and "NAME2", which have no explicit resource name.
+// offerExtended creates a macvlan uplink "NAME0" with the extended resource example.com/NAME, and the links "NAME1" and
+// "NAME2", which are offered as a whole without an explicit resource name.
 func (e *env) offerExtended(name string, network int) {
 	e.Helper()
 	for _, number := range []string{"0", "1", "2"} {
@@ -70,9 +70,9 @@ func (e *env) offerExtended(name string, network int) {
 	e.offer(name+"0", name+"1", name+"2")
 }
 
-// Pods that were written for a device plugin get interfaces of topologies: by the resource name of the topology, and by
-// the resource name that Kubernetes defines for the class. This also works next to a running pod with a claim that a
-// user created.
+// Pods that were written for a device plugin get interfaces from topologies, by the resource name in the topology and
+// by the resource name that Kubernetes defines for the class. This also works while a pod with a claim that a user
+// created is running.
 func TestExtendedResources(t *testing.T) {
 	e := newEnv(t, "extended")
 	e.offerExtended("er", 181)
@@ -115,9 +115,9 @@ spec:
 	e.deleteClaims("made-by-a-user")
 }
 
-// Each container gets exactly the devices that it requests, whatever other containers of the pod request: the kubelet
-// receives one CDI device for each request. The interfaces belong to the pod, and init containers use the interfaces of
-// later containers.
+// Each container gets exactly the devices that it requests, regardless of what other containers in the pod request: the
+// kubelet receives one CDI device for each request. The interfaces belong to the pod, and init containers use the
+// interfaces of later containers.
 func TestExtendedResourcesOfContainers(t *testing.T) {
 	e := newEnv(t, "excontainers")
 	e.offerExtended("ec", 182)
@@ -128,7 +128,7 @@ func TestExtendedResourcesOfContainers(t *testing.T) {
 	for container, want := range map[string]bool{"a": true, "b": true, "c": true, "none": false} {
 		output, err := e.kubectl("", "exec", "p", "-c", container, "--", "sh", "-c", "env; ip -o link")
 		if err != nil || !containsAll(output, []string{"net1", "net2", "net3"}) {
-			t.Errorf("container %s sees %v\n%s", container, err, output)
+			t.Errorf("container %s has the interfaces %v\n%s", container, err, output)
 		}
 		if got := strings.Contains(output, "DRA_NETWORK_CLAIM_"); got != want {
 			t.Errorf("container %s has the claim's devices: %v, want %v", container, got, want)
@@ -172,8 +172,8 @@ func (e *env) extendedClaim(pod string) string {
 	return string(claim.UID)
 }
 
-// The driver rejects a topology that needs a second device, and a topology that the namespace may not use, and an event
-// of the pod reports the reason. With both devices a pod gets the topology.
+// The driver rejects a topology that needs a second device and a topology that the namespace may not use, and an event
+// about the pod reports the reason. A pod that requests both devices gets the topology.
 func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e := newEnv(t, "exrefused")
 	e.veth("ex0")
@@ -212,8 +212,8 @@ func TestExtendedResourcesThatAreRefused(t *testing.T) {
 }
 
 // netdra reports the same for a pod with extended resources as for a pod with claims: whether it would fit before
-// kube-scheduler has processed it, the obstacle while it is pending, including a denied claim, and its device once it
-// runs.
+// kube-scheduler has processed it, the obstacle while it is pending, including a denied claim, and the device once the
+// pod is running.
 func TestExtendedResourcesAreExplained(t *testing.T) {
 	e := newEnv(t, "exexplained")
 	e.veth("et0")
@@ -242,7 +242,7 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 			"explain": {"-n", e.namespace, "pod/" + pod}, "claims": {"-n", e.namespace, "pod/" + pod}}[command]
 		output, err := e.elsewhere(e.cluster.Kubeconfig(), append([]string{command}, object...)...)
 		if !containsAll(output, texts) {
-			t.Errorf("netdra %s of pod %s lacks one of %q: %v\n%s", command, pod, texts, err, output)
+			t.Errorf("the output of netdra %s for pod %s lacks one of %q: %v\n%s", command, pod, texts, err, output)
 		}
 	}
 	const unscheduled = `the pod is not scheduled; for the reason, run "netdra simulate --pod exexplained/`
@@ -285,8 +285,8 @@ func TestExtendedResourcesAreExplained(t *testing.T) {
 }
 
 // If only claims set the addresses, pods with an extended resource are rejected, because they have no claim that could
-// set them. The topology cannot define a resource name, and the resource name of its class does not work either. A pod
-// with a claim that sets the addresses works.
+// set addresses. The topology cannot define a resource name, and the resource name of its class does not work either. A
+// pod with a claim that sets the addresses works.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	e := newEnv(t, "exaddresses")
 	e.veth("ea0")
@@ -313,7 +313,7 @@ spec: {cniType: static, capabilities: [ips], output: {interfaces: none}}
 		"    type: macvlan", "    type: macvlan\n    extendedResourceName: example.com/ea", 1)
 	if output, err := e.kubectl(named, "apply", "-f", "-"); err == nil || !containsAll(output, []string{
 		"extendedResourceName: Forbidden", `step "port" gets addresses from claims only`}) {
-		t.Errorf("a topology with the name of an extended resource: %v\n%s", err, output)
+		t.Errorf("applying a topology with the name of an extended resource returned %v\n%s", err, output)
 	}
 	withIPs := strings.Replace(claimTemplate("with", "ea-port"), "devices:", "devices:\n      config: [{opaque: "+
 		"{driver: dra.networking, parameters: {ips: [10.185.0.7/24]}}}]", 1)
@@ -336,7 +336,7 @@ spec: {cniType: static, capabilities: [ips], output: {interfaces: none}}
 	e.gone("with", "without", "limits")
 }
 
-// condition waits until a topology has a condition, written as "Type=Status Reason", with all texts in its message.
+// condition waits until a topology has a condition, given as "Type=Status Reason", whose message contains all texts.
 func (e *env) condition(topology, condition string, texts ...string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("NetworkTopology %s has %s", topology, condition), func(context.Context) (bool, error) {
@@ -347,6 +347,6 @@ func (e *env) condition(topology, condition string, texts ...string) {
 				return true, nil
 			}
 		}
-		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+		return false, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be no error
 	})
 }

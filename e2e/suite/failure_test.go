@@ -39,11 +39,11 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	wants := []string{`step "knob" (tuning) of topology fa`, "no_such_knob"}
 	e.event("p", append(wants, "NetworkAttachFailed")...)
 	// Whether the runtime was still waiting at the time of the failure depends on the speed of the machine. If it was
-	// not, the gate has kept the container from starting.
+	// not, the gate prevented the container from starting.
 	e.anyEvent("p", append(wants, "FailedCreatePodSandBox"), []string{"when-attached"})
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
 	e.reports("pod "+e.namespace+"/p waits", "no_such_knob", `data-is="RESULT">failed: `, `data-is="COMMAND">DEL<`)
-	// Usually no sandbox exists: the kubelet creates one every 15 seconds, which fails immediately.
+	// Usually, no sandbox exists: the kubelet creates one every 15 seconds, and it fails immediately.
 	e.eventually("netdra reports why the pod waits", func(context.Context) (bool, error) {
 		claims, err := e.netdra("claims")
 		report, _ := e.doctor()
@@ -52,7 +52,7 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	})
 	e.remove(failing)
 	if after := e.link("fa0"); mac(after) != mac(before) {
-		t.Errorf("the link was restored as\n%s\nand was\n%s", after, before)
+		t.Errorf("the link was restored as\n%s\nbut was\n%s", after, before)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestPodsWhileTheDriverIsDown(t *testing.T) {
 	remove()
 	with, err := e.client.CoreV1().Pods(e.namespace).Get(context.Background(), "with", metav1.GetOptions{})
 	if err != nil || isReady(with) {
-		t.Errorf("a pod with a claim is ready without the driver: %v", err)
+		t.Errorf("a pod with a claim became Ready without the driver: %v", err)
 	}
 	e.startDriver()
 	e.ready("with")
@@ -110,7 +110,7 @@ func (e *env) startDriver() {
 	}
 }
 
-// staticPod starts a static pod from a file, without the API server; remove deletes the file.
+// staticPod starts a static pod from a file, without the API server. remove deletes the file.
 func (e *env) staticPod(name string) (remove func()) {
 	e.Helper()
 	path := filepath.Join(e.cluster.ManifestDir(), name+".yaml")
@@ -130,7 +130,7 @@ func (e *env) mirrorReady(name string) {
 	e.ready(name + "-" + e.cluster.NodeName())
 }
 
-// A static pod starts while the API server is down, with or without a running driver.
+// A static pod starts while the API server is down, whether or not the driver is running.
 func TestStaticPodWhileTheAPIServerIsDown(t *testing.T) {
 	t.Run("driver runs", func(t *testing.T) { newEnv(t, "apidown").staticPodWithoutAPIServer() })
 	t.Run("driver is away", func(t *testing.T) {
@@ -157,7 +157,7 @@ func (e *env) staticPodWithoutAPIServer() {
 	})
 }
 
-// stopAPIServer kills the API server. restore, or the end of the test, starts it again.
+// stopAPIServer kills the API server. It is started again by restore, or at the end of the test.
 func (e *env) stopAPIServer() (restore func()) {
 	e.Helper()
 	ctx := context.Background()
@@ -174,13 +174,13 @@ func (e *env) stopAPIServer() (restore func()) {
 	return restore
 }
 
-// Rejections of invalid objects contain the solution.
+// If an invalid object is rejected, the message contains the fix.
 func TestMistakesAreExplained(t *testing.T) {
 	e := newEnv(t, "mistakes")
 	e.veth("mi0")
 
-	// The custom resource definitions cannot express these two rules. The webhook of the controller reports them, with
-	// its shipped configuration.
+	// The custom resource definitions cannot express these two rules. The controller's webhook enforces them in its
+	// shipped configuration.
 	t.Run("policy with broken CEL", func(*testing.T) {
 		e.refused(strings.Replace(expose("mi-broken", "macvlan", true, "mi0"), `ifName in ["mi0"]`,
 			`ifName in ["mi0"`, 1),
@@ -208,14 +208,14 @@ func TestMistakesAreExplained(t *testing.T) {
 - {name: right, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}`)))
 		e.offer("mi0")
 		e.apply(pod("p", "half"))
-		// Either the API server reports it when the claim is created, if the classes of the topology exist by then, or
-		// the node.
+		// The API server reports this when the claim is created, if the classes of the topology exist by then;
+		// otherwise, the node reports it.
 		e.event("p", "add a request", "mi-right")
 	})
 }
 
-// If the kernel does not support the links of an installed plugin, the plugin is not offered, so the scheduler sends no
-// pod to the node. The status of the policy and netdra report the reason.
+// If the kernel does not support the links of an installed plugin, the plugin is not offered, so no pod for it is
+// scheduled to the node. The status of the policy and netdra report the reason.
 func TestKernelLacksAPluginsLinks(t *testing.T) {
 	e := newEnv(t, "kernel")
 	e.veth("ke0")
@@ -257,12 +257,12 @@ spec:
 	e.gone("one")
 }
 
-// refused waits until kubectl reports that YAML is rejected with these texts. The API server calls the webhook as soon
-// as it trusts its certificate.
+// refused waits until kubectl reports that YAML is rejected with the given texts. The API server only calls the webhook
+// once it trusts the webhook's certificate.
 func (e *env) refused(yaml string, texts ...string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("it is refused with %q", texts), func(context.Context) (bool, error) {
 		output, err := e.kubectl(yaml, "apply", "--dry-run=server", "-f", "-")
-		return err != nil && containsAll(output, texts), fmt.Errorf("kubectl says %s", output)
+		return err != nil && containsAll(output, texts), fmt.Errorf("kubectl printed %s", output)
 	})
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A gang of four pods. One claim belongs to the PodGroup, and each pod has an interface of it (KEP-5729). Each pod also
-// has its own claim, which it lists first (docs/limits.md). A container that restarts after the driver was killed has
-// its interfaces again, and nothing remains after the end of the last pod.
+// In a gang of four pods, one claim belongs to the PodGroup, and each pod has an interface from it (KEP-5729). Each pod
+// also has its own claim, which it lists first (docs/limits.md). A container that restarts after the driver was killed
+// has its interfaces again, and nothing remains after the last pod has ended.
 func TestGang(t *testing.T) {
 	e := newGangEnv(t)
 	e.offerMacvlan("ga0", "10.183.0.0/24")
@@ -52,7 +52,7 @@ spec:
 		}
 		address := strings.Fields(shown[strings.Index(shown, "net2"):])[2]
 		if other, duplicate := seen[address]; duplicate {
-			t.Errorf("pods %s and %s have the address %s", name, other, address)
+			t.Errorf("pods %s and %s both have the address %s", name, other, address)
 		}
 		seen[address] = name
 	}
@@ -67,7 +67,7 @@ spec:
 	e.deleting("rank0")
 	e.gone("rank0")
 	if shown := e.inPod("rank1", "ip", "-4", "-o", "addr"); !strings.Contains(shown, "net2    inet 10.183.0.") {
-		t.Errorf("after another pod of the group has ended pod rank1 has the addresses\n%s", shown)
+		t.Errorf("after another pod in the group has ended, pod rank1 has the addresses\n%s", shown)
 	}
 	e.deleting(names[1:]...)
 	e.gone(names[1:]...)
@@ -77,8 +77,8 @@ spec:
 	e.asItWas(before)
 }
 
-// newGangEnv starts a cluster that schedules groups of pods with claims. In Kubernetes 1.37 these features are beta and
-// off by default.
+// newGangEnv starts a cluster with the features for scheduling groups of pods with claims, which are beta and off by
+// default in Kubernetes 1.37.
 func newGangEnv(t *testing.T) *env {
 	t.Helper()
 	cluster, client := testcluster.ForTest(t, func(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The real API server, which has rules that no library contains, accepts the objects that the driver publishes for the
-// examples of the published design, and the policies that select them.
+// A real API server, which has rules that no library contains, accepts the objects that the driver publishes for the
+// examples in the published design, and the policies that select them.
 func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 	e := newEnv(t, "examples")
 	files, err := filepath.Glob("../../slices/testdata/*.yaml")
@@ -32,7 +32,7 @@ func TestExamplesAreAcceptedByTheAPIServer(t *testing.T) {
 		for verb, documents := range map[string][]string{"apply": policies, "create": slices} {
 			output, err := e.kubectl(strings.Join(documents, "\n---\n"), verb, "--dry-run=server", "-o",
 				"name", "-f", "-")
-			// The webhook prints warnings for some of them.
+			// The webhook returns warnings for some of them.
 			if accepted := strings.Count(output, "\n") - strings.Count(output, "Warning: "); err != nil ||
 				accepted != len(documents) || accepted == 0 {
 				t.Errorf("%s: %d of %d objects were accepted: %v\n%s", filepath.Base(file), accepted, len(documents),

@@ -52,7 +52,7 @@ func TestImportedIsAccepted(t *testing.T) {
 			applied++
 			inMode = inMode || strings.Contains(made, mode.text)
 			if accepted[made] {
-				continue // same as in another mode
+				continue // the same as in another mode
 			}
 			accepted[made] = true
 			if output, err := e.applyOnServer(made, "--dry-run=server"); err != nil {
@@ -60,14 +60,15 @@ func TestImportedIsAccepted(t *testing.T) {
 			}
 		}
 		if applied < mode.least || !inMode {
-			t.Errorf("%q: only %d inputs resulted in objects; found one with %q: %t", mode.flags, applied, mode.text, inMode)
+			t.Errorf("%q: only %d inputs resulted in objects; found one with %q: %t", mode.flags, applied, mode.text,
+				inMode)
 		}
 	}
 }
 
-// Objects that were imported with --keep-multus run with the real Multus after the manual steps of the report: the
-// policy of a resource whose device plugin was not imported, and a claim instead of the template for Multus 4.2.3. A
-// link replaces the virtual function, and netdev the plugin sriov.
+// Objects that were imported with --keep-multus work with the real Multus after the manual steps in the report: adding
+// the policy for a resource whose device plugin was not imported, and replacing the template with a claim for Multus
+// 4.2.3. In this test, a link replaces the virtual function, and netdev replaces the plugin sriov.
 func TestImportedIsKeptWithMultus(t *testing.T) {
 	e := newEnv(t, "kept")
 	e.multus()
@@ -107,7 +108,7 @@ func TestImportedIsKeptWithMultus(t *testing.T) {
 	e.deleting("old")
 	e.gone("old")
 	if after := mac(e.link("kp0")); after != address {
-		t.Errorf("the link was restored with %s, and had %s", after, address)
+		t.Errorf("the link was restored with %s, but had %s before", after, address)
 	}
 }
 
@@ -145,7 +146,7 @@ spec:
 	e.gone("old")
 }
 
-// importFile returns the objects that netdra generates from its input.
+// importFile returns the objects that netdra generates from an input file.
 func (e *env) importFile(file, input string) string {
 	e.Helper()
 	made, report := e.imported(nil, file, input)
@@ -153,8 +154,8 @@ func (e *env) importFile(file, input string) string {
 	return made
 }
 
-// imported returns the output and the report of netdra for a file, or for its standard input. Remaining manual steps
-// are not a failure.
+// imported returns the output and the report of netdra for a file or for its standard input. Remaining manual steps do
+// not count as a failure.
 func (e *env) imported(flags []string, file, input string) (made, report string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

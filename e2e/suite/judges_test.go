@@ -14,7 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/observer"
 )
 
-// The checks that other tests rely on work: they detect a container without its interface, and all remains on the node.
+// The checks that other tests rely on work: they detect a container without its interface, and everything that remains
+// on the node.
 func TestJudges(t *testing.T) {
 	e := newEnv(t, "judges")
 	t.Run("observer", func(t *testing.T) {
@@ -53,11 +54,11 @@ func TestJudges(t *testing.T) {
 		e.veth("ju0")
 		planted := e.state()
 		if cmp.Equal(before, planted) {
-			t.Error("a remaining link is not detected")
+			t.Error("a remaining link was not detected")
 		}
 		e.must("ip", "link", "set", "ju0", "alias", "stray")
 		if cmp.Equal(planted, e.state()) {
-			t.Error("a link that was restored with another alias is not detected")
+			t.Error("a link that was restored with a different alias was not detected")
 		}
 	})
 	t.Run("plugin", func(t *testing.T) { e.part(t).pluginSeen() })
@@ -85,10 +86,10 @@ func (e *env) straySeen(path string) {
 		e.Fatal(err)
 	}
 	if cmp.Equal(before, e.state()) {
-		e.Errorf("%s is not noticed", path)
+		e.Errorf("%s was not detected", path)
 	}
 	if exists(path) {
-		e.Errorf("%s is a file of the host", path)
+		e.Errorf("%s is a file on the host", path)
 	}
 	e.must("test", "-f", path) // on the node
 }
@@ -102,7 +103,7 @@ func exists(path string) bool {
 func (e *env) pluginSeen() {
 	e.Helper()
 	before := e.state()
-	plugin := e.cluster.Command(context.Background(), "/opt/cni/bin/slow-macvlan") // it first reads all of its input
+	plugin := e.cluster.Command(context.Background(), "/opt/cni/bin/slow-macvlan") // first reads all of its input
 	input, err := plugin.StdinPipe()
 	if err == nil {
 		err = e.cluster.StartCommand(plugin)
@@ -115,10 +116,10 @@ func (e *env) pluginSeen() {
 		return now.Plugins == before.Plugins+1, err
 	})
 	_ = input.Close()
-	_ = plugin.Wait() // it fails without input
+	_ = plugin.Wait() // the plugin fails without input
 }
 
-// pinName matches the pin of the namespace of one attempt to attach a sandbox.
+// pinName matches the namespace pin of one attempt to attach a sandbox.
 var pinName = regexp.MustCompile(`^dra-[0-9a-f]{32}\.[0-9a-z]{8,}$`)
 
 // attachmentSeen checks that each kind of resource of a running pod on the node is detected by its actual name.
@@ -142,7 +143,7 @@ func (e *env) attachmentSeen() {
 		"/var/lib/kubelet/plugins/dra.networking/dra-device-metadata/judges_", "claims: ", "sandboxes: ",
 	} {
 		if !strings.Contains("\n"+added, "\n"+kind) {
-			e.Errorf("nothing of the attached pod begins with %q in\n%s", kind, added)
+			e.Errorf("no line for the attached pod begins with %q in\n%s", kind, added)
 		}
 	}
 	if logs := e.filesOnNode("/var/log/dra-network/judges_attached-net-*/*.jsonl"); len(logs) != 1 {

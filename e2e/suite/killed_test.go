@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A driver, a runtime or a kubelet that is killed at any time leaves no remains on the node, no container without its
-// interfaces and no stuck pod.
+// If the driver, the runtime or the kubelet is killed at any time, nothing remains on the node, no container runs
+// without its interfaces, and no pod is stuck.
 func TestKilled(t *testing.T) {
 	e := newEnv(t, "killed")
 	s := e.stage("ki", 132, 0)
@@ -89,11 +89,11 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// inTest runs a part of the stage's test as a subtest, and first waits until the driver is running.
+// inTest runs a part of the stage's test as a subtest. It first waits until the driver is running.
 func (s *stage) inTest(do func(*stage)) func(*testing.T) {
 	return func(t *testing.T) {
 		if s.Failed() {
-			t.Skip("the node is not as it should be for this")
+			t.Skip("the node is not in the state that this part requires")
 		}
 		copied := *s
 		copied.env = s.part(t)
@@ -114,17 +114,17 @@ func (s *stage) comesAndGoes(pod string) {
 	s.goes(pod)
 }
 
-// goes waits until a pod that is being deleted no longer exists, and nothing of it remains.
+// goes waits until a pod that is being deleted no longer exists and nothing of it remains.
 func (s *stage) goes(pod string) {
 	s.Helper()
 	start := time.Now()
 	s.gone(pod)
 	gone := since(start)
 	s.asItWas(s.before)
-	s.Logf("gone after %s, the node as it was after %s", gone, since(start))
+	s.Logf("the pod was gone after %s, and the node was in its initial state after %s", gone, since(start))
 }
 
-// resumed returns a function that resumes a stopped program. The end of the test also resumes it.
+// resumed returns a function that resumes a stopped program. The program is also resumed at the end of the test.
 func (e *env) resumed(program string) func() {
 	resume := func() { e.signal(program, syscall.SIGCONT) }
 	e.Cleanup(resume)
@@ -141,8 +141,8 @@ func (e *env) restart(component lab.Component) {
 	}
 }
 
-// A driver that hangs is worse than a missing one: the runtime calls it for every pod. The liveness probe restarts it
-// soon, and the new process works.
+// A driver that hangs is worse than a missing driver, because the runtime calls it for every pod. The liveness probe
+// restarts it soon, and the new process works.
 func TestDriverThatHangs(t *testing.T) {
 	e := newEnv(t, "hangs")
 	e.offerMacvlan("ha0", "10.150.0.0/24")
@@ -150,7 +150,7 @@ func TestDriverThatHangs(t *testing.T) {
 	e.signal(stack.Driver, syscall.SIGSTOP)
 	t.Cleanup(func() {
 		for _, pid := range hung {
-			_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
+			_ = syscall.Kill(pid, syscall.SIGCONT) // the process may have exited
 		}
 	})
 	start := time.Now()
@@ -158,9 +158,9 @@ func TestDriverThatHangs(t *testing.T) {
 	e.eventually("the driver that hangs is replaced", func(context.Context) (bool, error) {
 		now := e.processes(stack.Driver)
 		return len(now) == 1 &&
-			!slices.Contains(hung, now[0]), fmt.Errorf("processes are %v, the one that hangs is %v", now, hung)
+			!slices.Contains(hung, now[0]), fmt.Errorf("the processes are %v; the one that hung is %v", now, hung)
 	})
-	t.Logf("another driver ran %s after the first began to hang", since(start))
+	t.Logf("a new driver was running %s after the first one began to hang", since(start))
 	e.ready("p")
 	e.deleting("p")
 	e.gone("p")

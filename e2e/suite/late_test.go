@@ -14,59 +14,59 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A chain takes six seconds, three times the timeout of the runtime. The first attempt fails: the chain is rolled back,
-// the containers do not start and an event reports the reason. A later attempt succeeds, and the same pod starts
-// immediately. Other pods never wait for it.
+// A chain takes six seconds, which is three times the runtime's timeout. The first attempt fails: the chain is rolled
+// back, the containers do not start, and an event reports the reason. A later attempt succeeds, and the same pod starts
+// immediately. Other pods never have to wait for it.
 func TestChainOfSixSeconds(t *testing.T) {
 	e := newEnv(t, "six")
 	s := e.stage("si", 131, 6)
 	e.observe()
-	// hold the plugin for six seconds, or for as long as other pods need to start on this machine
+	// hold the plugin for six seconds, or until other pods have started if that takes longer on this machine
 	succeed, release := s.set("FAIL"), s.set("ADD")
 	start := time.Now()
 	e.create(watchedPod("p", "resourceClaimTemplateName: si", whole, second) +
-		watchedContainer("unnamed", "p", "[]", whole, second) + // also held while the driver is running
+		watchedContainer("unnamed", "p", "[]", whole, second) + // also held back while the driver is running
 		"  initContainers:\n" + watchedContainer("init", "p", "[{name: net}]", whole, second) +
 		"    restartPolicy: Always\n")
 	s.pluginRuns()
 	e.startOthers(s)
 	release()
 	e.event("p", "NetworkAttachFailed", `step "late" (slow-macvlan) of topology si`, "the test wants a failure")
-	t.Logf("failed after %s; meanwhile other pods became Ready", since(start))
+	t.Logf("the chain failed after %s; in the meantime, other pods became Ready", since(start))
 	s.undone()
 	if started := e.containersOf("p"); len(started) > 0 {
-		t.Errorf("containers have started although the chain has failed: %v", started)
+		t.Errorf("containers started although the chain had failed: %v", started)
 	}
 	before := e.pod("p")
 	succeed()
 
 	start = time.Now()
 	s.pluginRuns()
-	t.Logf("tried again after %s", since(start))
+	t.Logf("the chain was retried after %s", since(start))
 	s.moment("the plugin has ended", func() bool { return len(s.processes("slow-macvlan")) == 0 })
 	attached := time.Now()
-	var processes []int // a process that is just executing a program is not found
+	var processes []int // retry, since a process in the middle of execve is not found
 	e.moment("the first container runs", func() bool { processes = e.containersOf("p"); return len(processes) > 0 })
 	first := e.started(processes[0]).Sub(attached).Round(10 * time.Millisecond)
 	e.ready("p")
 	t.Logf("the first container was started %s after the chain, the pod was Ready %s after it", first, since(attached))
 	if first > 5*time.Second {
-		t.Errorf("kubelet was not woken: it started the container %s after the chain", first)
+		t.Errorf("the kubelet was not woken: it started the container %s after the chain", first)
 	}
 	after := e.pod("p")
 	if after.UID != before.UID {
-		t.Errorf("the pod is another one: %s, before: %s", after.UID, before.UID)
+		t.Errorf("the pod was replaced: its UID is %s, before: %s", after.UID, before.UID)
 	}
 	for _, container := range []string{"main", "unnamed", "init"} {
 		if startedEarly(after, container) {
-			t.Errorf("container %s has started without its interfaces", container)
+			t.Errorf("container %s started without its interfaces", container)
 		}
 	}
 	e.deleting("p")
 	s.goes("p")
 }
 
-// startOthers starts pods one after another while the slow plugin is running. The plugin must still be running when
+// startOthers starts pods one after the other while the slow plugin is running. The plugin must still be running when
 // they are Ready.
 func (e *env) startOthers(s *stage) {
 	e.Helper()

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// TestLifecycle removes the driver as described in docs/howto.md, installs it with Helm, upgrades it under a pod, and
-// removes it again. After each removal nothing of it remains in the cluster and on the node.
+// TestLifecycle removes the driver as described in docs/howto.md, installs it with Helm, upgrades it while a pod is
+// running, and removes it again. After each removal, nothing of the driver remains in the cluster or on the node.
 func TestLifecycle(t *testing.T) {
 	clone, err := filepath.Abs("../..")
 	if err != nil {
@@ -24,7 +24,7 @@ func TestLifecycle(t *testing.T) {
 	}
 	helm, deploy := filepath.Join(clone, "bin/tools/helm"), filepath.Join(clone, "deploy")
 	if _, err := os.Stat(helm); err != nil {
-		t.Skip("Helm is not built: make bin/tools/helm")
+		t.Skip("needs Helm; run make bin/tools/helm")
 	}
 	e := newEnv(t, "lifecycle")
 	t.Cleanup(func() {
@@ -40,7 +40,7 @@ func TestLifecycle(t *testing.T) {
 	e.importPlugin("image-macvlan")
 	e.must(helm, "install", "dra-network", deploy+"/chart", "--namespace", stack.Namespace, "--set",
 		"cniPlugins.image=localhost/cni-plugins:e2e", "--wait", "--timeout=2m")
-	// no schema describes this plugin's parameter for the device
+	// no schema describes this plugin's device parameter
 	e.usedAndRemoved("chart", "image-macvlan", "master: lc-chart, ", func() {
 		e.must(helm, "uninstall", "dra-network", "--namespace", stack.Namespace, "--wait", "--timeout=2m")
 		e.must("kubectl", "delete", "-f", deploy+"/crds")
@@ -53,16 +53,16 @@ func TestLifecycle(t *testing.T) {
 	})
 }
 
-// noRightsLeft checks that no permission to run commands in the driver's pods remains after the test of the chart.
+// noRightsLeft checks that no permission to run commands in the driver's pods remains after the chart's test.
 func (e *env) noRightsLeft() {
 	e.Helper()
 	if output, err := e.kubectl("", "-n", stack.Namespace, "get", "pods,serviceaccounts,rolebindings", "-o",
 		"name"); err != nil || strings.Contains(output, "dra-network-test") {
-		e.Errorf("left of helm test: %v\n%s", err, output)
+		e.Errorf("objects from helm test still exist: %v\n%s", err, output)
 	}
 }
 
-// usedAndRemoved creates a pod with an interface of a plugin, runs the functions in meanwhile, and removes the driver
+// usedAndRemoved creates a pod with an interface from a plugin, runs the functions in meanwhile, and removes the driver
 // as documented.
 func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhile ...func()) {
 	e.Helper()
@@ -83,10 +83,10 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 	for _, do := range meanwhile {
 		do()
 		if now := e.processes(stack.Driver); len(now) != 1 || now[0] == driver[0] {
-			e.Errorf("the driver was not replaced: %v, before %v", now, driver)
+			e.Errorf("the driver was not replaced: the processes are %v, before: %v", now, driver)
 		}
 		if after := e.inPod(name, "cat", "/sys/class/net/net1/ifindex"); after != index {
-			e.Errorf("the pod's interface is another one: %s, before %s", after, index)
+			e.Errorf("the pod's interface was replaced: its index is %s, before: %s", after, index)
 		}
 		e.create(pod(name+"-later", link))
 		e.ready(name + "-later")
@@ -96,7 +96,7 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 	e.must("kubectl", "delete", "ntopo", "--all", "--timeout=2m")
 	e.must("kubectl", "delete", "dep", "--all", "--timeout=2m")
 	if left, err := e.netdra("release"); err != nil || !strings.Contains(left, "no failed cleanups") {
-		e.Errorf("netdra release says %v\n%s", err, left)
+		e.Errorf("netdra release returned %v\n%s", err, left)
 	}
 	remove()
 	e.removedFromNode()
@@ -108,7 +108,7 @@ func (e *env) removedFromNode() {
 	e.Helper()
 	e.eventually("the driver has ended", func(context.Context) (bool, error) {
 		running := e.processes(stack.Driver)
-		return len(running) == 0, fmt.Errorf("processes %v", running)
+		return len(running) == 0, fmt.Errorf("processes are still running: %v", running)
 	})
 	for _, dir := range []string{"/var/lib/kubelet/plugins/dra.networking", "/var/log/dra-network"} {
 		if err := os.RemoveAll(e.fileOnNode(dir)); err != nil {
@@ -118,7 +118,7 @@ func (e *env) removedFromNode() {
 	for _, pattern := range []string{"/var/run/cdi/*", "/var/run/netns/dra-*", "/var/lib/kubelet/plugins/*",
 		"/var/lib/kubelet/plugins_registry/*", "/var/lib/cni/results/*dra*"} {
 		if left := e.filesOnNode(pattern); len(left) > 0 {
-			e.Errorf("%s: left on the node are %v", pattern, left)
+			e.Errorf("%s: files on the node still exist: %v", pattern, left)
 		}
 	}
 }
@@ -137,11 +137,11 @@ func (e *env) nothingInTheCluster() {
 	left, err := e.kubectl("", "get",
 		"crds,clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,validatingwebhookconfigurations,namespaces", "-o", "name")
 	if err != nil || strings.Contains(left, "dra-network") || strings.Contains(left, "networking.dra.io") {
-		e.Errorf("left in the cluster are, %v:\n%s", err, left)
+		e.Errorf("objects in the cluster still exist (%v):\n%s", err, left)
 	}
 }
 
-// importPlugin imports an image with a shell and macvlan under another name into the node. The node's own plugin
+// importPlugin imports an image with a shell and with macvlan under another name into the node. The node's own plugin
 // directory does not contain that name.
 func (e *env) importPlugin(name string) {
 	e.Helper()

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// TestLogs checks the real log of the driver, at the highest level, against docs/dev/logging.md.
+// TestLogs checks the driver's real log, at the highest level, against docs/dev/logging.md.
 func TestLogs(t *testing.T) {
 	e := newEnv(t, "logs")
 	e.offerMacvlan("lg0", "10.141.0.0/24")
@@ -37,7 +37,7 @@ func TestLogs(t *testing.T) {
 		}
 		for _, message := range wanted {
 			if !strings.Contains(text, fmt.Sprintf("] %q", message)) {
-				return false, fmt.Errorf("the log has no message %q", message)
+				return false, fmt.Errorf("the log does not contain the message %q", message)
 			}
 		}
 		for _, problem := range logProblems(text, productFiles(t)) {
@@ -59,7 +59,7 @@ func (e *env) setVerbosity(level int) {
 		arguments := daemonSet.Spec.Template.Spec.Containers[0].Args
 		i := slices.IndexFunc(arguments, func(argument string) bool { return strings.HasPrefix(argument, "--v=") })
 		if i < 0 {
-			e.Fatalf("the driver has no --v among %q", arguments)
+			e.Fatalf("the driver's arguments %q do not include --v", arguments)
 		}
 		before, arguments[i] = arguments[i], argument
 		if _, err := daemonSets.Update(context.Background(), daemonSet, metav1.UpdateOptions{}); err != nil {
@@ -95,8 +95,8 @@ func productFiles(t *testing.T) map[string]bool {
 	return files
 }
 
-// logProblems returns the lines of the given files that break the rules. The value of a key may continue in lines that
-// begin with white space (klog).
+// logProblems returns the lines from the given files that break the rules. The value of a key may continue on lines
+// that begin with white space (klog).
 func logProblems(text string, files map[string]bool) (problems []string) {
 	const value = `(?:"(?:[^"\\]|\\.)*"|\[(?:"(?:[^"\\]|\\.)*"|[^\]"])*\]|<|[^\s"\[]*)`
 	line := regexp.MustCompile(`^([IWEF])\d{4} [0-9:.]{15} +\d+ ([^:\s]+):\d+\] (.*)$`)

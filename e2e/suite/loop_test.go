@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// With ten links, create a pod with one exclusive claim, wait until it is Ready and delete it, several times without a
-// pause. Pods without claims do the same. The times are printed, not asserted.
+// With ten links, create a pod with one exclusive claim, wait until it is Ready and delete it, in a tight loop. Do the
+// same with pods without claims. The times are printed, not asserted.
 func TestTimesOfTightLoop(t *testing.T) {
 	e := newEnv(t, "loop")
 	var links []string
@@ -52,7 +52,7 @@ func (e *env) loop(name, template string, n int) []time.Duration {
 	return e.loopWith(name, template, n, metav1.DeleteOptions{})
 }
 
-// loopWith is loop with options for the deletion of pods.
+// loopWith is like loop, but with options for deleting pods.
 func (e *env) loopWith(name, template string, n int, deletion metav1.DeleteOptions) []time.Duration {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -82,7 +82,7 @@ func (e *env) loopWith(name, template string, n int, deletion metav1.DeleteOptio
 		}
 		watch.Stop()
 		if !ready {
-			e.Fatalf("pod %s is not Ready", wanted.Name)
+			e.Fatalf("pod %s did not become Ready", wanted.Name)
 		}
 		times = append(times, time.Since(start))
 		if err := pods.Delete(ctx, wanted.Name, deletion); err != nil && !apierrors.IsNotFound(err) {

@@ -34,17 +34,17 @@ func up(ctx context.Context, name string) (*lab.Cluster, kubernetes.Interface, e
 	return upWith(ctx, name, lab.Options{})
 }
 
-// upWith is up with additional options, for example for features that are off by default.
+// upWith is like up, but with additional options, for example for features that are off by default.
 func upWith(ctx context.Context, name string, options lab.Options) (*lab.Cluster, kubernetes.Interface, error) {
 	cache, err := lab.CacheDir()
 	if err != nil {
 		return nil, nil, err
 	}
-	// a fixed path, so that a killed run leaves only this directory
+	// the path is fixed, so that killed runs leave only this directory behind
 	extra := filepath.Join(cache, name+"-cni")
 	build := exec.CommandContext(ctx, "go", "build", "-o", extra+"/", "../cmd/slow-macvlan",
 		"../cmd/ovn-k8s-cni-overlay")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // they run inside the driver's image, which has no libraries
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // they run in the driver's image, which has no libraries
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, nil, fmt.Errorf("cannot build the test plugins: %w\n%s", err, output)
 	}

@@ -28,10 +28,10 @@ var (
 		"that kubelet tries again after minutes")
 )
 
-// The invariant of docs/concepts.md, tested with random sequences of faults and kinds of pods: a container that names a
-// claim runs only in a network namespace to which the claim is attached. A container that starts too early exits with
-// [early]. When the faults are over, every pod becomes Ready without help, and the deletion of the pods leaves nothing
-// behind.
+// TestModel tests the invariant in docs/concepts.md with random sequences of faults and kinds of pods: a container that
+// names a claim only runs in a network namespace to which the claim is attached. A container that starts too early
+// exits with [early]. When the faults are over, every pod becomes Ready without intervention, and deleting the pods
+// leaves nothing behind.
 func TestModel(t *testing.T) {
 	seed := *soakSeed
 	if seed == 0 {
@@ -52,16 +52,16 @@ func TestModel(t *testing.T) {
 	if *modelJournal {
 		m.withoutJournal()
 	}
-	t.Logf("done: %v; containers that were looked at: %d", m.done, m.looked)
+	t.Logf("faults injected: %v; containers inspected: %d", m.done, m.looked)
 	m.removePods()
 	e.asItWas(before)
 }
 
-// model is the state of TestModel: some pods of each kind, which are replaced one after another, and faults.
+// model is the state of TestModel: some pods of each kind, which are replaced one after the other, and faults.
 type model struct {
 	*env
 	random *rand.Rand
-	// generation counts the pods that were created of each kind.
+	// generation is the number of pods that have been created of each kind.
 	generation map[string]int
 	// restore contains functions that end lasting faults.
 	restore []func()
@@ -72,7 +72,7 @@ type model struct {
 }
 
 // withoutJournal loses the journal. Pods keep running, their containers can restart, and new sandboxes get their
-// interfaces. All other data of the journal is lost (docs/limits.md), so no pod may have a whole link at that time, and
+// interfaces. All other data in the journal is lost (docs/limits.md), so no pod may have a whole link at that time, and
 // all pods are replaced.
 func (m *model) withoutJournal() {
 	m.Helper()
@@ -108,7 +108,7 @@ func (m *model) withoutJournal() {
 	m.settle()
 }
 
-// replace deletes the pod of a kind and creates another.
+// replace deletes the pod of a kind and creates another one.
 func (m *model) replace(kind string) {
 	m.Helper()
 	old := m.name(kind)
@@ -123,8 +123,8 @@ func modelKinds() []string {
 	return []string{"template", "shared1", "shared2", "extended", "sidecar", "init", "whole"}
 }
 
-// offer creates links, topologies and claims. Addresses are static, so that a lost journal leaves no lease behind: the
-// content of a lost journal cannot be recovered (docs/limits.md). The links carry no traffic.
+// offer creates links, topologies and claims. Addresses are static, so that a lost journal leaves no leases behind: its
+// content cannot be recovered (docs/limits.md). The links carry no traffic.
 func (m *model) offer() {
 	m.Helper()
 	m.generation = map[string]int{}
@@ -153,7 +153,7 @@ spec:
 	m.env.offer("mo0", "mo1")
 }
 
-// extendedClass returns a class of a platform team. Pods request it by the name of an extended resource.
+// extendedClass returns a platform team's class, which pods request by the name of an extended resource.
 func (m *model) extendedClass() string {
 	return `
 apiVersion: resource.k8s.io/v1
@@ -188,7 +188,7 @@ func (m *model) makePods() {
 	}
 }
 
-// make creates a pod. The API server is always available.
+// make creates a pod. In this test, the API server is always available.
 func (m *model) make(kind string) {
 	m.Helper()
 	name := m.name(kind)
@@ -198,7 +198,7 @@ func (m *model) make(kind string) {
 		yaml = watchedPod(name, "resourceClaimName: model-shared", whole)
 	case "whole":
 		yaml = watchedPod(name, "resourceClaimTemplateName: model-whole", whole)
-	case "sidecar": // injected by webhooks without a claim; it may start before the interfaces exist
+	case "sidecar": // as injected by webhooks, without a claim; may start before the interfaces exist
 		yaml += `  - name: sidecar
     image: localhost/toolbox:e2e
     imagePullPolicy: IfNotPresent
@@ -238,7 +238,7 @@ func (m *model) round() {
 	if m.random.IntN(3) == 0 {
 		m.replace(modelKinds()[m.random.IntN(len(modelKinds()))])
 	}
-	time.Sleep(time.Duration(m.random.Int64N(int64(4 * time.Second)))) // faults take effect meanwhile
+	time.Sleep(time.Duration(m.random.Int64N(int64(4 * time.Second)))) // let faults take effect
 	m.inspect()
 	if m.random.IntN(4) == 0 { // sometimes let everything settle
 		m.settle()
@@ -269,7 +269,7 @@ func (m *model) faults() map[string]func() {
 	}
 }
 
-// monitor returns the program that the runtime runs for each sandbox or container, and that outlives the runtime.
+// monitor returns the program that the runtime runs for each sandbox or container and that outlives the runtime.
 func (m *model) monitor() string {
 	if m.cluster.RuntimeComponent() == lab.CRIO {
 		return "conmon"
@@ -313,8 +313,8 @@ func (m *model) containerProcesses() []int {
 	return pids
 }
 
-// allProcesses returns the processes of a program in all network namespaces of the node, because they share its mounts
-// of /run.
+// allProcesses returns the processes of a program in all network namespaces on the node. It identifies them by the
+// node's mounts of /run, which they share.
 func (m *model) allProcesses(program string) []int {
 	m.Helper()
 	pids, err := process.PIDs(process.Runs(program))
@@ -337,7 +337,7 @@ func (m *model) kill(program string, pids ...int) {
 	}
 }
 
-// hideNRI hides the runtime's socket from drivers that start, until restore.
+// hideNRI hides the runtime's socket from drivers that start, until restore is called.
 func (m *model) hideNRI() {
 	m.Helper()
 	const socket = "/run/nri/nri.sock"
@@ -347,7 +347,7 @@ func (m *model) hideNRI() {
 		return // it is already hidden, or the runtime is about to create it
 	}
 	m.restore = append(m.restore, func() {
-		if _, err := os.Lstat(path); err == nil { // the runtime was restarted meanwhile, and has created another
+		if _, err := os.Lstat(path); err == nil { // the runtime has been restarted and has created a new socket
 			_ = os.Remove(hidden)
 			return
 		}
@@ -379,7 +379,7 @@ func (m *model) loseJournal() {
 	m.kill(stack.Driver, drivers...)
 }
 
-// inspect fails the test if a container has started without its interfaces.
+// inspect fails the test if a container started without its interfaces.
 func (m *model) inspect() {
 	m.Helper()
 	pods, err := m.client.CoreV1().Pods(m.namespace).List(context.Background(),
@@ -412,8 +412,8 @@ func (m *model) settle() {
 	m.inspect()
 }
 
-// eventuallyReady waits for longer than [env.ready]: the kubelet doubles the delay before it restarts a container after
-// each exit, up to five minutes.
+// eventuallyReady waits longer than [env.ready]: each time a container exits, the kubelet doubles the delay before it
+// restarts the container, up to five minutes.
 func (m *model) eventuallyReady(name string) {
 	m.Helper()
 	var last string
@@ -450,7 +450,7 @@ func (m *model) removePods() {
 	m.gone(names...)
 }
 
-// try runs kubectl and only logs a failure, which is not caused by the driver.
+// try runs kubectl and only logs a failure, since the driver does not cause it.
 func (m *model) try(what string, args ...string) {
 	if output, err := m.kubectl("", args...); err != nil {
 		m.Logf("cannot %s: %v\n%s", what, err, output)

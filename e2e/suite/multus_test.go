@@ -24,11 +24,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// network returns a NetworkAttachmentDefinition, with the name of a resource unless that is empty.
+// network returns a NetworkAttachmentDefinition, with the name of a resource unless it is empty.
 func network(name, resource, config string) string { return nad.Network("", name, resource, config) }
 
-// multus installs the real Multus as the network of the node until the end of the test: the version in
-// e2e/multus/go.mod, or the version in EXTRA_CNI_DIR.
+// multus installs the real Multus as the node's network until the end of the test. It uses the version in
+// EXTRA_CNI_DIR, or otherwise the version in e2e/multus/go.mod.
 func (e *env) multus() {
 	e.Helper()
 	const multus, configuration = "/opt/cni/bin/multus", "/etc/cni/net.d/00-multus.conf"
@@ -103,7 +103,7 @@ func (e *env) write(path, content string) {
 	}
 }
 
-// external returns a topology whose devices are attached by other programs.
+// external returns a topology whose devices other programs attach.
 func external(name, link string) string {
 	return fmt.Sprintf(`
 apiVersion: networking.dra.io/v1alpha1
@@ -132,7 +132,7 @@ spec: {devices: {requests: [{name: r0, exactly: {deviceClassName: %s}}]}}
 `, name, class)
 }
 
-// podOn returns a pod with the claim and the networks of Multus that are not empty.
+// podOn returns a pod with the claim and the Multus networks, unless these are empty.
 func podOn(name, claim, networks string) string {
 	made := pod(name, claim)
 	made = strings.Replace(made, "resourceClaimTemplateName: "+claim, "resourceClaimName: "+claim, 1)
@@ -143,7 +143,7 @@ func podOn(name, claim, networks string) string {
 		"metadata: {name: %s, annotations: {k8s.v1.cni.cncf.io/networks: %s}}", name, networks), 1)
 }
 
-// owners returns the network namespaces, of the node and of pods, that contain a link with an address.
+// owners returns the network namespaces of the node and of pods that contain a link with the given address.
 func (e *env) owners(mac string) []string {
 	e.Helper()
 	var owners []string
@@ -189,7 +189,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 		t.Errorf("net1 is\n%s", shown)
 	}
 	if status := e.annotation("p"); !containsAll(status, []string{`"multus/lan"`, `"net1"`, "10.171.0."}) {
-		t.Errorf("the status of the networks is %s", status)
+		t.Errorf("the network status is %s", status)
 	}
 	e.eventually("the claim reports its device as reserved", func(context.Context) (bool, error) {
 		status, err := e.kubectl("", "get", "resourceclaim", "mu", "-o", "jsonpath={.status.devices}")
@@ -219,7 +219,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	e.deleting("other")
 	e.gone("other")
 	if after := e.link("mu0"); mac(after) != mac(before) || !strings.Contains(after, "mtu 1500") {
-		t.Errorf("the link is\n%s\nand was\n%s", after, before)
+		t.Errorf("the link is\n%s\nbut was\n%s", after, before)
 	}
 }
 
@@ -244,8 +244,9 @@ func (e *env) inNamespaceOf(mac string, command ...string) {
 	e.onNode(append([]string{"nsenter", "--net=/var/run/netns/" + owners[0]}, command...)...)
 }
 
-// A link moves from Multus alone to Multus with claims, and then to the driver, while pods of all three kinds request
-// it. No two pods have the link at the same time, each pod gets it completely, and the other pods wait.
+// A link is migrated from Multus alone to Multus with claims, and then to the driver, while pods of all three kinds
+// request it. No two pods have the link at the same time. Each pod gets the link with all settings, while the other
+// pods wait.
 func TestMigrationFromMultus(t *testing.T) {
 	e := newEnv(t, "migration")
 	e.multus()
@@ -267,7 +268,7 @@ func TestMigrationFromMultus(t *testing.T) {
 	e.create(podOn("old", "", "old"))
 	has("old", "10.172.0.")
 
-	// The policy exists while the old pod has the link. The link is not on the node, so it is not offered.
+	// The policy is created while the old pod has the link. The link is not on the node, so it is not offered.
 	e.apply(documents(offered("mg", "mg0", "example.com/mg"), external("mg", "mg0"), claimNamed("mg", "mg-link")))
 	e.create(podOn("between", "mg", "new"))
 	e.event("between", "FailedScheduling")
@@ -298,12 +299,12 @@ func TestMigrationFromMultus(t *testing.T) {
 		t.Errorf("two namespaces had the link at the same time: %q", wrong)
 	}
 	if seen < 4 {
-		t.Errorf("the link was seen %d times", seen)
+		t.Errorf("the link was only observed %d times", seen)
 	}
 }
 
-// watchOwners polls the owners of a link until stop is called. It returns the cases of two concurrent owners and the
-// number of polls with an owner. The end of the test also stops it.
+// watchOwners polls the owners of a link until stop is called or the test ends. stop returns the cases of two
+// concurrent owners and the number of polls with an owner.
 func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 	e.Helper()
 	var wrong []string
@@ -324,7 +325,7 @@ func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 				seen++
 			}
 			if len(owners) > 1 {
-				// The link may have moved between two reads, so a finding needs two equal reads.
+				// The link may have moved between two reads, so a finding requires two equal reads.
 				if again := e.owners(mac); slices.Equal(again, owners) {
 					wrong = append(wrong, strings.Join(owners, " and "))
 				}
@@ -341,14 +342,14 @@ func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 	return stop
 }
 
-// deployWith deploys the driver with settings of the chart until the end of the test.
+// deployWith deploys the driver with the given chart settings until the end of the test.
 func (e *env) deployWith(settings ...string) {
 	e.Helper()
 	deploy := func(settings ...string) {
 		e.applyChart([]string{"node", "admission"}, settings...)
 		if output, err := e.cluster.Exec(context.Background(), "kubectl", "-n", stack.Namespace, "rollout", "status",
 			"daemonset/"+stack.Driver, "--timeout=60s"); err != nil {
-			e.Fatalf("not rolled out: %v\n%s", err, output)
+			e.Fatalf("the driver was not rolled out: %v\n%s", err, output)
 		}
 		e.driverReady()
 	}
@@ -356,14 +357,14 @@ func (e *env) deployWith(settings ...string) {
 	e.Cleanup(func() { deploy() })
 }
 
-// deployWithPolicies deploys the shipped policies with settings of the chart until the end of the test.
+// deployWithPolicies deploys the shipped policies with the given chart settings until the end of the test.
 func (e *env) deployWithPolicies(settings ...string) {
 	e.Helper()
 	e.applyChart([]string{"policies"}, settings...)
 	e.Cleanup(func() { e.applyChart([]string{"policies"}) })
 }
 
-// applyChart applies the output of templates of the chart with settings.
+// applyChart applies the output of the chart's templates with the given settings.
 func (e *env) applyChart(templates []string, settings ...string) {
 	e.Helper()
 	args := []string{"template", "dra-network", "../../deploy/chart", "--namespace", stack.Namespace}
@@ -375,15 +376,15 @@ func (e *env) applyChart(templates []string, settings ...string) {
 	}
 	manifests, err := exec.Command("../../bin/tools/helm", args...).Output()
 	if err != nil {
-		e.Fatalf("cannot make the manifests: %v", err)
+		e.Fatalf("cannot generate the manifests: %v", err)
 	}
 	if output, err := e.applyOnServer(string(manifests)); err != nil {
 		e.Fatalf("cannot deploy: %v\n%s", err, output)
 	}
 }
 
-// If the feature is enabled, the driver adds the interfaces that a pod has from claims to the annotation of Multus,
-// next to the interfaces from Multus. It may not change anything else in pods.
+// If the feature is enabled, the driver adds a pod's interfaces from claims to Multus' annotation, in addition to the
+// interfaces from Multus. It is not permitted to change anything else in pods.
 func TestNetworkStatusBesideMultus(t *testing.T) {
 	e := newEnv(t, "netstatus")
 	e.deployWith("features.networkStatus=true")

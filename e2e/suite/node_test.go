@@ -25,8 +25,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// nodeState contains everything that attachments can leave on a node, sorted. Two equal states mean that there is no
-// leak.
+// nodeState contains everything that attachments can leave behind on a node, sorted. If two states are equal, there is
+// no leak.
 type nodeState struct {
 	Links   []string // of the node, with the properties that a restored device must have
 	Pins    []string // of network namespaces, except for the runtime's
@@ -55,10 +55,11 @@ func (e *env) nodeState(ctx context.Context) (nodeState, error) {
 // CRI-O they are UUIDs.
 var runtimesPin = regexp.MustCompile(`^cni-|^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// isRuntimesPin reports whether the container runtime has pinned a network namespace, and not the driver.
+// isRuntimesPin reports whether a pin of a network namespace was created by the container runtime and not by the
+// driver.
 func isRuntimesPin(name string) bool { return runtimesPin.MatchString(name) }
 
-// state is nodeState, but retries until the node can be read.
+// state returns the nodeState. It retries until the node can be read.
 func (e *env) state() nodeState {
 	e.Helper()
 	var state nodeState
@@ -115,7 +116,7 @@ func (e *env) nodeLinks() ([]string, error) {
 }
 
 // lasting matches files that are unrelated to attachments: locks, host-local's last address, files of the cluster's own
-// network, the driver's journal and sockets.
+// network, and the driver's journal and sockets.
 var lasting = regexp.MustCompile(
 	`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/journal\.db|\.sock$|/cni\.lock$|/actor\.lock$`,
 )
@@ -130,7 +131,7 @@ func (e *env) nodeFiles() ([]string, error) {
 		}
 		err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // removed meanwhile
+				return nil // removed in the meantime
 			}
 			if err == nil && !entry.IsDir() && !lasting.MatchString(path) {
 				files = append(files, dir+strings.TrimPrefix(path, root))
@@ -159,7 +160,7 @@ func (e *env) journal(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// records returns the driver's records of a kind as JSON.
+// records returns the driver's records of one kind as JSON.
 func (e *env) records(ctx context.Context, kind string) ([]json.RawMessage, error) {
 	body, err := get(ctx, "http://driver/"+kind, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix",
@@ -244,7 +245,7 @@ func (e *env) processes(program string) []int {
 	return pids
 }
 
-// processesOf matches the processes of a program in the node's network namespace, which excludes those of other
+// processesOf matches the processes of a program in the node's network namespace, which excludes processes of other
 // clusters.
 func (e *env) processesOf(program string) []process.Match {
 	e.Helper()
@@ -255,12 +256,12 @@ func (e *env) processesOf(program string) []process.Match {
 	return []process.Match{process.Runs(program), process.InNamespace("net", namespace)}
 }
 
-// signal sends a signal to the processes of a program on the node; at least one must exist.
+// signal sends a signal to the processes of a program on the node. At least one such process must exist.
 func (e *env) signal(program string, signal syscall.Signal) {
 	e.Helper()
 	pids := e.processes(program)
 	if len(pids) == 0 {
-		e.Fatalf("no process of %s gets signal %s", program, signal)
+		e.Fatalf("there is no process of %s to send signal %s to", program, signal)
 	}
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -279,7 +280,7 @@ func (e *env) controlled(name string) controlled {
 	return controlled{env: e, path: "/run/cni/control-" + name}
 }
 
-// set creates a control file. The returned function, or the end of the test, removes it.
+// set creates a control file. It is removed by the returned function or at the end of the test.
 func (c controlled) set(what string) (unset func()) {
 	c.Helper()
 	path := c.fileOnNode(c.path + "." + what)
@@ -302,7 +303,7 @@ func (e *env) started(pid int) time.Time {
 	if err != nil {
 		e.Fatal(err)
 	}
-	uptime, err := os.ReadFile("/proc/uptime") // resolution of 10 ms; the boot time in /proc/stat has only seconds
+	uptime, err := os.ReadFile("/proc/uptime") // resolution of 10 ms; /proc/stat only has whole seconds
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -311,5 +312,5 @@ func (e *env) started(pid int) time.Time {
 		e.Fatal(err)
 	}
 	ticks := float64(stat.Starttime)
-	return time.Now().Add(-time.Duration((up - ticks/100) * float64(time.Second))) // user space sees 100 ticks a second
+	return time.Now().Add(-time.Duration((up - ticks/100) * float64(time.Second))) // 100 ticks per second in user space
 }

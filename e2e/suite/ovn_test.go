@@ -23,8 +23,8 @@ type ovnDouble struct {
 	running *exec.Cmd
 }
 
-// ovnKubernetes starts the test double of OVN-Kubernetes on the node. At the end of the test its switch must have no
-// ports.
+// ovnKubernetes starts the test double of OVN-Kubernetes on the node. At the end of the test, the double's switch must
+// have no ports.
 func (e *env) ovnKubernetes() *ovnDouble {
 	e.Helper()
 	e.apply(nad.Definition)
@@ -47,9 +47,9 @@ func (e *env) ovnKubernetes() *ovnDouble {
 		d.hasPorts(0)
 		d.stop(syscall.SIGTERM)
 		if e.Failed() {
-			e.Logf("the double of OVN-Kubernetes:\n%s", d.log())
+			e.Logf("log of the double of OVN-Kubernetes:\n%s", d.log())
 		}
-		_ = d.output.Close() // it was read by name
+		_ = d.output.Close() // the log is read through its path
 	})
 	return d
 }
@@ -68,11 +68,11 @@ func (d *ovnDouble) start() {
 	})
 }
 
-// stop ends the double with a signal. On SIGTERM it removes its socket; after SIGKILL the socket exists without a
-// listener.
+// stop ends the double with a signal. On SIGTERM, the double removes its socket; after SIGKILL, the socket exists
+// without a listener.
 func (d *ovnDouble) stop(signal syscall.Signal) {
 	d.e.Helper()
-	_ = d.running.Process.Signal(signal) // Wait reports whether it had already ended
+	_ = d.running.Process.Signal(signal) // Wait reports whether it had already exited
 	if err := d.running.Wait(); err != nil && signal != syscall.SIGKILL {
 		d.e.Errorf("the double of OVN-Kubernetes: %v", err)
 	}
@@ -81,7 +81,7 @@ func (d *ovnDouble) stop(signal syscall.Signal) {
 // log returns the output of the double.
 func (d *ovnDouble) log() string { return strings.Join(d.e.lines(d.output.Name()), "\n") }
 
-// hasPorts waits until the switch has this number of ports.
+// hasPorts waits until the switch has the given number of ports.
 func (d *ovnDouble) hasPorts(want int) {
 	d.e.Helper()
 	d.e.eventually(fmt.Sprintf("a switch with %d ports", want), func(context.Context) (bool, error) {
@@ -117,7 +117,7 @@ func (e *env) localnet(uplink, physicalNetwork string) {
 	}
 }
 
-// attachment returns a NetworkAttachmentDefinition of OVN-Kubernetes in the test's namespace.
+// attachment returns a NetworkAttachmentDefinition for OVN-Kubernetes in the test's namespace.
 func (e *env) attachment(name, network, more string) string {
 	return fmt.Sprintf(`
 apiVersion: k8s.cni.cncf.io/v1
@@ -164,7 +164,7 @@ func (e *env) ping(sender, receiver, ifName, receiverIfName string) {
 	e.reaches(sender, ifName, peer)
 }
 
-// Two pods on a localnet reach each other, each with its own veth. The uplink stays on the node. Only the
+// Two pods on a localnet can reach each other, each with its own veth. The uplink stays on the node. Only the
 // NetworkAttachmentDefinition defines the network.
 func TestOVNKubernetesLocalnet(t *testing.T) {
 	e := newEnv(t, "localnet")
@@ -203,8 +203,8 @@ func TestOVNKubernetesLocalnet(t *testing.T) {
 	e.remove(pods)
 }
 
-// Interfaces of a layer2 network have the names that the pods' annotations set, by position or explicitly. Other
-// interfaces of the pod don't use these names.
+// Interfaces on a layer2 network have the names that the pods' annotations set, by position or explicitly. Other
+// interfaces in the pod do not use these names.
 func TestOVNKubernetesLayer2(t *testing.T) {
 	e := newEnv(t, "layertwo")
 	e.localnet("ol0", "localnet1")
@@ -239,8 +239,8 @@ func TestOVNKubernetesLayer2(t *testing.T) {
 	e.remove(pods)
 }
 
-// If a pod can't be attached, the preparation of its claim reports the reason. The driver does not call the plugin,
-// which would wait for two minutes, and whose DEL fails like its ADD. When the missing part exists, the pod starts.
+// If a pod cannot be attached, the preparation of its claim reports the reason. The driver does not call the plugin,
+// whose ADD would wait for two minutes and whose DEL would also fail. Once the missing object exists, the pod starts.
 func TestOVNKubernetesRefusals(t *testing.T) {
 	e := newEnv(t, "refusals")
 	e.localnet("or0", "localnet1")
@@ -283,7 +283,7 @@ func TestOVNKubernetesRefusals(t *testing.T) {
 	e.remove(pods)
 }
 
-// An event of the pod reports an error that only the server can detect, and nothing remains of the pod.
+// An event about the pod reports an error that only the server can detect, and nothing remains of the pod.
 func TestOVNKubernetesWithoutAMapping(t *testing.T) {
 	e := newEnv(t, "unmapped")
 	e.localnet("ou0", "localnet1")
@@ -302,8 +302,8 @@ func TestOVNKubernetesWithoutAMapping(t *testing.T) {
 	e.remove(failing)
 }
 
-// If a localnet gets a device, the pod reports an error. The built-in schema prevents that case, so this test replaces
-// it with a schema of an administrator.
+// If a device is passed to a localnet, an event about the pod reports an error. The built-in schema prevents this case,
+// so this test replaces it with an administrator's schema.
 func TestOVNKubernetesLocalnetWithADevice(t *testing.T) {
 	e := newEnv(t, "localdevice")
 	e.localnet("od0", "localnet1")
@@ -335,9 +335,9 @@ func localnetStep(more string) string {
 }
 
 // In a standard installation of OVN-Kubernetes, the bridge has the node's default route, and the shipped policy hides
-// the uplink unless it is named. While the OVN-Kubernetes server is down, pods can still end: the driver removes their
-// interfaces without the plugin. After its restart the server removes the ports of ended pods and keeps the ports of
-// running ones.
+// the uplink unless the uplink is named. While the OVN-Kubernetes server is down, pods can still end: the driver
+// removes their interfaces without the plugin. After its restart, the server removes the ports of pods that have ended
+// and keeps the ports of running pods.
 func TestOVNKubernetesServerIsDown(t *testing.T) {
 	e := newEnv(t, "serverdown")
 	e.localnet("ox0", "localnet1")
@@ -375,7 +375,7 @@ func TestOVNKubernetesServerIsDown(t *testing.T) {
 	double.start()
 	double.hasPorts(1)
 	if shown := e.inPod("stays", "ip", "address", "show", "dev", "net1"); !strings.Contains(shown, "inet 10.115.0.") {
-		t.Errorf("net1 of the pod that stays is\n%s", shown)
+		t.Errorf("net1 of the pod that is still running is\n%s", shown)
 	}
 	e.deleting("stays")
 	e.gone("stays")

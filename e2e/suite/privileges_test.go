@@ -33,11 +33,11 @@ const without = "/opt/cni/bin/without"
 var capabilityRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| (.*) \\|$")
 
 // TestPrivileges removes each capability that docs/security.md names from the driver, one at a time, and checks whether
-// the driver still attaches and detaches; then it removes all unneeded ones together. The page must contain the same
-// results.
+// the driver still attaches and detaches pods. Then it removes all unneeded capabilities together. The page must
+// contain the same results.
 func TestPrivileges(t *testing.T) {
 	if *tryPrivileges == "" {
-		t.Skip("takes minutes: make privileges")
+		t.Skip("takes minutes; run make privileges")
 	}
 	e := newEnv(t, "privileges")
 	page, err := os.ReadFile("../../docs/security.md")
@@ -48,7 +48,7 @@ func TestPrivileges(t *testing.T) {
 	t.Cleanup(e.restorePrivileges)
 	e.takePrivileges(nil)
 	if broken := e.probe(); broken != nil {
-		t.Fatalf("with all capabilities: %v", broken)
+		t.Fatalf("the driver failed with all capabilities: %v", broken)
 	}
 	var needed []string
 	for _, row := range capabilityRow.FindAllStringSubmatch(string(page), -1) {
@@ -58,7 +58,7 @@ func TestPrivileges(t *testing.T) {
 		broken := e.tryWithout(row[1])
 		t.Logf("| `%s` | %v |", row[1], broken)
 		if documented := row[2] != "nothing that was tried"; documented != (broken != nil) {
-			t.Errorf("without %s breaks %v; docs/security.md says: %s", row[1], broken, row[2])
+			t.Errorf("without %s, the failure is %v; docs/security.md states: %s", row[1], broken, row[2])
 		}
 		if broken != nil {
 			needed = append(needed, row[1])
@@ -68,22 +68,22 @@ func TestPrivileges(t *testing.T) {
 		return
 	}
 	if len(needed) == 0 {
-		t.Fatal("no capability is needed, so the test did not drop them")
+		t.Fatal("no capability seems to be needed, so the test did not drop any")
 	}
 	rest := slices.DeleteFunc(capability.Names(), func(name string) bool { return slices.Contains(needed, name) })
 	if broken := e.tryWithout(rest...); broken != nil {
-		t.Errorf("with %v only: %v", needed, broken)
+		t.Errorf("with only %v, the failure is %v", needed, broken)
 	}
 }
 
-// prepareProbe creates a link that pods share and a link that they get as a whole, with policies and topologies.
+// prepareProbe creates a link that pods share and a link that a pod gets as a whole, with policies and topologies.
 func (e *env) prepareProbe() {
 	e.Helper()
 	program := filepath.Join(e.TempDir(), "without")
 	build := exec.CommandContext(e.Context(), "go", "build", "-o", program, "../cmd/without")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
-		e.Fatalf("cannot build the program that takes capabilities away: %v\n%s", err, output)
+		e.Fatalf("cannot build the program that drops capabilities: %v\n%s", err, output)
 	}
 	e.install(program, without)
 	e.veth("pr0")
@@ -105,14 +105,14 @@ func (e *env) prepareProbe() {
 	e.offer("pr0", "pr1")
 }
 
-// tryWithout returns the first failure without capabilities.
+// tryWithout returns the first failure of a driver without the given capabilities.
 func (e *env) tryWithout(names ...string) error {
 	e.Helper()
 	e.takePrivileges(names)
 	return e.probe()
 }
 
-// takePrivileges restarts the driver through a program that drops capabilities.
+// takePrivileges restarts the driver through the program that drops capabilities.
 func (e *env) takePrivileges(names []string) {
 	e.Helper()
 	command := "null"
@@ -136,14 +136,14 @@ func (e *env) restorePrivileges() {
 	e.onNode("rm", without)
 }
 
-// probe returns the first failure: of the driver's start, a pod with both interfaces, its end, or the return of the
-// link.
+// probe returns the first failure when starting the driver, starting a pod with both interfaces, deleting the pod, or
+// returning the link.
 func (e *env) probe() error {
 	e.Helper()
 	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver,
 		"--timeout=40s"); err != nil {
 		log, _ := e.kubectl("", "-n", stack.Namespace, "logs", "daemonset/"+stack.Driver, "--tail=3")
-		return fmt.Errorf("the driver does not become ready: %s\n%s", strings.TrimSpace(output), log)
+		return fmt.Errorf("the driver did not become ready: %s\n%s", strings.TrimSpace(output), log)
 	}
 	e.create(pod("p", "pr"))
 	broken := e.within("the pod is not ready", func(ctx context.Context) (bool, error) {
@@ -178,7 +178,7 @@ func (e *env) driverSays() error {
 	return errors.Join(err, errors.New(log))
 }
 
-// within waits for up to 30 seconds, much longer than a success takes.
+// within waits for up to 30 seconds, which is much longer than a success takes.
 func (e *env) within(what string, condition func(context.Context) (bool, error)) error {
 	var last error
 	err := wait.PollUntilContextTimeout(e.Context(), 200*time.Millisecond, 30*time.Second, true,

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A device cannot be restored because another link on the host has its name. Its pod still ends, the device is
-// quarantined and not allocated, and when the name is free again, `netdra release` restores the device.
+// A device cannot be restored because another link on the host has its name. The pod can still end, and the device is
+// quarantined and not allocated. Once the name is free again, `netdra release` restores the device.
 func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	e := newEnv(t, "quarantine")
 	e.veth("qu0")
@@ -61,14 +61,14 @@ func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	}
 	e.reports("device qu0 has been quarantined since pod", "cannot give device qu0 its settings back", "netdra release",
 		">quarantined<")
-	// The scheduler does not allocate it, and the driver rejects a claim that tolerates the taint.
+	// The scheduler does not allocate the device, and the driver rejects a claim that tolerates the taint.
 	tolerating := strings.Replace(claimTemplate("tolerating", "qu0-link"), "deviceClassName: qu0-link",
 		"deviceClassName: qu0-link, tolerations: [{key: dra.networking/unavailable, operator: Exists}]", 1)
 	e.apply(tolerating)
 	e.create(pod("second", "tolerating"))
 	e.event("second", "device qu0", "is in quarantine since", "could not be returned to the host")
 	if output, err := e.netdra("release", "--all"); err == nil {
-		t.Errorf("released although the name is taken:\n%s", output)
+		t.Errorf("the device was released although its name was in use:\n%s", output)
 	}
 
 	remove()
@@ -102,10 +102,10 @@ func (e *env) taints(ctx context.Context, name string) (string, error) {
 	return strings.Join(taints, " "), nil
 }
 
-// netdra runs the command netdra against the node's driver.
+// netdra runs netdra with the node's driver.
 func (e *env) netdra(args ...string) (string, error) { return e.netdraOf("../../bin", args...) }
 
-// netdraOf is netdra with the program of another directory.
+// netdraOf is like netdra, but runs the program in the given directory.
 func (e *env) netdraOf(bin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

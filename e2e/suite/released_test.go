@@ -14,11 +14,11 @@ import (
 
 var released = flag.String("release", "", "folder of a release to install, with images of the registry localhost")
 
-// TestReleased installs a release from its files: chart and images, including the CNI plugins in the driver's image
-// that the node lacks. The chart's own test passes, and a pod gets its interface.
+// TestReleased installs a release from its files: the chart and the images, including the CNI plugins in the driver's
+// image, which the node lacks. The chart's own test passes, and a pod gets its interface.
 func TestReleased(t *testing.T) {
 	if *released == "" {
-		t.Skip("wants a release: make release-try")
+		t.Skip("needs a release; run make release-try")
 	}
 	folder, err := filepath.Abs(*released)
 	if err != nil {
@@ -32,7 +32,7 @@ func TestReleased(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if os.Getuid() != 0 {
-		t.Skip("needs root: starts a local Kubernetes in private namespaces")
+		t.Skip("needs root: starts a local Kubernetes cluster in private namespaces")
 	}
 	cluster, client, err := up(ctx, *clusterName+"-released")
 	if err != nil {
@@ -67,13 +67,13 @@ func TestReleased(t *testing.T) {
 	output, err := cluster.Exec(ctx, helm, "test", "dra-network", "--namespace", stack.Namespace, "--logs",
 		"--timeout=60s")
 	if err != nil {
-		t.Errorf("the test of the chart: %v\n%s", err, output)
+		t.Errorf("the chart's test failed: %v\n%s", err, output)
 	}
 	said, err := cluster.Exec(ctx, "kubectl", "-n", stack.Namespace, "exec", "daemonset/"+stack.Driver, "--",
 		"/netdra", "version")
 	tag, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(images[0]), stack.Controller+"_"), ".oci.tar")
 	if err != nil || strings.Count(string(said), tag+" ") != 2 {
-		t.Errorf("netdra and driver are not %s: %v\n%s", tag, err, said)
+		t.Errorf("netdra and the driver do not have version %s: %v\n%s", tag, err, said)
 	}
 	t.Logf("%s\n%s", output, said)
 	e.deleting("p")

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A user with exactly the documented permissions can query nodes remotely through the API server; without the
-// permission to run commands in the driver's pods this fails.
+// A user with exactly the documented permissions can query nodes remotely through the API server. This fails without
+// the permission to run commands in the driver's pods.
 func TestCommandsFromElsewhere(t *testing.T) {
 	e := newEnv(t, "elsewhere")
 	e.veth("el0")
@@ -41,7 +41,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 	kubeconfig := e.kubeconfigOf("helper")
 	if output, err := e.elsewhere(kubeconfig, "claims", "pod/one"); err == nil ||
 		!containsAll(output, []string{"cannot list the driver's pods", "dra-network-netdra"}) {
-		t.Errorf("without the Role: %v\n%s", err, output)
+		t.Errorf("result without the Role: %v\n%s", err, output)
 	}
 	e.onNode("kubectl", "-n", stack.Namespace, "create", "rolebinding", "elsewhere-helper", "--role=dra-network-netdra",
 		"--serviceaccount=elsewhere:helper")
@@ -63,15 +63,15 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 		"bundle --all-nodes --file FILE": {"written to"},
 	} {
 		replace := strings.NewReplacer("NODE", e.cluster.NodeName(), "FILE", file)
-		// Retry: doctor reports the last state of devices and plugins that the driver has read, which may be slightly
-		// old.
+		// Retry, since doctor reports the last state of devices and plugins that the driver has read, which may be
+		// slightly outdated.
 		e.eventually(fmt.Sprintf("netdra %s says %q", line, want), func(context.Context) (bool, error) {
 			output, err := e.elsewhere(kubeconfig, strings.Fields(replace.Replace(line))...)
 			said := err == nil
 			for _, text := range want {
 				said = said && strings.Contains(output, replace.Replace(text))
 			}
-			return said, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be none
+			return said, fmt.Errorf("%v: %s", err, output) //nolint:errorlint // there may be no error
 		})
 	}
 	if env := e.inPod("one", "env"); !containsAll(env, []string{"_INTERFACE=net1\n", "DRA_NETWORK_NET1_REQUEST=",
@@ -83,7 +83,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 	e.gone("one")
 }
 
-// kubeconfigOf writes a kubeconfig that contains only a token of one of the test's ServiceAccounts.
+// kubeconfigOf writes a kubeconfig whose only credential is a token of one of the test's ServiceAccounts.
 func (e *env) kubeconfigOf(account string) string {
 	e.Helper()
 	admin, err := e.cluster.RESTConfig()
@@ -121,7 +121,7 @@ func (e *env) kubeconfigOf(account string) string {
 	return path
 }
 
-// elsewhere runs netdra on a machine without the driver, so without its socket.
+// elsewhere runs netdra on a machine without the driver, and therefore without its socket.
 func (e *env) elsewhere(kubeconfig string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

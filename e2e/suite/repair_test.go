@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The hook of containers and the directory of CDI specs are removed while the driver is running. Pods still start after
-// the next sweep, and the driver does not restart.
+// The containers' hook and the directory of CDI specs are removed while the driver is running. After the next sweep,
+// pods can start again. The driver does not restart.
 func TestRemovedInstallation(t *testing.T) {
 	e := newEnv(t, "removed")
 	e.offerMacvlan("ri0", "10.179.0.0/24")
@@ -18,14 +18,14 @@ func TestRemovedInstallation(t *testing.T) {
 	before := e.driverContainer()
 	specs := e.fileOnNode("/var/run/cdi")
 	hook := e.fileOnNode("/var/lib/kubelet/plugins/dra.networking/bin/dra-network-cni")
-	// Both together, since one sweep repairs everything. The directory is recreated, as after a clean-up.
+	// Remove both together, since one sweep repairs everything. The directory is recreated, as after a clean-up.
 	if err := errors.Join(os.Remove(hook), os.RemoveAll(specs), os.Mkdir(specs, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	e.apply(pod("late", "ri0"))
 	e.ready("late")
 	if after := e.driverContainer(); after != before {
-		t.Errorf("the driver was restarted: its container was %s and is %s", before, after)
+		t.Errorf("the driver was restarted: its container was %s and is now %s", before, after)
 	}
 	e.driverReady()
 	e.eventually("the specs of all pods are written again", func(context.Context) (bool, error) {

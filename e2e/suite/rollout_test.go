@@ -12,7 +12,7 @@ import (
 // rolloutPods is the number of pods that are created, one per second, while the driver is updated.
 const rolloutPods = 15
 
-// During an update of the DaemonSet, no new pod starts without its interfaces.
+// While the DaemonSet is updated, no new pod starts without its interfaces.
 func TestRollingUpdate(t *testing.T) {
 	e := newEnv(t, "rollout")
 	e.offerMacvlan("ro0", "10.141.0.0/24")
@@ -25,8 +25,8 @@ func TestRollingUpdate(t *testing.T) {
 	start := time.Now()
 	for i := range rolloutPods {
 		names = append(names, fmt.Sprintf("p%02d", i))
-		// The second container doesn't name the claim. Without a running driver nothing holds it, as described in
-		// docs/limits.md.
+		// The second container does not name the claim. While the driver is not running, nothing holds this container
+		// back, as described in docs/limits.md.
 		e.create(watchedPod(names[i], "resourceClaimTemplateName: ro0", "net1") + unnamedContainer("net1"))
 		if i == 2 {
 			if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "restart", "daemonset/"+
@@ -43,7 +43,7 @@ func TestRollingUpdate(t *testing.T) {
 		t.Fatal(err, output)
 	}
 	if now := e.processes(stack.Driver); len(now) != 1 || len(old) != 1 || now[0] == old[0] {
-		t.Errorf("the driver was not replaced: processes were %v and are %v", old, now)
+		t.Errorf("the driver was not replaced: its processes were %v and are now %v", old, now)
 	}
 	e.neverStartedEarly()
 	unnamed := 0
@@ -52,7 +52,7 @@ func TestRollingUpdate(t *testing.T) {
 			unnamed++
 		}
 	}
-	t.Logf("containers that don't name the claim and started before it was attached: %d of %d", unnamed, len(names))
+	t.Logf("containers that do not name the claim and started before it was attached: %d of %d", unnamed, len(names))
 	e.deleting(names...)
 	e.gone(names...)
 	e.asItWas(before)

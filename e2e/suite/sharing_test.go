@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The end of one claim of a pod does not affect the other claim, which a second pod keeps using.
+// If a pod with two claims ends, this does not affect the claim that a second pod keeps using.
 func TestClaimsEndApart(t *testing.T) {
 	e := newEnv(t, "apart")
 	e.offerMacvlan("ap0", "10.145.0.0/24")
@@ -41,8 +41,8 @@ func TestClaimsEndApart(t *testing.T) {
 	e.asItWas(before)
 }
 
-// An exclusive device belongs to one pod, even if two pods name its claim. An event of the other pod names the owner,
-// and the other pod gets the device afterwards.
+// An exclusive device belongs to one pod, even if two pods name its claim. An event about the other pod names the
+// owner, and the other pod gets the device afterwards.
 func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e := newEnv(t, "two")
 	e.veth("tp0")
@@ -69,8 +69,8 @@ func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e.asItWas(before)
 }
 
-// A pod may name the claim that was generated for another pod. The kubelet prepares the claim once, so the driver finds
-// the second pod by its spec. Even the second pod's container that names no claim starts with the interface.
+// A pod may name the claim that was generated for another pod. The kubelet prepares the claim only once, so the driver
+// finds the second pod by its spec. Even a container in the second pod that names no claim starts with the interface.
 func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	e := newEnv(t, "generated")
 	e.offerMacvlan("ge0", "10.229.0.0/24")
@@ -96,7 +96,7 @@ func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	e.deleting("debug")
 	e.gone("debug")
 	if shown := e.inPod("owner", "ip", "-4", "-o", "addr", "show", "dev", "net1"); shown != addresses["owner"] {
-		t.Errorf("after the other pod has ended net1 of the owner is\n%s", shown)
+		t.Errorf("after the other pod has ended, net1 of the owner is\n%s", shown)
 	}
 	e.deleting("owner")
 	e.gone("owner")
@@ -111,7 +111,7 @@ func (e *env) deleteClaims(names ...string) {
 	}
 }
 
-// The driver rejects mutually exclusive uses of a device regardless of allocations, because an administrator can write
+// The driver rejects mutually exclusive uses of a device even if they are allocated, because an administrator can write
 // any allocation.
 func TestSchedulerBypassed(t *testing.T) {
 	e := newEnv(t, "bypassed")
@@ -159,7 +159,7 @@ func TestSchedulerBypassed(t *testing.T) {
 	e.asItWas(before)
 }
 
-// allocationOf has the scheduler allocate a device of a class, and returns the allocation.
+// allocationOf makes the scheduler allocate a device from a class, and returns the allocation.
 func (e *env) allocationOf(name, class string) *resourceapi.AllocationResult {
 	e.Helper()
 	e.create(documents(sharedClaim(name, class), namedClaimPod(name)))
@@ -177,8 +177,8 @@ func (e *env) allocationOf(name, class string) *resourceapi.AllocationResult {
 	return allocation
 }
 
-// claimWith creates a claim with an allocation that the scheduler did not make, and a pod with the same name on the
-// node that uses the claim.
+// claimWith creates a claim with an allocation that the scheduler did not make, and a pod on the node that has the same
+// name and uses the claim.
 func (e *env) claimWith(name, class string, allocation *resourceapi.AllocationResult) {
 	e.Helper()
 	ctx := context.Background()
@@ -200,8 +200,8 @@ func namedClaimPod(name string) string {
 	return strings.Replace(pod(name, name), "resourceClaimTemplateName", "resourceClaimName", 1)
 }
 
-// The status of a policy reports the number of its devices, including allocated devices, and reports zero once the
-// policy selects nothing.
+// The status of a policy reports the number of its devices, including allocated ones. It reports zero once the policy
+// selects no devices.
 func TestPolicyCountsItsDevices(t *testing.T) {
 	e := newEnv(t, "counted")
 	e.veth("pc0")
@@ -217,12 +217,12 @@ func TestPolicyCountsItsDevices(t *testing.T) {
 	e.create(pod("one", "pc0"))
 	e.ready("one")
 	e.apply(expose("pc0", "macvlan", true, "nosuch"))
-	e.offers("pc0", "0 0 False") // the pod's device is still published, but not by this policy
+	e.offers("pc0", "0 0 False") // the pod's device is still published, but this policy no longer offers it
 	e.deleting("one")
 	e.gone("one")
 }
 
-// offers waits until the status of a policy has this number of devices and nodes and this condition.
+// offers waits until the status of a policy has the given numbers of devices and nodes and the given condition.
 func (e *env) offers(policy, want string) {
 	e.Helper()
 	e.eventually("policy "+policy+" offers "+want, func(context.Context) (bool, error) {

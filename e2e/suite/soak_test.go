@@ -29,8 +29,9 @@ var (
 		"the end of it")
 )
 
-// A soak of longSoak or more also stops the API server for longOutage, after the first round of kills and then every
-// outagePeriod. After an outage no component is killed for longOutage, because clients may take that long to reconnect.
+// A soak test of longSoak or more also stops the API server for longOutage, after the first round of kills and then
+// every outagePeriod. After an outage, no component is killed for longOutage, because clients may take that long to
+// reconnect.
 const (
 	longSoak     = 2 * time.Minute
 	longOutage   = time.Minute
@@ -38,11 +39,11 @@ const (
 )
 
 // Pods of every kind start and end, each at its own rate, while the driver, the runtime and the kubelet are killed at
-// random. No container runs without its interfaces, an exclusive device is in one pod at a time, no pod is stuck, and
-// nothing remains at the end.
+// random. No container runs without its interfaces, an exclusive device is only in one pod at a time, no pod is stuck,
+// and nothing remains at the end.
 func TestSoak(t *testing.T) {
 	if *soakTime == 0 {
-		t.Skip("takes its time, and is not the same twice: `make soak` runs it")
+		t.Skip("takes a long time and is not deterministic; run `make soak`")
 	}
 	seed := *soakSeed
 	if seed == 0 {
@@ -56,17 +57,17 @@ func TestSoak(t *testing.T) {
 	e.observe("so2")
 	s := soak{env: e, end: time.Now().Add(*soakTime), kills: map[string]int{}, lastReady: map[string]time.Time{}}
 	var group sync.WaitGroup
-	defer group.Wait() // also if the kills fail
+	defer group.Wait() // even if the kills fail
 	for i, kind := range kinds {
 		random := rand.New(rand.NewPCG(seed, uint64(i+1))) //nolint:gosec // it must be repeatable
 		group.Go(func() { s.churn(random, fmt.Sprintf("%s-%d", kind.template, i), kind) })
 	}
 	s.killAll(rand.New(rand.NewPCG(seed, 0))) //nolint:gosec // as above
 	group.Wait()
-	t.Logf("%d pods came and went; killed: %v", s.pods, s.kills)
+	t.Logf("%d pods started and ended; killed: %v", s.pods, s.kills)
 	for _, program := range slices.Sorted(maps.Keys(s.kills)) {
 		if s.kills[program] == 0 {
-			t.Errorf("%s was never killed: the test is too short", program)
+			t.Errorf("%s was never killed, so the test is too short", program)
 		}
 	}
 	if s.pods == 0 {
@@ -83,8 +84,8 @@ type soakKind struct {
 	interfaces []string
 }
 
-// soakKinds offers devices for pods of several kinds: an exclusive link, one that a single pod may use, shared ones, a
-// slow chain, two interfaces in one pod.
+// soakKinds offers devices for pods of several kinds: with an exclusive link, with a link that only a single pod may
+// use, with shared links, with a slow chain, and with two interfaces.
 func (e *env) soakKinds() []soakKind {
 	e.Helper()
 	for i := range 4 {
@@ -122,7 +123,7 @@ type soak struct {
 	lastReady map[string]time.Time // by template
 }
 
-// churn creates pods of a kind, one after another.
+// churn creates pods of one kind, one after the other.
 func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 	for i := 0; time.Now().Before(s.end); i++ {
 		pod := fmt.Sprintf("%s-%d", name, i)
@@ -140,7 +141,7 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 		if !s.try("delete", func() (string, error) {
 			return s.kubectl("", "delete", "pod", pod, "--ignore-not-found", "--timeout=60s")
 		}) {
-			s.Errorf("pod %s does not go", pod)
+			s.Errorf("pod %s did not end", pod)
 			return
 		}
 		s.mu.Lock()
@@ -150,7 +151,7 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 }
 
 // waitReady waits for a pod. Two kinds of pods compete for one device, and the scheduler may repeatedly prefer the pods
-// of the other kind: an unscheduled pod is stuck only if no pod of its template becomes Ready either.
+// of the other kind: an unscheduled pod only counts as stuck if no pod from its template becomes Ready either.
 func (s *soak) waitReady(pod, template string) bool {
 	progress := time.Now()
 	for time.Since(progress) < 4*patience {
@@ -173,8 +174,8 @@ func (s *soak) waitReady(pod, template string) bool {
 	return false
 }
 
-// try repeats an operation until it succeeds: the API server may be down, and another pod may then keep the device for
-// the same time again.
+// try repeats an operation until it succeeds. The API server may be down, and afterwards another pod may keep the
+// device for just as long.
 func (s *soak) try(what string, do func() (string, error)) bool {
 	var output string
 	var err error
@@ -203,7 +204,7 @@ func (s *soak) killAll(random *rand.Rand) {
 	for {
 		random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		for _, name := range names {
-			time.Sleep(time.Second + time.Duration(random.Int64N(int64(5*time.Second)))) // components work meanwhile
+			time.Sleep(time.Second + time.Duration(random.Int64N(int64(5*time.Second)))) // let components work
 			if !time.Now().Before(s.end) {
 				return
 			}
@@ -226,8 +227,7 @@ func (s *soak) outage() {
 	time.Sleep(longOutage) // see longSoak
 }
 
-// killDriver kills the driver, if it is running, and with it the plugins that it has started, at any point of their
-// work.
+// killDriver kills the driver, if it is running, and the plugins that it has started, at any point in their work.
 func (s *soak) killDriver() {
 	for _, pid := range s.processes(stack.Driver) {
 		s.keepLog()
@@ -235,7 +235,7 @@ func (s *soak) killDriver() {
 	}
 }
 
-// keepLog appends the driver's log to the log file of the soak, if there is one.
+// keepLog appends the driver's log to the log file of the soak test, if there is one.
 func (s *soak) keepLog() {
 	if *soakLog == "" {
 		return
@@ -244,7 +244,7 @@ func (s *soak) keepLog() {
 	if len(logs) == 0 {
 		return
 	}
-	// sort by restart number
+	// sort by the restart number
 	slices.SortFunc(logs, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
 	data, err := os.ReadFile(logs[len(logs)-1])
 	if err != nil {

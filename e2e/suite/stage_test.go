@@ -23,7 +23,8 @@ spec:
   deviceParameters: [{parameter: master, attribute: ifName}]
 `
 
-// stage is a chain of two steps that a test can pause and make fail: a whole link, and then a slow macvlan interface.
+// stage is a chain that a test can pause and make fail. It has two steps: a whole link, followed by a slow macvlan
+// interface.
 type stage struct {
 	controlled
 	name   string
@@ -36,7 +37,7 @@ const (
 	second = "net2"
 )
 
-// stage creates a stage. Its links are called NAMEw and NAMEs.
+// stage creates a stage. Its links are named NAMEw and NAMEs.
 func (e *env) stage(name string, network int, seconds float64) *stage {
 	e.Helper()
 	s := &stage{controlled: e.controlled(name), name: name}
@@ -61,7 +62,7 @@ func (e *env) stage(name string, network int, seconds float64) *stage {
 	return s
 }
 
-// links creates the stage's links, always with the same addresses, like hardware.
+// links creates the stage's links. As with hardware, their addresses are always the same.
 func (s *stage) links() {
 	s.Helper()
 	for _, link := range []string{s.name + "w", s.name + "s"} {
@@ -78,7 +79,8 @@ func (s *stage) links() {
 	}
 }
 
-// unlink removes the links that exist: a link disappears with the network namespace of its peer.
+// unlink removes the links that exist. A link may be missing because it disappears with the network namespace of its
+// peer.
 func (s *stage) unlink() {
 	for _, link := range []string{s.name + "wp", s.name + "sp"} {
 		if err := s.cluster.DeleteLink(link); err != nil && !errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -99,17 +101,17 @@ func (s *stage) pluginRuns() {
 	s.moment("the slow plugin runs", func() bool { return len(s.processes("slow-macvlan")) > 0 })
 }
 
-// moment waits for a condition that may be true only briefly.
+// moment waits for a condition that may only be true for a short time.
 func (e *env) moment(what string, reached func() bool) {
 	e.Helper()
 	for end := time.Now().Add(patience); !reached(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			e.Fatalf("not so after %s: %s", patience, what)
+			e.Fatalf("timed out after %s: %s", patience, what)
 		}
 	}
 }
 
-// wrote waits until the CNI log of a pod's claim has a line with all texts.
+// wrote waits until the CNI log of a pod's claim has a line that contains all texts.
 func (s *stage) wrote(pod string, texts ...string) {
 	s.Helper()
 	s.moment(fmt.Sprintf("CNI log of pod %s with %q", pod, texts), func() bool {
@@ -134,9 +136,9 @@ func (s *stage) isPrepared(pod string) bool {
 			func(claim json.RawMessage) bool { return strings.Contains(string(claim), `"`+pod+"-net-") })
 }
 
-// preparedOnly creates a pod that the kubelet only prepares: the runtime does not answer until resume is called. The
-// kubelet may call the runtime before it processes the pod and then waits two minutes for the answer, so preparedOnly
-// retries with another pod.
+// preparedOnly creates a pod whose claim the kubelet prepares without being able to start the pod: the runtime does not
+// respond until resume is called. If the kubelet calls the runtime before it processes the pod, it waits two minutes
+// for the response; in this case, preparedOnly retries with another pod.
 func (s *stage) preparedOnly(pod string) (resume func()) {
 	s.Helper()
 	resume = s.resumed(string(s.cluster.RuntimeComponent()))
@@ -152,6 +154,6 @@ func (s *stage) preparedOnly(pod string) (resume func()) {
 		s.deleting(pod)
 		s.gone(pod)
 	}
-	s.Fatalf("in ten attempts the kubelet called the runtime before it prepared pod %s", pod)
+	s.Fatalf("in ten attempts, the kubelet called the runtime before it prepared pod %s", pod)
 	return nil
 }

@@ -16,8 +16,8 @@ import (
 
 var samples = flag.Int("samples", 5, "how many pods of each kind are measured")
 
-// Measure the times from create to Ready of pods with increasing numbers of interfaces, and the time that the runtime
-// waited for the driver. They are printed, not asserted.
+// TestTimesByInterfaces measures the times from create to Ready for pods with increasing numbers of interfaces, and the time that
+// the runtime waited for the driver. The times are printed, not asserted.
 func TestTimesByInterfaces(t *testing.T) {
 	e := newEnv(t, "times")
 	links := make([]string, 8)
@@ -54,9 +54,9 @@ func TestTimesByInterfaces(t *testing.T) {
 	}
 }
 
-// Measure how fast pods with whole links follow one another, with graceful and forced deletion. The same run also
-// measures pods without claims and pods with claims of a driver that does nothing. With forced deletion the next pod
-// gets a device that is still being released. The results are printed, not asserted.
+// Measure how quickly pods with whole links can follow one another, with graceful and forced deletion. The same run
+// also measures pods without claims and pods with claims for a driver that does nothing. With forced deletion, the next
+// pod gets a device that is still being released. The results are printed, not asserted.
 func TestTimesOfChurn(t *testing.T) {
 	e := newEnv(t, "churn")
 	var links []string
@@ -100,7 +100,7 @@ func TestTimesOfChurn(t *testing.T) {
 
 type hooks struct{ seconds, count float64 }
 
-// hooks returns the time that RunPodSandbox has waited for the driver.
+// hooks returns the time that RunPodSandbox calls have waited for the driver.
 func (e *env) hooks() hooks {
 	e.Helper()
 	var now hooks
@@ -126,7 +126,7 @@ func (e *env) driverMetrics() (values map[string]float64) {
 	return values
 }
 
-// averages returns the mean of each of the driver's histograms of seconds between two reads, one line each.
+// averages returns, one per line, the mean of each of the driver's histograms of seconds between two reads.
 func averages(before, after map[string]float64) []string {
 	var lines []string
 	for name, sum := range after {
@@ -142,7 +142,7 @@ func averages(before, after map[string]float64) []string {
 	return lines
 }
 
-// Measure the time from the end of a chain that is too slow for RunPodSandbox to the start of the container. By then
+// Measure the time from the end of a chain that is too slow for RunPodSandbox to the start of the container. By then,
 // the kubelet has given up and must be woken. The result is printed, not asserted.
 func TestTimesOfLateChains(t *testing.T) {
 	e := newEnv(t, "latetimes")
@@ -158,7 +158,7 @@ func TestTimesOfLateChains(t *testing.T) {
 	for i := range *samples {
 		name := fmt.Sprintf("p%d", i)
 		e.create(watchedPod(name, "resourceClaimTemplateName: lt0", "net1"))
-		var processes []int // a process that is just executing a program is not found
+		var processes []int // retry, since a process in the middle of execve is not found
 		e.moment("the container runs", func() bool { processes = e.containersOf(name); return len(processes) > 0 })
 		times = append(times, e.started(processes[0]).Sub(e.chainEnded(name)))
 		e.ready(name)
@@ -175,7 +175,7 @@ func (e *env) chainEnded(pod string) (end time.Time) {
 	e.Helper()
 	logs := e.filesOnNode("/var/log/dra-network", e.namespace+"_"+pod+"-net-*", "*.jsonl")
 	if len(logs) == 0 {
-		e.Fatalf("pod %s has no log of CNI calls", pod)
+		e.Fatalf("there is no log of CNI calls for pod %s", pod)
 	}
 	for _, line := range e.lines(logs[len(logs)-1]) {
 		var call struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A compromised driver of one node cannot act for another node: it can neither publish its devices nor write the status
-// of its claims. It can do both for its own node.
+// A compromised driver on one node cannot act for another node: it can neither publish the other node's devices nor
+// write the status of its claims. It can do both for its own node.
 func TestTokenOfAnotherNode(t *testing.T) {
 	e := newEnv(t, "tokens")
 	e.offerMacvlan("to0", "10.144.0.0/24")
@@ -82,7 +82,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		"own slice":                 {create(driver, here), ""},
 		"slice of another node":     {create(driver, "elsewhere"), "may write ResourceSlices of that node only"},
 		"this node's, from another": {create(other, here), "may write ResourceSlices of that node only"},
-		// Its taint would evict the pods that use the device of this node.
+		// The taint would evict the pods that use the device on this node.
 		"in a pool of this node":    {inPool, "may write ResourceSlices of pools whose names begin with elsewhere/ only"},
 		"own event":                 {event(driver, here), ""},
 		"event of another node":     {event(other, here), "may write events only whose source is dra.networking on that node"},
@@ -94,13 +94,13 @@ func TestTokenOfAnotherNode(t *testing.T) {
 		refused := (apierrors.IsForbidden(test.err) || apierrors.IsInvalid(test.err)) &&
 			strings.Contains(test.err.Error(), test.want)
 		if test.want == "" && test.err != nil || test.want != "" && !refused {
-			t.Errorf("%s: %v, want %q", name, test.err, test.want)
+			t.Errorf("%s: the error is %v, want %q", name, test.err, test.want)
 		}
 	}
 }
 
-// driverOn returns a client with the token that the kubelet would give to the driver on a node. The node does not need
-// to exist; the token is bound to a pod with that node name.
+// driverOn returns a client with the token that the kubelet would pass to the driver on a node. The node does not have
+// to exist; the token is bound to a pod with the name of that node.
 func (e *env) driverOn(node string) kubernetes.Interface {
 	e.Helper()
 	ctx := context.Background()

@@ -27,7 +27,7 @@ const (
 	newTag = "new"
 )
 
-// upgrade is the test's own cluster, which starts with the oldest version that supports an upgrade.
+// upgrade is the test's own cluster, which starts with the oldest version from which an upgrade is supported.
 type upgrade struct {
 	*stage
 	old  oldest.Version
@@ -35,8 +35,8 @@ type upgrade struct {
 }
 
 // TestUpgrade upgrades the oldest supported version as described in docs/howto.md, while pods have their interfaces and
-// another pod is being attached. The new driver is killed during that. Pods keep their interfaces, and the new version
-// removes the resources that the old one created.
+// another pod is being attached. The new driver is killed during the upgrade. Pods keep their interfaces, and the new
+// version removes the resources that the old version created.
 func TestUpgrade(t *testing.T) {
 	u := newUpgrade(t)
 	pods := u.oldPods()
@@ -49,7 +49,7 @@ func TestUpgrade(t *testing.T) {
 	u.replace()
 	u.driverReady()
 	if diff := cmp.Diff(before, u.attached(pods)); diff != "" {
-		t.Errorf("the upgrade changed what pods have (-before +after):\n%s", diff)
+		t.Errorf("the upgrade changed the containers or interfaces of pods (-before +after):\n%s", diff)
 	}
 	release()
 	u.ready("halfway")
@@ -80,7 +80,7 @@ func TestUpgrade(t *testing.T) {
 func newUpgrade(t *testing.T) *upgrade {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs root: starts a local Kubernetes in private namespaces")
+		t.Skip("needs root: starts a local Kubernetes cluster in private namespaces")
 	}
 	clone, err := filepath.Abs("../..")
 	if err != nil {
@@ -88,7 +88,7 @@ func newUpgrade(t *testing.T) *upgrade {
 	}
 	u := &upgrade{helm: filepath.Join(clone, "bin/tools/helm")}
 	if _, err := os.Stat(u.helm); err != nil {
-		t.Skip("Helm is not built: make bin/tools/helm")
+		t.Skip("needs Helm; run make bin/tools/helm")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
@@ -145,8 +145,8 @@ func tags(tag string) []string {
 	return []string{"--set", "node.image.tag=" + tag, "--set", "controller.image.tag=" + tag}
 }
 
-// oldPods creates pods of the old version: one with a whole link, one with an interface on a shared link, and two that
-// share a claim. It returns their names.
+// oldPods creates pods that the old version attaches: one with a whole link, one with an interface on a shared link,
+// and two that share a claim. It returns their names.
 func (u *upgrade) oldPods() []string {
 	u.Helper()
 	u.create(documents(sharedClaim("both", "up1-uplink"),
@@ -179,7 +179,7 @@ func (u *upgrade) interfaces(pod string) string {
 	return u.inPod(pod, "ip", "-o", "link", "show") + u.inPod(pod, "ip", "-4", "-o", "addr", "show")
 }
 
-// socketIsRead reads the node socket with the netdra of both versions.
+// socketIsRead reads the node socket with both versions of netdra.
 func (u *upgrade) socketIsRead(pods []string) {
 	u.Helper()
 	for _, bin := range []string{u.old.Bin, "../../bin"} {
@@ -191,7 +191,7 @@ func (u *upgrade) socketIsRead(pods []string) {
 			if !slices.ContainsFunc(strings.Split(claims, "\n"), func(line string) bool {
 				return containsAll(line, []string{" " + u.namespace + "/" + pod + " ", " attached ", " net1 10.17"})
 			}) {
-				u.Errorf("%s/netdra claims does not report pod %s as attached:\n%s", bin, pod, claims)
+				u.Errorf("%s/netdra claims did not report pod %s as attached:\n%s", bin, pod, claims)
 			}
 		}
 		devices, err := u.netdraOf(bin, "devices")
@@ -230,7 +230,8 @@ func (u *upgrade) replace() {
 	})
 }
 
-// killNew kills the driver that is not among the known ones as soon as it has reached a state, and returns its process.
+// killNew kills the driver whose process is not among the known ones as soon as it has reached a given state, and
+// returns its process.
 func (u *upgrade) killNew(known []int, moment string, reached func() bool) int {
 	u.Helper()
 	var process int
@@ -259,9 +260,9 @@ func (u *upgrade) containerIsKilled(pod string) {
 	}
 	u.eventually("the container of pod "+pod+" has started again", func(context.Context) (bool, error) {
 		status := u.env.pod(pod).Status.ContainerStatuses[0]
-		return status.RestartCount == 1 && status.Ready, fmt.Errorf("its status is %+v", status)
+		return status.RestartCount == 1 && status.Ready, fmt.Errorf("the pod's status is %+v", status)
 	})
 	if diff := cmp.Diff(before, u.interfaces(pod)); diff != "" {
-		u.Errorf("pod %s has other interfaces than before its container ended (-before +after):\n%s", pod, diff)
+		u.Errorf("the interfaces of pod %s changed when its container restarted (-before +after):\n%s", pod, diff)
 	}
 }

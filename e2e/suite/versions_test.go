@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The driver attaches policies and topologies of any served version, for claims with parameters of that version.
+// The driver accepts policies and topologies in any served API version, and claims with parameters in that version.
 func TestEveryServedVersionIsAttached(t *testing.T) {
 	e := newEnv(t, "versions")
 	served := v1alpha1.ServedVersions()

@@ -16,7 +16,7 @@ import (
 )
 
 // watchedPod returns a pod whose container exits immediately if its interfaces are missing when it starts. The observer
-// watches the container while it is running. Claim is the field that refers to the pod's claim, for example
+// watches the container while it is running. claim is the field that refers to the pod's claim, for example
 // "resourceClaimName: x".
 func watchedPod(name, claim string, interfaces ...string) string {
 	return fmt.Sprintf(`
@@ -31,7 +31,8 @@ spec:
 %s`, name, claim, watchedContainer("main", name, "[{name: net}]", interfaces...))
 }
 
-// watchedContainer returns an element of a list of containers; claims is the list of the claims that it names.
+// watchedContainer returns an element for a list of containers. claims is the list of the claims that the container
+// names.
 func watchedContainer(name, pod, claims string, interfaces ...string) string {
 	return fmt.Sprintf(`  - name: %s
     image: localhost/toolbox:e2e
@@ -42,8 +43,8 @@ func watchedContainer(name, pod, claims string, interfaces ...string) string {
 `, name, observer.Pod, pod, observer.Interfaces, strings.Join(interfaces, ","), sees(interfaces), claims)
 }
 
-// early is the exit status of a container that has started without its interfaces. Other exits are possible, too, for
-// example if the runtime is killed while it starts a container.
+// early is the exit status of a container that started without its interfaces. Containers may also exit for other
+// reasons, for example if the runtime is killed while it starts a container.
 const early = 77
 
 // sees returns a shell command that exits the shell unless each interface has an address.
@@ -74,12 +75,12 @@ func (e *env) observe(exclusive ...string) {
 		stop()
 		<-ended
 		findings, processes, looks := watching.Report()
-		e.Logf("the observer looked %d times at %d processes", looks, processes)
+		e.Logf("the observer took %d readings and watched %d processes", looks, processes)
 		for _, finding := range findings {
 			e.Errorf("the observer found: %s", finding)
 		}
 		if processes == 0 {
-			e.Error("the observer has seen no watched process")
+			e.Error("the observer has not seen a watched process")
 		}
 	})
 }
@@ -106,15 +107,15 @@ func (e *env) containersOf(pod string) []int {
 		e.Fatal(err)
 	}
 	pids, err := process.PIDs(process.HasVariable(observer.Pod, pod),
-		process.OutsideNamespace("mnt", node)) // excludes the runtime before it executes the container
+		process.OutsideNamespace("mnt", node)) // excludes the runtime's process before execve
 	if err != nil {
 		e.Fatal(err)
 	}
 	return pids
 }
 
-// create creates objects from YAML. The test itself must remove them if they are not in its namespace, which is removed
-// at the end.
+// create creates objects from YAML. Objects in the test's namespace are removed with it at the end; the test itself
+// must remove all others.
 func (e *env) create(yaml string) {
 	e.Helper()
 	if output, err := e.kubectl(yaml, "create", "-f", "-"); err != nil {
@@ -136,8 +137,7 @@ func (e *env) gone(pods ...string) {
 	e.allPods("are gone", pods, func(_ *corev1.Pod, err error) (bool, error) { return apierrors.IsNotFound(err), err })
 }
 
-// neverStartedEarly checks that no container of the watched pods that names the claim has started without its
-// interfaces.
+// neverStartedEarly checks that in the watched pods, no container that names the claim started without its interfaces.
 func (e *env) neverStartedEarly() {
 	e.Helper()
 	for _, pod := range e.watchedPods(context.Background()) {
@@ -147,7 +147,7 @@ func (e *env) neverStartedEarly() {
 	}
 }
 
-// startedEarly reports whether a container of a pod has started without its interfaces.
+// startedEarly reports whether a container in a pod started without its interfaces.
 func startedEarly(pod *corev1.Pod, container string) bool {
 	for _, status := range append(pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses...) {
 		for _, ended := range []*corev1.ContainerStateTerminated{status.State.Terminated,

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A claim sets the MAC address, addresses and name of its interface, if the topology allows it, also for a step after
-// the root step. The webhook rejects values that every node would reject; TestBadClaims covers the errors that nodes
-// report.
+// If the topology allows it, a claim can set the MAC address, the IP addresses and the name of its interface, even for
+// a step after the root step. The webhook rejects values that every node would reject; TestBadClaims covers the errors
+// that nodes report.
 func TestClaimParameters(t *testing.T) {
 	e := newEnv(t, "wishes")
 	e.veth("wi0")
@@ -47,7 +47,7 @@ func TestClaimParameters(t *testing.T) {
 	if shown := e.inPod("good", "ip", "-o", "link", "show", "dev", "data0"); !strings.Contains(shown, "mtu 1400") {
 		t.Errorf("the port is\n%s", shown)
 	}
-	// The pod uses a class, so the controller has recorded it by now.
+	// The pod uses a class, so by now, the controller has recorded the class.
 	for _, refused := range []struct{ parameters, why string }{
 		{`{step: port, mac: "02:00:00:00:17:04"}`, `sets mac of step "port", which the topology does not allow`},
 		{`{ips: [10.173.0.300/24]}`, `"10.173.0.300/24" is not an address with a prefix length`},
@@ -56,7 +56,7 @@ func TestClaimParameters(t *testing.T) {
 	} {
 		output, err := e.kubectl(claimParameters("refused", refused.parameters), "create", "-f", "-")
 		if err == nil || !strings.Contains(output, refused.why) {
-			t.Errorf("of %s the API server says %s (%v), want %s", refused.parameters, output, err, refused.why)
+			t.Errorf("for %s, the API server returned %s (%v), want %s", refused.parameters, output, err, refused.why)
 		}
 	}
 	e.deleting("good")
@@ -73,7 +73,7 @@ func claimParameters(name string, parameters ...string) string {
 		fmt.Sprintf("devices:\n      config: [%s]", strings.Join(configs, ", ")), 1)
 }
 
-// A claim for eight devices gets eight interfaces, each through a separate run of the topology, and all devices are
+// A claim for eight devices gets eight interfaces, each from a separate instance of the topology, and all devices are
 // restored.
 func TestEightInterfacesInOneClaim(t *testing.T) {
 	e := newEnv(t, "eight")

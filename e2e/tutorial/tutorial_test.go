@@ -19,7 +19,8 @@ type part struct {
 	commands, output string
 }
 
-// read returns the blocks of a document: blocks marked as console, each with the next block marked as text.
+// read returns the command blocks in a document: each block marked as console, with the next block marked as text as
+// its output.
 func read(t *testing.T, path string) []part {
 	t.Helper()
 	document, err := os.ReadFile(path)
@@ -39,7 +40,7 @@ func read(t *testing.T, path string) []part {
 	return parts
 }
 
-// pattern returns an expression for a line of output. Blanks match blanks of any width, and … matches anything.
+// pattern returns a regular expression for a line of output. Blanks match blanks of any width, and … matches anything.
 func pattern(line string) *regexp.Regexp {
 	words := strings.Fields(line)
 	for i := range words {
@@ -51,8 +52,8 @@ func pattern(line string) *regexp.Regexp {
 // varying matches the parts of the demo's output that differ between runs: names of claims, MACs, addresses, times.
 var varying = regexp.MustCompile(`(net-)[a-z0-9]{5}\b|([0-9a-f]{2}:){5}[0-9a-f]{2}|\d+(\.\d+)+`)
 
-// checkExcerpt checks that the excerpt of the demo in README.md matches the demo's output: its lines exist, in that
-// order.
+// checkExcerpt checks that the excerpt of the demo in README.md matches the demo's output, which must contain its lines
+// in the same order.
 func checkExcerpt(t *testing.T, shown, printed string) {
 	t.Helper()
 	if strings.Count(shown, "\n") < 10 {
@@ -62,7 +63,7 @@ func checkExcerpt(t *testing.T, shown, printed string) {
 	for line := range strings.Lines(shown) {
 		found := pattern(varying.ReplaceAllString(line, "$1…")).FindStringIndex(rest)
 		if found == nil {
-			t.Errorf("README.md shows the output\n%s\nof the demo, which prints\n%s", line, printed)
+			t.Errorf("README.md shows the output\n%s\nbut the demo prints\n%s", line, printed)
 			return
 		}
 		rest = rest[found[1]:]
@@ -79,15 +80,15 @@ func TestTutorial(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := lab(clone, "exec", "--", "true"); err == nil {
-		t.Skip("a cluster called demo is up: bin/lab --name demo down")
+		t.Skip("a cluster named demo is running; run bin/lab --name demo down")
 	}
 	t.Cleanup(func() {
-		_ = lab(clone, "down") // if the tutorial did not get that far
+		_ = lab(clone, "down") // in case the tutorial did not get this far
 		_ = os.RemoveAll(filepath.Join(clone, "bin", "tutorial"))
 	})
 	parts := read(t, filepath.Join(clone, "docs", "tutorial.md"))
 	if len(parts) < 10 {
-		t.Fatalf("the tutorial has %d blocks of commands", len(parts))
+		t.Fatalf("the tutorial has only %d blocks of commands", len(parts))
 	}
 	var script strings.Builder
 	script.WriteString("set -euo pipefail\n")
@@ -98,7 +99,7 @@ func TestTutorial(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-c", script.String())
 	cmd.Dir = clone
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all its children, which would keep its output open
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to kill all children, which keep the output open
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
@@ -110,7 +111,7 @@ func TestTutorial(t *testing.T) {
 		for line := range strings.Lines(p.output) {
 			found := pattern(line).FindStringIndex(rest)
 			if found == nil {
-				t.Errorf("%s\nshould print\n%s\nbut prints\n%s", p.commands, line, printed[i+1])
+				t.Errorf("%s\nshould print\n%s\nbut printed\n%s", p.commands, line, printed[i+1])
 				break
 			}
 			rest = rest[found[1]:]
@@ -123,8 +124,8 @@ func TestTutorial(t *testing.T) {
 	t.Logf("%d blocks of commands in %.0f s", len(parts), time.Since(start).Seconds())
 }
 
-// TestReadme runs the commands of README.md on the node of a cluster: those for a cluster of the reader, and those for
-// a single machine. It does not repeat commands that CI runs itself, or that create the clone.
+// TestReadme runs the commands in README.md on a cluster node: those for the reader's own cluster, and those for a
+// single machine. It does not repeat commands that CI itself runs or that create the clone.
 func TestReadme(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a local Kubernetes in private namespaces")
@@ -175,7 +176,7 @@ func TestVarying(t *testing.T) {
 	p := pattern(varying.ReplaceAllString(shown, "$1…"))
 	if !p.MatchString("a-net-x7k2p eth0 10.78.0.13/24   00:ba:76:14:51:e9") ||
 		p.MatchString("a-net-x7k2p eth1 10.78.0.2/24 86:ba:76:14:51:e8") {
-		t.Errorf("the line is %s", p)
+		t.Errorf("the pattern is %s", p)
 	}
 }
 

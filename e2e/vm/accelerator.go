@@ -14,15 +14,14 @@ import (
 // probeTime is more than enough for a machine that boots with KVM.
 const probeTime = 20 * time.Second
 
-// chooseAccelerator uses KVM if a machine boots with it. The existence of /dev/kvm is not enough: on hosts that are
-// virtual machines themselves it may not run this kernel. Booting is the only reliable test: nested virtualization may
-// be available, but hang or lack a feature that the kernel requires. The test has a time limit. The result is cached
-// until the host reboots, so a failed boot happens once per boot of the host. The caller holds the lock of the image,
-// which prevents concurrent tests. With a command without arguments the machine switches itself off as soon as it has
-// booted.
+// chooseAccelerator uses KVM if a machine boots with it. The existence of /dev/kvm is not enough: if the host itself is
+// a virtual machine, nested virtualization may be available but hang or lack a feature that the kernel requires.
+// Booting is the only reliable test. The test has a time limit, and its result is cached until the host reboots, so a
+// boot fails at most once per boot of the host. The caller must hold the lock of the image, which prevents concurrent
+// tests. A machine with an empty command switches itself off as soon as it has booted.
 func (i *Image) chooseAccelerator(ctx context.Context) (string, error) {
 	if err := unix.Access("/dev/kvm", unix.R_OK|unix.W_OK); err != nil {
-		return emulation, nil //nolint:nilerr // then it is not there, or for others
+		return emulation, nil //nolint:nilerr // it does not exist, or this user has no access
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

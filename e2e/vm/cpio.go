@@ -8,8 +8,8 @@ import (
 
 // cpioWriter writes an archive in the format "newc", which the kernel accepts as its initial file system. Names are
 // relative to the root, and directories precede their content. See
-// Documentation/driver-api/early-userspace/buffer-format.rst of the kernel. It needs no cpio program, and the same
-// content results in the same bytes. After the first error it writes nothing more; finish returns that error.
+// Documentation/driver-api/early-userspace/buffer-format.rst of the kernel. It does not need the cpio program, and the
+// same content results in the same bytes. After the first error, it writes nothing more; finish returns this error.
 type cpioWriter struct {
 	output io.Writer
 	ino    int
@@ -36,8 +36,9 @@ func (w *cpioWriter) finish() error {
 }
 
 // entry writes the header of 13 hexadecimal numbers, the name and the data. The latter two are padded to four bytes.
-// The numbers are: inode, mode, owner, group, number of links, time, size, device of the file (two), device of a
-// special file (two), length of the name with its zero byte, and a checksum, which this format does not use.
+// The numbers are: inode, mode, owner, group, number of links, time, size, device of the file (two numbers), device of
+// a special file (two numbers), length of the name including its zero byte, and a checksum, which this format does not
+// use.
 func (w *cpioWriter) entry(name string, mode int, data []byte) {
 	w.ino++
 	header := "070701"

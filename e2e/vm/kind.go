@@ -10,18 +10,19 @@ import (
 type Kind int
 
 const (
-	// SRIOV machines have the kernel of the stable suite of Debian.
+	// SRIOV machines have the kernel from Debian's stable suite.
 	SRIOV Kind = iota
-	// RDMA machines have the kernel of the backports suite, whose rxe supports network namespaces, and the tools for
-	// RDMA.
+	// RDMA machines have the kernel from the backports suite, whose rxe supports network namespaces, and the RDMA
+	// tools.
 	RDMA
-	// OVS machines have the kernel of the stable suite, and Open vSwitch and OVN, which are not started automatically.
+	// OVS machines have the kernel from the stable suite, as well as Open vSwitch and OVN, which are not started
+	// automatically.
 	OVS
 )
 
-// recipe is the version of the build procedure of images: increase it with each change of that procedure. It is part of
-// an image's name in the cache, so a changed recipe creates a new image next to the old one. The versions of Debian
-// packages are not part of the name: an image is kept until it is removed manually.
+// recipe is the version of the procedure that builds images. Increase it with each change to the procedure. It is part
+// of an image's name in the cache, so a changed procedure creates a new image in addition to the old one. The versions
+// of Debian packages are not part of the name, so an image is kept until it is removed manually.
 const recipe = "1"
 
 const (
@@ -31,15 +32,15 @@ const (
 
 // parts are the components of an image.
 type parts struct {
-	// prefix is the prefix of the name of its directory in the cache.
+	// prefix is the prefix of the name of the image's directory in the cache.
 	prefix string
-	// suites are the Debian suites of its packages; kernelSuite is the suite of its kernel.
+	// suites are the Debian suites of the packages; kernelSuite is the suite of the kernel.
 	suites      []string
 	kernelSuite string
 	// packages are Debian packages, without the dependencies that apt adds. They do not include the kernel: its
 	// dependencies would set up a boot loader.
 	packages []string
-	// kernelPackages are the prefixes of the names of the kernel's packages, before its release.
+	// kernelPackages are the prefixes of the kernel packages' names, which the kernel's release follows.
 	kernelPackages []string
 	// modules are the modules that machines can load, in addition to earlyModules.
 	modules []string

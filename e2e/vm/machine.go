@@ -15,7 +15,7 @@ const (
 	qemu      = "usr/bin/qemu-system-x86_64"
 )
 
-// Accelerators of QEMU. Emulation on several threads is not faster if the host has one processor, or if several
+// QEMU's accelerators. Emulation on several threads is not faster if the host has only one processor, or if several
 // machines share its processors.
 const (
 	kvm       = "kvm"
@@ -24,9 +24,9 @@ const (
 )
 
 // kernelParameters apply to every machine. They make an emulated boot fast and reliable: panic=-1 reboots immediately,
-// which ends QEMU (-no-reboot); mitigations and address randomization cost time and protect nothing here;
-// random.trust_cpu provides entropy without waiting; and the kernel must not measure timers, which are late on a busy
-// host (tsc, no_timer_check). The IOMMU is for vfio-pci.
+// which ends QEMU (-no-reboot); mitigations and address randomization would only cost time here; random.trust_cpu
+// provides entropy without waiting; and the kernel must not calibrate timers, which fire late on a busy host (tsc,
+// no_timer_check). The IOMMU is for vfio-pci.
 const kernelParameters = "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr " +
 	"tsc=reliable no_timer_check intel_iommu=on iommu=pt"
 
@@ -78,7 +78,7 @@ func (m *machine) arguments() []string {
 		"-serial", "file:" + filepath.Join(m.runDir, "console.log"), "-chardev", "stdio,id=terminal,signal=off",
 		"-serial", "chardev:terminal",
 	}
-	args = append(args, m.hardware()...) // first, because its PCI addresses are fixed
+	args = append(args, m.hardware()...) // first, because the PCI addresses are fixed
 	folders := append([]hostFolder{{tag: guest.RootTag, path: root},
 		{tag: guest.ControlTag, path: m.runDir, writable: true}}, m.folders...)
 	for _, folder := range folders {
@@ -96,7 +96,7 @@ func (m *machine) arguments() []string {
 	return args
 }
 
-// arguments returns QEMU's arguments for the NIC. It uses QEMU's user-mode network, which needs neither a link nor
+// arguments returns QEMU's arguments for the NIC. They select QEMU's user-mode network, which needs neither a link nor
 // privileges on the host: QEMU opens sockets in the network namespace in which its process was started.
 func (u *Uplink) arguments() []string {
 	network := fmt.Sprintf("user,id=uplink,ipv6=off,net=%s,host=%s", u.Subnet, u.Gateway)

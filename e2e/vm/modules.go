@@ -14,7 +14,7 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// moduleTree is the content of lib/modules/VERSION of a kernel package. Dependencies come from the metadata of the
+// moduleTree is the content of lib/modules/VERSION in a kernel package. Dependencies come from the metadata in the
 // module files instead of modules.dep, which depmod only creates on an installed system.
 type moduleTree struct {
 	dir string
@@ -30,8 +30,8 @@ type module struct {
 	data []byte
 }
 
-// openModules lists the modules of a kernel, both files and built-in ones: callers may request both, but only files are
-// loaded.
+// openModules lists the modules of a kernel, including built-in ones: callers may request both kinds, but only files
+// are loaded.
 func openModules(dir string) (*moduleTree, error) {
 	tree := &moduleTree{dir: dir, paths: map[string]string{}, builtin: map[string]bool{}}
 	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
@@ -62,8 +62,8 @@ func moduleName(path string) string {
 }
 
 // collect returns the named modules and all their dependencies, each after its own dependencies and only once. It omits
-// modules that are built into the kernel. An unknown name is an error, because the list is wrong or the kernel has
-// changed.
+// modules that are built into the kernel. An unknown name is an error, because it means that the list is wrong or the
+// kernel has changed.
 func (t *moduleTree) collect(names []string) ([]module, error) {
 	var all []module
 	seen := map[string]bool{}
@@ -98,7 +98,7 @@ func (t *moduleTree) collect(names []string) ([]module, error) {
 	return all, nil
 }
 
-// read reads a module and unpacks it. The kernel of the machine could load a packed module only with
+// read reads a module and unpacks it. The machine's kernel could only load a packed module if it had been built with
 // CONFIG_MODULE_DECOMPRESS.
 func (t *moduleTree) read(name string) (module, error) {
 	path, ok := t.paths[name]

@@ -14,17 +14,17 @@ import (
 
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// apt runs apt-get with its own root: it neither reads nor changes the installed packages. Its status file is empty, so
-// that it fetches all dependencies, including already installed ones. No other process uses its directories, so it
-// takes no lock and does not wait for an apt-get of the system.
+// apt runs apt-get with a separate root: it neither reads nor changes the installed packages. The status file in this
+// root is empty, so that apt-get fetches all dependencies, including those that are already installed. No other process
+// uses the directories, so apt takes no lock and does not wait for the system's apt-get.
 type apt struct {
 	dir    string
 	mirror string
 }
 
-// newApt creates the root in dir, for packages of the suites. An empty mirror means the mirror of this machine's apt.
-// If Debian's keyring is missing, apt uses the keys that this machine trusts; it rejects packages without a valid
-// signature in both cases.
+// newApt creates the root in dir, for packages from the suites. An empty mirror means the mirror that this machine's
+// apt uses. If Debian's keyring is missing, apt uses the keys that this machine trusts; in both cases, it rejects
+// packages without a valid signature.
 func newApt(ctx context.Context, dir, mirror string, suites []string) (*apt, error) {
 	if mirror == "" {
 		var err error
@@ -54,7 +54,7 @@ func newApt(ctx context.Context, dir, mirror string, suites []string) (*apt, err
 	return a, nil
 }
 
-// ownMirror returns the mirror of Debian that this machine's apt uses.
+// ownMirror returns the Debian mirror that this machine's apt uses.
 func ownMirror(ctx context.Context) (string, error) {
 	output, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format", "$(REPO_URI)",
 		"Created-By: Packages").Output()
@@ -69,7 +69,7 @@ func ownMirror(ctx context.Context) (string, error) {
 	return "", errors.New("apt has no mirror of Debian on this machine: name one")
 }
 
-// run runs apt-get in the root. It returns the standard output; an error contains the error output. Recommended
+// run runs apt-get in the root and returns its standard output. An error contains the standard error. Recommended
 // packages are omitted, because they would double the size of the image.
 func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	settings := []string{
@@ -136,7 +136,7 @@ type kernelVersion struct {
 	Package string `json:"package"`
 }
 
-// packages returns the packages of this kernel with these prefixes, in the syntax of apt.
+// packages returns the packages of this kernel with the given prefixes, in apt's syntax.
 func (k kernelVersion) packages(prefixes []string) (all []string) {
 	for _, prefix := range prefixes {
 		all = append(all, prefix+k.Release+"="+k.Package)
@@ -144,7 +144,7 @@ func (k kernelVersion) packages(prefixes []string) (all []string) {
 	return all
 }
 
-// plannedKernel finds the kernel in the plan of apt: "Inst linux-image-RELEASE (VERSION SUITE...".
+// plannedKernel finds the kernel in apt's plan, which contains "Inst linux-image-RELEASE (VERSION SUITE...".
 func plannedKernel(plan string) (kernelVersion, error) {
 	for line := range strings.Lines(plan) {
 		fields := strings.Fields(line)

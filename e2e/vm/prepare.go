@@ -21,17 +21,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// ErrUnavailable means that machines cannot run on this host, because something outside the project is missing. Tests
-// are skipped then.
+// ErrUnavailable means that machines cannot run on this host because something outside the project is missing. Tests
+// are skipped in this case.
 var ErrUnavailable = errors.New("virtual machines are not available here")
 
 // Options configure the content and the location of an image. The zero value is usable.
 type Options struct {
-	// Kind is the purpose of its machines; the zero value is SRIOV.
+	// Kind is the purpose of the image's machines; the zero value is SRIOV.
 	Kind Kind
 	// CacheDir is the directory for images; empty means lab.CacheDir().
 	CacheDir string
-	// Mirror is the URI of a mirror of Debian; empty means the mirror of this machine's apt.
+	// Mirror is the URI of a Debian mirror; empty means the mirror that this machine's apt uses.
 	Mirror string
 	// Progress receives a line for each step; nil discards them.
 	Progress io.Writer
@@ -42,18 +42,18 @@ type Options struct {
 type Image struct {
 	dir   string
 	parts *parts
-	// mirror is the URI of a mirror of Debian; empty means the mirror of this machine's apt.
+	// mirror is the URI of a Debian mirror; empty means the mirror that this machine's apt uses.
 	mirror string
-	// vminit is the first process of machines.
+	// vminit is the path of the machines' init program.
 	vminit []byte
 	// accelerator is the accelerator of QEMU for the machines.
 	accelerator string
 	progress    io.Writer
 }
 
-// Prepare creates the image, unless the cache contains it, and builds vminit. Without a cache it takes about half a
-// minute and downloads 160 MB. Concurrent calls wait for the one that creates the image. The error is ErrUnavailable if
-// an external requirement is missing: the architecture, Debian's tools, or a mirror. The working directory must be
+// Prepare creates the image, unless the cache contains it, and builds vminit. Creating the image takes about half a
+// minute and downloads 160 MB. Concurrent calls wait for the call that creates the image. The error is ErrUnavailable
+// if an external requirement is missing: the architecture, Debian's tools, or a mirror. The working directory must be
 // inside a clone of the project, from which vminit is built each time.
 func Prepare(ctx context.Context, o Options) (*Image, error) {
 	if err := checkHost(); err != nil {
@@ -110,14 +110,14 @@ func checkHost() error {
 }
 
 // make creates the image in a temporary directory, and renames it when it is complete. The directory has the same
-// parent as the result, for the rename. Documentation and locales are removed: the host reads the root file system for
-// the machine, and a smaller one is faster to cache.
+// parent as the result, so that it can be renamed. Documentation and locales are removed: the host reads the root file
+// system for the machine, and a smaller one is faster to cache.
 func (i *Image) make(ctx context.Context) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(i.dir), "making-vm-*")
 	if err != nil {
 		return fmt.Errorf("cannot make an image: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // already renamed if the image is complete
+	defer func() { _ = os.RemoveAll(tmp) }() // has no effect if it was renamed
 	start := time.Now()
 	i.printf("fetching Debian packages for virtual machines, about 160 MB, once")
 	files, kernel, err := i.fetchPackages(ctx, filepath.Join(tmp, "apt"))
@@ -170,9 +170,9 @@ func (i *Image) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(i.progress, "vm: "+format+"\n", args...)
 }
 
-// installKernel writes the unpacked kernel, its version and the early modules into dir. In root it keeps only the
-// modules that machines can load, unpacked. An emulated processor would need seconds to decompress the kernel, and then
-// each module while it is loaded, which is fast on the host.
+// installKernel writes the unpacked kernel, its version and the early modules into dir. In root, it only keeps the
+// modules that machines can load, unpacked. Unpacking is fast on the host, while an emulated processor would need
+// seconds to decompress the kernel, and additional time for each module that it loads.
 func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kernelVersion) error {
 	tree := filepath.Join(root, "usr", "lib", "modules", kernel.Release)
 	image, err := os.ReadFile(filepath.Join(root, "boot", "vmlinuz-"+kernel.Release))
@@ -245,8 +245,8 @@ func writeFile(path string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// depmod runs the depmod of the image on the image. It calls the loader of the image by its path with the image's
-// libraries, so it runs on any host and does not need root.
+// depmod runs the image's depmod on the image. It runs the image's dynamic loader by its path with the image's
+// libraries, so it works on any host and does not need root.
 func depmod(ctx context.Context, root, version string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(root, loader),
 		"--argv0", "depmod", "--library-path", filepath.Join(root, libraries), filepath.Join(root, "usr/bin/kmod"),
@@ -257,7 +257,7 @@ func depmod(ctx context.Context, root, version string) error {
 	return nil
 }
 
-// buildInit builds the first process of machines.
+// buildInit builds the machines' init program.
 func buildInit(ctx context.Context) ([]byte, error) {
 	tmp, err := os.MkdirTemp("", "vminit-*")
 	if err != nil {

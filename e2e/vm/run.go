@@ -23,12 +23,12 @@ import (
 )
 
 // DefaultTimeout ends machines whose command hangs. It is three times the duration of the longest test suite without
-// its own limit if all code is emulated and nothing else runs. With less, tests would fail on a busy host only because
-// they are slow.
+// its own limit if all code is emulated and nothing else is running. With a shorter timeout, tests would fail on a busy
+// host just because they are slow.
 const DefaultTimeout = 20 * time.Minute
 
 // Command describes a machine and its command. Only Args must be set. The zero value boots a machine that switches
-// itself off. Run does not change it.
+// itself off. Run does not modify the Command.
 type Command struct {
 	// Args is the command, which runs as root. iproute2, ethtool, jq, bash and similar tools are available.
 	Args []string
@@ -48,7 +48,7 @@ type Command struct {
 	Processors int
 	// Modules are further kernel modules to load; the modules of the NICs are always loaded.
 	Modules []string
-	// ModuleFiles are files of kernel modules that are loaded after Modules, with their dependencies.
+	// ModuleFiles are kernel module files that are loaded after Modules, together with their dependencies.
 	ModuleFiles []string
 	// Parameters are additional parameters for the kernel's command line, such as ib_core.netns_mode=0.
 	Parameters []string
@@ -69,11 +69,11 @@ type Command struct {
 }
 
 // Uplink is a NIC that leads into the network namespace of the thread that calls [Image.Run]: the gateway routes to
-// addresses there. Its link has no address at first.
+// addresses in this namespace. The NIC's link has no address at first.
 type Uplink struct {
-	// Link is the name of its link in the machine.
+	// Link is the name of the NIC's link in the machine.
 	Link string
-	// Subnet is the network behind the NIC, a CIDR, and Gateway an address in it.
+	// Subnet is the network of the NIC, in CIDR notation, and Gateway is an address in it.
 	Subnet, Gateway string
 	// Machine is an address in the subnet. Connections to each of Ports on 127.0.0.1 of the namespace are forwarded to
 	// it.
@@ -83,17 +83,17 @@ type Uplink struct {
 
 // Result is the result of a command.
 type Result struct {
-	// ExitCode is the exit status of the command, or 128 plus the signal that ended it.
+	// ExitCode is the exit status of the command, or 128 plus the signal that terminated it.
 	ExitCode int
 	// Boot and Command are the durations of the boot, up to the start of the command, and of the command, by the
 	// machine's clock.
 	Boot, Command time.Duration
 }
 
-// Run boots a machine, runs the command and ends the machine. A command that fails is not an error, but a command that
-// could not be run or did not end is. The machine ends with the context and with this process. Several machines may run
-// concurrently, each with its own directory. If the error is not nil, the exit status is undefined; the error contains
-// the end of the console.
+// Run boots a machine, runs the command and ends the machine. It is not an error if the command fails, but it is an
+// error if the command could not be run or did not end. The machine ends with the context and with this process.
+// Several machines may run concurrently, each with its own directory. If the error is not nil, the exit status is
+// undefined; the error contains the end of the console.
 func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
 	return i.run(ctx, c, i.accelerator)
 }
@@ -133,7 +133,7 @@ func (c *Command) timeout() time.Duration {
 	return c.Timeout
 }
 
-// order returns the order for the machine, and adds the directories that it needs to the machine.
+// order returns the order for the machine, and adds the directories that the order needs to the machine.
 func (c *Command) order(m *machine) (*guest.Order, error) {
 	order := &guest.Order{Args: c.Args, Env: c.Env, Dir: c.Dir, VFs: c.VFs,
 		Modules: append([]string{"igb", "igbvf"}, c.Modules...)}
@@ -224,9 +224,9 @@ func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	return errors.Join(i.initialFiles(archive), archive.Close())
 }
 
-// boot runs QEMU until the machine switches itself off. The outcome file contains the result of the command. QEMU's
-// exit status does not: it is 0 for any machine that has switched itself off. The time limit kills QEMU, and with it
-// the machine; WaitDelay bounds the wait for other processes that have its output open.
+// boot runs QEMU until the machine switches itself off. The result of the command is in the outcome file. QEMU's exit
+// status is 0 for any machine that has switched itself off. When the time limit expires, QEMU is killed, which ends the
+// machine; WaitDelay limits the wait for other processes that have its output open.
 func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	root := filepath.Join(i.dir, "root")
 	args := append([]string{"--library-path", filepath.Join(root, libraries), filepath.Join(root, qemu)},
@@ -236,8 +236,8 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	cmd.WaitDelay = 5 * time.Second
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
-	// A separate process group keeps the terminal's signals away from QEMU, because this process handles them. But only
-	// the terminal's own group can read from it.
+	// A separate process group keeps the terminal's signals away from QEMU, since this process handles them. It is not
+	// used for interactive commands, because only the terminal's foreground group can read from the terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: !c.Interactive}
 	cmd.Stdout = c.Output
 	if c.Interactive {
@@ -246,7 +246,7 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 		if err != nil {
 			return fmt.Errorf("cannot use the terminal: %w", err)
 		}
-		defer func() { _ = term.Restore(int(os.Stdin.Fd()), state) }() // QEMU restores it, unless it was killed
+		defer func() { _ = term.Restore(int(os.Stdin.Fd()), state) }() // QEMU restores it unless it was killed
 	}
 	// The kernel sends the death signal when the thread that started the process ends, so this thread must not end.
 	runtime.LockOSThread()

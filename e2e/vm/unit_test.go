@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// cpio can read the archive.
+// The program cpio can read the archive.
 func TestCPIO(t *testing.T) {
 	tool, err := exec.LookPath("cpio")
 	if err != nil {
@@ -50,7 +50,7 @@ func TestCPIO(t *testing.T) {
 	}
 }
 
-// bzImage packs a kernel like the build of the kernel.
+// bzImage packs a kernel in the same way as the kernel's build does.
 func bzImage(t *testing.T, kernel []byte) []byte {
 	t.Helper()
 	encoder, err := zstd.NewWriter(nil)
@@ -86,7 +86,7 @@ func TestUnpackKernel(t *testing.T) {
 		},
 	} {
 		if _, err := unpackKernel(spoil(bytes.Clone(image))); err == nil {
-			t.Errorf("%s: no error", name)
+			t.Errorf("%s: there was no error", name)
 		}
 	}
 }
@@ -174,7 +174,7 @@ func TestModulesComeAfterWhatTheyDependOn(t *testing.T) {
 	}
 	_, err = tree.collect([]string{"broken"})
 	if err == nil || !strings.Contains(err.Error(), "no module missing, which broken depends on") {
-		t.Errorf("a missing dependency: %v", err)
+		t.Errorf("error for a missing dependency: %v", err)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestPlannedKernel(t *testing.T) {
 		t.Errorf("packages (-want +have):\n%s", diff)
 	}
 	if _, err := plannedKernel("Inst linux-image-amd64 (1)\n"); err == nil {
-		t.Error("a plan without a kernel is not an error")
+		t.Error("a plan without a kernel caused no error")
 	}
 }
 
@@ -197,14 +197,14 @@ func TestPlannedKernel(t *testing.T) {
 func TestImagesOfKinds(t *testing.T) {
 	sriov, rdma, ovs := SRIOV.parts(), RDMA.parts(), OVS.parts()
 	if sriov.folder() == rdma.folder() || sriov.folder() == ovs.folder() || sriov.folder() != SRIOV.parts().folder() {
-		t.Errorf("folders are %s, %s and %s", sriov.folder(), rdma.folder(), ovs.folder())
+		t.Errorf("the directories are %s, %s and %s", sriov.folder(), rdma.folder(), ovs.folder())
 	}
 	if slices.Contains(sriov.packages, "openvswitch-switch") || !slices.Contains(ovs.packages, "openvswitch-switch") {
-		t.Error("Open vSwitch is in machines of another kind, or missing in OVS machines")
+		t.Error("Open vSwitch is in machines of another kind, or is missing from OVS machines")
 	}
 	rdma.modules = append(rdma.modules, "other")
 	if rdma.folder() == RDMA.parts().folder() {
-		t.Error("a different module results in the same image")
+		t.Error("a different module led to the same image")
 	}
 }
 
@@ -224,7 +224,7 @@ func TestHardware(t *testing.T) {
 	}
 }
 
-// Each of several emulated processors has its own thread.
+// If there are several emulated processors, each has its own thread.
 func TestProcessors(t *testing.T) {
 	for _, test := range []struct {
 		accelerator string
@@ -264,11 +264,11 @@ func TestFoldersAreReadOnlyUnlessShared(t *testing.T) {
 		}
 	}
 	if _, err := (&Command{Share: filepath.Join(share, "missing")}).order(m); err == nil {
-		t.Error("a missing directory is not an error")
+		t.Error("a missing directory caused no error")
 	}
 }
 
-// The machine sees the file of a module, and loads its dependencies first.
+// A module file is visible in the machine, which loads the module's dependencies first.
 func TestModuleFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "own.ko")
 	if err := writeFile(file, elfModule("depends=middle,bottom\x00")); err != nil {
@@ -289,7 +289,7 @@ func TestModuleFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := (&Command{ModuleFiles: []string{file}}).order(&machine{}); err == nil {
-		t.Error("a file that is not a module is not an error")
+		t.Error("a file that is not a module caused no error")
 	}
 }
 
@@ -312,6 +312,6 @@ func TestUplinkArguments(t *testing.T) {
 	}
 	m.uplink = nil
 	if all := strings.Join(m.arguments(), " "); strings.Contains(all, "user,") {
-		t.Errorf("a machine without an uplink has one: %s", all)
+		t.Errorf("a machine without an uplink got one: %s", all)
 	}
 }

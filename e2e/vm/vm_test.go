@@ -68,14 +68,14 @@ func TestRun(t *testing.T) {
 		t.Errorf("exit code %d, output\n%s\nwant exit code 3 and\n%s", result.ExitCode, output.String(), want)
 	}
 	if data, err := os.ReadFile(filepath.Join(share, "result")); err != nil || string(data) != "done\n" {
-		t.Errorf("shared folder: %q, %v", data, err)
+		t.Errorf("the content of the shared directory is %q, %v", data, err)
 	}
 }
 
 func TestRunOfNothing(t *testing.T) {
 	_, err := prepared(t).Run(t.Context(), Command{Args: []string{"no-such-command"}, Timeout: patience})
 	if err == nil || !strings.Contains(err.Error(), "no-such-command") {
-		t.Errorf("a missing command: %v", err)
+		t.Errorf("error for a missing command: %v", err)
 	}
 }
 
@@ -85,11 +85,11 @@ func TestTimeout(t *testing.T) {
 	defer cancel()
 	_, err := image.Run(ctx, Command{Args: []string{"sleep", "infinity"}, Timeout: time.Second})
 	if err == nil || !strings.Contains(err.Error(), "did not end within 1s") || ctx.Err() != nil {
-		t.Errorf("a machine that does not end: %v", err)
+		t.Errorf("error for a machine that does not end: %v", err)
 	}
 }
 
-// doomedVariable is set if the test binary is a caller that will be killed.
+// doomedVariable is the environment variable that makes the test binary a caller that will be killed.
 const doomedVariable = "VM_TEST_DOOMED"
 
 func TestMain(m *testing.M) {
@@ -109,7 +109,7 @@ func TestMain(m *testing.M) {
 func TestCallerIsKilled(t *testing.T) {
 	prepared(t)
 	caller := exec.Command("/proc/self/exe")
-	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // its files remain there
+	caller.Env = append(os.Environ(), doomedVariable+"=1", "TMPDIR="+t.TempDir()) // the caller's files remain there
 	caller.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	output, err := caller.StdoutPipe()
 	if err != nil {
@@ -120,7 +120,7 @@ func TestCallerIsKilled(t *testing.T) {
 	}
 	text := make([]byte, len("running"))
 	if _, err := io.ReadFull(output, text); err != nil || string(text) != "running" {
-		t.Fatalf("the machine does not run: %q, %v", text, err)
+		t.Fatalf("the machine is not running: %q, %v", text, err)
 	}
 	machine, err := unix.PidfdOpen(child(t, caller.Process.Pid), 0)
 	if err != nil {
@@ -130,7 +130,7 @@ func TestCallerIsKilled(t *testing.T) {
 	if err := caller.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = caller.Wait() // it was killed
+	_ = caller.Wait() // the caller was killed
 	ended, err := unix.Poll([]unix.PollFd{{Fd: int32(machine), Events: unix.POLLIN}}, int(patience.Milliseconds()))
 	if err != nil || ended != 1 {
 		t.Errorf("the machine outlived its caller: %v", err)
@@ -147,7 +147,7 @@ func child(t *testing.T, pid int) int {
 	for _, file := range tasks {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			continue // the thread has ended
+			continue // the thread has exited
 		}
 		if fields := strings.Fields(string(data)); len(fields) == 1 {
 			number, err := strconv.Atoi(fields[0])

@@ -68,8 +68,8 @@ func down(cluster *lab.Cluster) error {
 	return cluster.Down(ctx)
 }
 
-// ForTest starts a cluster that ends with the test, even if the test fails. If the cluster does not end, the test
-// fails.
+// ForTest starts a cluster that is removed at the end of the test, even if the test fails. If removing the cluster
+// fails, the test fails.
 func ForTest(t *testing.T, start Start) (*lab.Cluster, kubernetes.Interface) {
 	t.Helper()
 	NeedsRoot(t)
@@ -100,7 +100,7 @@ func ControlPlane(t *testing.T, name string) *lab.Cluster {
 }
 
 // Define creates the driver's CustomResourceDefinitions in a cluster, and waits until they are served. It may be called
-// again.
+// more than once.
 func Define(ctx context.Context, cluster *lab.Cluster) error {
 	clone, err := Clone()
 	if err != nil {
@@ -117,8 +117,8 @@ func Define(ctx context.Context, cluster *lab.Cluster) error {
 	return nil
 }
 
-// Install installs the driver of the working tree in a cluster. It uses the existing binaries in bin and builds
-// nothing.
+// Install installs the driver from the working tree in a cluster. It uses the existing binaries in bin and does not
+// build anything.
 func Install(ctx context.Context, cluster *lab.Cluster) error {
 	clone, err := Clone()
 	if err != nil {
@@ -128,9 +128,9 @@ func Install(ctx context.Context, cluster *lab.Cluster) error {
 		stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr})
 }
 
-// Shared is the cluster of a run of tests, with the driver. The first call of Get starts it. Declare it as a package
-// variable of the tests. Tests may call Get concurrently. If the process is killed, for example when go test times out,
-// the cluster ends with it (see lab.Up).
+// Shared is a cluster with the driver that all tests of a run share. The first call to Get starts it. Declare it as a
+// package variable in the tests. Tests may call Get concurrently. If the process is killed, for example when go test
+// times out, the cluster ends with it (see lab.Up).
 type Shared struct {
 	// Start starts the cluster, without the driver.
 	Start Start
@@ -152,7 +152,7 @@ func (s *Shared) Get(t *testing.T) (*lab.Cluster, kubernetes.Interface) {
 	return s.cluster, s.client
 }
 
-// start keeps a cluster if the driver cannot be installed in it. Main ends it.
+// start keeps a cluster even if the driver cannot be installed in it. Main removes the cluster.
 func (s *Shared) start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -162,8 +162,8 @@ func (s *Shared) start() (err error) {
 	return Install(ctx, s.cluster)
 }
 
-// Main runs the tests of a package, ends the cluster, and returns the exit status of the process. If no test called
-// Get, there is no cluster to end.
+// Main runs the tests of a package, removes the cluster, and returns the exit status of the process. If no test called
+// Get, there is no cluster to remove.
 func (s *Shared) Main(m *testing.M) int {
 	code := m.Run()
 	if s.cluster == nil {

@@ -15,7 +15,7 @@ type mount struct {
 	flags                       uintptr
 }
 
-// mountAll creates mounts in order, because later paths are inside of earlier mounts.
+// mountAll creates mounts in order, because later paths are inside earlier mounts.
 func mountAll(mounts []mount) error {
 	for _, m := range mounts {
 		if err := os.MkdirAll(m.path, 0o755); err != nil {
@@ -29,9 +29,9 @@ func mountAll(mounts []mount) error {
 }
 
 // shared mounts a directory of the host. Read-only directories never change, so the machine may cache them; changes in
-// a writable one are visible on both sides immediately. The access mode of QEMU keeps a directory read-only: the mount
-// option only affects the assumptions of the kernel. The large msize saves round trips, and each of them is an exit to
-// QEMU.
+// a writable directory are immediately visible on both sides. QEMU's access mode enforces that a directory is
+// read-only; the mount option only affects the assumptions of the kernel. The large msize saves round trips, each of
+// which is an exit to QEMU.
 func shared(f Folder) mount {
 	m := mount{source: f.Tag, path: f.Path, kind: "9p",
 		options: "trans=virtio,version=9p2000.L,msize=524288,cache=loose", flags: unix.MS_RDONLY}
@@ -41,10 +41,10 @@ func shared(f Folder) mount {
 	return m
 }
 
-// furnish replaces the initial file system with the real root: the unpacked packages below a memory file system. The
-// phases are: devices and processes; modules, which 9p and overlay need; the packages and the memory file system as one
-// root; then a switch to this root, which moves /dev and /proc. The mounts can only use files of the initial file
-// system or files that are created here, as no others exist yet.
+// furnish replaces the initial file system with the real root: the unpacked packages below a memory file system. It
+// first mounts /dev and /proc, then loads the modules that 9p and overlay need, mounts the packages and the memory file
+// system as one root, and finally switches to this root, which moves /dev and /proc. The mounts can only use files in
+// the initial file system or files that are created here, since no others exist yet.
 func furnish() error {
 	const root = "/machine"
 	err := mountAll([]mount{
@@ -88,13 +88,14 @@ func furnish() error {
 		{source: "tmpfs", path: "/dev/shm", kind: "tmpfs"},
 		{source: "tmpfs", path: "/run", kind: "tmpfs", options: "mode=755"},
 		{source: "tmpfs", path: "/tmp", kind: "tmpfs"},
-		// These files must not be in an overlay, because containers could not create their own overlays there.
+		// These directories must not be in an overlay, because containers could not create their own overlays there.
 		{source: "tmpfs", path: "/var/lib", kind: "tmpfs", options: "mode=755"},
 	})
 }
 
-// enter does the same as switch_root: the initial file system can't be unmounted, so the new root is mounted over it.
-// The kernel runs vminit from its rootfs, which pivot_root does not support (pivot_root(2)).
+// enter does the same as switch_root: the initial file system cannot be unmounted, so the new root is mounted over it.
+// pivot_root cannot be used, because the kernel runs vminit from its rootfs, which pivot_root does not support
+// (pivot_root(2)).
 func enter(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err
@@ -108,8 +109,8 @@ func enter(root string) error {
 	return os.Chdir("/")
 }
 
-// loadEarlyModules loads the modules for the root file system. Their names begin with numbers in the order of their
-// dependencies: modprobe is not available yet.
+// loadEarlyModules loads the modules for the root file system. Their names begin with numbers that reflect the order of
+// their dependencies, since modprobe is not available yet.
 func loadEarlyModules() error {
 	modules, err := os.ReadDir(EarlyModules)
 	if err != nil {

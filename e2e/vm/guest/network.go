@@ -10,8 +10,8 @@ import (
 )
 
 // makeVFs creates virtual functions on every physical function. The driver only creates them if the link of the
-// physical function is up. All virtual functions of a physical function are created at the same time: to change their
-// number, the kernel requires it to be 0 first, as it is after a boot.
+// physical function is up. All virtual functions of a physical function are created at the same time: the kernel only
+// allows a change of their number from 0, which is the number after a boot.
 func makeVFs(count int) error {
 	functions, err := filepath.Glob("/sys/bus/pci/devices/*/sriov_numvfs")
 	if err != nil {
@@ -34,7 +34,8 @@ func makeVFs(count int) error {
 	return nil
 }
 
-// nameUplink renames the link with UplinkMAC. It compares addresses, because the order of links is not defined.
+// nameUplink renames the link with the address UplinkMAC. It compares addresses because the order of links is
+// undefined.
 func nameUplink(name string) error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -48,7 +49,7 @@ func nameUplink(name string) error {
 	return fmt.Errorf("no NIC has the address %s", UplinkMAC)
 }
 
-// setUp sets a link up, because the kernel creates links down.
+// setUp sets a link up, since links are down when the kernel creates them.
 func setUp(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {

@@ -1,10 +1,10 @@
-// Package guest is the first process of a machine of package vm: it prepares the machine, runs one command and switches
-// the machine off. It also defines the messages between the host and the machine.
+// Package guest implements the init process of a machine of package vm: it prepares the machine, runs one command and
+// switches the machine off. It also defines the messages between the host and the machine.
 //
-// The rule of this package: its only input is the [Order], its only output the [Outcome].
+// The rule of this package: its only input is the [Order], and its only output is the [Outcome].
 package guest
 
-// Names that the host and the machine share.
+// Names that both the host and the machine use.
 const (
 	// RootTag is the tag of the shared directory with the root file system.
 	RootTag = "root"
@@ -27,7 +27,7 @@ const (
 
 // Order describes the task of the machine.
 type Order struct {
-	// Args is the command; empty means none, which counts as a success.
+	// Args is the command. If it is empty, there is no command, which counts as a success.
 	Args []string `json:"args"`
 	// Env contains additional environment variables, as NAME=value.
 	Env []string `json:"env,omitempty"`
@@ -63,11 +63,11 @@ type Window struct {
 
 // Outcome is the result of an order.
 type Outcome struct {
-	// ExitCode is the exit status of the command, or 128 plus the signal that ended it.
+	// ExitCode is the exit status of the command, or 128 plus the signal that terminated it.
 	ExitCode int `json:"exitCode"`
 	// Problem is the reason why the command did not run; empty if it did.
 	Problem string `json:"problem,omitempty"`
-	// ReadySeconds and EndSeconds are the uptimes of the machine at the start and the end of the command.
+	// ReadySeconds and EndSeconds are the uptimes of the machine at the start and at the end of the command.
 	ReadySeconds float64 `json:"readySeconds"`
 	EndSeconds   float64 `json:"endSeconds"`
 }

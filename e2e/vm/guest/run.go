@@ -16,8 +16,8 @@ import (
 
 const controlDir = "/run/vm"
 
-// Run is the main function of the machine. It returns only if the machine could not be switched off. A panic of this
-// process is a kernel panic, and the kernel reboots immediately, which ends QEMU. Only the console remains as evidence.
+// Run is the main function of the machine. It only returns if the machine could not be switched off. If this process
+// panics, the kernel also panics and reboots immediately, which ends QEMU. Only the console then remains as evidence.
 // The sync writes all files to the host.
 func Run() error {
 	err := live()
@@ -28,8 +28,8 @@ func Run() error {
 	return errors.Join(err, unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF))
 }
 
-// live prepares the machine, executes the order, and writes the outcome. An error of the order is in the outcome. An
-// error that live returns can only be reported on the console.
+// live prepares the machine, executes the order, and writes the outcome. The outcome contains an error from the order.
+// An error that live itself returns can only be reported on the console.
 func live() error {
 	if err := furnish(); err != nil {
 		return err
@@ -49,8 +49,8 @@ func live() error {
 	return os.WriteFile(filepath.Join(controlDir, OutcomeFile), data, 0o644)
 }
 
-// obey reads the order and runs its command. It measures boot and command by the uptime instead of the clock of the
-// host, which advances while an emulated processor waits.
+// obey reads the order and runs its command. It measures the boot and the command by the uptime instead of the host's
+// clock, which advances while an emulated processor waits.
 func obey(outcome *Outcome) error {
 	var order Order
 	data, err := os.ReadFile(filepath.Join(controlDir, OrderFile))
@@ -79,8 +79,8 @@ func obey(outcome *Outcome) error {
 	return err
 }
 
-// prepare creates the environment of the command. Directories come before modules, which may be in them; modules come
-// before links, which drivers create.
+// prepare creates the environment of the command. Directories come before modules, since they may contain modules;
+// modules come before links, since drivers create links.
 func prepare(order *Order) error {
 	if err := smallFiles(); err != nil {
 		return err
@@ -118,9 +118,9 @@ func prepare(order *Order) error {
 	return nil
 }
 
-// run runs the command and returns its exit status. As the first process, this process also becomes the parent of
-// orphaned processes. run waits only for the command: the machine's end kills the remaining processes. If a signal ends
-// the command, the status is 128 plus the signal, as in a shell.
+// run runs the command and returns its exit status. Since this is the init process, it also becomes the parent of
+// orphaned processes. run only waits for the command, since the remaining processes end with the machine. If a signal
+// terminates the command, the status is 128 plus the signal, as in a shell.
 func run(order *Order) (int, error) {
 	terminal, err := openTerminal(order.Window)
 	if err != nil {
@@ -204,7 +204,7 @@ func drain() error {
 	return errors.Join(unix.IoctlSetInt(int(terminal.Fd()), unix.TCSBRK, untilSent), terminal.Close())
 }
 
-// uptime returns the uptime in seconds, or 0 if it can't be read.
+// uptime returns the uptime in seconds. It returns 0 if the uptime cannot be read.
 func uptime() float64 {
 	data, err := os.ReadFile("/proc/uptime")
 	if err != nil {
