@@ -179,7 +179,7 @@ func (d *draPlugin) checkConnected(record *claims.Record) error {
 		"its interfaces; it is reconnecting")
 }
 
-// tellOthers writes the device information for components that attach devices of a claim in place of the driver.
+// tellOthers writes the device information for other components that attach devices of the claim.
 func (d *draPlugin) tellOthers(record *claims.Record) error {
 	if !hasExternal(record) {
 		return nil

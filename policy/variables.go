@@ -15,7 +15,7 @@ import (
 type variables map[string]any
 
 // variablesOf returns the variables for a device. With these variables, every expression has the same result as in the
-// scheduler's DeviceMatches, which creates the variables anew for each expression. That would be most of the cost of an
+// scheduler's DeviceMatches, which creates new variables for each expression. That would be most of the cost of an
 // evaluation.
 func variablesOf(d *discovery.Device) variables {
 	all := vocabulary(d)

@@ -23,7 +23,7 @@ const repairAfter = 3
 // Then the device leaves the pod, so that no application can interfere with the remaining steps. DEL comes before the
 // driver's own cleanup, since only the plugin can remove its other state: before repairAfter failures, the driver
 // changes nothing else, so that the plugin finds its results. Then the driver inspects the pod and releases the
-// addresses unless the interface is still in the pod. The device is restored last, when nothing can change it any more.
+// addresses unless the interface is still in the pod. The device is restored last, when nothing else can change it.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
 		return e.releaseAddresses(ctx, attachment, record) // leases are stored by sandbox

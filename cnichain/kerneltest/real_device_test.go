@@ -218,7 +218,7 @@ func (l *realLab) foreignLines(name string) []string {
 		func(line string) bool { return !strings.HasPrefix(line, "host link "+name+" ") })
 }
 
-// An exclusive device has only one owner at a time, and a repeated DEL does not take it away from the next owner.
+// An exclusive device has only one owner at a time, and a repeated DEL does not take it from the next owner.
 func TestRealHostDeviceHasOneOwner(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

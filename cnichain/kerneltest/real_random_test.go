@@ -112,7 +112,7 @@ func anyLink() (netlink.Link, error) {
 }
 
 // A tenant performs random actions for some time, and its pod terminates in a random way. Afterwards, the kernel
-// reports the same state of the device as before, or the device is quarantined until nothing holds it any more.
+// reports the same state of the device as before, or the device is quarantined until it is no longer held.
 func TestRealRandomTenant(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

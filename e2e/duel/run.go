@@ -59,8 +59,7 @@ func interfaces() []int { return []int{1, 2, 4, 8} }
 func Run(ctx context.Context, options Options) (*Results, error) {
 	chosen, skipped := choose(options)
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("cannot measure: no contestant is left (%v); choose from %q", skipped,
-			names(contestants()))
+		return nil, fmt.Errorf("cannot measure: no contestant is left (%v); choose from %q", skipped, names(contestants()))
 	}
 	r := &Results{Time: time.Now().UTC(), Machine: machine(), Versions: versions(ctx, options),
 		Samples: options.Samples, Rounds: options.Rounds, Skipped: skipped}

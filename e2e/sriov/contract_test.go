@@ -84,7 +84,7 @@ func TestWeaknessesOfTheSRIOVPlugin(t *testing.T) {
 				b.Error("DEL for a function without a link succeeded while the namespace existed")
 			}
 			vlanIs(b, "DEL that failed", 0)              // settings are reset first
-			b.must(b.call("DEL", b.Name(), pod, config)) // the plugin has no record of the failed operation any more
+			b.must(b.call("DEL", b.Name(), pod, config)) // the plugin no longer has a record of the failed DEL
 			cnitest.RemovePod(pod)
 		},
 	} {

@@ -13,8 +13,8 @@ import (
 )
 
 // A driver that composes devices requests the preparation of a claim that the pod does not list, so the kubelet does
-// not manage the claim. The pod gets the interface before its container starts, and the link is free when neither the
-// pod nor the claim exists any more.
+// not manage the claim. The pod gets the interface before its container starts, and the link is free once the pod and
+// the claim have been deleted.
 func TestClaimOfAComposingDriver(t *testing.T) {
 	e := newEnv(t, "composing")
 	e.offerMacvlan("co0", "10.186.0.0/24")

@@ -16,8 +16,8 @@ import (
 
 var samples = flag.Int("samples", 5, "how many pods of each kind are measured")
 
-// TestTimesByInterfaces measures the times from create to Ready for pods with increasing numbers of interfaces, and the time that
-// the runtime waited for the driver. The times are printed, not asserted.
+// TestTimesByInterfaces measures the times from create to Ready for pods with increasing numbers of interfaces, and the
+// time that the runtime waited for the driver. The times are printed, not asserted.
 func TestTimesByInterfaces(t *testing.T) {
 	e := newEnv(t, "times")
 	links := make([]string, 8)

@@ -1,4 +1,4 @@
-// Package external passes the devices of a claim to components that attach them in place of the driver, such as Multus.
+// Package external passes the devices of a claim to other components that attach them, such as Multus.
 //
 // The rule of this package: its files are a function of the records of claims. They are checked against that function
 // after every change to a record, at startup and in every sweep. Therefore killing the driver or removing files has no
