@@ -94,7 +94,7 @@ func checkDifferences(t *testing.T, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("differences from the published design (-want +got); -update writes them:\n%s", diff)
+		t.Errorf("differences from the published design (-want +got); run with -update to accept them:\n%s", diff)
 	}
 }
 

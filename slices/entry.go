@@ -268,7 +268,7 @@ func (b *builder) withinBudget(e *Entry) bool {
 	return false
 }
 
-// values returns the number of values of all attributes of an entry.
+// values returns the total number of values in all attributes of an entry.
 func values(e *Entry) int {
 	n := 0
 	for _, a := range e.Spec.Attributes {

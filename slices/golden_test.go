@@ -54,7 +54,7 @@ func TestGolden(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if diff := cmp.Diff(firstSlice+want, got); diff != "" {
-				t.Errorf("published (-want +got); -update writes it:\n%s", diff)
+				t.Errorf("published (-want +got); run with -update to accept it:\n%s", diff)
 			}
 		})
 	}

@@ -6,8 +6,8 @@ import (
 )
 
 // owners records which attachment may touch which exclusive device. The owners of a device are numbered (epochs), and
-// the journal contains the number with the step. If a crash prevents the completion of an old owner's DEL from being
-// recorded, that DEL is repeated, and must not touch a device that has a newer owner.
+// the journal contains the number with the step. If a crash prevents the journal from recording that an old owner's DEL
+// is complete, that DEL is repeated, and must not touch a device that has a newer owner.
 type owners struct {
 	mu      sync.Mutex
 	last    uint64

@@ -270,8 +270,8 @@ func TestGivingUpByTime(t *testing.T) {
 	}
 }
 
-// A crash prevented the completion of the old owner's DEL from being recorded. The DEL is repeated when the device has
-// a new owner.
+// A crash prevented the journal from recording that the old owner's DEL was complete. The DEL is repeated when the
+// device has a new owner.
 func TestLateDelDoesNotTouchTheNewOwner(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))

@@ -55,7 +55,7 @@ func TestDamagedJournalLeavesPodsAlone(t *testing.T) {
 			t.Fatalf("%s: the files set aside are %v", name, aside)
 		}
 		s.must(os.Remove(aside[0]))
-		s.must(os.WriteFile(path, kept, 0o600)) // the administrator had a copy
+		s.must(os.WriteFile(path, kept, 0o600)) // as if an administrator restored a copy
 		s.run(orders{Recover: true})
 		s.expect(name+", repaired", s.before)
 	}

@@ -244,7 +244,7 @@ func administratorActions(random *rand.Rand) map[string]func(netlink.Link) error
 }
 
 // An administrator changes and uses a link whenever it is on the host. A link that is in use is never attached to a
-// pod, and no configuration of the administrator is lost.
+// pod, and none of the administrator's configuration is lost.
 func TestRealRandomAdministrator(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

@@ -293,7 +293,7 @@ func TestLinkWithoutAddressIsMadeAgain(t *testing.T) {
 	current := l.aliases()
 	for _, line := range before {
 		if strings.Contains(line, "the second") && !slices.Contains(current, line) {
-			t.Errorf("the host's link was %q, and now there are\n%s", line, strings.Join(current, "\n"))
+			t.Errorf("the host's link was %q, but now the links are\n%s", line, strings.Join(current, "\n"))
 		}
 	}
 	l.drop("wg0")

@@ -105,7 +105,7 @@ func (p *plane) must(err error) {
 	}
 }
 
-// read returns the stored version of an object, in the given API version.
+// read returns the stored object that corresponds to the given one, in the given API version.
 func (p *plane) read(object *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	p.t.Helper()
 	found := &unstructured.Unstructured{}

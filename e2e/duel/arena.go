@@ -210,7 +210,7 @@ func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = response.Body.Close() }() // only read
+	defer func() { _ = response.Body.Close() }() // used only for reading
 	body, err := io.ReadAll(response.Body)
 	return string(body), err
 }

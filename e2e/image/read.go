@@ -38,7 +38,7 @@ func Read(path string, visit func(architecture, name string, content io.Reader) 
 	if err != nil {
 		return Summary{}, err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // used only for reading
 	r := &reader{file: f, blobs: map[string]span{}, used: map[string]bool{}, visit: visit}
 	summary, err := r.read()
 	if err != nil {

@@ -210,7 +210,7 @@ func copyFile(tw *tar.Writer, h *tar.Header, source string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // used only for reading
 	info, err := f.Stat()
 	if err != nil {
 		return err

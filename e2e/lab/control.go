@@ -122,7 +122,7 @@ func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // only read
+	defer func() { _ = resp.Body.Close() }() // used only for reading
 	return readOK(resp)
 }
 

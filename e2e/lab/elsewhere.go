@@ -141,7 +141,7 @@ func copyFile(sourcePath, targetPath string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = source.Close() }() // only read
+	defer func() { _ = source.Close() }() // used only for reading
 	target, err := os.Create(targetPath)
 	if err != nil {
 		return err

@@ -82,7 +82,7 @@ func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 			if err != nil {
 				return fmt.Errorf("cannot import an image: %w", err)
 			}
-			defer func() { _ = f.Close() }() // only read
+			defer func() { _ = f.Close() }() // used only for reading
 			cmd := m.Command(ctx, "ctr", "--namespace=k8s.io", "images", "import", "--local", "-")
 			cmd.Stdin = f
 			var out strings.Builder

@@ -103,7 +103,7 @@ func StaticBusybox() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cannot read %s: %w", path, err)
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // used only for reading
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			return "", fmt.Errorf("%s needs libraries: install busybox-static", path)

@@ -209,7 +209,7 @@ func (m *Machine) importCRIO(ctx context.Context, path string) error {
 	if err != nil {
 		return fmt.Errorf("cannot import an image: %w", err)
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // used only for reading
 	cmd := m.Command(ctx, "sh", "-c", `f=$(mktemp /var/lib/containers/import-XXXXXX) && trap 'rm -f "$f"' EXIT && `+
 		`cat >"$f" && "$0" --insecure-policy copy --quiet "oci-archive:$f" "containers-storage:$1"`, skopeo, summary.Ref)
 	cmd.Stdin = f

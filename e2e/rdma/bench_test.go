@@ -91,7 +91,7 @@ func (p *place) moveLink(name string, target *place) {
 	p.Helper()
 	namespace, err := os.Open(target.Path)
 	p.must(err)
-	defer func() { _ = namespace.Close() }() // only read
+	defer func() { _ = namespace.Close() }() // used only for reading
 	p.WithLink(name, func(link netlink.Link) error { return netlink.LinkSetNsFd(link, int(namespace.Fd())) })
 }
 
@@ -101,7 +101,7 @@ func (p *place) moveDevice(name string, target *place) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = namespace.Close() }() // only read
+	defer func() { _ = namespace.Close() }() // used only for reading
 	return p.Enter(func() error {
 		device, err := netlink.RdmaLinkByName(name)
 		if err != nil {

@@ -68,7 +68,7 @@ func readArchive(file string, visit func(name string, content []byte) error) err
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // used only for reading
 	packed, err := gzip.NewReader(f)
 	if err != nil {
 		return err

@@ -157,7 +157,7 @@ func (p *plane) askEtcd(t *testing.T, method, path string, body io.Reader) []byt
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = response.Body.Close() }() // only read
+	defer func() { _ = response.Body.Close() }() // used only for reading
 	data, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("etcd responded to %s with %s: %q (%v)", path, response.Status, data, err)
@@ -271,7 +271,7 @@ func download(ctx context.Context, client *http.Client, url, path string) error 
 	if err != nil {
 		return err
 	}
-	defer func() { _ = response.Body.Close() }() // only read
+	defer func() { _ = response.Body.Close() }() // used only for reading
 	body, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", response.Status, body)

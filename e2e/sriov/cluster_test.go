@@ -72,7 +72,7 @@ func (c *cluster) part(name string, do func(*cluster)) {
 			return err
 		})
 		cluster.empty()
-		cluster.Logf("took %s", time.Since(start).Round(time.Second))
+		cluster.Logf("the part took %s", time.Since(start).Round(time.Second))
 	})
 }
 

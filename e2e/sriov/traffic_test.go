@@ -22,7 +22,7 @@ func forged(origin, target *pod, name string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = receiver.Close() }() // only read
+	defer func() { _ = receiver.Close() }() // used only for reading
 	sender, index, err := packetSocket(origin, name)
 	if err != nil {
 		return false, err

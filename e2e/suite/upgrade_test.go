@@ -140,7 +140,7 @@ func (u *upgrade) install(t *testing.T, cluster *lab.Cluster, client kubernetes.
 	u.observe()
 }
 
-// tags returns the settings of the chart for images with a tag.
+// tags returns the chart settings that select images with the given tag.
 func tags(tag string) []string {
 	return []string{"--set", "node.image.tag=" + tag, "--set", "controller.image.tag=" + tag}
 }

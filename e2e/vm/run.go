@@ -41,7 +41,7 @@ type Command struct {
 	PFs int
 	// VFs is the number of virtual functions to create on each physical function before the command, at most 7.
 	VFs int
-	// MemoryMB is the size of the memory; 0 means 1536.
+	// MemoryMB is the amount of memory; 0 means 1536.
 	MemoryMB int
 	// Processors is the number of processors; 0 means 1. If all code is emulated, more processors only help a machine
 	// that is alone on the host.

@@ -153,7 +153,7 @@ func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
 }
 
-// del implements DEL. It releases the lease first, so that a missing namespace does not keep the lease.
+// del implements DEL. It releases the lease first, so that this also happens if the namespace is missing.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {

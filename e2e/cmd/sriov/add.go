@@ -27,7 +27,7 @@ func (p *plugin) add(args *skel.CmdArgs) error {
 	if err != nil {
 		return fmt.Errorf("cannot open the namespace %q: %w", args.Netns, err)
 	}
-	defer func() { _ = pod.Close() }() // only read
+	defer func() { _ = pod.Close() }() // used only for reading
 	unlock, err := p.lock(c.DeviceID)
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	if err != nil {
 		return nil // the namespace no longer exists, and the function stays claimed
 	}
-	defer func() { _ = pod.Close() }() // only read
+	defer func() { _ = pod.Close() }() // used only for reading
 	if err := leave(r, args.IfName, pod); err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func leave(r *record, name string, pod ns.NetNS) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = host.Close() }() // only read
+	defer func() { _ = host.Close() }() // used only for reading
 	err = pod.Do(func(ns.NetNS) error {
 		link, err := netlinksafe.LinkByName(name)
 		if err != nil {

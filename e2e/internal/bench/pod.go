@@ -134,7 +134,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	defer func() { _ = receiver.Close() }() // only read
+	defer func() { _ = receiver.Close() }() // used only for reading
 	var sender net.Conn
 	err = p.Enter(func() (err error) {
 		sender, err = net.Dial("udp4", net.JoinHostPort(address, port))

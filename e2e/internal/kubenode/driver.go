@@ -137,7 +137,7 @@ func get(
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = response.Body.Close() }() // only read
+	defer func() { _ = response.Body.Close() }() // used only for reading
 	body, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s: %s", address, response.Status, body)

@@ -122,7 +122,7 @@ func (s Spec) importImage(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = archive.Close() }() // only read
+	defer func() { _ = archive.Close() }() // used only for reading
 	cmd := exec.CommandContext(ctx, s.Joining.Import[0], s.Joining.Import[1:]...)
 	cmd.Stdin = archive
 	if output, err := cmd.CombinedOutput(); err != nil {

@@ -119,7 +119,7 @@ func readLinks(path string) (map[string]link, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = namespace.Close() }() // only read
+	defer func() { _ = namespace.Close() }() // used only for reading
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func (v *vswitch) returnFunction(r *podRequest, pod ns.NetNS) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = host.Close() }() // only read
+	defer func() { _ = host.Close() }() // used only for reading
 	return pod.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(r.ifName)
 		if err != nil {

@@ -63,7 +63,7 @@ func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*typ
 	if err != nil {
 		return nil, fmt.Errorf("failed to open netns %q: %w", r.netns, err)
 	}
-	defer func() { _ = pod.Close() }() // only read
+	defer func() { _ = pod.Close() }() // used only for reading
 	host := &types100.Interface{}
 	if netdev == "" {
 		host, err = makeVeth(r, pod)
@@ -97,7 +97,7 @@ func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = host.Close() }() // only read
+	defer func() { _ = host.Close() }() // used only for reading
 	made := &types100.Interface{}
 	err = pod.Do(func(ns.NetNS) error {
 		attrs := netlink.NewLinkAttrs()
@@ -210,7 +210,7 @@ func (v *vswitch) unplug(r *podRequest) error {
 		return fmt.Errorf("failed to get container namespace for pod %s/%s NAD %s: %w", r.namespace, r.pod,
 			r.conf.NADName, err)
 	}
-	defer func() { _ = pod.Close() }() // only read
+	defer func() { _ = pod.Close() }() // used only for reading
 	name := r.sandbox[:15]
 	err = pod.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(r.ifName)

@@ -131,7 +131,7 @@ func loadModule(path string) error {
 		return err
 	}
 	err = unix.FinitModule(int(file.Fd()), "", 0)
-	_ = file.Close() // only read
+	_ = file.Close() // used only for reading
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("cannot load kernel module %s: %w", path, err)
 	}

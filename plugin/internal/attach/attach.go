@@ -208,7 +208,7 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(s.Work, cancel)() // a stopping driver finishes running work and starts none
+	defer context.AfterFunc(s.Work, cancel)() // a stopping driver finishes running work but starts no new work
 	var places []func()                       // functions that release one slot each
 	leave = func() {
 		for _, giveBack := range places {
