@@ -272,7 +272,7 @@ func TestExpensiveAttributes(t *testing.T) {
 		t.Errorf("wrong number of devices with attributes: %v", with)
 	}
 	if len(decision.Problems) != 1 || !strings.Contains(decision.Problems[0].String(), "share a budget") {
-		t.Errorf("problems are %v", decision.Problems)
+		t.Errorf("unexpected problems: %v", decision.Problems)
 	}
 }
 

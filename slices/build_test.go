@@ -240,13 +240,13 @@ func TestPluginsThatAreNotInstalled(t *testing.T) {
 	attributes := result.Entries[0].Spec.Attributes
 	if _, ok := attributes["cni.dra.networking/sriov"]; ok ||
 		attributes["cni.dra.networking/host_device"].BoolValue == nil {
-		t.Errorf("attributes: %v", attributes)
+		t.Errorf("unexpected attributes: %v", attributes)
 	}
 	if got := *attributes["dra.networking/supportedCNIs"].StringValue; got != ",host-device," {
 		t.Errorf("supportedCNIs = %q", got)
 	}
 	if len(result.Problems) != 1 || !strings.Contains(result.Problems[0].String(), "sriov is not installed") {
-		t.Errorf("problems: %v", result.Problems)
+		t.Errorf("unexpected problems: %v", result.Problems)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestPluginsThatCannotWork(t *testing.T) {
 	}
 	if len(result.Problems) != 1 || !strings.Contains(result.Problems[0].String(),
 		"CNI plugin sriov cannot work on the node, so no device is offered for it on the node: no such kernel") {
-		t.Errorf("problems: %v", result.Problems)
+		t.Errorf("unexpected problems: %v", result.Problems)
 	}
 }
 

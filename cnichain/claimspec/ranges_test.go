@@ -65,7 +65,7 @@ func TestAddressesOfNoRange(t *testing.T) {
 			spec := claimspec.Spec{Topology: topology, Claim: "ns/c"}
 			got := spec.CheckAddresses(map[string]v1alpha1.ClaimParameters{"a": {IPs: test.asked}})
 			if len(got) != min(len(test.want), 1) {
-				t.Fatalf("problems are %v", got)
+				t.Fatalf("unexpected problems: %v", got)
 			}
 			if len(got) == 1 && !strings.Contains(got[0].Error(), test.want) {
 				t.Errorf("the problem is %v, want %q", got[0], test.want)

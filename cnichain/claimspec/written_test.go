@@ -39,7 +39,7 @@ func TestBadClaimsAreRefusedWhenWritten(t *testing.T) {
 				got := claimspec.CheckWritten(claim, served(t), field.NewPath("spec"))
 				// The claim has no parameters, so it is not sent to the webhook.
 				if bad.Name != "all-devices" && bad.WhenWritten != (len(got) > 0) {
-					t.Errorf("problems are %v", got)
+					t.Errorf("unexpected problems: %v", got)
 				}
 				for _, want := range bad.Wants {
 					if bad.WhenWritten && !strings.Contains(got.ToAggregate().Error(), want) {
@@ -108,7 +108,7 @@ func TestClaimsThatAreWritten(t *testing.T) {
 			}
 			got := claimspec.CheckWritten(claim, served(t), field.NewPath("spec"))
 			if len(got) != len(test.wants) {
-				t.Fatalf("problems are %v", got)
+				t.Fatalf("unexpected problems: %v", got)
 			}
 			for i, want := range test.wants {
 				if got[i].Field != "spec.devices" || !strings.Contains(got[i].Error(), want) {

@@ -35,7 +35,7 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 	var plugin *types.Error
 	if !errors.As(err, &plugin) || plugin.Code != 110 ||
 		!contains(err.Error(), "link is down", "p0", "CNI code 110", "loading") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	if output.ExitCode != 1 || !contains(string(output.Stderr), "loading") {
 		t.Errorf("output is %+v", output)
@@ -51,7 +51,7 @@ func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	}
 	const why = "the file exists, but its interpreter or dynamic loader is not"
 	if _, err := (PluginExec{}).Call(t.Context(), path, nil, nil); err == nil || !contains(err.Error(), why) {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	_, err := PluginExec{}.Call(t.Context(), path+"-away", nil, nil)
 	if err == nil || contains(err.Error(), why) {
@@ -76,7 +76,7 @@ func TestFailuresAreUTF8(t *testing.T) {
 func TestCallGarbage(t *testing.T) {
 	_, err := PluginExec{}.Call(context.Background(), script(t, `echo "panic: oops"; exit 2`), nil, nil)
 	if err == nil || !contains(err.Error(), "exit status 2", "panic: oops") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 }
 
@@ -97,7 +97,7 @@ func TestCallEndsTheWholeGroup(t *testing.T) {
 	defer cancel()
 	_, err := PluginExec{}.Call(ctx, path, nil, []string{"PATH=" + os.Getenv("PATH")})
 	if err == nil || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestCallLetsPluginsFinish(t *testing.T) {
 		t.Errorf("output %q, %v, cancelled: %v", output.Stdout, err, ctx.Err())
 	}
 	if _, err := (PluginExec{}).Call(ctx, path, nil, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestCallEndsPluginsThatHang(t *testing.T) {
 	}()
 	_, err := PluginExec{}.Call(ctx, script(t, `echo >`+fifo+`; sleep 60`), nil, []string{"PATH=" + os.Getenv("PATH")})
 	if !errors.Is(err, context.Canceled) || !contains(err.Error(), "interrupted") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 }
 

@@ -210,7 +210,7 @@ func TestCollisionNeverDestroysTheOther(t *testing.T) {
 	wantError(t, w.add(made), `has an interface "theirs" already`)
 	if calls := w.node.Calls(); slices.Contains(calls, "macvlan DEL theirs") ||
 		!slices.Contains(calls, "macvlan DEL net1") {
-		t.Errorf("calls are %v", calls)
+		t.Errorf("unexpected calls: %v", calls)
 	}
 	w.expect(cleanNode)
 }
@@ -243,7 +243,7 @@ func TestFullJournalStopsBeforeTheEffect(t *testing.T) {
 	w.journal.Fill()
 	wantError(t, w.add(w.linkThenTune()), "no space left")
 	if calls := w.node.Calls(); len(calls) != 0 {
-		t.Errorf("calls are %v", calls)
+		t.Errorf("unexpected calls: %v", calls)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestDelWithoutNamespaceReleasesAddresses(t *testing.T) {
 	}
 	w.expect("host [up1] pods [] leases []")
 	if !slices.Contains(w.node.Calls(), "host-local DEL net1") {
-		t.Errorf("calls are %v", w.node.Calls())
+		t.Errorf("unexpected calls: %v", w.node.Calls())
 	}
 }
 

@@ -23,7 +23,7 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	}
 	left := w.executor.Leftovers()
 	if len(left) != 1 || left[0].Quarantines() == nil {
-		t.Fatalf("leftovers are %+v", left)
+		t.Fatalf("unexpected leftovers: %+v", left)
 	}
 	failure, err := w.executor.Forget(context.Background(), left[0].Key)
 	wantError(t, err, `cannot give up step "link"`, "its device is not on the host as it was",
@@ -48,7 +48,7 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	wantError(t, failure, "no IP ranges specified")
 	w.restart() // the leftover is also deleted from the journal
 	if left := w.executor.Leftovers(); len(left) > 0 {
-		t.Errorf("leftovers are %+v", left)
+		t.Errorf("unexpected leftovers: %+v", left)
 	}
 	w.must(w.executor.Quarantined(&hardware.Device))
 	w.must(w.add(w.onOtherSandbox(plan)))

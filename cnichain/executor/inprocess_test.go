@@ -73,7 +73,7 @@ func TestInProcess(t *testing.T) {
 		return nil, types.NewError(types.ErrTryAgainLater, "later", "")
 	})
 	if printed := (*types.Error)(nil); !errors.As(err, &printed) || printed.Code != types.ErrTryAgainLater {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	_, err = call(t.Context(), program, "ADD", func(context.Context, *skel.CmdArgs) ([]byte, error) { panic("oops") })
 	if err == nil || !strings.Contains(err.Error(), "own: panic: oops") {
@@ -86,6 +86,6 @@ func TestInProcess(t *testing.T) {
 		return nil, nil
 	})
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 }

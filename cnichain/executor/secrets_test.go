@@ -35,7 +35,7 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 				Stdin: []byte(stdin)}
 			_, err := executor.callAdd(context.Background(), &Attachment{}, record)
 			if err == nil || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "short") {
-				t.Errorf("error is %v", err)
+				t.Errorf("unexpected error: %v", err)
 			}
 			var printed *types.Error
 			if errors.As(err, &printed) != (name == "own error") || printed != nil &&

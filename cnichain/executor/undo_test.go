@@ -128,7 +128,7 @@ func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	w.must(w.del(made))
 	leftovers := w.executor.Leftovers()
 	if len(leftovers) != 1 || leftovers[0].Quarantines() != nil || !strings.Contains(leftovers[0].Reason, "bug") {
-		t.Errorf("leftovers are %+v", leftovers)
+		t.Errorf("unexpected leftovers: %+v", leftovers)
 	}
 	w.must(w.executor.Quarantined(leftovers[0].Step().Step.Device))
 }
@@ -147,7 +147,7 @@ func TestLeftoversAndANewAttempt(t *testing.T) {
 	wantError(t, w.add(attachment(plan)), "half done")
 	leftovers := w.executor.Leftovers()
 	if len(leftovers) != 1 {
-		t.Fatalf("leftovers are %+v", leftovers)
+		t.Fatalf("unexpected leftovers: %+v", leftovers)
 	}
 	w.node.Fail("macvlan ADD after", nil)
 	wantError(t, w.add(attachment(plan)), "earlier attempt in this sandbox could not be reverted")
@@ -175,7 +175,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	w.must(w.del(made))
 	w.expect(cleanNode)
 	if leftovers := w.executor.Leftovers(); len(leftovers) > 0 {
-		t.Errorf("leftovers are %+v", leftovers)
+		t.Errorf("unexpected leftovers: %+v", leftovers)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestWhatCannotComeHomeIsQuarantined(t *testing.T) {
 
 	leftovers := w.executor.Leftovers()
 	if len(leftovers) != 1 {
-		t.Fatalf("leftovers are %v", leftovers)
+		t.Fatalf("unexpected leftovers: %v", leftovers)
 	}
 	if err := w.executor.Retry(context.Background(), leftovers[0].Key); err == nil {
 		t.Error("there was no error although the device was not on the host")
@@ -473,7 +473,7 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	}
 	left := w.executor.Leftovers()
 	if len(left) != 1 || left[0].Quarantines() != nil {
-		t.Fatalf("leftovers are %+v", left)
+		t.Fatalf("unexpected leftovers: %+v", left)
 	}
 	release, ended := w.node.Hold("host-device DEL"), make(chan error, 1)
 	w.node.ForgetCalls()
@@ -509,7 +509,7 @@ func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
 	w.restart()
 	left := w.executor.Leftovers()
 	if len(left) != 1 || left[0].Quarantines() != nil {
-		t.Fatalf("leftovers are %+v", left)
+		t.Fatalf("unexpected leftovers: %+v", left)
 	}
 	w.must(w.add(w.onOtherSandbox(plan)))
 	w.must(w.executor.Retry(context.Background(), left[0].Key))
@@ -572,7 +572,7 @@ func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	w.clock.Step(5 * time.Minute)
 	w.must(w.del(made))
 	if leftovers := w.executor.Leftovers(); len(leftovers) != 2 {
-		t.Errorf("leftovers are %+v", leftovers)
+		t.Errorf("unexpected leftovers: %+v", leftovers)
 	}
 }
 
@@ -588,7 +588,7 @@ func TestJumpOfTheClock(t *testing.T) {
 	w.restart(made)
 	wantError(t, w.executor.Del(context.Background(), made), "for a moment")
 	if leftovers := w.executor.Leftovers(); len(leftovers) > 0 {
-		t.Errorf("leftovers are %+v", leftovers)
+		t.Errorf("unexpected leftovers: %+v", leftovers)
 	}
 	w.node.Fail("tuning DEL", nil)
 	w.must(w.del(made))

@@ -78,7 +78,7 @@ func TestAttachmentWithoutGIDs(t *testing.T) {
 			test.spoil(w.node)
 			w.must(w.add(made))
 			if verbs := made.Steps[0].Verbs; verbs == nil || !strings.Contains(verbs.Unknown, test.unknown) {
-				t.Errorf("verbs are %+v", verbs)
+				t.Errorf("unexpected verbs: %+v", verbs)
 			}
 			if waits := clock.waited > 0; waits != test.waits || clock.waited > 2*time.Second {
 				t.Errorf("waited %s", clock.waited)

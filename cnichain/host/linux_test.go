@@ -153,7 +153,7 @@ func TestSnapshotIsOfTheLinkWithTheName(t *testing.T) {
 	}
 	_, err := (Linux{}).Snapshot(cnichain.Device{Name: "up0", IfName: "up0"})
 	if !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	if now, err := (Linux{}).Snapshot(cnichain.Device{Name: "eno1", IfName: "eno1"}); now.Index == 0 || err != nil {
 		t.Errorf("device is %+v, %v", now, err)

@@ -232,7 +232,7 @@ func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 			opened, bucket = openWith(t, path, clock)
 			defer func() { _ = opened.Close() }()
 			if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "attaching"}) {
-				t.Errorf("records are %v", have)
+				t.Errorf("unexpected records: %v", have)
 			}
 		})
 	}
@@ -278,7 +278,7 @@ func TestNotesOfAJournalSetAside(t *testing.T) {
 	opened, bucket = openWith(t, path, clock)
 	defer func() { _ = opened.Close() }()
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"new": "new"}) {
-		t.Errorf("records are %v", have)
+		t.Errorf("unexpected records: %v", have)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestDiskIsFull(t *testing.T) {
 	for _, refused := range []func(string, thing) error{bucket.Note, bucket.Put} {
 		for _, key := range []string{"refused", "put"} {
 			if err := refused(key, thing{Name: "refused"}); err == nil || !strings.Contains(err.Error(), "full") {
-				t.Errorf("error is %v", err)
+				t.Errorf("unexpected error: %v", err)
 			}
 		}
 	}
@@ -321,7 +321,7 @@ func TestDiskIsFull(t *testing.T) {
 	}
 	opened, bucket = openWith(t, path, clock)
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"put": "noted", "noted": large}) {
-		t.Errorf("records are %.100v", have)
+		t.Errorf("unexpected records: %.100v", have)
 	}
 }
 
@@ -343,7 +343,7 @@ func TestDiskIsFullUntilARecordEnds(t *testing.T) {
 	kill(t, opened)
 	opened, bucket = openWith(t, path, clock)
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"small": "stored"}) {
-		t.Errorf("records are %v", have)
+		t.Errorf("unexpected records: %v", have)
 	}
 }
 
@@ -376,7 +376,7 @@ func TestDiskIsFullAtTheStart(t *testing.T) {
 	opened, bucket = openWith(t, path, clock)
 	defer func() { _ = opened.Close() }()
 	if have := allOf(t, bucket); !maps.Equal(have, want) {
-		t.Errorf("records are %.100v", have)
+		t.Errorf("unexpected records: %.100v", have)
 	}
 }
 
@@ -450,7 +450,7 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	opened, bucket = openAt(t, path)
 	defer func() { _ = opened.Close() }()
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) {
-		t.Errorf("records are %v", have)
+		t.Errorf("unexpected records: %v", have)
 	}
 }
 
@@ -467,7 +467,7 @@ func TestNotesThatCannotBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(path, clock); !errors.Is(err, errNotesUnread) || !errors.Is(err, unix.ELOOP) {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	if err := os.Rename(aside, notes); err != nil {
 		t.Fatal(err)
@@ -506,7 +506,7 @@ func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	}
 	opened, bucket = openWith(t, path, clock)
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "new"}) {
-		t.Errorf("records are %v", have)
+		t.Errorf("unexpected records: %v", have)
 	}
 	if err := bucket.Note("a", thing{Name: "newest"}); err != nil {
 		t.Fatal(err)
@@ -515,7 +515,7 @@ func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	opened, bucket = openWith(t, path, clock)
 	defer func() { _ = opened.Close() }()
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "newest"}) {
-		t.Errorf("records are %v", have)
+		t.Errorf("unexpected records: %v", have)
 	}
 }
 
@@ -537,7 +537,7 @@ func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 		t.Error("no error reported that notes cannot be used")
 	}
 	if have := allOf(t, bucket); !maps.Equal(have, map[string]string{"a": "a"}) {
-		t.Errorf("records are %v", have)
+		t.Errorf("unexpected records: %v", have)
 	}
 }
 

@@ -104,7 +104,7 @@ func TestNewerSchemaIsRefusedAndKept(t *testing.T) {
 	}
 	_ = opened.Close()
 	if _, err := Open(path, epoch()); err == nil || !strings.Contains(err.Error(), "newer driver") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Errorf("the newer journal no longer exists: %v", err)

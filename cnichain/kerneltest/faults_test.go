@@ -200,7 +200,7 @@ func TestDoubleHangs(t *testing.T) {
 	b.plugins["second"].follow(t, script{"ADD": hangs})
 	err := b.add(b.attachment(threeDoubles)) // does not return if it waits for the grandchild
 	if err == nil || !strings.Contains(err.Error(), "time limit") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	b.expect("hang", b.before)
 	if left := processesOf(t, b.plugins["second"].path); len(left) > 0 {
@@ -239,7 +239,7 @@ func TestDoubleLosesTheRaceForAName(t *testing.T) {
 	b.plugins["second"].follow(t, script{"ADD": failsWithExists})
 	err := b.add(b.attachment(threeDoubles))
 	if err == nil || !strings.Contains(err.Error(), "file exists") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	b.must(inPod(b.pod, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByName("net2")

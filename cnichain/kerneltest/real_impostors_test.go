@@ -278,7 +278,7 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 		t.Errorf("OnHost returned %v, %v", onHost, err)
 	}
 	if err := (host.Linux{}).Restore(device); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	h.expect("the other port", before)
 }

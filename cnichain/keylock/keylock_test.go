@@ -31,13 +31,13 @@ func TestLocksWaitNoLongerThanTheirContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	if _, err := locks.Acquire(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	errEnded := errors.New("ended")
 	ended, end := context.WithCancelCause(context.Background())
 	end(errEnded)
 	if _, err := locks.Acquire(ended, "a"); !errors.Is(err, errEnded) {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	unlock()
 	unlock, err = locks.Acquire(context.Background(), "a")

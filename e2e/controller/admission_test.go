@@ -304,7 +304,7 @@ func (p *plane) testRotation(first []byte, c invalidCase) {
 			replaced = time.Now()
 		}
 		if time.Since(replaced) < 6*time.Second { // the old certificate is not used in the last fifth of its validity
-			return errors.New("it was replaced a moment ago")
+			return errors.New("the certificate was replaced a moment ago")
 		}
 		return nil
 	})

@@ -301,7 +301,7 @@ func (p *plane) testDrift() {
 	p.until("the class is repaired", func() error {
 		if err := p.api.Get(p.t.Context(), client.ObjectKeyFromObject(class), class); err != nil ||
 			len(class.Spec.Selectors) != 1 {
-			return fmt.Errorf("it has %d selectors (%w)", len(class.Spec.Selectors), err)
+			return fmt.Errorf("the class has %d selectors (%w)", len(class.Spec.Selectors), err)
 		}
 		return nil
 	})

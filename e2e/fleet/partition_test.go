@@ -41,7 +41,7 @@ func TestPartition(t *testing.T) {
 	f.create(watchedPod("joins", ofTemplate("passthru"), cut))
 	f.eventually("the new pod is scheduled", func(context.Context) error {
 		if node := f.pod("joins").Spec.NodeName; node != cut.NodeName() {
-			return fmt.Errorf("it is on %q", node)
+			return fmt.Errorf("the pod is on %q", node)
 		}
 		return nil
 	})

@@ -192,7 +192,7 @@ func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	pod.addOther("rxe0")
 	pod.Destroy() // the kernel renames the device to ibdevN
 	if err := pod.Del(); err == nil || !strings.Contains(err.Error(), "rxe0") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	b.must(netlink.RdmaLinkDel("rxe0"))
 	b.eventually("pod detached", pod.Del)
@@ -252,7 +252,7 @@ func TestChainWithoutItsRDMADevice(t *testing.T) {
 	pod := d.tenant("pod", moving("netdev", 1), "veth0", true)
 	b.must(netlink.RdmaLinkDel("rxe0"))
 	if err := pod.Add(); err == nil || !strings.Contains(err.Error(), "it has none; load the RDMA module") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	b.machine().has("veth0")
 }

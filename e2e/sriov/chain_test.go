@@ -181,7 +181,7 @@ func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	}
 	b.eventually("DEL that succeeds", p.Del)
 	if left := d.Leftovers(); len(left) > 0 {
-		t.Errorf("leftovers are %q", left)
+		t.Errorf("unexpected leftovers: %q", left)
 	}
 	b.expect(before)
 }
@@ -268,7 +268,7 @@ func TestDirtyFunctionComesHomeClean(t *testing.T) {
 				end(p)
 				b.eventually("DEL that succeeds", p.Del)
 				if left := d.Leftovers(); len(left) > 0 {
-					t.Errorf("leftovers are %q", left)
+					t.Errorf("unexpected leftovers: %q", left)
 				}
 				b.expect(before)
 			})

@@ -32,7 +32,7 @@ func TestFunctionThatIsStillOpen(t *testing.T) {
 		function{"nic", pf0, 0})
 	closeIt := b.open(b.VF(pf0, 0))
 	if err := p.Del(); err == nil || !strings.Contains(err.Error(), "is still open in an application") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	if driver := driverOf(b.VF(pf0, 0)); driver != "vfio-pci" {
 		t.Errorf("the application's function has the driver %q", driver)

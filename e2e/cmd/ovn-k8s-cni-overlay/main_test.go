@@ -39,7 +39,7 @@ func TestRequests(t *testing.T) {
 	const input = `{"cniVersion": "1.0.0", "type": "x"}`
 	err = p.add(&skel.CmdArgs{StdinData: []byte(input)})
 	if err == nil || !strings.Contains(err.Error(), "CNI request failed with status 400: 'no pod of that name") {
-		t.Errorf("error is %v", err)
+		t.Errorf("unexpected error: %v", err)
 	}
 	if request.Env["CNI_ARGS"] != "K8S_POD_NAME=p;X=a=b" || string(request.Config) != input {
 		t.Errorf("the server received %+v", request)
