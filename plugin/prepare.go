@@ -27,9 +27,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// prepareLimit covers claims.ReleaseWait, 12 s, and the work that follows. The kubelet gives up after 45 s, and starts
-// no container of the pod until then. Prepare changes nothing on the host, so if it takes longer, it can simply fail,
-// and the kubelet retries.
+// prepareLimit covers claims.ReleaseWait, 12 s, and the work that follows. The kubelet gives up after 45 s, and does
+// not start any of the pod's other containers until then. Prepare changes nothing on the host, so if it takes longer,
+// it can simply fail, and the kubelet retries.
 const prepareLimit = 20 * time.Second
 
 // components are the parts of the driver that calls from the kubelet, the runtime and netdra share.

@@ -47,7 +47,7 @@ type capabilities struct {
 	missing draslices.MissingFeatures
 	// groups reports whether the API server stores compatibility groups.
 	groups bool
-	// problems describes each missing feature and how to enable it.
+	// problems describes each missing feature and the remedy.
 	problems []string
 	// refusal is the reason why no device can be published.
 	refusal error
