@@ -47,7 +47,7 @@ func addDefaults(t *testing.T, rows *[]string, prefix string, values map[string]
 	t.Helper()
 	for key, value := range values {
 		inner, isMap := value.(map[string]any)
-		if isMap && len(inner) > 0 && key != "resources" { // resources are one value of pods
+		if isMap && len(inner) > 0 && key != "resources" { // resources are a single value in pods
 			addDefaults(t, rows, prefix+key+".", inner)
 			continue
 		}
@@ -76,7 +76,7 @@ func TestHookOfTheChart(t *testing.T) {
 			t.Errorf("this would be installed, or stay:\n%s", document)
 		}
 	}
-	// Helm drops what is null: without tolerations of the driver the test has none either.
+	// Helm drops null values: if the driver has no tolerations, the test has none either.
 	if text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", "dra-network", "--show-only",
 		"templates/tests/doctor.yaml", "--set", "node.tolerations=null"); err != nil ||
 		strings.Contains(text, "tolerations") {

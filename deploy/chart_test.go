@@ -183,8 +183,8 @@ func TestSettingsOfTheChart(t *testing.T) {
 	}
 }
 
-// The directory for OVN-Kubernetes is mounted once, even if extraMounts still lists it from before the chart mounted
-// it.
+// The directory for OVN-Kubernetes is mounted once, even if extraMounts still lists it from a time before the chart
+// mounted it.
 func TestFolderOfOVNKubernetesIsMountedOnce(t *testing.T) {
 	const folder = "/var/run/ovn-kubernetes"
 	for set, want := range map[string]int{
@@ -352,7 +352,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 			if !strings.Contains(problems, test.want) {
 				t.Errorf("%s: want %q, got %s", test.set, test.want, problems)
 			}
-			// Helm prints nothing else of these keywords, and no description.
+			// Helm prints no other details for these keywords, and no description.
 			for _, unclear := range []string{"does not match pattern", "'not' failed", "'anyOf' failed"} {
 				if strings.Contains(problems, unclear) {
 					t.Errorf("%s: write the rule as \"if\", and the expected value as \"const\" of \"else\": %s", test.set,
@@ -364,7 +364,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 }
 
 // TestOwnNamesAreReserved: the API server would reject a second volume with the same name in the middle of an upgrade,
-// and a flag that a value also sets would lack the permissions and mounts that come with the value.
+// and a flag that a value also sets would lack the permissions and mounts that the value adds.
 func TestOwnNamesAreReserved(t *testing.T) {
 	_, objects := rendered(t, "features.listAttributes=true", "features.compatibilityGroups=true",
 		"features.networkStatus=true", "features.serviceEndpoints=true", "paths.deviceInfo=/data/devinfo",
@@ -527,7 +527,7 @@ func TestCNIPluginsAreCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // a container is started again
+	for range 2 { // a container may be restarted
 		if err := run(); err != nil {
 			t.Fatal(err)
 		}

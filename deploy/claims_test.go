@@ -45,7 +45,7 @@ func TestClaimsAreWhole(t *testing.T) {
 	const wrongNamespace = "may not be used in the namespace apps"
 	for name, test := range map[string]struct {
 		topology, claim string
-		want            string // a part of the only refusal; empty: it is taken
+		want            string // part of the only rejection; empty: the claim is accepted
 	}{
 		"another driver's":          {two, exactly("gpu"), ""},
 		"no requests":               {two, `{}`, ""},
@@ -98,7 +98,8 @@ func TestClaimsAreWhole(t *testing.T) {
 	}
 }
 
-// created is a request to make an object of resource.k8s.io in the namespace apps, with annotations that are true.
+// created is a request to create an object of resource.k8s.io in the namespace apps, with annotations that match the
+// object.
 func created(t *testing.T, kind, spec string, annotations ...string) *admission.VersionedAttributes {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{

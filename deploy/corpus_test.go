@@ -30,8 +30,9 @@ func TestDefinitionTakesWhatGoTakes(t *testing.T) {
 	}
 }
 
-// TestDefinitionRefusesWhatItCan checks that the CRD rejects every invalid policy with the message of the corpus, or Go
-// does if the corpus declares that the CRD cannot. Go's validation of the former is tested with Go's rules.
+// TestDefinitionRefusesWhatItCan checks that the CRD rejects every invalid policy with the message in the corpus, or
+// that Go does if the corpus declares that the CRD cannot. The tests for Go's rules cover Go's validation of the other
+// policies.
 func TestDefinitionRefusesWhatItCan(t *testing.T) {
 	policies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, policyCRD))
 	onlyGo := 0
@@ -75,7 +76,8 @@ func TestDefinitionTakesTopologiesThatGoTakes(t *testing.T) {
 	}
 }
 
-// TestDefinitionRefusesTopologiesItCan covers the CRD. The tests for Go's rules check that Go rejects all of them.
+// TestDefinitionRefusesTopologiesItCan covers the CRD. The tests for Go's rules check that Go rejects all invalid
+// topologies.
 func TestDefinitionRefusesTopologiesItCan(t *testing.T) {
 	for file, cases := range map[string][]topologycorpus.Case{topologyCRD: topologycorpus.Invalid(t),
 		schemaCRD: topologycorpus.InvalidSchemas(t)} {

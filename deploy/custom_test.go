@@ -48,7 +48,7 @@ func TestPoliciesAreAccepted(t *testing.T) {
 				t.Errorf("%s, %s: %v", file, p.Name, problem)
 			}
 			for _, remark := range remarks {
-				if p.Name == "example-8-everything" { // of the published design as it is
+				if p.Name == "example-8-everything" { // unchanged from the published design
 					continue
 				}
 				t.Errorf("%s, %s: %s", file, p.Name, remark)

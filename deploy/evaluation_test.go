@@ -21,8 +21,8 @@ type evaluation struct {
 	compiler   *plugincel.CompositedCompiler
 	options    plugincel.OptionalVariableDeclarations
 	attributes *admission.VersionedAttributes
-	params     runtime.Object    // nil without
-	namespace  *corev1.Namespace // nil for objects of none
+	params     runtime.Object    // nil if there are none
+	namespace  *corev1.Namespace // nil for objects without a namespace
 }
 
 func newEvaluation(

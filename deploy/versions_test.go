@@ -30,7 +30,7 @@ import (
 	policybeta "github.com/dra-networking/dra-network-driver/policy/v1beta1"
 )
 
-// everyField has objects that set, together, every field of their kinds.
+// everyField contains objects that together set every field of their kinds.
 const everyField = "testdata/every-field.yaml"
 
 // served is one served version of a kind, both for the API server and for Go programs.
@@ -104,10 +104,10 @@ func TestConversion(t *testing.T) {
 	}
 	valid, refused := map[string]int{}, map[string]int{}
 	for seed := range rounds {
-		random := rand.New(rand.NewPCG(uint64(seed), 7)) //nolint:gosec // the same objects at every run
+		random := rand.New(rand.NewPCG(uint64(seed), 7)) //nolint:gosec // the same objects in every run
 		for _, original := range originals {
 			object := runtime.DeepCopyJSON(original)
-			for range seed % 4 { // every fourth round has them as they are
+			for range seed % 4 { // every fourth round uses unchanged objects
 				mutate(random, object, originals)
 			}
 			kind := object["kind"].(string)
@@ -126,7 +126,7 @@ func TestConversion(t *testing.T) {
 	t.Logf("valid: %v, refused: %v", valid, refused)
 }
 
-// convert takes an object through each pair of versions, and reports whether it is valid in all of them.
+// convert converts an object between each pair of versions, and reports whether it is valid in all of them.
 func convert(t *testing.T, versions []served, object map[string]any) bool {
 	t.Helper()
 	stored, problems := versions[0].validate(t, object)
@@ -152,7 +152,8 @@ func convert(t *testing.T, versions []served, object map[string]any) bool {
 // version again.
 func exchange(t *testing.T, writer, reader served, object map[string]any) {
 	t.Helper()
-	// Go writes the objects that others leave out if a field of them has a default, so that they have all defaults.
+	// Go also writes optional objects that other clients omit if one of their fields has a default, so that they have
+	// all defaults.
 	complete := writer.rewritten(t, object)
 	again := renamed(reader.rewritten(t, renamed(complete, reader.name)), writer.name)
 	if diff := cmp.Diff(complete, again); diff != "" {
@@ -165,7 +166,7 @@ func exchange(t *testing.T, writer, reader served, object map[string]any) {
 	}
 }
 
-// rewritten returns what the API server stores when a Go program writes what it has read.
+// rewritten returns the object that the API server stores when a Go program writes the object that it has read.
 func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
 	t.Helper()
 	read := s.decodeTyped(t, object)
@@ -199,7 +200,7 @@ func (s served) store(t *testing.T, object map[string]any) (stored map[string]an
 	for _, problem := range s.admit(t, stored) {
 		problems = append(problems, problem.Error())
 	}
-	slices.Sort(problems) // the schema's are in the order of a map
+	slices.Sort(problems) // the schema's problems are in map order
 	return stored, problems
 }
 
@@ -310,7 +311,7 @@ func valuesOf(value any, name string) (found []any) {
 	return found
 }
 
-// TestEveryFieldIsSet: a new field in a kind must be added to the objects that conversions are tested with.
+// TestEveryFieldIsSet: a new field in a kind must be added to the objects with which conversions are tested.
 func TestEveryFieldIsSet(t *testing.T) {
 	set := map[string]map[string]bool{}
 	for _, document := range documents(t, everyField) {

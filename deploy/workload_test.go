@@ -184,7 +184,7 @@ func TestNodeDriver(t *testing.T) {
 		"/var/run/cdi DirectoryOrCreate",
 		"/var/run/k8s.cni.cncf.io/devinfo/dp DirectoryOrCreate",
 		"/var/run/netns DirectoryOrCreate Bidirectional",
-		"/var/run/nri Directory", // never the socket, which is another one after a restart of the runtime
+		"/var/run/nri Directory", // never the socket, because a restart of the runtime replaces it
 		"/var/run/ovn-kubernetes DirectoryOrCreate",
 	}
 	if diff := cmp.Diff(want, hostPaths(t, pod)); diff != "" {

@@ -1,5 +1,5 @@
 // Command dra-network-cni contains the programs that the driver installs on the host, in one small binary. The name of
-// the link or copy selects the program; otherwise, the first argument does. --version prints the build.
+// the link or copy selects the program; if it names no program, the first argument does. --version prints the build.
 //
 // netdev a CNI plugin that moves a network device from the host into a pod gate an OCI hook that rejects containers
 // whose claim is not attached to their network namespace

@@ -18,7 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The name of the binary selects the program, regardless of its directory; otherwise, the first argument does.
+// The name of the binary selects the program, regardless of its directory; if it names no program, the first argument
+// does.
 func TestPrograms(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -16,13 +16,13 @@ func TestFlags(t *testing.T) {
 		"kubeconfig":                "",
 		"leader-elect":              "false",
 		"leader-elect-namespace":    "",
-		"health-probe-bind-address": "127.0.0.1:9682", // never on all addresses unless asked
+		"health-probe-bind-address": "127.0.0.1:9682", // never on all addresses unless requested
 		"metrics-bind-address":      "0",
 		"list-attributes":           "false",
 		"service-endpoints":         "false",
 		"webhook-bind-address":      "127.0.0.1:9684",
 		"webhook-cert-dir":          "",
-		// Off unless asked for: the objects that it needs come with deploy/.
+		// Off unless requested: the objects that it needs are part of deploy/.
 		"webhook-certificate-secret":   "",
 		"webhook-certificate-validity": "2160h0m0s",
 		"webhook-configuration":        "dra-network-controller",

@@ -45,7 +45,7 @@ func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 // validate rejects contradictory options before anything starts, because a webhook that cannot work would otherwise
-// only show up in the log.
+// only be visible in the log.
 func (o *webhookOptions) validate() error {
 	namespace, name, _ := strings.Cut(o.secret, "/")
 	switch {

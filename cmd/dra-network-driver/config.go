@@ -33,7 +33,8 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 			return fmt.Errorf("cannot apply --config %s: unknown setting %q; settings have the names of flags, see "+
 				"--help", path, name)
 		}
-		// The command line wins: to try a setting, an administrator adds a flag without changing the file of all nodes.
+		// The command line takes precedence: to try a setting, an administrator adds a flag without changing the file
+		// of all nodes.
 		if flag.Changed {
 			continue
 		}
@@ -68,7 +69,7 @@ func asText(value any) (string, error) {
 	return "", fmt.Errorf("%v is not a string, a number, a boolean or a list of strings", value)
 }
 
-// isOfCobra reports whether a flag is one that cobra adds to every command and handles before a file is read.
+// isOfCobra reports whether cobra adds the flag to every command and handles it before a file is read.
 func isOfCobra(name string) bool { return name == "help" || name == "version" }
 
 // settings returns all flags with their values, for the log.

@@ -82,8 +82,8 @@ all at the same paths as on the host.`,
 	return cmd
 }
 
-// inProcess returns the CNI plugins from dra-network-cni that need no separate process. Only this function refers to
-// such a plugin; the engine uses program paths and this interface.
+// inProcess returns the CNI plugins from dra-network-cni that do not need a separate process. Only this function refers
+// to such a plugin; the engine uses program paths and this interface.
 func inProcess() map[string]executor.InProcess {
 	return map[string]executor.InProcess{netdev.Name: netdev.NewInProcess()}
 }
@@ -178,7 +178,7 @@ one of these devices never starts, because nothing is attached.
 // logging returns a context with a logger that writes text to stderr.
 func logging(ctx context.Context, verbosity int) context.Context {
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity)))
-	klog.SetLogger(logger) // for libraries that have no context
+	klog.SetLogger(logger) // for libraries that do not use a context
 	return klog.NewContext(ctx, logger)
 }
 

@@ -97,8 +97,8 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 	}
 }
 
-// If only the classes of a topology are known, its claims are checked for missing devices, and a remark states that
-// nothing else is.
+// If only the classes of a topology are known, its claims are only checked for missing devices, and a remark states
+// this.
 func TestSimulateWithClassesOnly(t *testing.T) {
 	class := func(step string) string {
 		return `

@@ -177,7 +177,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	})} //nolint:gosec // a test
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
-	var addresses []netip.Addr // identify links of the infrastructure, as in the driver
+	var addresses []netip.Addr // they identify the links of the infrastructure, as in the driver
 	deps := osdeps.Deps{Facts: func(_ context.Context, given []netip.Addr) (discovery.Facts, error) {
 		addresses = given
 		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil

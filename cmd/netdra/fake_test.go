@@ -33,7 +33,7 @@ type fake struct {
 	facts discovery.Facts
 	// onCall is called before a plugin call such as "tuning ADD" takes effect.
 	onCall map[string]func()
-	// stuck is set while a plugin of an earlier process is still running.
+	// stuck is set while a plugin from an earlier process is still running.
 	stuck error
 	last  map[string]view.View // of namespaces whose names were removed
 	// spoil changes the view of the host namespace.

@@ -37,7 +37,7 @@ func main() {
 func notifyContext() (context.Context, context.CancelFunc) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // it is ignored under nohup
+	if !signal.Ignored(syscall.SIGHUP) { // SIGHUP is ignored under nohup
 		signals = append(signals, syscall.SIGHUP)
 	}
 	return signal.NotifyContext(context.Background(), signals...)
@@ -106,7 +106,7 @@ kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of th
 		releaseCommand(streams), reportCommand(deps, streams), bundleCommand(deps, streams))
 	root.AddCommand(versionCommand(streams), exitCodesHelp(), remoteTopic())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		if refused := (&exit.Error{}); errors.As(err, &refused) { // it names the flag
+		if refused := (&exit.Error{}); errors.As(err, &refused) { // the error names the flag
 			return refused
 		}
 		return err

@@ -174,7 +174,7 @@ spec:
 	}
 }
 
-// Files without policies are named in the error, also if a kind is misspelled.
+// Files without policies are named in the error, even if a kind is misspelled.
 func TestPoliciesTestWithoutPolicies(t *testing.T) {
 	pods := policyFile(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
 	misspelt := policyFile(t, strings.Replace(somePolicies, "DeviceExposurePolicy", "DeviceExposurePolcy", 1))
@@ -200,7 +200,7 @@ func TestPoliciesTestExplainsLists(t *testing.T) {
 	}
 }
 
-// An invalid capacity quantity is reported with its location, which the error of its type lacks.
+// An invalid capacity quantity is reported with its location, which the decoding error lacks.
 func TestPoliciesTestNamesBadQuantities(t *testing.T) {
 	const policy = `apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy

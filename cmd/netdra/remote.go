@@ -18,7 +18,7 @@ import (
 // remoteCommand describes how a command runs on another node.
 type remoteCommand struct {
 	// forward lists the flags that are passed to the node. Other flags apply to the local machine and are rejected. The
-	// exception is local: these flags select the local command unless all nodes are queried.
+	// exceptions are the flags in local, which select the local command unless all nodes are queried.
 	forward, local []string
 	// object returns the arguments for an object. If nil, objects only determine the node. If each is true, the command
 	// only accepts one argument, and is run for each of them.
@@ -216,7 +216,7 @@ func (r *remoteCommand) query(
 }
 
 // commandPath returns the names in a command's path below the root. It resolves aliases because an older netdra on the
-// node may not know them.
+// node may not support them.
 func commandPath(cmd *cobra.Command) []string {
 	if !cmd.HasParent() {
 		return nil

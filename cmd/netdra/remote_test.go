@@ -48,7 +48,7 @@ type workstation struct {
 	// further are additional pods of the cluster.
 	further []*corev1.Pod
 	facts   osdeps.Deps
-	// config is for direct requests to the API server; nil: there are none.
+	// config is for direct requests to the API server; nil if there are none.
 	config *restclient.Config
 }
 
@@ -446,7 +446,7 @@ func TestClasses(t *testing.T) {
 }
 
 // testFreeClasses checks that free devices are counted per complete claim: a pair needs both of its classes. A caller
-// who may not list all claims is informed about it.
+// who may not list all claims is informed of this.
 func testFreeClasses(t *testing.T, topologies string) {
 	t.Helper()
 	device := func(name, port string) resourceapi.Device {

@@ -123,7 +123,7 @@ func TestReportAsksTheDriver(t *testing.T) {
 		"<title>(4) worker-1: network devices</title>", "2026-11-21 12:01:00 UTC", `<span class="word block bad">` +
 			`no-carrier</span>`, "netdra trace default/p-net --calls", "<h3>default/p-net</h3>", "failed: no such knob",
 		"net1 10.1.0.5/24",
-		"CNI plugin host-local is not installed", "claims for topology whole are rejected on this node", // as doctor
+		"CNI plugin host-local is not installed", "claims for topology whole are rejected on this node", // as in doctor
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the page has no %q:\n%s", want, out.String())

@@ -99,7 +99,7 @@ func TestRunOnAKernelWithoutAnOption(t *testing.T) {
 }
 
 // Link types that the kernel does not support are reported before the first plugin runs, as nodes do for a claim. A
-// plan only adds a remark, and loads no module to find out.
+// plan only adds a remark, and does not load modules to check the types.
 func TestRunOfWhatTheKernelLacks(t *testing.T) {
 	f := newFake(t)
 	f.missing = []string{"macvlan"}

@@ -56,7 +56,7 @@ func TestSimulateGolden(t *testing.T) {
 	}
 }
 
-// A claim that the driver refuses does not fit and takes nothing from later claims.
+// A claim that the driver refuses does not fit, and does not take any devices from later claims.
 func TestSimulateRootsGolden(t *testing.T) {
 	dir, policies := recordedExample(t, "example6")
 	code, stdout, stderr := runNetdra(t, "", "simulate", "-f", policies, "-f",
@@ -176,7 +176,7 @@ func TestSimulateEightGPUsGolden(t *testing.T) {
 			machines + "h100"},
 		"eight-mi300x": {"-f", samples + "eight-gpus-by-table.yaml", "-f", data("gpus-mi300x.yaml"), "--machines",
 			machines + "mi300x"},
-		// the sample contains the policy and a pod, which is last and gets the remaining devices
+		// the sample contains the policy and a pod, which comes last and gets the remaining devices
 		"pairs-mi300x": {"-f", data("pairs-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"), "-f",
 			data("gpus-with-rails.yaml"), "-f", samples + "eight-gpus-by-table.yaml", "--machines", machines +
 				"mi300x"},

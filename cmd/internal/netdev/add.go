@@ -18,7 +18,7 @@ import (
 // phases: it moves the link while holding the lock; it calls the IPAM plugin without the lock, because the plugin may
 // wait for a server; and it sets addresses and routes. If a step fails after the move, add immediately moves the link
 // back: according to the CNI specification, the runtime calls DEL after a failed ADD, but a runtime that crashes in
-// between never does.
+// between never calls it.
 func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// BenchmarkAttachments attaches a veth to a pod and detaches it, with this plugin as it is shipped, and with
-// host-device. An operation consists of both calls, including their processes. add-ms and del-ms are medians; start-ms
-// is the median for a process that only prints its versions.
+// BenchmarkAttachments attaches a veth to a pod and detaches it, with this plugin as released, and with host-device. An
+// operation consists of both calls, including their processes. add-ms and del-ms are medians; start-ms is the median
+// for a process that only prints its versions.
 func BenchmarkAttachments(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: makes network namespaces and mounts")
@@ -36,7 +36,7 @@ func BenchmarkAttachments(b *testing.B) {
 				b.Skipf("needs the reference CNI plugins in CNI_PLUGIN_DIR: %v", err)
 			}
 			ended := make(chan struct{})
-			go func() { // on a thread of its own, which ends with it
+			go func() { // on its own thread, which ends with the goroutine
 				defer close(ended)
 				runtime.LockOSThread()
 				benchmarkPlugin(b, path)

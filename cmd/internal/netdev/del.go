@@ -72,7 +72,7 @@ func (r *record) release(host *namespace, netns string) error {
 		}
 		pod, err := openNamespace(path)
 		if isGone(err) {
-			continue // then a hardware device is back on the host, and any other device no longer exists
+			continue // in this case, hardware is back on the host, and any other device no longer exists
 		}
 		if err != nil {
 			return err
@@ -123,7 +123,7 @@ func (r *record) moveOut(host, pod *namespace) error {
 	if link, err = host.links.LinkByName(r.Name); err != nil {
 		return fmt.Errorf("cannot find link %q on the host: %w", r.Name, err)
 	}
-	r.HostIndex = link.Attrs().Index // an old kernel chooses it
+	r.HostIndex = link.Attrs().Index // an old kernel chooses the index itself
 	return nil
 }
 
@@ -144,7 +144,7 @@ func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	return nil
 }
 
-// restoreUp brings the link up again if it was up before ADD, because the kernel closes a device that changes its
+// restoreUp brings the link up again if it was up before ADD, because the kernel closes a device that moves to another
 // namespace. Both the name and the index must match the record, so that an unrelated link that has taken the name is
 // not changed.
 func (r *record) restoreUp(host *namespace) error {
@@ -161,12 +161,12 @@ func (r *record) restoreUp(host *namespace) error {
 	return nil
 }
 
-// recordOfResult reconstructs a lost record from prevResult: the link is the interface that ADD has returned, if it
-// still matches. It returns nil if there is no such link.
+// recordOfResult reconstructs a lost record from prevResult: the link is the interface that ADD returned, if it still
+// matches. It returns nil if there is no such link.
 //
 // The directory of records is emptied at boot, but an administrator may also remove it. In that case, only prevResult
-// describes what ADD has done. If in doubt, recordOfResult returns nil: a hardware link returns to the host when its
-// namespace is destroyed, whereas moving an unrelated link to the host would take it from the application. If the
+// describes the effect of ADD. In case of doubt, recordOfResult returns nil: a hardware link returns to the host when
+// its namespace is destroyed, whereas moving an unrelated link to the host would take it from the application. If the
 // configuration does not contain the link's name, the name on the host is a guess.
 func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, error) {
 	result, err := c.previous()

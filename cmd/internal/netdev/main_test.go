@@ -42,7 +42,7 @@ func driver() int {
 	return 0
 }
 
-// TestMain makes this binary act as the plugin or as a driver, too.
+// TestMain allows this binary to also act as the plugin or as a driver.
 func TestMain(m *testing.M) {
 	if os.Getenv(inProcessVariable) != "" {
 		os.Exit(driver())
@@ -103,7 +103,7 @@ func (b *bench) veth(name string, index int) {
 	})
 }
 
-// links returns the relevant properties of the links in a namespace that the test has created.
+// links returns the relevant properties of the links in a namespace that the test created.
 func (b *bench) links(space *namespace) []string {
 	b.Helper()
 	found, err := space.links.LinkList()

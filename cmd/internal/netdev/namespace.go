@@ -119,7 +119,7 @@ func (l linkLocation) describe() (side, action string) {
 
 // move moves a link from one location to another in a single request. The kernel first moves the link and then renames
 // it, unless its old name is taken at the target. Before the request, move checks the known reasons why a rename can
-// fail; if the rename fails nevertheless, move moves the link back.
+// fail; if the rename still fails, move moves the link back.
 //
 // Separate requests for the move and the rename would not be safe: if the process is killed between them, the link is
 // in the pod under its host name, where it may collide with the pod's own links.

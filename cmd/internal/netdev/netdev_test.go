@@ -31,7 +31,7 @@ func TestMovesAndReturns(t *testing.T) {
 	b.veth("up0", 4001)
 	before := b.links(b.host)
 	for i, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0", "0.3.1", "1.1.0"} {
-		b.inProcess = i > 3 // which has no CHECK: that is a process
+		b.inProcess = i > 3 // which does not support CHECK, so that CHECK runs as a process
 		o := order{ifName: "net1", netns: b.pod, version: version, config: up0}
 		o.command = "ADD"
 		added, err := b.call(o)
@@ -288,7 +288,7 @@ func TestImpostorsOnHiddenLinks(t *testing.T) {
 	}
 	b.delete(b.inPod, "net1")
 
-	// The lower link may have been moved to another pod in the meantime; our link returns nevertheless.
+	// The lower link may have been moved to another pod in the meantime; our link still returns.
 	macvlan(b.host, "up0", 4001)
 	b.add("net1", up0)
 	low, err := b.host.links.LinkByName("low0")
@@ -619,7 +619,7 @@ func TestDriverKilled(t *testing.T) {
 func (b *bench) killed(t *testing.T) {
 	t.Helper()
 	kills := 60
-	if testing.Short() { // "make test-kernel" does more
+	if testing.Short() { // "make test-kernel" kills it more often
 		kills = 8
 	}
 	if number := os.Getenv(killsVariable); number != "" {

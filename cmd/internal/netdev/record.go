@@ -27,8 +27,8 @@ const stateDir = "/run/cni/netdev"
 // record is the data for moving a link back. It is written before the link moves, and removed after the link is back.
 //
 // The file name identifies the attachment by the runtime's container ID and the name of the interface, so that DEL
-// finds the record that ADD has written. Unknown fields from a newer version are ignored, so that a downgraded driver
-// can still undo an attachment.
+// finds the record that ADD wrote. Unknown fields from a newer version are ignored, so that a downgraded driver can
+// still undo an attachment.
 type record struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"containerID"`
@@ -79,10 +79,10 @@ func seen(link netlink.Link) seenLink {
 //
 // The lower link may have moved since the link was last observed. On the host, it is usually in the same namespace as
 // the link; this is the last observation if the link was never observed in the pod because ADD was killed. The lower
-// link may also have been moved to another pod since. An application cannot cause either, so in these cases the link is
-// ours if the host no longer has a link with the index of the lower link. Pairs are different, because an application
-// can delete a link in a pair together with its peer. For a pair, a record must therefore confirm that the peer has
-// moved.
+// link may also have been moved to another pod in the meantime. An application cannot cause either, so in these cases
+// the link is ours if the host no longer has a link with the index of the lower link. Pairs are different, because an
+// application can delete a link in a pair together with its peer. For a pair, a record must therefore confirm that the
+// peer has moved.
 func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 	if r.Seen == nil {
 		return true, nil

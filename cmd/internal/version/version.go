@@ -1,7 +1,7 @@
 // Package version reports the build of a program.
 //
-// The rule of this package: linker flags set nothing. The Go command stamps the information into the binary, so that
-// every way of building it reports the same version.
+// The rule of this package: no information comes from linker flags. The Go command stamps the information into the
+// binary, so that every way of building it reports the same version.
 package version
 
 import (
@@ -57,8 +57,8 @@ func infoOf(build *debug.BuildInfo) Info {
 	return info
 }
 
-// Explain returns the reason why the printed version of a program is unknown, and how to build it with one. It returns
-// "" for a known version, and for an unknown version with a commit.
+// Explain returns the reason why the printed version of a program is unknown, and how to build the program with a
+// version. It returns "" for a known version, and for an unknown version with a commit.
 func Explain(printed string) string {
 	if printed == Unknown || strings.HasPrefix(printed, Unknown+" (") {
 		return whyUnknown

@@ -1,18 +1,18 @@
-{{- /* The image of .image, whose tag is the chart's appVersion unless it says another, or a digest. */ -}}
+{{- /* The image in .image. The tag defaults to the chart's appVersion; a digest takes precedence over the tag. */ -}}
 {{- define "image" -}}
 {{- with .of.image -}}
 {{- if .digest }}{{ .repository }}@{{ .digest }}{{ else }}{{ .repository }}:{{ .tag | default $.root.Chart.AppVersion }}{{ end -}}
 {{- end -}}
 {{- end -}}
 
-{{- /* An address host:port as the two fields of a probe; of all addresses, the port alone. */ -}}
+{{- /* An address host:port as the two fields of a probe; only the port if the address covers all interfaces. */ -}}
 {{- define "probed" -}}
 {{- $parts := regexSplit ":" . -1 -}}
 {{- $host := initial $parts | join ":" | trimAll "[]" -}}
 {{- if not (has $host (list "" "0.0.0.0" "::")) }}host: {{ $host | quote }}, {{ end }}port: {{ last $parts }}
 {{- end -}}
 
-{{- /* Not empty for an address host:port that only the node itself reaches. */ -}}
+{{- /* Not empty for an address host:port that only the node itself can reach. */ -}}
 {{- define "loopback" -}}
 {{ if or (hasPrefix "127." .) (hasPrefix "[::1]:" .) }}yes{{ end }}
 {{- end -}}
@@ -21,7 +21,7 @@
 {{ regexSplit ":" . -1 | last }}
 {{- end -}}
 
-{{- /* Whether the folder of OVN-Kubernetes is to be mounted: not if it is one of extraMounts, as it was before the chart did so. */}}
+{{- /* Whether to mount the directory of OVN-Kubernetes: not if it is already one of extraMounts, as in older installations. */}}
 {{- define "mountsOVN" -}}
 {{- $paths := list "" }}
 {{- range .Values.node.extraMounts }}

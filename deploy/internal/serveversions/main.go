@@ -24,7 +24,7 @@ func main() {
 
 // rewrite adds the versions to the definition in a file.
 func rewrite(path string) error {
-	made, err := os.ReadFile(path) //nolint:gosec // it is named by whoever runs this
+	made, err := os.ReadFile(path) //nolint:gosec // the user passes the path
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func Main() {
 }
 
 // Run checks the container whose state it reads (OCI runtime specification, "State"). The argument is the path of the
-// CDI spec; procDir is the directory with the processes. If in doubt, Run returns an error: the kubelet retries a
+// CDI spec; procDir is the directory with the processes. In case of doubt, Run returns an error: the kubelet retries a
 // rejected container, whereas a container that starts without its interfaces may never recover.
 func Run(args []string, state io.Reader, procDir string) error {
 	if len(args) != 1 {

@@ -23,10 +23,10 @@ import (
 // change during the lifetime of a claim.
 type place struct{ node, topology string }
 
-// use is a claim's demand: the instances of each topology in a pod, the number of pods, and their addresses.
+// use is a claim's demand: the number of instances of each topology in a pod, the number of pods, and their addresses.
 type use struct {
 	created time.Time // only used for sorting; not comparable between API servers
-	// seen is the time when this process first saw the claim's demand.
+	// seen is the time when this process first observed the claim's demand.
 	seen      time.Duration
 	instances map[place]int
 	pods      int
@@ -164,7 +164,7 @@ func (d *demand) forgetSize(group Group) {
 	delete(d.sizes, group)
 }
 
-// podsOf returns the number of pods that a claim is used by. The empty group has size 0, because it is never measured.
+// podsOf returns the number of pods that use a claim. The empty group has size 0, because it is never measured.
 func (d *demand) podsOf(u *use) int { return max(u.pods, d.sizes[u.group]) }
 
 // add adds a claim's demand, multiplied by sign. It deletes entries that become 0; otherwise, places with deleted
@@ -295,17 +295,17 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 // this time after a release may be older than the release.
 const watchLag = time.Minute
 
-// inUse reports whether pods may still use addresses from a block. released is the time when this process saw the
-// release. A block is in use if a claim on its node that was seen before or shortly after that time uses the range, or
-// if any claim on the node has an address from the block in its status. The first condition does not depend on the
+// inUse reports whether pods may still use addresses from a block. released is the time when this process observed the
+// release. A block is in use if a claim on its node that was observed before or shortly after that time uses the range,
+// or if any claim on the node has an address from the block in its status. The first condition does not depend on the
 // status, which a driver may write late; the second one holds even if the topologies have changed.
 //
 // Times are measured by this process, because the clocks of the API server and of other controllers are not comparable.
 // A process that has just started treats every claim as older than the release.
 //
 // inUse compares the node's name rather than its UID, since claims only contain the name. If a Node object is
-// recreated, a block of the old node therefore stays while claims of the new one are as old as the release: it may be
-// returned late, but never early.
+// recreated, a block of the old node therefore stays assigned while claims of the new node are as old as the release:
+// it may be returned late, but never early.
 func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, released time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

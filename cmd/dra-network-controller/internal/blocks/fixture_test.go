@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// cluster is an API server with the range r, the topology t, which uses one address per pod, and one controller.
+// cluster is an API server with the range r and the topology t, which uses one address per pod, and one controller.
 type cluster struct {
 	*testing.T
 	api    client.WithWatch
@@ -141,7 +141,7 @@ func (c *cluster) list() []v1alpha1.AddressBlock {
 	return blocks.Items
 }
 
-// blocks returns lines of "name node-UID cidrs", with the suffix "released" for released blocks.
+// blocks returns lines in the form "name node-UID cidrs", with the suffix "released" for released blocks.
 func (c *cluster) blocks() string {
 	c.Helper()
 	var lines []string

@@ -68,7 +68,7 @@ func (l *lagging) List(_ context.Context, list client.ObjectList, _ ...client.Li
 	return nil
 }
 
-// machine is a computer with a kubelet, a driver and an IPAM plugin, which act on the state that they received last.
+// machine is a computer with a kubelet, a driver and an IPAM plugin, which act on the last state that they received.
 type machine struct {
 	node   *corev1.Node // the last version that its driver received
 	blocks []v1alpha1.AddressBlock
@@ -127,7 +127,7 @@ func (w *world) work() {
 	}
 }
 
-// hear updates either one kind of object in one controller's cache, or the blocks or the node that one machine knows.
+// hear updates either one kind of object in one controller's cache, or a machine's copy of its blocks or its node.
 func (w *world) hear() {
 	if cache := w.caches[w.random.IntN(len(w.caches))]; w.random.IntN(2) == 0 {
 		w.must(cache.catchUp(w.Context(), cache.kinds()[w.random.IntN(4)]))
@@ -170,10 +170,10 @@ func (w *world) register() {
 	}
 	node := w.node(name)
 	for _, m := range w.machines {
-		if m.node.Name == name && w.random.IntN(2) == 0 { // kubelet was restarted: pods run on
+		if m.node.Name == name && w.random.IntN(2) == 0 { // kubelet was restarted; the pods keep running
 			m.gone = time.Time{}
 			if w.random.IntN(2) == 0 {
-				m.node = node // else its driver has not heard yet
+				m.node = node // otherwise its driver has not received the change yet
 			}
 			return
 		}
@@ -213,7 +213,7 @@ func (w *world) deleteClaim(name string) {
 func (w *world) start() {
 	m := w.machine()
 	if m == nil || !m.gone.IsZero() {
-		return // kubelet hears of no pods
+		return // kubelet receives no pods
 	}
 	name := fmt.Sprintf("pod-%d", w.pods)
 	claim := w.claim(name, m.node.Name, 1)
@@ -232,8 +232,7 @@ func (w *world) start() {
 	w.notify(claim, false)
 }
 
-// assign acts like the driver and the IPAM plugin, which take an address from a block of the Node object that they
-// know.
+// assign acts like the driver and the IPAM plugin, which take an address from a block of their last known Node object.
 func (m *machine) assign() (lease, bool) {
 	for i := range m.blocks {
 		object := &m.blocks[i]
@@ -257,8 +256,8 @@ func (m *machine) assign() (lease, bool) {
 }
 
 // stop stops a pod. If the machine has a Node object, the pod terminates together with its claim. Otherwise only the
-// claim is deleted, as by the garbage collector, and the pod keeps running until the machine learns of it or is powered
-// off.
+// claim is deleted, as by the garbage collector, and the pod keeps running until the machine receives the deletion or
+// is powered off.
 func (w *world) stop() {
 	m := w.machine()
 	if m == nil || len(m.leases) == 0 {
@@ -283,7 +282,7 @@ func (w *world) wait() {
 	}
 }
 
-// check checks the machines that are running: no two pods share an address, whatever the state of the API server.
+// check checks the machines that are running: no two pods share an address, regardless of the state of the API server.
 func (w *world) check(step int) {
 	holders := map[netip.Addr]string{}
 	for _, m := range w.machines {
@@ -298,8 +297,9 @@ func (w *world) check(step int) {
 	}
 }
 
-// TestPodsNeverShareAnAddress starts 1,000 pods on nodes that come and go, register again under their name as the same
-// or another machine, and are partitioned, while two controllers with stale caches take turns, fail and restart.
+// TestPodsNeverShareAnAddress starts 1,000 pods on nodes that are added and removed, register again under the same name
+// as the same or another machine, and are partitioned, while two controllers with stale caches take turns, fail and
+// restart.
 func TestPodsNeverShareAnAddress(t *testing.T) {
 	seeds := uint64(2)
 	if testing.Short() {

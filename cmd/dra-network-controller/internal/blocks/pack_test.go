@@ -12,7 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// TestClaimsOfSeveralPodsFindABlock: a claim needs a single block with enough room, not two blocks together.
+// TestClaimsOfSeveralPodsFindABlock: a claim needs a single block with enough room; two blocks with enough room in
+// total are not sufficient.
 func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")
@@ -24,7 +25,7 @@ func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
 	c.r.claims().set(c.claim("ten", "a", 10))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28")
-	c.r.claims().set(c.claim("seven", "a", 7)) // 11 are left, and no 7 in one block
+	c.r.claims().set(c.claim("seven", "a", 7)) // 11 are left, but fewer than 7 in each block
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
 	// No block has room for 17 pods; the driver reports this.
@@ -34,8 +35,8 @@ func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
 }
 
-// TestAddressesTellWhereRoomIs checks that known addresses are taken into account: if claims have come and gone, the
-// free addresses are not where the order of the blocks suggests.
+// TestAddressesTellWhereRoomIs checks that known addresses are taken into account: after claims have been created and
+// deleted, the order of the blocks no longer indicates which blocks have free addresses.
 func TestAddressesTellWhereRoomIs(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/25], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")

@@ -67,9 +67,9 @@ type Changes struct {
 // Plan decides which blocks to create, release and return. It assigns the lowest free number, so that a controller with
 // an outdated cache gets a conflict and retries, instead of assigning a second block to a node.
 //
-// It has these phases: it decides about each existing block; it assigns a first block to every selected node, in the
-// order of their names, before any node gets a second one; it assigns further blocks by demand; and it assigns blocks
-// for claims that several pods share, each of which needs one block with room for all of its pods.
+// It has these phases: it decides what to do with each existing block; it assigns a first block to every selected node,
+// in the order of their names, before any node gets a second one; it assigns further blocks by demand; and it assigns
+// blocks for claims that several pods share, each of which needs one block with room for all of its pods.
 func Plan(s State) Changes {
 	var c Changes
 	for i := range s.Blocks {
@@ -128,7 +128,7 @@ func Plan(s State) Changes {
 	return c
 }
 
-// keep decides about an existing block.
+// keep decides what to do with an existing block.
 //
 // A node that the range's nodeSelector no longer selects keeps its blocks, and gets further ones while its claims need
 // them, because its pods have addresses from the range.
@@ -215,8 +215,8 @@ func returnDelay(r *v1alpha1.AddressRange) time.Duration {
 type freeBlocks struct {
 	state *State
 	taken map[int]bool
-	// odd are blocks that do not belong to the current range, because the range was force-deleted and recreated with
-	// other blocks.
+	// odd contains blocks that do not belong to the current range, because the range was force-deleted and recreated
+	// with other blocks.
 	odd []*v1alpha1.AddressBlockSpec
 	// index is a lower bound for the free numbers.
 	index int
@@ -237,8 +237,8 @@ func newFreeBlocks(s *State) *freeBlocks {
 	return f
 }
 
-// next returns the free block with the lowest number that has at least least addresses. It marks the block as taken, so
-// that the next call returns another one.
+// next returns the lowest-numbered free block with at least the required number of addresses. It marks the block as
+// taken, so that the next call returns another one.
 func (f *freeBlocks) next(least int) (v1alpha1.AddressBlockSpec, bool) {
 	for f.taken[f.index] {
 		f.index++

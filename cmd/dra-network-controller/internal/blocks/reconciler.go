@@ -362,7 +362,7 @@ func (r *Reconciler) writeStatus(
 		return err
 	}
 	conditions.EmitEvents(r.Events, old, old.Status.Conditions, slices.DeleteFunc(slices.Clone(status.Conditions),
-		func(c metav1.Condition) bool { return c.Reason == ReasonDeleted })) // the user who deletes it needs no event
+		func(c metav1.Condition) bool { return c.Reason == ReasonDeleted })) // a deletion needs no event
 	return nil
 }
 
@@ -378,7 +378,7 @@ func Transform(object any) (any, error) {
 	kept := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: claim.Name,
 		UID: claim.UID, ResourceVersion: claim.ResourceVersion, CreationTimestamp: claim.CreationTimestamp}}
 	if devices, err := claimspec.Devices(claim); err != nil || len(devices) == 0 {
-		return kept, nil //nolint:nilerr // the driver refuses such a claim, so it takes nothing
+		return kept, nil //nolint:nilerr // the driver rejects such a claim, so it uses no addresses
 	}
 	kept.Status.ReservedFor = claim.Status.ReservedFor
 	kept.Status.Allocation = &resourceapi.AllocationResult{}

@@ -76,7 +76,7 @@ func TestAnotherControllerCountsForItself(t *testing.T) {
 func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	for name, test := range map[string]struct {
 		status []string
-		after  time.Duration // when the claim came after the release; 0 for before
+		after  time.Duration // time between the release and the claim; 0 if the claim is older
 		kept   bool
 	}{
 		"an old claim whose status was never written": {nil, 0, true},
@@ -179,7 +179,7 @@ func TestNodesGetAnotherBlockBeforeTheyNeedIt(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")
 	c.reconcile()
-	c.r.claims().set(c.claim("few", "a", 10)) // of 14 in the first block; four shall be left
+	c.r.claims().set(c.claim("few", "a", 10)) // of 14 in the first block, so that four are left
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28")
 	c.r.claims().set(c.claim("one", "a", 1))
@@ -199,7 +199,7 @@ func TestExhaustion(t *testing.T) {
 	c.node("b")
 	c.node("c")
 	c.node("d")
-	c.r.claims().set(c.claim("many", "a", 4)) // a's second block does not come before d's first
+	c.r.claims().set(c.claim("many", "a", 4)) // d gets its first block before a gets its second
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/30", "r-2 b#2 10.0.0.8/30", "r-3 c#3 10.0.0.12/30")
 	if got := c.condition(v1alpha1.ConditionBlocksAssigned); !strings.HasPrefix(got, "False Exhausted: all 4 blocks "+
@@ -260,7 +260,7 @@ func TestForcedDeletion(t *testing.T) {
 	c.must(c.api.Create(t.Context(), r))
 	c.node("b")
 	c.reconcile()
-	c.expect("r-0 a#1 10.0.0.0/28", "r-2 b#2 10.0.0.16/29") // r-1 would have addresses of a's
+	c.expect("r-0 a#1 10.0.0.0/28", "r-2 b#2 10.0.0.16/29") // r-1 would contain addresses of a's block
 	c.delete(a)
 	c.must(c.api.Delete(t.Context(), c.addressRange()))
 	c.clock.Step(time.Hour)
@@ -269,7 +269,7 @@ func TestForcedDeletion(t *testing.T) {
 }
 
 // TestReleaseIsFinal: a user removes the finalizer from a range that is being deleted, and recreates the range.
-// Released blocks are returned nevertheless, instead of being reserved for as long as their nodes exist.
+// Released blocks are still returned, instead of being reserved for as long as their nodes exist.
 func TestReleaseIsFinal(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")

@@ -50,8 +50,8 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 }
 
 // assigned returns the condition that reports whether nodes have the addresses that they need. Problems are checked in
-// the order to fix them in: a range that is being deleted or is not accepted assigns nothing, no matter
-// how many blocks are free.
+// the order in which they must be fixed: a range that is being deleted or is not accepted assigns nothing, regardless
+// of how many blocks are free.
 func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionBlocksAssigned, Status: metav1.ConditionFalse,
 		ObservedGeneration: s.Range.Generation}

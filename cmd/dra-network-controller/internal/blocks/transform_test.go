@@ -27,7 +27,7 @@ func TestTransformKeepsWhatAClaimTakes(t *testing.T) {
 				NetworkData: &resourceapi.NetworkDeviceData{IPs: []string{"10.0.0.1/24"}}}}
 			want := useOf(claim)
 			if len(want.instances) == 0 {
-				continue // without devices of the driver, or refused by it
+				continue // without devices from the driver, or rejected by it
 			}
 			valid++
 			kept, err := Transform(claim.DeepCopy())

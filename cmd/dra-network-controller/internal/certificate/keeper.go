@@ -25,7 +25,7 @@ const FieldOwner = "dra-network-controller-webhook"
 // runs it in the leading replica. Two concurrent keepers are harmless: each write is rejected if the object has changed
 // since it was read.
 type Keeper struct {
-	// Reader reads from the API server, because a cache is not worth its memory here.
+	// Reader reads from the API server, because a cache would not be worth its memory here.
 	Reader client.Reader
 	// Client writes to the API server.
 	Client client.Client
@@ -42,7 +42,7 @@ type Keeper struct {
 	// differ and are adjusted.
 	Elapsed func() time.Duration
 
-	// trusted is the authority that the configuration has contained since the time seen, as far as this process knows.
+	// trusted is the authority that this process has observed in the configuration since the time in the field seen.
 	trusted []byte
 	seen    time.Duration
 }
@@ -159,7 +159,7 @@ func (k *Keeper) trustedFor(
 }
 
 // trusts reports whether the bundles of all webhooks in a configuration contain an authority. It returns false for the
-// empty authority of a missing next certificate, because every bundle contains the empty text.
+// empty authority of a missing next certificate, because every bundle contains the empty string.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {
 		if len(ca) == 0 || !bytes.Contains(configuration.Webhooks[i].ClientConfig.CABundle, ca) {

@@ -175,7 +175,7 @@ func TestClockIsSetWhileACertificateIsReplaced(t *testing.T) {
 		c.looks(3)
 		first := c.served()
 		c.now = epoch.Add(61 * 24 * time.Hour)
-		c.looks(2) // it is made, and trusted
+		c.looks(2) // it is created and trusted
 		c.now, c.set = c.now.Add(jump), c.set+jump
 		c.looks(1)
 		if !c.served().Equal(first) {
@@ -222,8 +222,8 @@ func TestKeeperMends(t *testing.T) {
 	}
 }
 
-// TestKeeperGoesOn checks that the keeper continues after a failure, wherever it was interrupted: it may stop after
-// each of its writes.
+// TestKeeperGoesOn checks that the keeper continues after a failure, regardless of where it was interrupted: it may
+// stop after each of its writes.
 func TestKeeperGoesOn(t *testing.T) {
 	for _, kind := range []string{"Secret", "Configuration"} {
 		c := newCluster(t, secret(), configuration())
@@ -376,7 +376,7 @@ func TestSource(t *testing.T) {
 }
 
 func TestStartEndsWithItsContext(t *testing.T) {
-	c := newCluster(t) // where everything fails
+	c := newCluster(t) // a cluster in which everything fails
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 2)
 	go func() { ended <- c.source.Start(ctx) }()

@@ -22,8 +22,8 @@ type Rotation struct {
 	Validity time.Duration
 }
 
-// looks is the minimum number of checks during the validity of a certificate. Ten of them fall into the last third, and
-// replacing the certificate takes at most four.
+// looks is the minimum number of checks during the validity of a certificate. Ten of these checks fall into the last
+// third, and replacing the certificate takes at most four.
 const looks = 30
 
 // Period returns the time between two checks of keepers and sources.

@@ -160,12 +160,12 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// TestEveryReplicaIsTrustedAtEveryMoment simulates a year of checks by the keeper, each at a time when something may
-// happen. API servers and replicas read the objects with independent delays of up to one check. The clocks of the API
-// servers and of the replicas, which lead in turns, are wrong by hours.
+// TestEveryReplicaIsTrustedAtEveryMoment simulates a year of checks by the keeper, each at a time when the state may
+// have changed. API servers and replicas read the objects with independent delays of up to one check. The clocks of the
+// API servers and of the replicas, which lead in turns, are wrong by hours.
 func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 	var held Held
-	var bundles, served [][]byte // as they were at each look, the newest last
+	var bundles, served [][]byte // at each check, the newest last
 	last := func(all [][]byte) [][]byte { return all[max(0, len(all)-2):] }
 	changes := 0
 	for now, end := epoch, epoch.Add(365*24*time.Hour); now.Before(end); {

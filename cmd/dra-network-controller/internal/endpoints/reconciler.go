@@ -97,7 +97,7 @@ func concerns(object client.Object) func(*Query) bool {
 	case *resourceapi.ResourceClaim:
 		devices, err := claimspec.Devices(object)
 		if err != nil || len(devices) == 0 {
-			return nil // rejected by the driver, or without devices of it
+			return nil // rejected by the driver, or without devices from this driver
 		}
 		return func(query *Query) bool { return len(ofQuery(devices, query)) > 0 }
 	}
@@ -168,7 +168,7 @@ func (r *Reconciler) wanted(
 }
 
 // carryOut makes the changes. Updates and deletions come first, so that terminated pods leave the endpoints
-// immediately. If a foreign slice has the name of a wanted slice, the other slices are created nevertheless. A returned
+// immediately. Even if a foreign slice has the name of a wanted slice, the other slices are still created. A returned
 // foreignSliceError has one line for each such name and contains no other errors.
 func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	for i := range changes.Update {

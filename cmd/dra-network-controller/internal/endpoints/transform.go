@@ -14,7 +14,7 @@ const (
 	// maxPorts is the maximum number of ports in a Service and in a pod, because an EndpointSlice has at most 100
 	// (discovery/v1, EndpointSlice.ports).
 	maxPorts = 100
-	// maxClaims is the maximum number of claims of a pod.
+	// maxClaims is the maximum number of claims in a pod.
 	maxClaims = 256
 )
 

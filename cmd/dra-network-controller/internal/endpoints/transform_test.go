@@ -20,7 +20,7 @@ func hostile(name string) metav1.ObjectMeta {
 	return meta
 }
 
-// The cache only stores a bounded part of an object, no matter what its user has written.
+// The cache only stores a bounded part of an object, regardless of what its user has written.
 func TestHostileObjectsStaySmall(t *testing.T) {
 	const limit = 32 << 10 // bytes of one object, as protobuf
 	plain := &corev1.Service{ObjectMeta: hostile("plain")}

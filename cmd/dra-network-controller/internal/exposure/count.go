@@ -66,7 +66,7 @@ func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, 
 	lastNode := map[string]string{}
 	type entry struct{ policy, device string }
 	var newest *resourceapi.ResourceSlice // a slice of the newest generation of the pool; older ones are outdated
-	var seen map[entry]bool               // in the pool, which contains all entries of its devices
+	var seen map[entry]bool               // seen in the pool, which contains all entries for its devices
 	for _, slice := range published {
 		if newest == nil || nodeOf(newest) != nodeOf(slice) || newest.Spec.Pool.Name != slice.Spec.Pool.Name {
 			newest, seen = slice, map[entry]bool{}

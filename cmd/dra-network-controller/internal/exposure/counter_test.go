@@ -42,7 +42,7 @@ func publishedSlice(pool string, generation int64, devices ...string) *resourcea
 				"dra.networking/mtu":    {IntValue: ptr.To[int64](1500)},
 			}}
 		switch {
-		case strings.HasPrefix(name, "bare"): // of a node without the plugins of the policy
+		case strings.HasPrefix(name, "bare"): // from a node without the policy's plugins
 		case strings.HasPrefix(name, "eth0"):
 			d.Attributes["dra.networking/supportedCNIs"] = resourceapi.DeviceAttribute{StringValue: ptr.To(",macvlan,")}
 		default:
@@ -139,7 +139,7 @@ func (c *offersCluster) count() string {
 	c.writes = 0
 	counter := &exposure.Counter{Client: c.api}
 	result, err := counter.Reconcile(c.t.Context(), reconcile.Request{})
-	if err != nil || result.RequeueAfter < time.Minute { // it looks again some time, for a definition that was too old
+	if err != nil || result.RequeueAfter < time.Minute { // it checks again after some time, in case a CRD was too old
 		c.t.Fatal(result, err)
 	}
 	var p v1alpha1.DeviceExposurePolicy
@@ -222,7 +222,7 @@ func TestDevicesOffered(t *testing.T) {
 	c.expect("hidden devices are not published", "1 writes, - devices, - nodes")
 }
 
-// If a policy has changed since it was read, it is soon counted again, and the other policies are written nevertheless.
+// If a policy has changed since it was read, it is soon counted again, and the other policies are still written.
 func TestCountAgainAfterAConflict(t *testing.T) {
 	const exposes = `{action: expose, selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov}]}}`
 	first, second := newPolicy(t, 1, exposes), newPolicy(t, 1, exposes)

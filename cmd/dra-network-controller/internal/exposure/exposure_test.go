@@ -45,9 +45,9 @@ func TestReconcile(t *testing.T) {
 		}).Build()
 	reconciler := exposure.Reconciler(api)
 	states := []struct {
-		name, spec     string // no spec: it is as before
+		name, spec     string // no spec: unchanged
 		status, reason string
-		message        []string // its parts
+		message        []string // its required parts
 		writes         int      // so far
 	}{
 		{"valid", "", "True", "Valid", []string{"the policy hides the devices that it selects"}, 1},

@@ -1,7 +1,8 @@
-// Package objects contains what the reconcilers share: requests, and writes that other processes may overtake.
+// Package objects contains code that the reconcilers share: requests, and writes that may conflict with other
+// processes.
 //
-// The rule of this package: it knows no kind. A write that finds another version of an object than the one that was
-// read is not a failure: the reconciliation starts over from the current state.
+// The rule of this package: it does not depend on any kind. A write that finds another version of an object than the
+// one that was read is not a failure: the reconciliation starts over from the current state.
 package objects
 
 import (

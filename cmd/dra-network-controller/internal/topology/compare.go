@@ -19,7 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Changes are the actions that give a topology the wanted classes, and the obstacles. Lists are sorted by name.
+// Changes are the actions that give a topology the wanted classes, and the classes that prevent this. Lists are sorted
+// by name.
 type Changes struct {
 	// Create contains wanted classes that do not exist.
 	Create []resourceapi.DeviceClass
@@ -44,7 +45,7 @@ type Repair struct {
 
 // Compare returns the changes that give the topology the wanted classes. existing contains all classes in the cluster.
 //
-// The cases of the switch are, in order: an unwanted class that belongs to the topology by its owner reference is
+// The cases of the switch are, in this order: an unwanted class that belongs to the topology by its owner reference is
 // deleted; any other unwanted class is ignored; a class with a wanted name that belongs to another owner is reported
 // and not changed; a correct class is ready; any other class is repaired. Wanted classes that do not exist are created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {

@@ -17,7 +17,7 @@ import (
 func TestCompare(t *testing.T) {
 	topology := parse(t, bonded)
 	topology.Spec.Description = "two functions, bonded"
-	// each test changes vf0 of the classes that the topology wants and has
+	// each test changes vf0, one of the classes that the topology wants and that exist
 	tests := map[string]struct {
 		change func(class *resourceapi.DeviceClass)
 		gone   bool
@@ -221,8 +221,8 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 	copied.Name, copied.OwnerReferences, orphaned.OwnerReferences = "copied", nil, nil
 	tests := map[string]struct {
 		existing []resourceapi.DeviceClass
-		want     string // becomes of net-a
-		named    string // has the name instead
+		want     string // what happens to net-a
+		named    string // the class that has the name instead
 	}{
 		"free":  {nil, "create", ""},
 		"ours":  {[]resourceapi.DeviceClass{aged(mine[0], 5)}, "ready", ""},

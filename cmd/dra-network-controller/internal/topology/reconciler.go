@@ -106,9 +106,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // removeOrphans deletes the classes of topologies that no longer exist. The garbage collector does the same, but after
-// the CRD for NetworkTopologies is installed, it does not know the kind for up to 30 seconds, and permanently misses
-// deletions during that time. removeOrphans reads the topology from the API server, because the caches for topologies
-// and classes are filled by separate watches, and the former may lag behind.
+// the CRD for NetworkTopologies is installed, it does not recognize the kind for up to 30 seconds, and permanently
+// misses deletions during that time. removeOrphans reads the topology from the API server, because the caches for
+// topologies and classes are filled by separate watches, and the former may lag behind.
 func (r *Reconciler) removeOrphans(
 	ctx context.Context, name types.NamespacedName, orphans []resourceapi.DeviceClass,
 ) error {
@@ -208,11 +208,11 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	}
 	for i := range changes.Repair {
 		// The patch contains only differences, and the resource version of the compared class, so a class that has
-		// changed since is compared again. Fields of other managers are kept.
+		// changed since then is compared again. Fields of other managers are kept.
 		class := &changes.Repair[i]
 		patch := client.MergeFromWithOptions(&class.Found, client.MergeFromWithOptimisticLock{})
 		err := r.Client.Patch(ctx, &class.Repaired, patch, client.FieldOwner(FieldOwner))
-		if apierrors.IsNotFound(err) { // deleted since, so it must be created
+		if apierrors.IsNotFound(err) { // deleted in the meantime, so it must be created
 			err = apierrors.NewConflict(resourceapi.Resource("deviceclasses"), class.Found.Name, err)
 		}
 		written("patch", class.Found.Name, err)
@@ -245,9 +245,9 @@ func (r *Reconciler) writeStatus(
 	return nil
 }
 
-// affected returns requests for the topologies that a change may affect: of a class, those that concerned returns; of a
-// CNIPluginSchema or AddressRange, all. The queue merges equal requests. A watch handler cannot return an error, but
-// reading from a synced cache does not fail.
+// affected returns requests for the topologies that a change may affect: for a class, the topologies that concerned
+// returns; for a CNIPluginSchema or AddressRange, all topologies. The queue merges equal requests. A watch handler
+// cannot return an error, but reading from a synced cache does not fail.
 func (r *Reconciler) affected(ctx context.Context, changed client.Object) []reconcile.Request {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only

@@ -31,9 +31,9 @@ type cluster struct {
 	t      *testing.T
 	api    client.Client
 	r      *Reconciler
-	writes []string // since the last look
-	refuse string   // the creation of a class of this name fails
-	reason error    // with this
+	writes []string // since the last check
+	refuse string   // creating a class with this name fails
+	reason error    // with this error
 	events *events.FakeRecorder
 }
 
@@ -301,7 +301,7 @@ status: net-a net-b; cluster: net-a net-b`)
 	}
 }
 
-// If a topology no longer has a description, it is removed from the classes, regardless of who has set it there.
+// If a topology no longer has a description, it is removed from the classes, regardless of who set it there.
 func TestReconcileDescriptions(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	describe := func(text string) {
@@ -541,7 +541,7 @@ func TestListAttributesOfAnAPIServerWithout(t *testing.T) {
 	}
 }
 
-// TestListAttributesAreTakenBack: classes follow changes of the option.
+// TestListAttributesAreTakenBack: classes follow changes to the option.
 func TestListAttributesAreTakenBack(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	for _, lists := range []bool{true, false, true} {

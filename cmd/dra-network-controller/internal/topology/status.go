@@ -31,11 +31,11 @@ const (
 
 // Outcome is the result of the changes to a topology's classes.
 type Outcome struct {
-	// Ready are the names of the classes that exist as wanted, sorted.
+	// Ready contains the sorted names of the classes that exist as wanted.
 	Ready []string
-	// Taken are the classes of other owners that have the name of a wanted class, sorted.
+	// Taken contains the classes of other owners that have the name of a wanted class, sorted.
 	Taken []resourceapi.DeviceClass
-	// Named are the classes of other owners that have the name of a wanted extended resource, sorted.
+	// Named contains the classes of other owners that have the name of a wanted extended resource, sorted.
 	Named []resourceapi.DeviceClass
 	// Err contains the errors of the changes that failed.
 	Err error

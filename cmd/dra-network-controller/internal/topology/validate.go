@@ -15,8 +15,8 @@ import (
 )
 
 // Validate returns the problems in a topology: in its structure, and in the expressions of its root steps, which
-// checkSelector compiles. It returns breaches separately, because the topology may have been accepted despite them
-// earlier: violations of plugin contracts, and comparisons of attributes with literals of the wrong type. If a topology
+// checkSelector compiles. It returns breaches separately, because the topology may have been accepted earlier despite
+// them: violations of plugin contracts, and comparisons of attributes with literals of the wrong type. If a topology
 // has no problems, the API server accepts its classes, and the scheduler can evaluate them on any device.
 func Validate(
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error,
@@ -55,7 +55,7 @@ func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
 	return problems
 }
 
-// judgeRoot checks the fields of a root step that its class is built from. The plugin's name becomes the name of a
+// judgeRoot checks the fields of a root step from which its class is built. The plugin's name becomes the name of a
 // device attribute, which must be a C identifier of at most 32 characters. With any other name, no device could match,
 // and a pod that uses the class would never be scheduled.
 func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {

@@ -56,7 +56,7 @@ type assessment struct {
 	err      error
 }
 
-// Handle answers one request. An update that does not change the spec is allowed even if the object is invalid, so that
+// Handle handles one request. An update that does not change the spec is allowed even if the object is invalid, so that
 // labels and finalizers can still be written to objects that predate a rule.
 //
 // The order matters: unrelated operations first, such as deletions, which have no new object; then unknown kinds from a
@@ -84,7 +84,7 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 	}
 }
 
-// checkOf returns the check for a kind, or nil if the kind is not supported. With the shipped configuration, the API
+// checkOf returns the check for a kind, or nil if the kind is not supported. With the default configuration, the API
 // server converts objects to the stored version before it calls the webhook (matchPolicy Equivalent). A configuration
 // that lists other served versions receives those, which have the same schema.
 func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []byte) assessment {

@@ -54,7 +54,7 @@ func request(kind string, operation admissionv1.Operation, object, old []byte) a
 	}}
 }
 
-// answer formats a response: whether the object is allowed or refused, and the messages.
+// answer formats a response: whether the object is allowed or rejected, and the messages.
 func answer(r admission.Response) string {
 	if r.Allowed {
 		return strings.Join(append([]string{"allowed"}, r.Warnings...), ": ")
@@ -225,7 +225,7 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-// kubectl prints the details of a refusal: the object, and each problem on its own line.
+// kubectl prints the details of a rejection: the object, and each problem on its own line.
 func TestRefusalsNameTheObjectAndEachField(t *testing.T) {
 	asked := request("DeviceExposurePolicy", admissionv1.Create,
 		[]byte(`{"spec": {"priority": -1, "action": "exclude", "selector": {"cel": "device.x = 1"}}}`), nil)

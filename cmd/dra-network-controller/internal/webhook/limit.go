@@ -86,9 +86,9 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuse responds without a check. The API server treats this as a webhook failure. With the failurePolicy Ignore in
-// the shipped configuration, the object is stored unchecked, and the condition Accepted reports its problems.
+// the default configuration, the object is stored unchecked, and the condition Accepted reports its problems.
 func refuse(w http.ResponseWriter, code int, err error) {
-	response := admission.Errored(int32(code), err) //nolint:gosec // it is one of the codes of HTTP
+	response := admission.Errored(int32(code), err) //nolint:gosec // it is an HTTP status code
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(admissionv1.AdmissionReview{ // fails only if the client has disconnected

@@ -63,7 +63,7 @@ func header(kind byte, size int) []byte {
 	copy(block, "file")
 	copy(block[100:], "0000600\x000000000\x000000000\x00")
 	copy(block[124:], fmt.Sprintf("%011o\x00%011o\x00", size, 0))
-	copy(block[148:], "        ") // the sum of all bytes is taken with spaces in its place
+	copy(block[148:], "        ") // the checksum is computed with spaces in this field
 	block[156] = kind
 	copy(block[257:], "ustar\x0000")
 	sum := 0

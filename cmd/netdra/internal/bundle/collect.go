@@ -120,7 +120,7 @@ func clean(data []byte) ([]byte, error) {
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("cannot read the answer: %w", err)
 	}
-	items, _ := list["items"].([]any) // other answers have none
+	items, _ := list["items"].([]any) // other responses have no items
 	for _, item := range items {
 		if object, valid := item.(map[string]any); valid {
 			unstructured.RemoveNestedField(object, "metadata", "managedFields")
@@ -168,7 +168,7 @@ func Remote(ctx context.Context, cluster *remote.Cluster, node string) ([]File, 
 	return files, err
 }
 
-// said returns the error output from netdra on a node.
+// said returns netdra's error output on a node.
 func said(answer *remote.Answer) string {
 	return cmp.Or(printer.Sanitize(answer.Stderr, false), "no error message; run it on the node")
 }
@@ -227,7 +227,7 @@ func read(data []byte, dir string, most int64) ([]File, error) {
 		if header.Typeflag != tar.TypeReg {
 			continue
 		}
-		// The size of a sparse file is the size in its header, no matter how few bytes the archive contains.
+		// The size of a sparse file is the size in its header, regardless of how few bytes the archive contains.
 		if most -= header.Size; most < 0 {
 			return nil, fmt.Errorf("cannot read the bundle of %s: its files are too large; inspect the node", dir)
 		}

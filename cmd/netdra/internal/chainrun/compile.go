@@ -28,8 +28,8 @@ type Options struct {
 	Form        string
 }
 
-// parsePod parses --pod and --annotation. uid is the ID of the run, so that plugins that store data by the pod's UID do
-// not find data from an earlier run.
+// parsePod parses --pod and --annotation. The pod's UID is uid, the ID of the run, so that plugins that store data by
+// UID do not find data from an earlier run.
 func (f *Options) parsePod(uid string) (executor.Pod, error) {
 	namespace, name, found := strings.Cut(f.Pod, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {

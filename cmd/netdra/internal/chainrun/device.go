@@ -22,8 +22,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// DeviceOptions select the links that represent allocated devices. Devices are STEP=LINK or LINK, in the order of
-// instances. Shared are step names. Force accepts links that carry the machine's own traffic.
+// DeviceOptions select the links that represent allocated devices. Each entry in Devices has the form STEP=LINK or
+// LINK; the entries for a step are assigned to its instances in order. Shared contains step names. Force accepts links
+// that carry the machine's own traffic.
 type DeviceOptions struct {
 	Devices []string
 	Shared  []string
@@ -149,7 +150,7 @@ func refuseTwice(devices []cnichain.RootDevice) []error {
 }
 
 // findFacts finds a device by PCI address, name, or alternative name. PCI addresses take precedence, because no link
-// can have such a name. Orphans are network functions with unknown names, which can only be found by their address.
+// can have such a name. Orphans are network functions without a known name, which can only be found by their address.
 func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 	if address, err := discovery.ParsePCIAddress(link); err == nil {
 		for _, list := range [][]discovery.Device{facts.Devices, facts.Orphans} {

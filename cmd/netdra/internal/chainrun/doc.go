@@ -7,6 +7,6 @@
 //
 // A run proceeds in this order, and each item is in the journal before the next starts: the run with the state of the
 // machine; the namespace; each step before its ADD; each undone step; the end, which deletes the run. [UndoOptions.Run]
-// continues wherever a killed process stopped. The journal contains at most one run, since a second run might need
-// resources that the first still holds.
+// continues from the point at which a killed process stopped. The journal contains at most one run, since a second run
+// might need resources that the first still holds.
 package chainrun

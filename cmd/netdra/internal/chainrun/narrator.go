@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Narrator prints a line for each ADD and DEL of the watched attachment. With Full set, it also prints every CNI call
+// Narrator prints a line for each ADD and DEL of the watched attachment. If Full is set, it also prints every CNI call
 // in full, including secrets, because its reader is the author of the configuration. It is safe for concurrent use, and
 // does not interleave calls.
 type Narrator struct {

@@ -23,7 +23,7 @@ import (
 type PlannedChain struct {
 	Topology      string   `json:"topology"`
 	DeviceClasses []string `json:"deviceClasses"`
-	// RunRefuses lists the links for which "chain run" requires --force, and the plugins that cannot work on the
+	// RunRefuses lists the links for which "chain run" requires --force, and the plugins that do not work on the
 	// machine.
 	RunRefuses []string      `json:"runRefuses,omitempty"`
 	Steps      []plannedStep `json:"steps"`

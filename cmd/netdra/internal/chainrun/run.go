@@ -75,7 +75,7 @@ func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printe
 	timeout time.Duration, log bool) (*executor.Executor, *Narrator) {
 	narrator := &Narrator{Out: out}
 	if log {
-		narrator.Full = &printer.Printer{W: streams.Err} // colours of a plugin's output are control sequences, too
+		narrator.Full = &printer.Printer{W: streams.Err} // colours in a plugin's output are also control sequences
 	}
 	return executor.New(executor.Options{
 		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: opened.Chains, Dirs: dirs, StepTimeout: timeout,

@@ -1,4 +1,4 @@
-// Package clusterwide lists the answers of the drivers of several nodes.
+// Package clusterwide lists the answers from the drivers on several nodes.
 //
 // The rule of this package: it queries nodes only through [remote], for the JSON output of netdra commands.
 //

@@ -20,7 +20,7 @@ const clusterLimit = 15 * time.Second
 // which every authenticated client may read.
 func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as $KUBECONFIG allows
+	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as in $KUBECONFIG
 		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// checkAnswers distinguishes between a driver that is starting, one that does not answer, and one that is not running.
-// The readiness probe answers earlier than the socket does, while the driver is still waiting for its caches.
+// checkAnswers distinguishes between a driver that is starting, a driver that does not answer, and a driver that is not
+// running. The readiness probe answers earlier than the socket does, while the driver is still waiting for its caches.
 func checkAnswers(input *Input) []Finding {
 	switch {
 	case input.Driver != nil:

@@ -24,8 +24,8 @@ func pinned(path string, sandboxes []nodestate.Sandbox) bool {
 }
 
 // checkCDIFiles finds specs without a claim. A leftover gate is dangerous, since it lets containers start; other specs
-// are only misleading. After losing a journal, the driver no longer knows all claims and keeps the other specs for
-// running containers, so only gates are reported.
+// are only misleading. After losing a journal, the driver no longer has records of all claims and keeps the other specs
+// for running containers, so only gates are reported.
 func checkCDIFiles(input *Input) []Finding {
 	var found []Finding
 	for _, file := range input.CDIFiles {

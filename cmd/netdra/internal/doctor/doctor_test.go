@@ -108,7 +108,7 @@ type faultCase struct {
 	plant func(*testNode)
 	level Level
 	check string
-	says  []string // in What, Where, Why or Do
+	says  []string // required texts in What, Where, Why or Do
 }
 
 func TestFaults(t *testing.T) {
@@ -443,8 +443,8 @@ func TestNoFault(t *testing.T) {
 	}
 }
 
-// If the API server is down, a restarted driver knows neither its node nor the topologies. This is not a fault of the
-// driver.
+// If the API server is down, a restarted driver has neither its Node object nor the topologies. This is not a fault of
+// the driver.
 func TestDriverWithoutCaches(t *testing.T) {
 	n := healthy(t)
 	n.answers.State.Synced, n.answers.State.NodeFound, n.answers.State.Topologies = false, false, nil

@@ -28,7 +28,7 @@ type Finding struct {
 	Source string `json:"source,omitempty"`
 }
 
-// check is a single check. inspect is pure. It only runs if needs returns "", so it can rely on the data that needs has
+// check is a single check. inspect is pure. It only runs if needs returns "", so it can rely on the data that needs
 // checked.
 type check struct {
 	group, name string

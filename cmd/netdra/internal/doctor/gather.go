@@ -144,8 +144,8 @@ func isContained(status string) bool {
 	return false
 }
 
-// runsCRIO reports whether CRI-O is the node's runtime, according to the driver. If the driver does not answer, a
-// process decides, but not one in a container: any tenant can start one with this name.
+// runsCRIO reports whether CRI-O is the node's runtime, according to the driver. If the driver does not answer,
+// runsCRIO searches for a process, but not in containers: any tenant can start a process with this name.
 func (input *Input) runsCRIO(crio, containerd *Process) bool {
 	if input.Driver != nil && input.Driver.State.Versions.Runtime != "" {
 		return strings.HasPrefix(input.Driver.State.Versions.Runtime, "cri-o://")

@@ -13,7 +13,7 @@ import (
 // unreadable, its field is nil or empty, and the check that needs the data reports this.
 type Input struct {
 	Processes []Process
-	// Runtime is nil if there is neither a process of containerd or CRI-O nor a configuration file of containerd.
+	// Runtime is nil if there is neither a containerd or CRI-O process nor a containerd configuration file.
 	Runtime *Runtime
 	// Kubelet is nil if there is no kubelet process.
 	Kubelet *Kubelet

@@ -43,10 +43,10 @@ type testNode struct {
 	ready   string
 	disks   map[string]unix.Statfs_t
 	cluster Cluster
-	// lacksMacvlan means that the kernel does not support macvlan; unprivileged is the error when querying the kernel.
+	// lacksMacvlan is true if the kernel does not support macvlan; unprivileged is the error when querying the kernel.
 	lacksMacvlan bool
 	unprivileged error
-	// crioConfig is the answer of CRI-O; empty without CRI-O.
+	// crioConfig is CRI-O's answer; it is empty if the node does not run CRI-O.
 	crioConfig string
 }
 
@@ -217,7 +217,7 @@ func (n *testNode) get(_ context.Context, socket, path string) ([]byte, error) {
 	return []byte(n.crioConfig), nil
 }
 
-// crio replaces containerd by CRI-O with its defaults, in which text is replaced.
+// crio replaces containerd with CRI-O in its default configuration, after replacing text in it.
 func (n *testNode) crio(replace ...string) {
 	n.answers.State.Versions.Runtime = "cri-o://1.37.0"
 	n.write("proc/10/comm", "crio\n")

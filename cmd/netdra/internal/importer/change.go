@@ -97,7 +97,7 @@ func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) b
 	if n == nil || n.topology == nil || n.isReserved() || slices.Contains(known().AnnotationPlugins, n.root().Type) {
 		return false
 	}
-	if stepThatTakes(n.topology, v1alpha1.ClaimInterfaceName) == "" { // no interface, or a fixed name
+	if stepThatTakes(n.topology, v1alpha1.ClaimInterfaceName) == "" { // no interface, or the name is fixed
 		return false
 	}
 	if !sameNumbers {

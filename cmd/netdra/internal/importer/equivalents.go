@@ -9,7 +9,7 @@ import (
 )
 
 //go:embed equivalents.yaml
-var equivalentsFile []byte //nolint:gochecknoglobals // that is how files are embedded
+var equivalentsFile []byte //nolint:gochecknoglobals // required for embedding files
 
 // equivalents contains information about particular plugins and NICs; see the file. It is a data file because Go code
 // must not depend on a CNI plugin by name.
@@ -22,13 +22,13 @@ type equivalents struct {
 	RDMAPlugins       []string          `json:"rdmaPlugins"`
 	AnnotationPlugins []string          `json:"annotationPlugins"`
 	Functions         map[string]string `json:"functions"`
-	// Without contains, by object and field, the reasons why a field has no equivalent; Unneeded those why it needs
-	// none.
+	// Without contains, by object and field, the reasons why a field has no equivalent. Unneeded contains the reasons
+	// why a field does not need one.
 	Without  map[string]map[string]string `json:"without"`
 	Unneeded map[string]map[string]string `json:"unneeded"`
 }
 
-var known = sync.OnceValue(func() *equivalents { //nolint:gochecknoglobals // its result is never changed
+var known = sync.OnceValue(func() *equivalents { //nolint:gochecknoglobals // its result is never modified
 	var e equivalents
 	if err := yaml.UnmarshalStrict(equivalentsFile, &e); err != nil {
 		// a programming error, covered by a test

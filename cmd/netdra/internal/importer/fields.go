@@ -11,7 +11,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Finding is a field in the input that could not be translated as it is.
+// Finding is a field in the input that could not be translated directly.
 type Finding struct {
 	// Location is the location of the document, as FILE:LINE.
 	Location string `json:"location"`

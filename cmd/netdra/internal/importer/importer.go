@@ -35,7 +35,7 @@ type Options struct {
 
 // Result is the result of a translation.
 type Result struct {
-	// Objects are policies, topologies, claim templates and changed pods, in the order to apply them in.
+	// Objects are policies, topologies, claim templates and changed pods, in the order in which they must be applied.
 	Objects []any `json:"objects"`
 	// Findings are the parts of the input that are missing from the objects, in input order.
 	Findings []Finding `json:"findings"`

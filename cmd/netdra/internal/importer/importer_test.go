@@ -165,7 +165,7 @@ func checkUser(t *testing.T, found *manifest.Document, classes, templates map[st
 	}
 }
 
-// No field is lost: an unknown field is reported as a finding, wherever it is in any input.
+// No field is lost: an unknown field is reported as a finding, regardless of its position in the input.
 func TestUnknownFieldsAreFound(t *testing.T) {
 	files, _ := filepath.Glob("testdata/corpus/*.yaml")
 	planted := 0
@@ -189,7 +189,7 @@ func TestUnknownFieldsAreFound(t *testing.T) {
 func plant(t *testing.T, file string, documents []manifest.Document, i int, path string) int {
 	t.Helper()
 	if _, isWorkload := podPaths()[documents[i].Kind]; isWorkload {
-		return 0 // is copied as it is
+		return 0 // copied unchanged
 	}
 	line := "\n" + path + ":"
 	text := string(documents[i].Data)
@@ -310,7 +310,7 @@ func TestResourceNamesAreKept(t *testing.T) {
 		"interface name":             {"first@fast0", asking("{example.com/first: 1}"), false},
 		"more devices than networks": {"first", asking("{example.com/first: 2}"), false},
 		"resource of two networks":   {"third", asking("{example.com/shared: 1}"), false},
-		"network that is not there":  {"none", asking("{example.com/first: 1}"), true}, // and a finding says so
+		"network that is not there":  {"none", asking("{example.com/first: 1}"), true}, // reported as a finding
 		"no number":                  {"first", asking("{example.com/first: many}"), false},
 		"in an init container": {"first", "  initContainers:\n" + asking("{example.com/first: 1}") +
 			"  containers:\n" + asking("{}"), false},

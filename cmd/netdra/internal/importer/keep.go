@@ -95,7 +95,7 @@ func (s *selection) chooses() bool {
 // container requests devices, because later containers may reuse them. It also returns false for more than ten
 // containers or resources: requests are sorted by name, and container 10 comes before container 2.
 func (w *workload) resourcesInOrder(known []string) (asked []string, readable bool) {
-	const inOrder = 10 // containers, and resources of one
+	const inOrder = 10 // containers, and resources in a container
 	readable = true
 	position := 0
 	w.eachContainer(func(container map[string]any, path string) {

@@ -11,7 +11,7 @@ import (
 )
 
 // never is the term for a restriction that cannot be translated. A policy that offers nothing until the user replaces
-// the term is better than a policy that offers more than its original.
+// the term is better than a policy that offers more devices than its original.
 const never = "false"
 
 // attribute returns the CEL expression for an attribute. Policies are evaluated on facts, which contain all attributes

@@ -52,9 +52,9 @@ var (
 	pathIndex    = regexp.MustCompile(`\[[^]]*\]`)
 )
 
-// explainDecodeError explains in terms of YAML why a document cannot be decoded into a Go type, which is nil if it is
-// unknown. Unknown errors are returned unchanged. It parses errors from packages json and yaml, so if their texts
-// change, the explanation becomes less helpful but never wrong.
+// explainDecodeError explains in terms of YAML why a document cannot be decoded into a Go type, which is nil if the
+// type is unknown. Unknown errors are returned unchanged. It parses errors from packages json and yaml, so if their
+// texts change, the explanation becomes less helpful but never wrong.
 func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
@@ -198,7 +198,7 @@ func locate(node *yaml.Node, fields []string, actual string) (path string, value
 		}
 		return "", nil
 	}
-	// The names that package json uses for types, by the tags of YAML.
+	// Names of types in package json, by YAML tag.
 	types := map[string]string{"!!str": "string", "!!int": "number", "!!float": "number", "!!bool": "bool",
 		"!!seq": "array", "!!map": "object"}
 	if len(fields) == 0 && types[node.ShortTag()] == actual {

@@ -91,7 +91,7 @@ func Read(path string, stdin io.Reader) ([]Document, error) {
 // listSuffix is the suffix of list kinds: List, as kubectl writes it, and the list kinds of the API server.
 const listSuffix = "List"
 
-// withItems returns the objects in a list, or the document itself if it is no list.
+// withItems returns the objects in a list, or the document itself if it is not a list.
 func (d *Document) withItems() ([]Document, error) {
 	_, list := child(d.node, "items")
 	if !strings.HasSuffix(d.Kind, listSuffix) || list == nil || list.Kind != yaml.SequenceNode {

@@ -188,7 +188,7 @@ type claimRow struct {
 
 // ListClaims prints the claims that the driver has prepared, and rejected claims that pods are waiting for. If names
 // are given, it only prints the claims with these names. If any printed claim has failed or lost an interface, it
-// returns an error after printing the list: the exit status is for scripts, the list for people.
+// returns an error after printing the list: the exit status is for scripts, and the list is for people.
 func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
 	answers, err := Read(ctx, New(socket).Get, nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathState)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestDevicesOfRefusedClaims(t *testing.T) {
 	}
 }
 
-// The text is short no matter how many claims share a device, and it names claims and pods as "netdra claims" does.
+// The text is short regardless of how many claims share a device, and it names claims and pods as "netdra claims" does.
 func TestHeldByShort(t *testing.T) {
 	idle := Holder{Claim: "apps/idle"}
 	single := Holder{Claim: "apps/one", Pods: []string{"apps/web-0"}}

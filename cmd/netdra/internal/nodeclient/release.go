@@ -17,7 +17,7 @@ import (
 // ReleaseOptions are the options of "netdra release".
 type ReleaseOptions struct {
 	Socket, Form string
-	// All selects everything that the command would list without it.
+	// All selects everything that the command lists if All is not set.
 	All bool
 	// Orphans selects files without an owner instead of failed cleanups.
 	Orphans bool
@@ -112,8 +112,8 @@ func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, ke
 	return nil
 }
 
-// releaseOrphans lists orphaned files. With All, the driver removes them first, and files with an error were not
-// removed.
+// releaseOrphans lists orphaned files. If All is set, the driver removes them first; a file that is listed with an
+// error was not removed.
 func (f *ReleaseOptions) releaseOrphans(ctx context.Context, streams printer.Streams, client Client) error {
 	method := http.MethodGet
 	if f.All {

@@ -420,7 +420,7 @@ func (e *Explanation) HiddenBy() string {
 		switch outcome.Outcome {
 		case string(policy.Excludes):
 			return fmt.Sprintf("policy %s %s it: %s", outcome.Policy, outcome.Outcome, outcome.Why)
-		case string(policy.Failed): // the reason is long, and in the table of policies
+		case string(policy.Failed): // the reason is long, and the table of policies contains it
 			return fmt.Sprintf("policy %s failed, which hides it; see below", outcome.Policy)
 		}
 	}

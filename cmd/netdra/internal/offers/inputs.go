@@ -198,7 +198,7 @@ func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	if err != nil || len(missing) == 0 {
 		return unusable
 	}
-	maps.Copy(missing, unusable) // the driver also knows modules that exist and cannot be loaded
+	maps.Copy(missing, unusable) // the driver also detects modules that exist but cannot be loaded
 	return missing
 }
 

@@ -310,8 +310,8 @@ func printChange(out *printer.Printer, c *Change) {
 	}
 }
 
-// PolicyEffect is the effect that a policy has on a machine. The lists contain device names, because a policy decides
-// about devices, and are never nil, so that they are also lists in JSON.
+// PolicyEffect is the effect that a policy has on a machine. The lists contain device names, because a policy applies
+// to devices rather than entries, and are never nil, so that they are also lists in JSON.
 type PolicyEffect struct {
 	Policy string `json:"policy"`
 	// Action is expose or exclude.

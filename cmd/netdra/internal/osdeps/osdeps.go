@@ -120,7 +120,7 @@ func checkPrivilege() error {
 
 func newRunID() (string, error) { return "netdra-" + strings.ToLower(rand.Text()[:8]), nil }
 
-// isHostNamespace compares nsfs files, which are the same if and only if the namespaces are.
+// isHostNamespace compares nsfs files, which are identical if and only if the namespaces are.
 func isHostNamespace(path string) bool {
 	given, givenErr := os.Stat(path)
 	current, ownErr := os.Stat("/proc/thread-self/ns/net") // /proc/self is the main thread

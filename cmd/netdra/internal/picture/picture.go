@@ -1,6 +1,6 @@
 // Package picture shows the steps of a topology and their dependencies.
 //
-// The rule of this package: no I/O, and the same topology always gives the same picture.
+// The rule of this package: it does no I/O, and the same topology always yields the same picture.
 package picture
 
 import (

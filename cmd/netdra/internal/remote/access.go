@@ -73,7 +73,7 @@ func ConfigError(kubeconfig string, err error) error {
 // Connect reads the kubeconfig, which it finds as kubectl does. It does not send any requests yet.
 func Connect(access Access) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if files := filepath.SplitList(access.Kubeconfig); len(files) > 1 { // as $KUBECONFIG may have
+	if files := filepath.SplitList(access.Kubeconfig); len(files) > 1 { // as in $KUBECONFIG
 		rules.Precedence = files
 	} else {
 		rules.ExplicitPath = access.Kubeconfig

@@ -75,7 +75,7 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 		if err != nil {
 			return nil, c.denied(fmt.Sprintf("get claim %s/%s", namespace, claim), err)
 		}
-		if devices := devicesOf(found); len(devices) > 0 { // claims of other drivers have none
+		if devices := devicesOf(found); len(devices) > 0 { // claims for other drivers have none
 			place.Claims = append(place.Claims, namespace+"/"+claim)
 			place.Devices = append(place.Devices, devices...)
 		}

@@ -68,7 +68,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return printer.Save(streams, f.Output, data)
 }
 
-// details are the parts of the page that only the page of a single node has.
+// details contains the parts that only the page of a single node has.
 type details struct {
 	Source, Versions string
 	// Live is true if the node's driver was queried. Otherwise the holders of devices are unknown, and Claims is empty.

@@ -34,7 +34,8 @@ func TestCountsAndProblems(t *testing.T) {
 	}
 }
 
-// All sources of problems are included, but none that doctor has reported. A device's problem is also shown in its row.
+// Problems from all sources are included, except those that doctor has already reported. A device's problem is also
+// shown in its row.
 func TestOtherProblems(t *testing.T) {
 	node := nodeOf(t, discoverytest.ReferenceNode(), "reference-node")
 	node.Snapshot.Facts.Problems = []discovery.Problem{{Device: "eno1", Message: "cannot be read"},
@@ -157,7 +158,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// A lost interface is reported for the claim and the device, and errors of both directions for a pod.
+// A lost interface is reported for the claim and the device, and errors from both attaching and detaching are reported
+// for a pod.
 func TestLostInterfaces(t *testing.T) {
 	node := liveNode(t)
 	boxes := node.Snapshot.Answers.Sandboxes

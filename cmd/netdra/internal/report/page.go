@@ -184,7 +184,7 @@ func (page) Policy() string {
 
 // Style returns the style sheet.
 func (page) Style() template.HTML {
-	return template.HTML("<style>" + pageCSS + "</style>") //nolint:gosec // ours
+	return template.HTML("<style>" + pageCSS + "</style>") //nolint:gosec // our own text
 }
 
 // write renders a page. Package html/template escapes every text, because plugins, users and other nodes supply them.

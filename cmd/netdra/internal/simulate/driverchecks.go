@@ -20,7 +20,7 @@ import (
 
 // addDriverChecks adds the errors that the driver would return if it refused the claims in a trial with the given
 // devices. Claims that do not fit have no devices: for these, it only adds the namespaces that their topologies do not
-// allow as remarks. Of a pod that has started, only the problems that its node has reported count.
+// allow as remarks. For a pod that has started, only the problems that its node reported count.
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
@@ -187,8 +187,8 @@ func rootsOf(classes []*resourceapi.DeviceClass, name string) *v1alpha1.NetworkT
 	return topology
 }
 
-// limitsRemark explains how to make a request if the pod uses extended resources instead of a claim. It follows a
-// refusal that refers to requests.
+// limitsRemark explains how to request the devices if the pod uses extended resources instead of a claim. It is printed
+// after a refusal that refers to requests.
 func limitsRemark(claim *resourceapi.ResourceClaim) []string {
 	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; !extended {
 		return nil

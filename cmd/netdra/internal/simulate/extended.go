@@ -18,8 +18,8 @@ import (
 
 // addExtendedClaims adds the claims for extended resources to the pods' trials, and drops trials without claims. It
 // needs all classes, including those in the cluster. It returns an error if a pod that the user named has no claim,
-// because then devices are not the reason why it is pending. Pods with allocated claims are kept, since the driver may
-// refuse the claims.
+// because in this case, devices are not the reason why it is pending. Pods with allocated claims are kept, since the
+// driver may refuse the claims.
 func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {
 	var trials []trial
 	for _, t := range m.trials {
@@ -101,8 +101,8 @@ func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes 
 }
 
 // requestsFor returns the requests for one resource. Each long-running container has its own devices. Init containers
-// that terminate reuse the devices of later containers. If those are too few, one additional request covers the largest
-// deficit.
+// that terminate reuse the devices of later containers. If these are not enough, one additional request covers the
+// largest deficit.
 //
 // It follows createRequestsAndMappings in kube-scheduler (pkg/scheduler/framework/plugins/dynamicresources). It visits
 // containers from last to first so that the devices of later containers are known at each init container.
@@ -150,8 +150,8 @@ func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
 }
 
 // classOf returns the DeviceClass for an extended resource. A class is matched by its implicit resource name, even if
-// the class does not exist, or by its spec.extendedResourceName; the newest class wins. It returns "" for other
-// resources.
+// the class does not exist, or by its spec.extendedResourceName; the newest class takes precedence. It returns "" for
+// other resources.
 func classOf(resource corev1.ResourceName, classes []*resourceapi.DeviceClass) string {
 	if name, implicit := strings.CutPrefix(string(resource), resourceapi.ResourceDeviceClassPrefix); implicit {
 		return name

@@ -115,7 +115,7 @@ func (m *model) arrangeTrials() error {
 	for _, t := range m.trials {
 		for _, claim := range t.claims {
 			if seen[claim] || slices.Contains(m.named, metav1.Object(claim)) {
-				continue // several pods share it, or it comes from an API server, with its own UID
+				continue // several pods share it, or it comes from an API server and has its own UID
 			}
 			seen[claim] = true
 			claim.Namespace = namespaceOf(claim)

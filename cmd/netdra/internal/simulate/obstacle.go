@@ -26,7 +26,7 @@ import (
 // returns "" if there is no such request, and skips requests with alternatives.
 //
 // It only evaluates selectors and taints, without running the allocator, so it can report numbers. For shared devices,
-// the number of devices is meaningless; the allocator decides about them.
+// the number of devices is meaningless, so the allocator decides whether they are sufficient.
 func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, claim := range claims {
@@ -219,8 +219,9 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 	return usable, tainted
 }
 
-// impossible explains why claims do not fit on an empty node. It drops each constraint and amount in turn, and returns
-// the first demand without which the claims fit. One is enough, because users correct one thing at a time.
+// impossible explains why claims do not fit on an empty node. It drops each constraint and each requested amount in
+// turn, and returns the first one without which the claims fit. One is enough, because users correct one thing at a
+// time.
 func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	without := func(i int, change func(*resourceapi.DeviceClaim)) ([]resourceapi.AllocationResult, error) {

@@ -267,7 +267,7 @@ type Answer struct {
 	Fits bool   `json:"fits"`
 	// Allocated is true for a pod in the cluster whose claims are all allocated.
 	Allocated bool `json:"allocated,omitempty"`
-	// started is true if an allocated pod has already started. In that case, its problems occurred later.
+	// started is true if an allocated pod has already started. In that case, its problems occurred after the start.
 	started bool
 	// Note replaces the list of nodes in the text output.
 	Note string `json:"note,omitempty"`

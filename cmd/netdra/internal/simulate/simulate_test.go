@@ -141,9 +141,9 @@ func randomClaim(t *testing.T, random *rand.Rand, name string) *resourceapi.Reso
 	return claim
 }
 
-// For any set of existing claims, the refusal names exactly the claims in the way: the new claim fits if all of them
-// are removed, and does not fit if any one of them remains. If the refusal names no claims, the new claim does not fit
-// on an empty node either.
+// For any set of existing claims, the refusal names exactly the blocking claims: the new claim fits if all of them are
+// removed, and does not fit if any one of them remains. If the refusal names no claims, the new claim does not fit on
+// an empty node either.
 func TestObstaclesAreRight(t *testing.T) {
 	cluster := twoCards(t)
 	fitted, refused, named := 0, 0, 0

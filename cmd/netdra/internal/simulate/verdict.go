@@ -26,9 +26,9 @@ type Refusal struct {
 	Node string `json:"node"`
 	// Reason is one sentence.
 	Reason string `json:"reason"`
-	// Holders describe the devices of the claims in the way, and Taken and Release name these claims: Taken the pods
-	// and claims of the simulation, and Release, as namespace/name, the existing claims. The new claims fit if all of
-	// them are removed, and do not fit if any one of them remains. Other such sets may exist.
+	// Holders describes the devices of the blocking claims. Taken names the blocking pods and claims of the simulation,
+	// and Release names the existing blocking claims, as namespace/name. The new claims fit if all of them are removed,
+	// and do not fit if any one of them remains. Other such sets may exist.
 	Holders []string `json:"holders,omitempty"`
 	Taken   []string `json:"taken,omitempty"`
 	Release []string `json:"release,omitempty"`
@@ -119,8 +119,8 @@ func (s *Simulator) withTaken(
 }
 
 // refusal explains why claims do not fit on a node. It starts with the cheapest checks: first, too few devices; then,
-// claims that do not even fit on an empty node; and finally, allocated claims in the way. Only the last check depends
-// on current allocations.
+// claims that do not even fit on an empty node; and finally, allocated claims that block them. Only the last check
+// depends on current allocations.
 func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal,
 	error) {
 	refusal := Refusal{Node: node.Name}
@@ -161,9 +161,9 @@ func devicesOf(claim *resourceapi.ResourceClaim) string {
 }
 
 // inTheWay returns a minimal set of claims that must be removed for the new claims to fit. It adds the allocated claims
-// one by one, oldest first, and keeps each one that leaves enough room. The allocator runs once per allocated claim, so
-// the running time grows with the cluster; call inTheWay only for nodes without room. The set is minimal, but not
-// necessarily the smallest.
+// back one by one, oldest first, and keeps each one that leaves enough room. The allocator runs once per allocated
+// claim, so the running time grows with the cluster; call inTheWay only for nodes without room. The set is minimal, but
+// not necessarily the smallest.
 func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
 	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, err error) {
 	var stay []*resourceapi.ResourceClaim

@@ -8,7 +8,7 @@ import (
 )
 
 // Differences describes each difference in one sentence. It matches links by name, otherwise by index and kind. It does
-// not compare the MAC address of bridges, which by default is that of a port, nor the carrier, which changes with the
+// not compare the MAC address of bridges, which by default is that of a port, or the carrier, which depends on the
 // cable. It ignores new alternative names, because udev adds them.
 func Differences(before, after View) []string {
 	differences := []string{}
