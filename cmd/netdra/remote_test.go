@@ -371,7 +371,7 @@ func TestNodesAreStrangers(t *testing.T) {
 	}
 }
 
-// A bundle of the cluster contains every node and no secret.
+// A bundle for the cluster contains data from every node and no secrets.
 func TestBundle(t *testing.T) {
 	w := newWorkstation(t)
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")

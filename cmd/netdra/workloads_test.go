@@ -179,7 +179,7 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 			for i := range answers {
 				refused = append(refused, answers[i].Refused...)
 			}
-			// The template, which no pod of these tests names, is simulated as well.
+			// The template, which no pod in these tests references, is also simulated.
 			got := strings.TrimPrefix(summarize(answers), "a claim of template default/lan, ")
 			if diff := cmp.Diff(test.want, got); diff != "" || strings.Join(refused, "\n") != test.refused {
 				t.Errorf("(-want +got):\n%s%v\n%s", diff, refused, stderr)

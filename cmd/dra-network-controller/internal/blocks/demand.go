@@ -120,7 +120,7 @@ func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 }
 
 // replace replaces a claim's demand; an empty use removes it. It returns the topologies whose ranges must be
-// reconciled. These are none if only a condition or an address has changed, as in most updates to claims.
+// reconciled. It returns none if only a condition or an address has changed, as in most updates to claims.
 func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

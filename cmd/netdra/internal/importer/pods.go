@@ -46,7 +46,7 @@ func podPaths() map[string][]string {
 		"CronJob": {"spec", "jobTemplate", "spec", "template"}}
 }
 
-// podReaders returns the function that reads the kinds with a pod.
+// podReaders returns the function that reads the kinds that contain a pod.
 func (m *importer) podReaders() map[string]func(*object) {
 	readers := map[string]func(*object){}
 	for kind := range podPaths() {

@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// answer is the data of a node on the page of a cluster.
+// answer is the data about a node for the page of a cluster.
 type answer struct {
 	devices  []nodeclient.Device
 	findings []doctor.Finding
