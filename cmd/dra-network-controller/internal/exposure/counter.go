@@ -121,7 +121,7 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 // Status returns a policy's status for the given offers. unnamed is the number of published devices that do not name
 // their policy. The result equals the current status if nothing has changed. A policy that hides devices has no counts,
 // because hidden devices are not published. misspelt contains a message for each plugin whose name is probably
-// misspelt: devices are published for such a plugin, but no topology uses them.
+// misspelled: devices are published for such a plugin, but no topology uses them.
 func Status(
 	p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int, misspelt []string,
 ) v1alpha1.DeviceExposurePolicyStatus {

@@ -226,8 +226,8 @@ func (f *fields) close() {
 	}
 }
 
-// restricts returns the terms for a selector, and adds never if the selector contains unknown fields or values of the
-// wrong type.
+// restricts returns the terms for a selector, and adds the term never if the selector contains unknown fields or values
+// of the wrong type.
 //
 // It must be called after all known fields in the selector have been read. A policy that ignored a restriction would
 // offer devices that the original did not.
@@ -246,7 +246,7 @@ func (f *fields) restricts(terms []string) []string {
 	return terms
 }
 
-// nothing adds never to a policy's terms, since an unread value might restrict the selection.
+// nothing adds the term never to a policy's terms, since an unread value might restrict the selection.
 func (f *fields) nothing(terms []string) []string {
 	f.add(true, f.whole(), nil, "has a value that was not read, so the policy selects nothing: fix it and import it "+
 		"again, or remove %q from its selector", never)

@@ -150,7 +150,7 @@ func syntaxError(file string, err error) error {
 }
 
 // checkKind rejects unknown kinds in the driver's group. Kinds in other groups are ignored. Without this check, a
-// misspelt kind would be silently skipped.
+// misspelled kind would be silently skipped.
 func checkKind(found *Document, apiVersion string) error {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	kinds := []string{KindTopology, KindSchema, KindPolicy, KindRange, KindBlock}

@@ -191,7 +191,7 @@ func (s *Snapshot) whyUnusable(policyName string, device discovery.IfName) strin
 	return why
 }
 
-// misspelt returns messages about CNI plugins in a policy that are missing on the node and probably misspelt.
+// misspelt returns messages about CNI plugins in a policy that are missing on the node and probably misspelled.
 func (s *Snapshot) misspelt(p *policyapi.DeviceExposurePolicy) []string {
 	var names []string
 	if p.Spec.Exposure != nil {
