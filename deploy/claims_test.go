@@ -98,8 +98,8 @@ func TestClaimsAreWhole(t *testing.T) {
 	}
 }
 
-// created is a request to create an object of resource.k8s.io in the namespace apps, with annotations that match the
-// object.
+// created is a request to create an object of resource.k8s.io in the namespace apps, with the given annotations set to
+// "true".
 func created(t *testing.T, kind, spec string, annotations ...string) *admission.VersionedAttributes {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{
