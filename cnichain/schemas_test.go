@@ -204,7 +204,7 @@ func TestOneBandwidthForEachInterface(t *testing.T) {
 		"other interfaces": {[2]string{"left", "right"}, false},
 	} {
 		topology := &v1alpha1.NetworkTopology{}
-		steps := "- {name: left, type: macvlan}\n- {name: right, type: macvlan}\n- " +
+		steps := "- {name: left, type: bridge}\n- {name: right, type: bridge}\n- " +
 			fmt.Sprintf(limit, "one", test.parents[0]) + "\n- " + fmt.Sprintf(limit, "two", test.parents[1])
 		if err := yaml.Unmarshal([]byte(steps), &topology.Spec.Steps); err != nil {
 			t.Fatal(err)

@@ -37,12 +37,7 @@ type addressRuns struct {
 
 // addressRuns reports runs of addresses that a plugin would reject when a pod starts.
 func (c *contracts) addressRuns(path *field.Path, cniType string, ipam map[string]any, form *v1alpha1.AddressBlocks) {
-	runs := &addressRuns{cniType: cniType, form: form, add: c.add, text: func(value any) string {
-		if text, isText := value.(string); isText && !c.templates.HasTokens(text) {
-			return text
-		}
-		return ""
-	}}
+	runs := &addressRuns{cniType: cniType, form: form, add: c.add, text: c.literal}
 	if ipam[form.Network] != nil {
 		runs.list([]addressRun{runs.read(path, ipam)})
 	}

@@ -29,7 +29,7 @@ func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 			continue // the component that attaches the device configures the rest
 		}
 		interfaces := c.input(step)
-		c.config(path.Child("config"), step)
+		c.config(path, step, interfaces)
 		c.podNetwork(path, step)
 		if c.unordered[step.Name] = c.isUnordered(step); !c.unordered[step.Name] {
 			c.count(path, step, interfaces)
@@ -171,8 +171,10 @@ func (c *contracts) conflict(first, second string) bool {
 	return slices.Contains(schema.ConflictsWith, second) || slices.Contains(reverse.ConflictsWith, first)
 }
 
-// config checks a step's configuration against the schemas of its plugin and of the IPAM plugin.
-func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
+// config checks a step's configuration against the schemas of its plugin and of the IPAM plugin. interfaces are the
+// steps that make the interfaces of its parents.
+func (c *contracts) config(stepPath *field.Path, step *v1alpha1.Step, interfaces []string) {
+	path := stepPath.Child("config")
 	decoded, err := template.DecodeJSON(rawConfig(step))
 	if err != nil {
 		return
@@ -192,8 +194,14 @@ func (c *contracts) config(path *field.Path, step *v1alpha1.Step) {
 		checker.remedies = linkParameters(step, &schema, config)
 		checker.object(path, config, withCommon(schema.Config, commonParameters()), step.Type)
 	}
+	if known {
+		c.refusals(stepPath, step, config, interfaces)
+	}
 	if ipam, isObject := config["ipam"].(map[string]any); isObject {
 		c.ipam(path.Child("ipam"), step, ipam, checker)
+		if schema.Config != nil && schema.PodNetworks == nil && hasProperty(schema.Config, "ipam") {
+			c.assigned(stepPath, step, config, ipam)
+		}
 	}
 }
 

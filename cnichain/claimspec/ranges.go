@@ -98,17 +98,82 @@ func (r *ipRange) gateway() netip.Addr {
 	return subnet.Masked().Addr().Next()
 }
 
-// StrayGateway returns a gateway in a step's ranges that is outside its range's network, and that network. It returns
-// "" if there is none. The check is necessary because the plugin accepts any gateway.
-func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
+// Assigned is an address that a step's IPAM plugin assigns, or a network from which it assigns addresses.
+type Assigned struct {
+	netip.Prefix
+	// Gateway is the address of the network's router, or invalid if there is none.
+	Gateway netip.Addr
+}
+
+// AssignedBy returns the addresses that a step's IPAM plugin assigns in the order of the configuration, and whether it
+// always assigns exactly these, instead of some address of each network. It returns none if they cannot be determined.
+func AssignedBy(step *v1alpha1.Step) (all []Assigned, exact bool) {
 	for _, r := range ipRangesOf(step) {
-		address, err := netip.ParseAddr(r.Gateway)
-		subnet, _ := netip.ParsePrefix(r.Subnet) // the range is readable
-		if err == nil && !subnet.Contains(address.Unmap()) {
-			return r.Gateway, subnet.Masked().String()
+		prefix, _ := netip.ParsePrefix(r.Subnet) // the range is readable
+		all = append(all, Assigned{Prefix: prefix.Masked(), Gateway: r.gateway().Unmap()})
+	}
+	var config struct {
+		IPAM struct {
+			Type      string `json:"type"`
+			Addresses []struct {
+				Address netip.Prefix `json:"address"`
+				Gateway netip.Addr   `json:"gateway"`
+			} `json:"addresses"`
+		} `json:"ipam"`
+		RuntimeConfig, Args map[string]any // may replace the addresses
+	}
+	if len(all) > 0 || step.Config == nil || json.Unmarshal(step.Config.Raw, &config) != nil ||
+		config.IPAM.Type != ipamStatic || len(config.RuntimeConfig)+len(config.Args) > 0 ||
+		slices.Contains(step.ClaimParameters, v1alpha1.ClaimIPs) {
+		return all, false
+	}
+	for _, a := range config.IPAM.Addresses {
+		all = append(all, Assigned{Prefix: a.Address, Gateway: a.Gateway.Unmap()})
+	}
+	return all, true
+}
+
+// StrayGateway returns a gateway of a step's addresses that is outside of the network, and that network. It returns ""
+// if there is none. IPAM plugins accept any gateway.
+func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
+	all, _ := AssignedBy(step)
+	for _, a := range append(all, poolOf(step)...) {
+		if a.Gateway.IsValid() && a.Gateway.Is4() == a.Addr().Is4() && !a.Masked().Contains(a.Gateway) {
+			return a.Gateway.String(), a.Masked().String()
 		}
 	}
 	return "", ""
+}
+
+// poolOf returns the networks of whereabouts, which has one gateway for all of them.
+func poolOf(step *v1alpha1.Step) (all []Assigned) {
+	var config struct {
+		IPAM struct {
+			Type     string     `json:"type"`
+			Range    string     `json:"range"`
+			Gateway  netip.Addr `json:"gateway"`
+			IPRanges []struct {
+				Range string `json:"range"`
+			} `json:"ipRanges"`
+		} `json:"ipam"`
+	}
+	if step.Config == nil || json.Unmarshal(step.Config.Raw, &config) != nil || config.IPAM.Type != "whereabouts" {
+		return nil
+	}
+	texts := []string{config.IPAM.Range}
+	for _, r := range config.IPAM.IPRanges {
+		texts = append(texts, r.Range)
+	}
+	for _, text := range texts {
+		_, end, isRun := strings.Cut(text, "-") // FIRST-LAST/LENGTH
+		if !isRun {
+			end = text
+		}
+		if prefix, err := netip.ParsePrefix(end); err == nil {
+			all = append(all, Assigned{Prefix: prefix, Gateway: config.IPAM.Gateway})
+		}
+	}
+	return all
 }
 
 func (r *ipRange) String() string {
