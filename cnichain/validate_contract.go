@@ -195,12 +195,12 @@ func (c *contracts) config(stepPath *field.Path, step *v1alpha1.Step, interfaces
 		checker.object(path, config, withCommon(schema.Config, commonParameters()), step.Type)
 	}
 	if known {
-		c.refusals(stepPath, step, config, interfaces)
+		c.refusals(step, stepPath, config, interfaces)
 	}
 	if ipam, isObject := config["ipam"].(map[string]any); isObject {
 		c.ipam(path.Child("ipam"), step, ipam, checker)
-		if schema.Config != nil && schema.PodNetworks == nil && hasProperty(schema.Config, "ipam") {
-			c.assigned(stepPath, step, config, ipam)
+		if hasIPAM(&schema) {
+			c.assigned(step, path, config, ipam)
 		}
 	}
 }

@@ -16,63 +16,57 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// pair is two parameters of a plugin that it accepts only together, or never together.
-type pair struct {
-	cniType, first, second string
-	together               bool
-}
-
-func pairs() []pair {
-	return []pair{
-		{"bridge", "hairpinMode", "promiscMode", false},
-		{"portmap", "markMasqBit", "externalSetMarkChain", false},
-		{"bandwidth", "ingressRate", "ingressBurst", true},
-		{"bandwidth", "egressRate", "egressBurst", true},
-	}
+// refuse reports a value that a plugin always rejects.
+func (c *contracts) refuse(path *field.Path, format string, arguments ...any) {
+	c.add(field.Invalid(path, field.OmitValueType{}, fmt.Sprintf(format, arguments...)))
 }
 
 // refusals reports configuration that well-known plugins always reject at ADD and that schemas cannot describe, since
 // it concerns several parameters or steps. It accepts templates, whose values are not known. interfaces are the steps
 // that make the interfaces of the step's parents.
-func (c *contracts) refusals(path *field.Path, step *v1alpha1.Step, config map[string]any, interfaces []string) {
+func (c *contracts) refusals(step *v1alpha1.Step, path *field.Path, config map[string]any, interfaces []string) {
 	location := path.Child("config")
-	for _, p := range pairs() {
-		first, second := config[p.first], config[p.second]
-		switch {
-		case p.cniType != step.Type || c.isTemplate(first) || c.isTemplate(second):
-		case !p.together && isSet(first) && isSet(second):
-			c.add(field.Forbidden(location.Child(p.second), fmt.Sprintf("%s does not accept %s together with %s: "+
-				"remove "+
-				"one of them", step.Type, p.second, p.first)))
-		case p.together && isSet(first) != isSet(second):
-			c.add(field.Invalid(location, field.OmitValueType{}, fmt.Sprintf("%s accepts %s and %s only together: set "+
-				"both, or neither", step.Type, p.first, p.second)))
-		}
-	}
 	if mac, err := net.ParseMAC(c.literal(config["mac"])); err == nil && (mac[0]&1 == 1 || !slices.ContainsFunc(mac,
 		func(b byte) bool { return b != 0 })) {
-		c.add(field.Invalid(location.Child("mac"), mac.String(), "is a group address or zero, which no interface can "+
-			"have: write an address such as 02:00:00:00:00:05"))
+		c.refuse(location.Child("mac"), "is a group address or zero: write an address such as 02:00:00:00:00:05")
 	}
 	switch step.Type {
 	case "bandwidth":
-		limits := slices.ContainsFunc(pairs(), func(p pair) bool { return p.together && isSet(config[p.first]) })
-		if makers := c.makers(interfaces, lacksHostEnd); limits && makers != "" {
-			c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf("bandwidth limits the host end of "+
-				"a veth, "+
-				"and %s makes none: limit an interface of bridge, ptp or ovs", makers)))
+		for _, direction := range []string{"ingress", "egress"} {
+			rate, burst := config[direction+"Rate"], config[direction+"Burst"]
+			if makers := c.makers(interfaces, lacksHostEnd); makers != "" && isSet(rate) && isSet(burst) {
+				c.refuse(path.Child("dependOn"), "bandwidth limits the host end of a veth, and %s makes none: limit "+
+					"an interface of bridge, ptp or ovs", makers)
+				break
+			}
+			_, isTemplate := rate.(string) // the schema rejects other strings
+			_, isOther := burst.(string)
+			if isSet(rate) != isSet(burst) && !isTemplate && !isOther {
+				c.refuse(location, "bandwidth accepts %[1]sRate and %[1]sBurst only together: set both, or neither",
+					direction)
+			}
 		}
 	case "sbr":
 		if makers := c.makers(interfaces, lacksIPAM); makers != "" {
-			c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf("sbr routes by the addresses of an "+
-				"interface, and %s has none: set config.ipam there", makers)))
+			c.refuse(path.Child("dependOn"), "sbr routes by the addresses of an interface, and %s has none: set "+
+				"config.ipam there", makers)
 		}
 	case "tuning":
-		c.sysctls(location.Child("sysctl"), config)
+		settings, _ := config["sysctl"].(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(settings)) {
+			if !strings.HasPrefix(strings.TrimLeft(strings.ReplaceAll(key, ".", "/"), "/"), "net/") {
+				c.refuse(location.Child("sysctl").Key(key), "is not a setting of the network, and tuning writes only "+
+					"those: name one that begins with net.")
+			}
+		}
 	case "portmap":
 		c.portmap(location, config)
 	case "bridge", "ovs":
-		c.trunks(location, config)
+		if config["hairpinMode"] == true && config["promiscMode"] == true {
+			c.refuse(location.Child("promiscMode"), "bridge does not accept it together with hairpinMode: remove one")
+		}
+		c.trunks(location.Child("vlanTrunk"), config["vlanTrunk"])
+		c.trunks(location.Child("trunk"), config["trunk"])
 	}
 }
 
@@ -99,85 +93,62 @@ func lacksHostEnd(_ *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) bool {
 
 // lacksIPAM reports whether a step's interface has no addresses, since an IPAM plugin is the only source of them.
 func lacksIPAM(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) bool {
-	return IPAMType(rawConfig(step)) == "" && schema.PodNetworks == nil && schema.Config != nil &&
-		hasProperty(schema.Config, "ipam")
+	return IPAMType(rawConfig(step)) == "" && hasIPAM(schema)
 }
 
-// sysctls rejects settings outside of the network, which tuning does not write.
-func (c *contracts) sysctls(path *field.Path, config map[string]any) {
-	settings, _ := config["sysctl"].(map[string]any)
-	for _, key := range slices.Sorted(maps.Keys(settings)) {
-		if !strings.HasPrefix(strings.TrimLeft(strings.ReplaceAll(key, ".", "/"), "/"), "net/") {
-			c.add(field.Invalid(path.Key(key), field.OmitValueType{}, "is not a setting of the network, and tuning "+
-				"writes "+
-				"only those: name one that begins with net."))
-		}
-	}
+// hasIPAM reports whether a plugin gets the addresses of its interface from an IPAM plugin.
+func hasIPAM(schema *v1alpha1.CNIPluginSchemaSpec) bool {
+	return schema.Config != nil && hasProperty(schema.Config, "ipam") && schema.PodNetworks == nil
 }
 
-// portmap rejects parameters of both backends, and port mappings without ports.
+// portmap rejects parameters of several backends, and port mappings without ports.
 func (c *contracts) portmap(path *field.Path, config map[string]any) {
-	backends := map[string]bool{}
-	if backend := c.literal(config["backend"]); backend != "" {
-		backends[backend] = true
-	}
-	if c.literal(config["externalSetMarkChain"]) != "" {
+	backends := map[string]bool{c.literal(config["backend"]): true, "": true}
+	if isSet(config["externalSetMarkChain"]) {
 		backends["iptables"] = true
+		if isSet(config["markMasqBit"]) {
+			c.refuse(path.Child("markMasqBit"), "portmap does not accept it together with externalSetMarkChain: "+
+				"remove one")
+		}
 	}
 	for _, key := range []string{"conditionsV4", "conditionsV6"} {
-		if conditions, _ := config[key].([]any); len(conditions) > 0 && c.literal(conditions[0]) != "" {
-			isOption := strings.ContainsAny(c.literal(conditions[0])[:1], "-!")
-			backends[map[bool]string{true: "iptables", false: "nftables"}[isOption]] = true
+		conditions, _ := config[key].([]any)
+		if first := c.literal(append(conditions, "")[0]); first != "" {
+			backends[map[bool]string{true: "iptables", false: "nftables"}[strings.ContainsAny(first[:1], "-!")]] = true
 		}
 	}
-	if len(backends) > 1 {
-		c.add(field.Invalid(path, field.OmitValueType{}, "has parameters of iptables and of nftables: "+
-			"externalSetMarkChain and conditions that begin with - or ! are for iptables, other conditions for "+
-			"nftables"))
+	if len(backends) > 2 {
+		c.refuse(path, "has parameters of iptables and of nftables: externalSetMarkChain and conditions that begin "+
+			"with - or ! are for iptables, other conditions for nftables")
 	}
 	given, _ := config["runtimeConfig"].(map[string]any)
 	mappings, _ := given["portMappings"].([]any)
 	for i, item := range mappings {
-		mapping, isObject := item.(map[string]any)
+		mapping, _ := item.(map[string]any)
 		for _, key := range []string{"hostPort", "containerPort"} {
-			if port, isNumber := mapping[key].(json.Number); isObject && (mapping[key] == nil || isNumber &&
-				(port == "0" || strings.HasPrefix(port.String(), "-"))) {
-				c.add(field.Required(path.Child("runtimeConfig", "portMappings").Index(i).Child(key), "portmap needs "+
-					"a port "+
-					"of at least 1"))
+			if port, isNumber := mapping[key].(json.Number); mapping[key] == nil || isNumber && port == "0" {
+				c.refuse(path.Child("runtimeConfig", "portMappings").Index(i).Child(key), "portmap needs a port")
 			}
 		}
 	}
 }
 
 // trunks rejects ranges of VLANs without an end, or with ends in the wrong order.
-func (c *contracts) trunks(path *field.Path, config map[string]any) {
-	for _, key := range []string{"vlanTrunk", "trunk"} { // of bridge and ovs
-		trunks, _ := config[key].([]any)
-		for i, item := range trunks {
-			trunk, _ := item.(map[string]any)
-			location := path.Child(key).Index(i)
-			first, firstIsNumber := trunk["minID"].(json.Number)
-			last, lastIsNumber := trunk["maxID"].(json.Number)
-			low, _ := first.Int64() // the schema reports other numbers
-			high, _ := last.Int64()
-			switch {
-			case (trunk["minID"] == nil) != (trunk["maxID"] == nil):
-				c.add(field.Invalid(location, field.OmitValueType{}, "has only one of minID and maxID: set both, or "+
-					"id"))
-			case firstIsNumber && lastIsNumber && high < low:
-				c.add(field.Invalid(location.Child("maxID"), high, fmt.Sprintf("is less than minID, which is %d: "+
-					"exchange "+
-					"them", low)))
-			}
+func (c *contracts) trunks(path *field.Path, value any) {
+	list, _ := value.([]any)
+	for i, item := range list {
+		trunk, _ := item.(map[string]any)
+		first, isFirst := trunk["minID"].(json.Number)
+		last, isLast := trunk["maxID"].(json.Number)
+		low, _ := first.Int64() // the schema reports other numbers
+		high, _ := last.Int64()
+		switch {
+		case (trunk["minID"] == nil) != (trunk["maxID"] == nil):
+			c.refuse(path.Index(i), "has only one of minID and maxID: set both, or id")
+		case isFirst && isLast && high < low:
+			c.refuse(path.Index(i), "has a maxID that is less than minID: exchange them")
 		}
 	}
-}
-
-// isTemplate reports whether a value is only known for a pod.
-func (c *contracts) isTemplate(value any) bool {
-	text, isText := value.(string)
-	return isText && c.templates.HasTokens(text)
 }
 
 // literal returns a text; empty for other values and for templates.
@@ -190,46 +161,36 @@ func (c *contracts) literal(value any) string {
 
 // isSet reports whether a value differs from the one that plugins use for a missing parameter.
 func isSet(value any) bool {
-	switch value := value.(type) {
-	case bool:
-		return value
-	case json.Number:
-		return value != "0"
-	case string:
-		return value != ""
-	}
-	return value != nil
+	return value != nil && value != json.Number("0") && value != "" && value != false
 }
 
+// minIPv6 is the minimum MTU of IPv6; the kernel disables it on interfaces with less.
+const minIPv6 = 1280
+
 // assigned reports addresses and routes of an IPAM plugin that the kernel never accepts for the interface.
-func (c *contracts) assigned(path *field.Path, step *v1alpha1.Step, config, ipam map[string]any) {
-	location := path.Child("config", "ipam")
+func (c *contracts) assigned(step *v1alpha1.Step, path *field.Path, config, ipam map[string]any) {
+	location := path.Child("ipam")
 	all, exact := claimspec.AssignedBy(step)
 	if step.AddressRange == "" && claimspec.LacksAddresses(step) && !claimspec.NeedsIPs(step) {
-		c.add(field.Required(location.Child("addresses"), "static assigns only the addresses that it names, and "+
-			"plugins "+
-			"attach no interface without an address: write them here, or let claims set ips"))
+		c.add(field.Required(location.Child("addresses"), "plugins attach no interface without an address: write the "+
+			"addresses here, or let claims set ips"))
 	}
+	mtu, _ := config["mtu"].(json.Number)
+	size, _ := mtu.Int64()
 	for i, a := range all {
 		before := slices.IndexFunc(all, func(b claimspec.Assigned) bool {
 			return a.Addr() == b.Addr() && (a.Bits() == b.Bits() || a.Addr().Is6())
 		})
 		switch element := location.Child("addresses").Index(i); {
+		case size > 0 && size < minIPv6 && a.Addr().Is6():
+			c.refuse(path.Child("mtu"), "is less than %d, the least for the IPv6 address %s", minIPv6, a.Prefix)
 		case !exact:
 		case before != i:
 			c.add(field.Duplicate(element.Child("address"), a.String()))
 		case a.Addr().Is6() && (a.Addr().IsMulticast() || a.Addr().IsLoopback() || a.Addr().IsUnspecified()):
-			c.add(field.Invalid(element.Child("address"), a.String(), "is an address that only other interfaces can "+
-				"have, "+
-				"or none: write a unicast address"))
+			c.refuse(element.Child("address"), "is not a unicast address of this interface: write another one")
 		case step.Type == "ptp" && !a.Gateway.IsValid():
 			c.add(field.Required(element.Child("gateway"), "ptp gives this address to the host end of the veth"))
-		}
-		mtu, _ := config["mtu"].(json.Number)
-		if size, err := mtu.Int64(); err == nil && size > 0 && size < minIPv6 && a.Addr().Is6() && !a.Addr().Is4In6() {
-			c.add(field.Invalid(path.Child("config", "mtu"), size, fmt.Sprintf("is less than %d, the least for the "+
-				"IPv6 "+
-				"address %s", minIPv6, a.Prefix)))
 		}
 	}
 	r := &routes{contracts: c, assigned: all, exact: exact, isDefault: isSet(config["isDefaultGateway"]),
@@ -237,13 +198,10 @@ func (c *contracts) assigned(path *field.Path, step *v1alpha1.Step, config, ipam
 	list, _ := ipam["routes"].([]any)
 	for i, item := range list {
 		if object, isObject := item.(map[string]any); isObject {
-			r.route(location.Child("routes"), i, object)
+			r.route(location.Child("routes").Index(i), i, object)
 		}
 	}
 }
-
-// minIPv6 is the minimum MTU of IPv6; the kernel disables it on interfaces with less.
-const minIPv6 = 1280
 
 // routes checks the routes of one IPAM plugin, in their order.
 type routes struct {
@@ -265,20 +223,18 @@ func (r *routes) route(path *field.Path, i int, object map[string]any) {
 	}
 	gateway = gateway.Unmap()
 	isV4 := destination.Addr().Is4()
+	family := slices.DeleteFunc(slices.Clone(r.assigned), func(a claimspec.Assigned) bool {
+		return a.Addr().Is4() != isV4
+	})
 	switch {
 	case isV4 && destination != destination.Masked():
-		r.add(field.Invalid(path.Index(i).Child("dst"), destination.String(), fmt.Sprintf("has bits after its prefix: "+
-			"write %s", destination.Masked())))
+		r.refuse(path.Child("dst"), "has bits after its prefix: write %s", destination.Masked())
 		return
 	case gateway.IsValid() && gateway.Is4() != isV4:
-		r.add(field.Invalid(path.Index(i).Child("gw"), gateway.String(), fmt.Sprintf("is of another IP family than %s",
-			destination)))
+		r.refuse(path.Child("gw"), "is of another IP family than %s", destination)
 		return
-	case r.isDefault && destination.Bits() == 0 && len(object) == 1 && slices.ContainsFunc(r.assigned,
-		func(a claimspec.Assigned) bool { return a.Addr().Is4() == isV4 }):
-		r.add(field.Invalid(path.Index(i).Child("dst"), destination.String(), "is the route that isDefaultGateway "+
-			"adds: "+
-			"remove one of them"))
+	case r.isDefault && destination.Bits() == 0 && len(object) == 1 && len(family) > 0:
+		r.refuse(path.Child("dst"), "is the route that isDefaultGateway adds: remove one of them")
 		return
 	}
 	for _, a := range r.assigned {
@@ -288,41 +244,36 @@ func (r *routes) route(path *field.Path, i int, object map[string]any) {
 	}
 	key := fmt.Sprint(destination.Masked(), gateway, object["priority"], object["table"], object["scope"])
 	if before, duplicate := r.seen[key]; duplicate {
-		r.add(field.Duplicate(path.Index(i), fmt.Sprintf("%s, as routes[%d]", destination, before)))
+		r.add(field.Duplicate(path, fmt.Sprintf("%s, as routes[%d]", destination, before)))
 		return
 	}
 	r.seen[key] = i
 	if !gateway.IsValid() {
 		r.onLink = append(r.onLink, destination)
-	} else if reason := r.unreachable(gateway); reason != "" && !r.refused[gateway] {
+	} else if reason := r.unreachable(gateway, family); reason != "" && !r.refused[gateway] {
 		r.refused[gateway] = true
-		r.add(field.Invalid(path.Index(i), destination.String(), fmt.Sprintf("goes through the gateway %s, %s", gateway,
-			reason)))
+		r.refuse(path, "goes through the gateway %s, which is %s: write the address of a router", gateway, reason)
 	}
 }
 
-// unreachable returns the reason why the kernel rejects routes through a gateway; empty if it accepts them, or if that
-// depends on addresses that are not known here.
-func (r *routes) unreachable(gateway netip.Addr) string {
-	family := slices.DeleteFunc(slices.Clone(r.assigned), func(a claimspec.Assigned) bool {
-		return a.Addr().Is4() != gateway.Is4()
-	})
-	switch {
-	case len(r.assigned) == 0 || gateway.IsLinkLocalUnicast() || gateway.IsUnspecified():
-		return ""
-	case slices.ContainsFunc(family, func(a claimspec.Assigned) bool {
-		return gateway.Is4() && a.Bits() < 31 && addresses.Last(a.Masked()) == gateway
-	}):
-		return "which is a broadcast address: write that of the router"
-	case r.exact && gateway.Is6() && slices.ContainsFunc(family, func(a claimspec.Assigned) bool {
-		return a.Addr() == gateway
-	}):
-		return "which is the address of the interface itself: write that of the router"
-	case slices.ContainsFunc(family, func(a claimspec.Assigned) bool { return a.Masked().Contains(gateway) }),
-		slices.ContainsFunc(r.onLink, func(p netip.Prefix) bool { return p.Contains(gateway) }):
+// unreachable returns the reason why the kernel rejects routes through a gateway, from the addresses of its family;
+// empty if it accepts them, or if that depends on addresses that are not known here.
+func (r *routes) unreachable(gateway netip.Addr, family []claimspec.Assigned) string {
+	if len(r.assigned) == 0 || gateway.IsLinkLocalUnicast() || gateway.IsUnspecified() {
 		return ""
 	}
-	return "which is outside of the networks of the addresses, so plugins cannot add the route: write a gateway of " +
-		"one of " +
-		"the networks"
+	isOnLink := slices.ContainsFunc(r.onLink, func(p netip.Prefix) bool { return p.Contains(gateway) })
+	for _, a := range family {
+		switch {
+		case gateway.Is4() && a.Bits() < 31 && addresses.Last(a.Masked()) == gateway:
+			return "a broadcast address"
+		case r.exact && gateway.Is6() && a.Addr() == gateway:
+			return "the address of the interface itself"
+		}
+		isOnLink = isOnLink || a.Masked().Contains(gateway)
+	}
+	if isOnLink {
+		return ""
+	}
+	return "outside of the networks of the addresses"
 }

@@ -137,43 +137,22 @@ func AssignedBy(step *v1alpha1.Step) (all []Assigned, exact bool) {
 // if there is none. IPAM plugins accept any gateway.
 func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
 	all, _ := AssignedBy(step)
-	for _, a := range append(all, poolOf(step)...) {
-		if a.Gateway.IsValid() && a.Gateway.Is4() == a.Addr().Is4() && !a.Masked().Contains(a.Gateway) {
+	var pool struct {
+		IPAM struct {
+			Range   string     `json:"range"` // of whereabouts: NETWORK, or FIRST-LAST/LENGTH
+			Gateway netip.Addr `json:"gateway"`
+		} `json:"ipam"`
+	}
+	if step.Config != nil && json.Unmarshal(step.Config.Raw, &pool) == nil {
+		prefix, _ := netip.ParsePrefix(pool.IPAM.Range[strings.Index(pool.IPAM.Range, "-")+1:])
+		all = append(all, Assigned{Prefix: prefix, Gateway: pool.IPAM.Gateway.Unmap()})
+	}
+	for _, a := range all {
+		if a.IsValid() && a.Gateway.IsValid() && a.Gateway.Is4() == a.Addr().Is4() && !a.Masked().Contains(a.Gateway) {
 			return a.Gateway.String(), a.Masked().String()
 		}
 	}
 	return "", ""
-}
-
-// poolOf returns the networks of whereabouts, which has one gateway for all of them.
-func poolOf(step *v1alpha1.Step) (all []Assigned) {
-	var config struct {
-		IPAM struct {
-			Type     string     `json:"type"`
-			Range    string     `json:"range"`
-			Gateway  netip.Addr `json:"gateway"`
-			IPRanges []struct {
-				Range string `json:"range"`
-			} `json:"ipRanges"`
-		} `json:"ipam"`
-	}
-	if step.Config == nil || json.Unmarshal(step.Config.Raw, &config) != nil || config.IPAM.Type != "whereabouts" {
-		return nil
-	}
-	texts := []string{config.IPAM.Range}
-	for _, r := range config.IPAM.IPRanges {
-		texts = append(texts, r.Range)
-	}
-	for _, text := range texts {
-		_, end, isRun := strings.Cut(text, "-") // FIRST-LAST/LENGTH
-		if !isRun {
-			end = text
-		}
-		if prefix, err := netip.ParsePrefix(end); err == nil {
-			all = append(all, Assigned{Prefix: prefix, Gateway: config.IPAM.Gateway})
-		}
-	}
-	return all
 }
 
 func (r *ipRange) String() string {

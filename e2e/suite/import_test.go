@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,6 +56,12 @@ func TestImportedIsAccepted(t *testing.T) {
 				continue // the same as in another mode
 			}
 			accepted[made] = true
+			if strings.Contains(made, "kind: CNIPluginSchema") {
+				// A dry run does not store the schema, without which the webhook rejects the topologies.
+				made = documents(slices.DeleteFunc(strings.Split(made, "---\n"), func(document string) bool {
+					return strings.Contains(document, "kind: NetworkTopology")
+				})...)
+			}
 			if output, err := e.applyOnServer(made, "--dry-run=server"); err != nil {
 				t.Errorf("%s %q: %v\n%s", filepath.Base(file), mode.flags, err, output)
 			}

@@ -26,9 +26,14 @@ func (m *importer) change(w *workload) bool {
 	// the interfaces from claims in the same way. Both assign the same names, up to the first network that has a name
 	// or stays with Multus.
 	sameNumbers := true
+	var members []*selection // of the composed network
 	for i, s := range w.networks {
 		sameNumbers = m.keepName(i, s, len(kept), sameNumbers)
 		n := m.network(s.namespace, s.name)
+		if s.part != nil {
+			members = append(members, s)
+			continue
+		}
 		if n == nil || n.topology == nil {
 			isMeant := m.options.KeepMultus && n != nil && n.resource == ""
 			w.add(!isMeant, s.place(), qualified(s.namespace, s.name),
@@ -48,9 +53,16 @@ func (m *importer) change(w *workload) bool {
 				n.root().Type)
 			kept = append(kept, s.values)
 		}
-		w.addClaim(n, m.templateFor(w, s, n), asked[n.resource])
-		if left := asked[n.resource]; left != nil {
-			left.count--
+		w.addClaim(n, m.templateFor(w, []*selection{s}, n), asked)
+	}
+	if len(members) > 0 {
+		changed = true
+		w.addClaim(w.composed, m.templateFor(w, members, w.composed), asked)
+	}
+	for _, s := range w.networks {
+		n := m.network(s.namespace, s.name)
+		if n != nil && (n.topology != nil || n.derived != nil) && asked[n.requested] != nil {
+			asked[n.requested].count--
 		}
 	}
 	for _, name := range sortedKeys(asked) {
@@ -88,32 +100,43 @@ func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) b
 	if s.requests.interfaceName != "" {
 		return false
 	}
-	name := "net" + strconv.Itoa(i+1)
+	name := s.interfaceName(i)
 	if before != i {
 		s.values = maps.Clone(s.values)
 		s.values["interface"] = name
 	}
 	n := m.network(s.namespace, s.name)
-	if n == nil || n.topology == nil || n.isReserved() || slices.Contains(known().AnnotationPlugins, n.root().Type) {
+	if s.part == nil && (n == nil || n.topology == nil || n.isReserved() ||
+		slices.Contains(known().AnnotationPlugins, n.root().Type)) {
 		return false
 	}
-	if stepThatTakes(n.topology, v1alpha1.ClaimInterfaceName) == "" { // no interface, or the name is fixed
-		return false
+	if steps, _ := s.target(n); stepThatTakes(steps, v1alpha1.ClaimInterfaceName) == "" {
+		return false // no interface, or a fixed name
 	}
+	sameNumbers = sameNumbers && s.part == nil // the driver numbers the interfaces of a topology in another order
 	if !sameNumbers {
 		s.requests.interfaceName = name
 	}
 	return sameNumbers
 }
 
+// target returns the steps for a selection of a network, and the request in a claim that parameters of these steps
+// belong to.
+func (s *selection) target(n *network) (steps []v1alpha1.Step, name string) {
+	if s.part != nil {
+		return s.part.steps, s.part.request
+	}
+	return n.topology.Spec.Steps, request
+}
+
 // keepsResource reports that a network that stays with Multus needs a device from a removed resource. takeResources
 // removes the resource from all containers, since it cannot determine which network a device is for.
 func (w *workload) keepsResource(s *selection, n *network, asked map[string]*need) {
-	if n == nil || asked[n.resource] == nil {
+	if n == nil || asked[n.requested] == nil {
 		return
 	}
-	asked[n.resource].count--
-	w.add(true, s.place(), n.resource, "the resource was removed from the limits of the containers, since other "+
+	asked[n.requested].count--
+	w.add(true, s.place(), n.requested, "the resource was removed from the limits of the containers, since other "+
 		"networks of the pod with this resource have claims now: add it again for this network")
 }
 
@@ -153,35 +176,51 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 		return
 	}
 	for range left.count {
-		w.addClaim(n, m.plainTemplate(n, w.namespace), left)
+		w.addClaim(n, m.plainTemplate(n, w.namespace), map[string]*need{name: left})
 	}
 }
 
-// templateFor returns the name of the claim template for a pod's network: a separate template if the pod sets
-// parameters, otherwise the network's template. A parameter that cannot be translated is reported as a finding, and the
-// pod gets the network without it.
-func (m *importer) templateFor(w *workload, s *selection, n *network) string {
-	wanted := s.requests
-	path := s.place()
-	ips, err := withPrefixes(wanted.ips, n.topology)
-	if err != nil {
-		w.add(true, path+".ips", wanted.ips, "the addresses were left out: %v", err)
+// templateFor returns the name of the claim template for a pod's network, or for the networks that form a composed one:
+// a separate template if the pod sets parameters, otherwise the network's template. A parameter that cannot be
+// translated is reported as a finding, and the pod gets the network without it.
+func (m *importer) templateFor(w *workload, selections []*selection, n *network) string {
+	t := template(n, w.namespace, "")
+	chosen := false
+	for _, s := range selections {
+		path, wanted := s.place(), s.requests
+		steps, name := s.target(n)
+		if wanted.interfaceName == steps[0].IfName {
+			wanted.interfaceName = ""
+		}
+		ips, err := withPrefixes(wanted.ips, steps)
+		if err != nil {
+			w.add(true, path+".ips", wanted.ips, "the addresses were left out: %v", err)
+		}
+		wanted.ips = ips
+		parameters, refused := wanted.parameters(steps)
+		for _, parameter := range refused {
+			w.add(true, path, nil, "the topology %s does not let claims set %s, so it was left out: the pod gets the "+
+				"value "+
+				"of the topology", n.topology.Name, parameter)
+		}
+		if err := choose(t, name, parameters); err != nil {
+			w.add(true, path, nil, "the parameters of the pod were left out: %v", err)
+		}
+		schema, hasSchema := m.options.Schemas.Lookup(steps[0].Type)
+		isPicked := s.deviceID != "" && (!hasSchema || takesFunctions(&schema))
+		if isPicked {
+			pick(t, name, s.deviceID)
+		} else if s.deviceID != "" {
+			w.add(true, path+".deviceID", s.deviceID, "%s takes no device by its PCI address, also not with Multus, "+
+				"so it "+
+				"was left out", steps[0].Type)
+		}
+		chosen = chosen || isPicked || len(parameters) > 0
 	}
-	wanted.ips = ips
-	parameters, refused := wanted.parameters(n.topology)
-	for _, reason := range refused {
-		w.add(true, path, nil, "%s, so it was left out: the pod gets the value of the topology", reason)
-	}
-	if len(parameters) == 0 && s.deviceID == "" {
+	if !chosen {
 		return m.plainTemplate(n, w.namespace)
 	}
-	t := template(n, w.namespace, m.unique("template "+w.namespace, w.name, n.topology.Name))
-	if err := choose(t, parameters); err != nil {
-		w.add(true, path, nil, "the parameters of the pod were left out: %v", err)
-	}
-	if s.deviceID != "" {
-		pick(t, s.deviceID)
-	}
+	t.Name = m.unique("template "+w.namespace, w.name, n.topology.Name)
 	m.templates = append(m.templates, t)
 	return t.Name
 }
@@ -201,16 +240,23 @@ func (m *importer) plainTemplate(n *network, namespace string) string {
 // addClaim adds a claim to the pod and to all of its containers, so that none starts without the interface. If the
 // claim also provides device files, it is only added to containers that requested the resource. The gate of a claim is
 // a CDI device, so it only holds back containers that reference the claim (docs/adr/0001-fail-closed-with-cdi.md).
-func (w *workload) addClaim(n *network, templateName string, asked *need) {
+func (w *workload) addClaim(n *network, templateName string, asked map[string]*need) {
 	spec := objectAt(w.pod, "spec")
 	claims, _ := spec["resourceClaims"].([]any)
 	name := claimName(n.topology.Name, claims)
 	spec["resourceClaims"] = append(claims, map[string]any{"name": name, "resourceClaimTemplateName": templateName})
-	root := n.root()
-	givesFiles := root.RDMA != nil || root.Driver != ""
+	givesFiles := slices.ContainsFunc(n.topology.Spec.Steps, func(step v1alpha1.Step) bool {
+		return step.RDMA != nil || step.Driver != ""
+	})
+	var users []string // of the resources of the network
+	for _, resource := range n.resources() {
+		if asked[resource] != nil {
+			users = append(users, asked[resource].containers...)
+		}
+	}
 	w.eachContainer(func(container map[string]any, _ string) {
 		containerName, _ := container["name"].(string)
-		if givesFiles && asked != nil && !slices.Contains(asked.containers, containerName) {
+		if givesFiles && len(users) > 0 && !slices.Contains(users, containerName) {
 			return
 		}
 		resources := objectAt(container, "resources")
@@ -348,12 +394,21 @@ func (w *workload) clean() {
 func (m *importer) resources() []string {
 	names := map[string]bool{}
 	for _, n := range m.networks {
-		if n.topology != nil {
-			names[n.resource] = true
+		if n.topology != nil || n.derived != nil {
+			names[n.requested] = true
 		}
 	}
 	delete(names, "")
 	return sortedKeys(names)
+}
+
+// resources returns the resources that pods request together with a network.
+func (n *network) resources() []string {
+	names := []string{n.requested}
+	for i := range n.parts {
+		names = append(names, n.parts[i].requested)
+	}
+	return names
 }
 
 // ownNetworkOf returns the network that was created for a pool that no network uses; nil if there is none.

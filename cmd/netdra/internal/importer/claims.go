@@ -12,24 +12,32 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// request is the name of the only request in a template.
+// request is the name of the request in a template with a single request. Otherwise, requests have the names of the
+// root steps.
 const request = "net"
 
-// template creates the claim template for a network in a namespace. An imported topology has one root step, so a claim
-// requests one class.
+// template creates the claim template for a network in a namespace, with a request for each root step.
 func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemplate {
 	t := &resourceapi.ResourceClaimTemplate{}
 	t.APIVersion, t.Kind = resourceapi.SchemeGroupVersion.String(), "ResourceClaimTemplate"
 	t.Namespace, t.Name = namespace, name
-	t.Spec.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: request,
-		Exactly: &resourceapi.ExactDeviceRequest{
-			DeviceClassName: v1alpha1.ClassName(n.topology.Name, n.topology.Spec.Steps[0].Name)}}}
+	requests := &t.Spec.Spec.Devices.Requests
+	for i := range n.topology.Spec.Steps {
+		if step := &n.topology.Spec.Steps[i]; len(step.DependOn) == 0 {
+			class := v1alpha1.ClassName(n.topology.Name, step.Name)
+			*requests = append(*requests, resourceapi.DeviceRequest{Name: step.Name,
+				Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}})
+		}
+	}
+	if len(*requests) == 1 {
+		(*requests)[0].Name = request
+	}
 	return t
 }
 
-// choose adds a pod's parameters for the interface to a template, step by step. It first decodes them with the driver's
-// own function, so that no pod is stuck waiting for a claim that the driver rejects.
-func choose(t *resourceapi.ResourceClaimTemplate, all []v1alpha1.ClaimParameters) error {
+// choose adds a pod's parameters for an interface to a request in a template, step by step. It first decodes them with
+// the driver's own function, so that no pod is stuck waiting for a claim that the driver rejects.
+func choose(t *resourceapi.ResourceClaimTemplate, request string, all []v1alpha1.ClaimParameters) error {
 	for i := range all {
 		all[i].APIVersion, all[i].Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClaimParametersKind
 		raw, err := json.Marshal(&all[i])
@@ -48,20 +56,24 @@ func choose(t *resourceapi.ResourceClaimTemplate, all []v1alpha1.ClaimParameters
 	return nil
 }
 
-// pick restricts a template to one device. Some devices in the class may have no address, and the scheduler aborts
-// scheduling a pod if a selector reads an absent attribute.
-func pick(t *resourceapi.ResourceClaimTemplate, address string) {
-	t.Spec.Spec.Devices.Requests[0].Exactly.Selectors = []resourceapi.DeviceSelector{{
-		CEL: &resourceapi.CELDeviceSelector{Expression: fmt.Sprintf(`device.attributes[%q].?pciAddress.orValue("") == %q`,
-			policyapi.AttributeDomain, pciAddress(address))},
-	}}
+// pick restricts a request in a template to one device. Some devices in the class may have no address, and the
+// scheduler aborts scheduling a pod if a selector reads an absent attribute.
+func pick(t *resourceapi.ResourceClaimTemplate, request, address string) {
+	expression := fmt.Sprintf(`device.attributes[%q].?pciAddress.orValue("") == %q`, policyapi.AttributeDomain,
+		pciAddress(address))
+	for i := range t.Spec.Spec.Devices.Requests {
+		if r := &t.Spec.Spec.Devices.Requests[i]; r.Name == request {
+			r.Exactly.Selectors = []resourceapi.DeviceSelector{{
+				CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
+		}
+	}
 }
 
-// stepThatTakes returns the topology step that lets claims set a parameter; empty if there is none.
-func stepThatTakes(topology *v1alpha1.NetworkTopology, parameter v1alpha1.ClaimParameter) string {
-	for i := range topology.Spec.Steps {
-		if slices.Contains(topology.Spec.Steps[i].ClaimParameters, parameter) {
-			return topology.Spec.Steps[i].Name
+// stepThatTakes returns the step that lets claims set a parameter; empty if there is none.
+func stepThatTakes(steps []v1alpha1.Step, parameter v1alpha1.ClaimParameter) string {
+	for i := range steps {
+		if slices.Contains(steps[i].ClaimParameters, parameter) {
+			return steps[i].Name
 		}
 	}
 	return ""
@@ -73,13 +85,13 @@ type podRequests struct {
 	ips                []string
 }
 
-// parameters assigns the requests to the steps that support them. For unsupported requests, refused contains a message.
-func (w podRequests) parameters(topology *v1alpha1.NetworkTopology) (all []v1alpha1.ClaimParameters, refused []string) {
+// parameters assigns the requests to the steps of a network that support them. refused are the parameters that no step
+// supports.
+func (w podRequests) parameters(steps []v1alpha1.Step) (all []v1alpha1.ClaimParameters, refused []string) {
 	set := func(parameter v1alpha1.ClaimParameter, assign func(*v1alpha1.ClaimParameters)) {
-		step := stepThatTakes(topology, parameter)
+		step := stepThatTakes(steps, parameter)
 		if step == "" {
-			refused = append(refused, fmt.Sprintf("the topology %s does not let claims set "+
-				"%s", topology.Name, parameter))
+			refused = append(refused, string(parameter))
 			return
 		}
 		i := slices.IndexFunc(all, func(p v1alpha1.ClaimParameters) bool { return p.Step == step })

@@ -207,3 +207,20 @@ func TestObjectsWithoutAPod(t *testing.T) {
 		}
 	}
 }
+
+// Scalable functions are selected by their NIC and number. Their PCI addresses are those of the NIC.
+func TestScalableFunctionsAreSelected(t *testing.T) {
+	values, err := decodeJSON[map[string]any](`{"resourceName": "sf", "deviceType": "auxNetDevice", "selectors":
+		[{"vendors": ["15b3"], "pciAddresses": ["03:00.0"], "pfNames": ["p0#1-8", "p1"], "auxTypes": ["sf"]}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var findings []Finding
+	m := &importer{options: options(), names: map[string]bool{}}
+	p := m.readResource(newFields(&source{findings: &findings}, "", values))
+	want := strings.ReplaceAll(`A.type == "sf" && A.vendor == "15b3" && A.pfAddress == "0000:03:00.0" && `+
+		`((A.pfName == "p0" && A.sfNumber >= 1 && A.sfNumber <= 8) || A.pfName == "p1")`, "A.", attribute(""))
+	if got := strings.Join(p.terms, " && "); len(findings) > 0 || got != want {
+		t.Errorf("findings %v, and the selector\n%s, want\n%s", findings, got, want)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"sync"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
 //go:embed equivalents.yaml
@@ -15,15 +17,22 @@ var equivalentsFile []byte //nolint:gochecknoglobals // required for embedding f
 // must not depend on a CNI plugin by name.
 type equivalents struct {
 	FunctionPlugin string `json:"functionPlugin"`
+	LinkPlugin     string `json:"linkPlugin"`
+	NameParameter  string `json:"nameParameter"`
 	Networks       map[string]struct {
 		Type       string            `json:"type"`
 		Parameters map[string]string `json:"parameters"`
 	} `json:"networks"`
 	RDMAPlugins       []string          `json:"rdmaPlugins"`
 	AnnotationPlugins []string          `json:"annotationPlugins"`
+	Markers           []string          `json:"markers"`
 	Functions         map[string]string `json:"functions"`
-	// Without contains, by object and field, the reasons why a field has no equivalent. Unneeded contains the reasons
-	// why a field does not need one.
+	// Withheld contains the capabilities that plugins have and their built-in schemas do not.
+	Withheld map[string]v1alpha1.Capability `json:"withheld"`
+	// Unselectable contains, by selector of a resource, the reasons why policies cannot select devices by it.
+	Unselectable map[string]string `json:"unselectable"`
+	// Without contains, by object and field, the reasons why a field has no equivalent; Unneeded those why it needs
+	// none.
 	Without  map[string]map[string]string `json:"without"`
 	Unneeded map[string]map[string]string `json:"unneeded"`
 }

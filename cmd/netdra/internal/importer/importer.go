@@ -13,6 +13,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 )
@@ -47,9 +48,11 @@ type importer struct {
 	options   Options
 	pools     []*pool
 	networks  []*network
+	composed  []*network // of several networks
 	workloads []*workload
 	templates []*resourceapi.ResourceClaimTemplate
-	names     map[string]bool // "KIND NAME" of created objects
+	names     map[string]bool             // "KIND NAME" of created objects
+	schemas   []*v1alpha1.CNIPluginSchema // which topologies need in addition to the built-in schemas
 }
 
 // Import translates documents. It returns an error if documents cannot be read; all other problems are reported as
@@ -116,39 +119,49 @@ func (m *importer) skip(o *object, reason string) {
 // The result is in the order required by kubectl apply: policies and topologies come before the templates and pods that
 // need them.
 func (m *importer) make(result *Result) error {
+	m.separateUses()
 	for _, n := range m.networks {
 		m.translate(n)
 	}
 	m.ownNetworks()
 	for _, n := range m.networks {
-		if n.topology == nil {
-			continue
+		if n.derived != nil && len(n.hosts) > 0 {
+			m.compose(n.withHosts(nil, nil)) // needs no other network of a pod
 		}
 		for _, p := range n.pools {
-			p.plugins = append(p.plugins, n.root().Type)
+			if n.topology != nil {
+				p.plugins = append(p.plugins, n.root().Type)
+			}
 		}
-		m.explainNamespaces(n)
 	}
 	var changed []any
 	for _, w := range m.workloads {
 		switch {
 		case m.staysAsItIs(w):
 			w.explainStay()
-		case m.isUnclear(w): // adds a finding
+		case m.isUnclear(w) || !m.composeFor(w): // adds a finding
 		case m.change(w):
 			changed = append(changed, w.document)
 		default:
 			w.add(false, "", nil, "was not changed: it uses none of the translated networks and resources")
 		}
 	}
+	m.dropParts()
+	networks := slices.DeleteFunc(slices.Concat(m.networks, m.composed), func(n *network) bool {
+		return n.topology == nil || n.partOf != ""
+	})
+	for _, n := range networks {
+		m.explainNamespaces(n)
+	}
+	for _, schema := range m.schemas {
+		result.Objects = append(result.Objects, schema)
+	}
 	for _, policy := range slices.Concat(m.poolPolicies(), m.linkPolicies()) {
 		result.Objects = append(result.Objects, policy)
 	}
-	for _, n := range m.networks {
-		if n.topology != nil {
-			result.Objects = append(result.Objects, n.topology)
-			m.templatesOf(n)
-		}
+	for _, n := range networks {
+		result.Objects = append(result.Objects, n.topology)
+		m.templatesOf(n)
 	}
 	slices.SortStableFunc(m.templates, func(a, b *resourceapi.ResourceClaimTemplate) int {
 		return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name)
@@ -167,13 +180,17 @@ func (m *importer) make(result *Result) error {
 	return nil
 }
 
-// templatesOf creates the claim template for a network in its namespace. The network for a pool has no namespace, and
-// only gets a template if no pod has needed one.
+// templatesOf creates the claim template for a network in its namespace, unless each claim must set addresses. The
+// network for a pool and a composed network only get a template if no pod has needed one.
 func (m *importer) templatesOf(n *network) {
+	if slices.ContainsFunc(n.topology.Spec.Steps, func(s v1alpha1.Step) bool { return claimspec.NeedsIPs(&s) }) {
+		return // a claim without addresses would be rejected
+	}
 	class := template(n, "", "").Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName
-	if n.namespace == "" && slices.ContainsFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool {
+	isUsed := slices.ContainsFunc(m.templates, func(t *resourceapi.ResourceClaimTemplate) bool {
 		return t.Spec.Spec.Devices.Requests[0].Exactly.DeviceClassName == class
-	}) {
+	})
+	if isUsed && (n.namespace == "" || len(n.parts) > 0) {
 		return
 	}
 	m.plainTemplate(n, cmp.Or(n.namespace, m.options.Namespace))
@@ -188,11 +205,15 @@ func (m *importer) ownNetworks() {
 		}
 		_, name, _ := strings.Cut(p.resource, "/")
 		n := &network{source: p.source, name: name, resource: p.resource, ofPool: true}
-		n.plugins = []*fields{newFields(p.source, "", map[string]any{"type": known().FunctionPlugin})}
+		plugin := known().FunctionPlugin
+		if p.subfunctions {
+			plugin = known().LinkPlugin
+		}
+		n.plugins = []*fields{newFields(p.source, "", map[string]any{"type": plugin})}
 		m.networks = append(m.networks, n)
 		m.translate(n)
 		p.add(false, "", p.resource, "no network uses this resource: its topology attaches devices with %s and "+
-			"without addresses", known().FunctionPlugin)
+			"without addresses", plugin)
 	}
 }
 

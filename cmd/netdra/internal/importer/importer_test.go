@@ -95,12 +95,19 @@ func checkObjects(t *testing.T, data []byte) {
 		t.Fatal(err)
 	}
 	classes, templates := map[string]bool{}, map[string]bool{}
+	schemas := cnichain.DefaultSchemas()
 	for i := range documents {
 		switch found := &documents[i]; found.Kind {
+		case manifest.KindSchema:
+			schema, err := manifest.ReadSchema(found)
+			if err != nil {
+				t.Fatal(err)
+			}
+			schemas = schemas.With(*schema)
 		case manifest.KindPolicy:
 			checkPolicy(t, found)
 		case manifest.KindTopology:
-			topology, problems := manifest.ReadTopology(found, cnichain.DefaultSchemas())
+			topology, problems := manifest.ReadTopology(found, schemas)
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
@@ -194,7 +201,7 @@ func plant(t *testing.T, file string, documents []manifest.Document, i int, path
 	line := "\n" + path + ":"
 	text := string(documents[i].Data)
 	start := strings.Index("\n"+text, line)
-	if start < 0 || slices.Contains([]string{"ConfigMap", "OVSNetwork"}, documents[i].Kind) {
+	if start < 0 || slices.Contains([]string{"ConfigMap"}, documents[i].Kind) {
 		return 0
 	}
 	changed := slices.Clone(documents)
@@ -234,7 +241,7 @@ func TestCardsAndIndexes(t *testing.T) {
 		"a#x-2":   "not an index",
 		`q"#0`:    `P == "q\"" && I in [0]`,
 	} {
-		got, err := ofNICs([]string{text}, "pfName", "ifName", false)
+		got, err := ofNICs([]string{text}, "pfName", "ifName", "vfIndex")
 		got = strings.NewReplacer(attribute("pfName"), "P", attribute("ifName"), "O", attribute("vfIndex"), "I").
 			Replace(got)
 		if got != want && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -264,21 +271,15 @@ func FuzzImport(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		for _, object := range result.Objects {
-			values, isObject := object.(map[string]any)
-			if !isObject || values["kind"] != manifest.KindTopology {
-				continue
-			}
-			if err := problemOf(values); err != nil {
-				t.Error(err)
-			}
+		if err := problemOf(result); err != nil {
+			t.Error(err)
 		}
 	})
 }
 
 // problemOf returns the reason why a topology is not valid.
-func problemOf(values map[string]any) error {
-	data, err := (&Result{Objects: []any{values}}).YAML()
+func problemOf(result *Result) error {
+	data, err := result.YAML()
 	if err != nil {
 		return err
 	}
@@ -286,8 +287,20 @@ func problemOf(values map[string]any) error {
 	if err != nil {
 		return err
 	}
-	if _, problems := manifest.ReadTopology(&documents[0], cnichain.DefaultSchemas()); len(problems) > 0 {
-		return fmt.Errorf("%v in\n%s", problems, data)
+	schemas := cnichain.DefaultSchemas()
+	for i := range documents {
+		switch documents[i].Kind {
+		case manifest.KindSchema:
+			schema, err := manifest.ReadSchema(&documents[i])
+			if err != nil {
+				return err
+			}
+			schemas = schemas.With(*schema)
+		case manifest.KindTopology:
+			if _, problems := manifest.ReadTopology(&documents[i], schemas); len(problems) > 0 {
+				return fmt.Errorf("%v in\n%s", problems, data)
+			}
+		}
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 type network struct {
 	*source
 	namespace, name string
-	resource        string // of a device plugin; empty without one
+	resource        string // of a device plugin, which has the devices; empty without one
+	requested       string // the resource that pods request together with the network; empty without one
 	cniName         string
 	plugins         []*fields
 	selector        string // of devices, if no resource defines them
@@ -25,6 +26,14 @@ type network struct {
 	topology        *v1alpha1.NetworkTopology
 	templates       map[string]string // the name of its claim template, by namespace
 	pools           []*pool
+
+	// The following fields belong to networks that use interfaces of other networks of the pod, see compose.
+	links   []string        // the names of these interfaces in the configuration
+	hosts   []*network      // for links of the host: the networks that move them to the pod, by index of links
+	derived []v1alpha1.Step // its steps; the first depends on links
+	ofLink  bool            // it is one of the hosts of another network
+	parts   []part          // of a composed network
+	partOf  string          // the topology that contains its steps; it has none of its own
 }
 
 // readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read earlier, since the operator creates

@@ -25,6 +25,7 @@ type workload struct {
 	path            string // of the pod in the document, for findings
 	pod             map[string]any
 	networks        []*selection
+	composed        *network // of networks of the pod; nil if there is none
 }
 
 // selection is one network in the annotation.
@@ -33,6 +34,7 @@ type selection struct {
 	namespace, name string
 	requests        podRequests
 	deviceID        string
+	part            *part // of the composed network of the pod; nil for other networks
 }
 
 // place returns the path of the selection in the document.
@@ -140,7 +142,7 @@ func (s *selection) read() {
 
 // withPrefixes adds the prefix length of the network's subnet to addresses without one. ClaimParameters require a
 // prefix length, whereas Multus leaves it to the IPAM plugin.
-func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, error) {
+func withPrefixes(ips []string, steps []v1alpha1.Step) ([]string, error) {
 	all := slices.Clone(ips)
 	for i, text := range ips {
 		if strings.Contains(text, "/") {
@@ -150,7 +152,7 @@ func withPrefixes(ips []string, topology *v1alpha1.NetworkTopology) ([]string, e
 		if err != nil {
 			return nil, err
 		}
-		prefix := subnetOf(address, topology)
+		prefix := subnetOf(address, steps)
 		if !prefix.IsValid() {
 			return nil, fmt.Errorf("%s has no prefix length, and no subnet of the network contains it: write it as "+
 				"ADDRESS/LENGTH",
@@ -166,12 +168,12 @@ var subnetField = regexp.MustCompile(`"(?:subnet|range)":"(?:[0-9A-Fa-f.:]+-)?([
 
 // subnetOf returns the subnet in the configuration that contains an address. It searches the configuration text for
 // parameters of known IPAM plugins, so that nesting does not matter.
-func subnetOf(address netip.Addr, topology *v1alpha1.NetworkTopology) netip.Prefix {
-	for i := range topology.Spec.Steps {
-		if topology.Spec.Steps[i].Config == nil {
+func subnetOf(address netip.Addr, steps []v1alpha1.Step) netip.Prefix {
+	for i := range steps {
+		if steps[i].Config == nil {
 			continue
 		}
-		for _, text := range subnetField.FindAllStringSubmatch(string(topology.Spec.Steps[i].Config.Raw), -1) {
+		for _, text := range subnetField.FindAllStringSubmatch(string(steps[i].Config.Raw), -1) {
 			if prefix, err := netip.ParsePrefix(text[1]); err == nil && prefix.Masked().Contains(address) {
 				return prefix.Masked()
 			}

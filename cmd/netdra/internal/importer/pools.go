@@ -14,10 +14,16 @@ type pool struct {
 	terms    []string
 	nodes    map[string]string
 	priority int32
-	vfio     bool // applications access the devices directly
-	rdma     bool
-	reserved bool     // Multus attaches the devices
-	plugins  []string // of the networks that use it
+	use
+	subfunctions bool     // the devices are scalable functions
+	reserved     bool     // Multus attaches the devices
+	plugins      []string // of the networks that use it
+}
+
+// use is the way in which containers access the devices of a pool. A topology has one for all of its devices.
+type use struct {
+	vfio bool // applications access the devices directly
+	rdma bool
 }
 
 // maxAttribute is the maximum length of a device's string attribute, in bytes.
@@ -79,22 +85,37 @@ func (m *importer) readResource(f *fields) *pool {
 	}
 	p := m.addPool(f.source, prefix, name)
 	kind := f.text("deviceType")
-	if kind != "" && !strings.EqualFold(kind, "netDevice") {
+	p.subfunctions = strings.EqualFold(kind, "auxNetDevice")
+	if kind != "" && !p.subfunctions && !strings.EqualFold(kind, "netDevice") {
 		p.terms = append(p.terms, never)
-		f.add(true, f.path+"deviceType", kind, "only network devices on the PCI bus are supported, so the policy "+
-			"selects nothing: keep the device plugin for this resource")
+		f.add(true, f.path+"deviceType", kind, "only network devices are supported, so the policy selects nothing: "+
+			"keep "+
+			"the device plugin for this resource")
 	}
 	f.without("resource")
 	// Multiple selectors are alternatives.
 	var alternatives []string
-	for _, selector := range f.list("selectors") {
-		terms := m.readSelector(selector, p)
+	for i, selector := range f.list("selectors") {
+		terms, used := m.readSelector(selector, p.subfunctions)
+		if i == 0 {
+			p.use = used
+		}
+		if p.use != used {
+			selector.add(true, selector.whole(), nil, "differs from the first selector in isRdma or the driver %s, "+
+				"and a "+
+				"topology uses all of its devices in one way, so the policy does not select these devices: create a "+
+				"resource for them", driverVFIO)
+			terms = []string{never}
+		}
 		if len(terms) > 0 {
 			alternatives = append(alternatives, allOf(terms))
 		}
 	}
-	// The device plugin offers virtual functions, and NICs without virtual functions.
-	p.terms = append(p.terms, attribute("pciAddress")+` != ""`, attribute("numVFs")+" == 0")
+	if p.subfunctions {
+		p.terms = append(p.terms, attribute("type")+` == "sf"`)
+	} else { // the device plugin offers virtual functions, and NICs without virtual functions
+		p.terms = append(p.terms, attribute("pciAddress")+` != ""`, attribute("numVFs")+" == 0")
+	}
 	switch {
 	case f.mistyped:
 		p.terms = f.nothing(p.terms)
@@ -107,9 +128,9 @@ func (m *importer) readResource(f *fields) *pool {
 	return p
 }
 
-// readSelector reads the selectors of a resource.
-func (m *importer) readSelector(f *fields, p *pool) []string {
-	var terms []string
+// readSelector reads one selector of a resource. Scalable functions are named by their number instead of an index, and
+// have no PCI address of their own.
+func (m *importer) readSelector(f *fields, subfunctions bool) (terms []string, used use) {
 	require := func(name string, values []string) {
 		if len(values) > 0 {
 			terms = append(terms, isOneOf(name, values))
@@ -119,16 +140,20 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 	require("product", each(f.texts("devices"), pciID))
 	drivers := f.texts("drivers")
 	require("driver", drivers)
-	m.applications(f, p, drivers)
-	require("pciAddress", each(f.texts("pciAddresses"), pciAddress))
+	used.vfio = f.applications(drivers)
+	addresses, names, roots, index := "pciAddress", "ifName", "pciAddress", "vfIndex"
+	if subfunctions {
+		addresses, names, roots, index = "pfAddress", "", "", "sfNumber"
+	}
+	require(addresses, each(f.texts("pciAddresses"), pciAddress))
 	require("interface", f.texts("nicNames"))
 	nics := func(key, parent, device string) {
 		if values := f.texts(key); len(values) > 0 {
-			terms = append(terms, f.nics(key, values, parent, device, false))
+			terms = append(terms, f.nics(key, values, parent, device, index))
 		}
 	}
-	nics("pfNames", "pfName", "ifName")
-	nics("rootDevices", "pfAddress", "pciAddress")
+	nics("pfNames", "pfName", names)
+	nics("rootDevices", "pfAddress", roots)
 	if types := f.texts("linkTypes"); len(types) > 0 {
 		layers := make([]string, len(types))
 		for i, value := range types {
@@ -136,36 +161,63 @@ func (m *importer) readSelector(f *fields, p *pool) []string {
 		}
 		terms = append(terms, anyOf(layers))
 	}
-	if f.flag("isRdma") {
-		p.rdma = true
+	if used.rdma = f.flag("isRdma"); used.rdma {
 		terms = append(terms, attribute("rdma"))
 	}
-	for _, key := range []string{"ddpProfiles", "acpiIndexes", "pKeys", "vdpaType", "auxTypes"} {
-		if value := f.pop(key); !isEmpty(value) {
-			terms = append(terms, never)
-			f.add(true, f.path+key, value, "devices have no such attribute, so the policy selects nothing: replace "+
-				"%q in its selector with an expression for these devices, or with true", never)
-		}
+	types := f.texts("auxTypes")
+	if slices.ContainsFunc(types, func(name string) bool { return !subfunctions || name != "sf" }) {
+		terms = append(terms, never)
+		f.add(true, f.path+"auxTypes", types, "only scalable functions (sf) of a resource with deviceType "+
+			"auxNetDevice are "+
+			"supported, so the policy selects nothing: replace %q in its selector", never)
 	}
+	terms = f.unselectable(terms)
 	f.without("selector")
-	return f.restricts(terms)
+	return f.restricts(terms), used
 }
 
-// applications records whether a pool uses a driver for direct access by applications, and reports pools that mix
-// drivers.
-func (m *importer) applications(f *fields, p *pool, drivers []string) {
+// unselectable adds never to the terms for each condition that policies cannot express.
+func (f *fields) unselectable(terms []string) []string {
+	for _, key := range sortedKeys(known().Unselectable) {
+		if value := f.pop(key); !isEmpty(value) {
+			terms = append(terms, never)
+			f.add(true, f.path+key, value, "%s; the policy selects nothing until you replace %q in its selector",
+				known().Unselectable[key], never)
+		}
+	}
+	return terms
+}
+
+// applications reports whether a selector names a driver for direct access by applications. It adds a finding if the
+// selector also names others.
+func (f *fields) applications(drivers []string) bool {
 	forApplications := slices.Contains(drivers, driverVFIO)
-	p.vfio = p.vfio || forApplications
 	if forApplications && len(drivers) > 1 {
 		f.add(true, f.path+"drivers", drivers, "a topology binds all of its devices to one driver, here %s: create a "+
 			"pool for each driver", driverVFIO)
+	}
+	return forApplications
+}
+
+// separateUses makes a pool select nothing if an earlier pool of the same resource uses its devices in another way.
+func (m *importer) separateUses() {
+	for i, p := range m.pools {
+		j := slices.IndexFunc(m.pools[:i], func(other *pool) bool { return other.resource == p.resource })
+		if j >= 0 && m.pools[j].use != p.use {
+			p.terms = append(p.terms, never)
+			p.add(true, "", p.resource, "%s also has this resource, and differs in isRdma or the driver %s; a "+
+				"topology uses "+
+				"all of its devices in one way, so the policy selects nothing: use a resource of its "+
+				"own", m.pools[j].object,
+				driverVFIO)
+		}
 	}
 }
 
 // nics returns the term that selects the functions of NICs. If a value cannot be parsed, it adds a finding and returns
 // never.
-func (f *fields) nics(key string, values []string, parent, device string, functionsOnly bool) string {
-	term, err := ofNICs(values, parent, device, functionsOnly)
+func (f *fields) nics(key string, values []string, parent, device, index string) string {
+	term, err := ofNICs(values, parent, device, index)
 	if err != nil {
 		f.add(true, f.path+key, values, "cannot be parsed, so the policy selects nothing: %v; replace %q in its "+
 			"selector",
@@ -228,6 +280,7 @@ func (m *importer) readNodePolicy(o *object) {
 	} else if kind != "" && kind != "netdevice" {
 		spec.add(true, "spec.deviceType", kind, "is not a known type: pods get the network interfaces of the functions")
 	}
+	p.terms = spec.unselectable(p.terms)
 	m.hostSettings(spec)
 	if spec.mistyped { // nodeSelector, linkType or isRdma may be unread
 		p.terms = spec.nothing(p.terms)
@@ -257,17 +310,12 @@ func (m *importer) nicSelector(f *fields, p *pool) {
 		p.terms = append(p.terms, f.functionsOf(vendor, id))
 	}
 	if names := f.texts("pfNames"); len(names) > 0 {
-		p.terms = append(p.terms, f.nics("pfNames", names, "pfName", "ifName", true))
+		p.terms = append(p.terms, f.nics("pfNames", names, "pfName", "", "vfIndex"))
 	}
 	if addresses := f.texts("rootDevices"); len(addresses) > 0 {
-		p.terms = append(p.terms, f.nics("rootDevices", addresses, "pfAddress", "pciAddress", true))
+		p.terms = append(p.terms, f.nics("rootDevices", addresses, "pfAddress", "", "vfIndex"))
 	}
-	if filter := f.text("netFilter"); filter != "" {
-		p.terms = append(p.terms, never)
-		f.add(true, f.path+"netFilter", filter, "devices have no such attribute, so the policy selects nothing: "+
-			"replace %q in its selector with an expression for these devices", never)
-	}
-	p.terms = f.restricts(p.terms)
+	p.terms = f.restricts(f.unselectable(p.terms))
 	if len(p.terms) == before {
 		p.terms = append(p.terms, never)
 		f.add(true, f.whole(), nil, "selects no NIC, so the policy selects nothing: replace "+

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	goyaml "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
@@ -31,9 +32,26 @@ func newObjects(documents []manifest.Document, findings *[]Finding) ([]*object, 
 		if err := yaml.UnmarshalStrict(documents[i].Data, &values); err != nil {
 			return nil, fmt.Errorf("cannot read %s: %w", documents[i].Location(), err)
 		}
+		keepNames(values, documents[i].Data)
 		all = append(all, newObject(documents[i].Location(), i, values, findings))
 	}
 	return all, nil
+}
+
+// keepNames restores names without quotes that YAML reads as another type, such as on and 0123.
+func keepNames(values map[string]any, data []byte) {
+	var written struct {
+		Metadata map[string]goyaml.Node
+	}
+	metadata, _ := values["metadata"].(map[string]any)
+	if goyaml.Unmarshal(data, &written) != nil {
+		return // metadata is not an object
+	}
+	for _, key := range []string{"name", "namespace"} {
+		if node := written.Metadata[key]; node.Kind == goyaml.ScalarNode && metadata[key] != nil {
+			metadata[key] = node.Value
+		}
+	}
 }
 
 // newObject reads an object's metadata. Fields that are unrelated to networks are marked as read; all other fields must

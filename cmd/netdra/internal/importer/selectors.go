@@ -56,21 +56,21 @@ func join(terms []string, operator, other string) string {
 }
 
 // ofNICs returns the term that selects the functions of NICs. Each NIC has the form "NIC" or "NIC#0-3,5" with the
-// indexes of virtual functions. Without indexes, the term includes the NIC itself unless functionsOnly is true. parent
-// is the attribute that contains a function's NIC, and device the attribute that contains the device's own name.
-// Addresses are compared as strings, so they are normalized to the format used in sysfs.
-func ofNICs(nics []string, parent, device string, functionsOnly bool) (string, error) {
+// indexes of functions. parent is the attribute that contains a function's NIC, and index the attribute that contains
+// its index. Without indexes, the term also includes the NIC itself, whose attribute device contains its name, unless
+// device is empty. Addresses are compared as strings, so they are normalized to the format used in sysfs.
+func ofNICs(nics []string, parent, device, index string) (string, error) {
 	var terms, whole []string
 	for _, text := range nics {
 		nic, ranges, hasRanges := strings.Cut(text, "#")
-		if device == "pciAddress" {
+		if parent == "pfAddress" {
 			nic = pciAddress(nic)
 		}
 		if !hasRanges {
 			whole = append(whole, nic)
 			continue
 		}
-		indexes, err := indexesOf(ranges)
+		indexes, err := indexesOf(ranges, attribute(index))
 		if err != nil {
 			return "", fmt.Errorf("%q: %w", text, err)
 		}
@@ -78,21 +78,21 @@ func ofNICs(nics []string, parent, device string, functionsOnly bool) (string, e
 	}
 	if len(whole) > 0 {
 		terms = append(terms, isOneOf(parent, whole))
-		if !functionsOnly {
+		if device != "" {
 			terms = append(terms, isOneOf(device, whole))
 		}
 	}
 	return anyOf(terms), nil
 }
 
-// indexesOf returns the term that selects virtual functions by indexes in the form "0-3,5".
-func indexesOf(text string) (string, error) {
+// indexesOf returns the term that selects functions by indexes in the form "0-3,5".
+func indexesOf(text, index string) (string, error) {
 	var terms, single []string
 	for _, part := range strings.Split(text, ",") {
 		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
 		low, err := strconv.ParseUint(first, 10, 16)
 		if err != nil {
-			return "", fmt.Errorf("%q is not an index of a virtual function", part)
+			return "", fmt.Errorf("%q is not an index of a function", part)
 		}
 		if !isRange {
 			single = append(single, strconv.FormatUint(low, 10))
@@ -100,13 +100,12 @@ func indexesOf(text string) (string, error) {
 		}
 		high, err := strconv.ParseUint(last, 10, 16)
 		if err != nil || high < low {
-			return "", fmt.Errorf("%q is not a range of indexes of virtual functions", part)
+			return "", fmt.Errorf("%q is not a range of indexes of functions", part)
 		}
-		terms = append(terms, fmt.Sprintf("%s >= %d && %s <= "+
-			"%d", attribute("vfIndex"), low, attribute("vfIndex"), high))
+		terms = append(terms, fmt.Sprintf("%s >= %d && %s <= %d", index, low, index, high))
 	}
 	if len(single) > 0 {
-		terms = append(terms, fmt.Sprintf("%s in [%s]", attribute("vfIndex"), strings.Join(single, ", ")))
+		terms = append(terms, fmt.Sprintf("%s in [%s]", index, strings.Join(single, ", ")))
 	}
 	return anyOf(terms), nil
 }

@@ -9,10 +9,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cnichain"
-	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
@@ -31,7 +31,7 @@ const (
 // its effect.
 func (m *importer) translate(n *network) {
 	defer func() {
-		if n.topology == nil {
+		if n.topology == nil && n.derived == nil {
 			for _, plugin := range n.plugins {
 				plugin.forget()
 			}
@@ -41,15 +41,14 @@ func (m *importer) translate(n *network) {
 		n.add(true, "", nil, "has no plugins, so it was not translated: fix it")
 		return
 	}
+	n.requested = n.resource
+	m.preferLink(n)
 	for _, p := range m.pools {
 		if n.resource != "" && p.resource == n.resource {
 			n.pools = append(n.pools, p)
 		}
 	}
-	topology := &v1alpha1.NetworkTopology{Spec: v1alpha1.NetworkTopologySpec{
-		AllowedNamespaces: namespacesOf(m.users(n)),
-	}}
-	topology.APIVersion, topology.Kind = v1alpha1.GroupVersion().String(), manifest.KindTopology
+	topology := m.newTopology(n)
 	plugins := n.plugins
 	if m.options.KeepMultus && !n.ofPool {
 		step := m.reserve(n, topology)
@@ -67,10 +66,51 @@ func (m *importer) translate(n *network) {
 			topology.Spec.Steps = append(topology.Spec.Steps, *step)
 		}
 	}
-	if n.refused {
-		return
+	switch {
+	case n.refused:
+	case len(n.links) > 0:
+		n.derived = topology.Spec.Steps
+	default:
+		n.keepClaims(topology)
+		m.dropRefused(n, topology)
+		m.finish(n, topology)
 	}
-	n.keepClaims(topology)
+}
+
+// dropRefused leaves out later plugins that always fail, also with Multus, and that only change the interface.
+func (m *importer) dropRefused(n *network, topology *v1alpha1.NetworkTopology) {
+	problems, steps := cnichain.Validate(topology, m.options.Schemas), topology.Spec.Steps
+	for i := len(steps) - 1; i > 0; i-- {
+		schema, _ := m.options.Schemas.Lookup(steps[i].Type)
+		j := slices.IndexFunc(problems, func(problem *field.Error) bool {
+			return strings.HasPrefix(problem.Field, fmt.Sprintf("spec.steps[%d].", i))
+		})
+		if j < 0 || schema.Input.PrevResult != requiresResult {
+			continue
+		}
+		n.add(true, "", nil, "%s was left out, since it would fail, also with Multus, so the interface is not "+
+			"changed by "+
+			"it: %v", steps[i].Type, problems[j])
+		if i+1 < len(steps) {
+			steps[i+1].DependOn = steps[i].DependOn
+		}
+		steps = slices.Delete(steps, i, i+1)
+	}
+	topology.Spec.Steps = steps
+}
+
+// newTopology returns a topology without steps for the namespaces that use a network.
+func (m *importer) newTopology(n *network) *v1alpha1.NetworkTopology {
+	topology := &v1alpha1.NetworkTopology{Spec: v1alpha1.NetworkTopologySpec{
+		AllowedNamespaces: namespacesOf(m.users(n)),
+	}}
+	topology.APIVersion, topology.Kind = v1alpha1.GroupVersion().String(), manifest.KindTopology
+	return topology
+}
+
+// finish makes a topology that is complete except for its name the topology of a network. If the topology is not valid,
+// finish adds findings instead.
+func (m *importer) finish(n *network, topology *v1alpha1.NetworkTopology) {
 	topology.Name = m.unique("topology", n.name)
 	if problems := m.problemsOf(topology); len(problems) > 0 {
 		for _, problem := range problems {
@@ -79,12 +119,6 @@ func (m *importer) translate(n *network) {
 		return
 	}
 	n.topology = topology
-	for i := range topology.Spec.Steps {
-		if step := &topology.Spec.Steps[i]; claimspec.LacksAddresses(step) && !claimspec.NeedsIPs(step) {
-			n.add(true, "", nil, "configures no addresses, and claims cannot set them, so nothing is attached: set "+
-				"addresses in config.ipam of step %s", step.Name)
-		}
-	}
 	for _, remark := range cnichain.Remarks(topology, m.options.Schemas) {
 		n.add(true, "", nil, "%s", remark)
 	}
@@ -123,23 +157,20 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 		return nil
 	}
 	step := &v1alpha1.Step{Name: stepName(cniType, before), Type: cniType}
-	if root && hasSchema && (schema.Input.PrevResult == requiresResult || schema.Input.Interfaces.Min != nil) {
-		n.add(true, f.path+"type", cniType, "needs interfaces of other networks of the pod, so it was not translated: "+
-			"write one topology with a root step for each of those networks, and a step with this plugin that "+
-			"depends on them")
-		return nil
-	}
-	if root && inPod(f) {
-		n.add(true, f.path+"type", cniType, "needs an interface of another network of the pod, so it was not "+
-			"translated: add a step with this plugin to the topology of that network, which depends on its step")
-		return nil
-	}
-	if root && !m.root(n, f, step, &schema, hasSchema) {
-		return nil
-	}
-	if !root {
+	switch {
+	case !root:
 		step.DependOn = []string{before[len(before)-1].Name}
 		m.inside(f, &schema, before)
+	case hasSchema && schema.Input.PrevResult == requiresResult:
+		n.add(true, f.path+"type", cniType, "needs an interface that an earlier plugin of the list makes, so it was "+
+			"not translated: add that plugin")
+		return nil
+	case inPod(f) || schema.Input.Interfaces.Min != nil:
+		if !m.onLinks(n, f, step, &schema) {
+			return nil
+		}
+	case !m.root(n, f, step, &schema, hasSchema):
+		return nil
 	}
 	m.capabilities(f, step)
 	m.configure(n, f, step)
@@ -178,6 +209,10 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	hasSchema bool) bool {
 	term := m.namedDevice(n, f, schema, hasSchema)
 	switch {
+	case n.resource != "" && !takesFunctions(schema) && lacksLink(schema):
+		n.add(true, f.path+"type", step.Type, "names no link, and would find one by the device of the resource, so it "+
+			"was not translated: set %s", schema.DeviceParameters[0].Parameter)
+		return false
 	case n.resource != "":
 		term = m.ofResource(n)
 	case term == "":
@@ -190,12 +225,7 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	if m.isKept(n) {
 		step.ExtendedResourceName = n.resource
 	}
-	if cnichain.IsNetworkName(n.cniName) && len(n.cniName) <= 128 {
-		step.Network = n.cniName // IPAM plugins keep their leases below it
-	} else if n.cniName != "" {
-		n.add(true, "name", n.cniName, "is not a valid name of a CNI network, so IPAM plugins start without the "+
-			"existing leases: use separate address ranges")
-	}
+	n.identify(step)
 	for _, p := range n.pools {
 		if p.vfio {
 			step.Driver = driverVFIO
@@ -204,12 +234,57 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 		}
 	}
 	if step.Driver != "" {
-		step.RDMA = nil
-	} else {
-		// With Multus, every pod may set the name.
-		step.ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimInterfaceName}
+		step.RDMA, step.ClaimParameters = nil, nil
 	}
 	return true
+}
+
+// identify sets the CNI network name of a network's first step, and lets claims set the name of its interface, as every
+// pod may with Multus.
+func (n *network) identify(step *v1alpha1.Step) {
+	step.ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimInterfaceName}
+	if cnichain.IsNetworkName(n.cniName) && len(n.cniName) <= 128 {
+		step.Network = n.cniName // IPAM plugins keep their leases below it
+	} else if n.cniName != "" {
+		n.add(true, "name", n.cniName, "is not a valid name of a CNI network, so IPAM plugins start without the "+
+			"existing leases: use separate address ranges")
+	}
+}
+
+// preferLink clears the resource of a network whose plugin takes links by name only and whose configuration names one:
+// Multus does not replace that name by the device of the resource.
+func (m *importer) preferLink(n *network) {
+	f := n.plugins[0]
+	schema, _ := m.options.Schemas.Lookup(f.text("type"))
+	spell(f.values, schema.Config)
+	if n.resource == "" || takesFunctions(&schema) {
+		return
+	}
+	for _, parameter := range schema.DeviceParameters {
+		if link, _ := f.values[parameter.Parameter].(string); link != "" {
+			domain, _, _ := strings.Cut(n.resource, "/")
+			n.add(!slices.Contains(known().Markers, domain), "metadata.annotations", n.resource, "%s uses the link "+
+				"%q of "+
+				"its configuration, so pods get an interface on this link, and no device of the resource",
+				f.text("type"), link)
+			n.resource = ""
+			return
+		}
+	}
+}
+
+// takesFunctions reports whether a plugin takes a device by its PCI address.
+func takesFunctions(schema *v1alpha1.CNIPluginSchemaSpec) bool {
+	return slices.ContainsFunc(schema.DeviceParameters, func(p v1alpha1.DeviceParameter) bool {
+		return p.Attribute != byName
+	})
+}
+
+// lacksLink reports whether a plugin requires the name of a link.
+func lacksLink(schema *v1alpha1.CNIPluginSchemaSpec) bool {
+	return slices.ContainsFunc(schema.DeviceParameters, func(p v1alpha1.DeviceParameter) bool {
+		return schema.Config != nil && slices.Contains(schema.Config.Required, p.Parameter)
+	})
 }
 
 // namedDevice returns the term for the device that a configuration parameter names; empty if there is none. For plugins
@@ -260,7 +335,7 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 	}
 	for _, parameter := range schema.DeviceParameters {
 		if value, isText := f.values[parameter.Parameter].(string); isText && parameter.Attribute == byName {
-			f.values[parameter.Parameter] = "{{ " + before[len(before)-1].Name + ".interfaceName }}"
+			f.values[parameter.Parameter] = interfaceOf(before[len(before)-1].Name)
 			f.add(false, f.path+parameter.Parameter, value, "it uses the interface of the previous step, regardless "+
 				"of its name in the pod")
 		}
@@ -306,8 +381,20 @@ func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.Cl
 			return "the application accesses the device directly, so there is no interface"
 		}
 	}
-	if schema, isKnown := m.options.Schemas.Lookup(cniType); isKnown &&
-		!slices.Contains(schema.Capabilities, capability) {
+	schema, isKnown := m.options.Schemas.Lookup(cniType)
+	switch {
+	case !isKnown || slices.Contains(schema.Capabilities, capability):
+	case known().Withheld[cniType] == capability:
+		schema.Capabilities = append(slices.Clone(schema.Capabilities), capability)
+		object := v1alpha1.CNIPluginSchema{Spec: schema}
+		object.APIVersion, object.Kind = v1alpha1.GroupVersion().String(), manifest.KindSchema
+		object.Name = cniType
+		m.options.Schemas = m.options.Schemas.With(object)
+		m.schemas = append(m.schemas, &object)
+		f.add(true, f.path+"capabilities."+string(parameter), nil, "claims may set any address, as pods may with "+
+			"Multus: this needs the "+
+			"CNIPluginSchema %s in the output, so apply it only if you trust the authors of claims", cniType)
+	default:
 		return fmt.Sprintf("the schema of %s has no capability %s; if you trust the authors of claims, create a "+
 			"CNIPluginSchema with this capability", cniType, capability)
 	}
@@ -337,8 +424,11 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step) {
 		f.add(true, f.whole(), nil, "cannot be encoded: %v", err)
 		return
 	}
-	if strings.Contains(strings.ReplaceAll(string(raw), "{{ "+strings.Join(step.DependOn, "")+".interfaceName }}", ""),
-		"{{") {
+	rest := string(raw)
+	for _, parent := range step.DependOn {
+		rest = strings.ReplaceAll(rest, interfaceOf(parent), "")
+	}
+	if strings.Contains(rest, "{{") {
 		f.add(true, f.whole(), nil, "contains {{, which starts a template in a topology, so it was not translated: "+
 			"write the topology by hand")
 		n.refused = true
