@@ -18,12 +18,14 @@ changes nothing.
 Files may contain, also as lists that kubectl writes
   NetworkAttachmentDefinition       becomes a NetworkTopology and a ResourceClaimTemplate; if it names a link of the
                                     node, also a DeviceExposurePolicy for the link
-  SriovNetwork, SriovIBNetwork      the same, without the NetworkAttachmentDefinition that the operator creates from it
+  SriovNetwork, SriovIBNetwork,     the same, without the NetworkAttachmentDefinition that the operator creates from it
+    OVSNetwork
   ConfigMap of the device plugin,   becomes one DeviceExposurePolicy per resource
     SriovNetworkNodePolicy
   Pod, Deployment, StatefulSet,     the same object, with claims instead of the annotation
     DaemonSet, Job, CronJob...      k8s.v1.cni.cncf.io/networks and of the device plugin's resources
-Pass all files together, so that networks are matched with their resources, and pods with their networks.
+Pass all files together, so that networks are matched with their resources, and pods with their networks. Networks
+that use interfaces of other networks of a pod, such as a bond, become one topology with these networks.
 
 The objects are written to stdout and a report to stderr. The report lists every field of the input that has no
 equivalent or has another meaning, with the reason and the action to take (marked with !), and the fields that are no
