@@ -17,6 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/policy"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
@@ -94,7 +95,7 @@ func checkObjects(t *testing.T, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	classes, templates := map[string]bool{}, map[string]bool{}
+	classes, templates := map[string]class{}, map[string]bool{}
 	schemas := cnichain.DefaultSchemas()
 	for i := range documents {
 		switch found := &documents[i]; found.Kind {
@@ -111,8 +112,9 @@ func checkObjects(t *testing.T, data []byte) {
 			if len(problems) > 0 {
 				t.Fatal(problems)
 			}
-			for _, class := range manifest.ClassNames(topology) {
-				classes[class] = true
+			for i := range topology.Spec.Steps {
+				step := topology.Spec.Steps[i].Name
+				classes[v1alpha1.ClassName(topology.Name, step)] = class{topology, step}
 			}
 		default:
 			checkUser(t, found, classes, templates)
@@ -135,7 +137,39 @@ func checkPolicy(t *testing.T, found *manifest.Document) {
 	}
 }
 
-func checkUser(t *testing.T, found *manifest.Document, classes, templates map[string]bool) {
+// class is the DeviceClass of a step.
+type class struct {
+	topology *v1alpha1.NetworkTopology
+	step     string
+}
+
+// checkClaim applies the checks of the driver to a claim of a template.
+func checkClaim(t *testing.T, template *resourceapi.ResourceClaimTemplate, classes map[string]class) {
+	t.Helper()
+	spec := claimspec.Spec{Claim: template.Name}
+	for _, request := range template.Spec.Spec.Devices.Requests {
+		found, isKnown := classes[request.Exactly.DeviceClassName]
+		if !isKnown || spec.Topology != nil && spec.Topology != found.topology {
+			t.Fatalf("template %s asks for %s, which no topology has", template.Name, request.Exactly.DeviceClassName)
+		}
+		root := claimspec.Root{Step: found.step}
+		for _, config := range template.Spec.Spec.Devices.Config {
+			parameters, err := v1alpha1.DecodeClaimParameters(config.Opaque.Parameters.Raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if slices.Contains(config.Requests, request.Name) {
+				root.Parameters = append(root.Parameters, parameters)
+			}
+		}
+		spec.Topology, spec.Roots = found.topology, append(spec.Roots, root)
+	}
+	if problems := spec.Check(); len(problems) > 0 {
+		t.Errorf("the driver rejects claims of template %s: %v", template.Name, problems)
+	}
+}
+
+func checkUser(t *testing.T, found *manifest.Document, classes map[string]class, templates map[string]bool) {
 	t.Helper()
 	object, problems := manifest.DecodeStrict(found, nil, corev1.AddToScheme, resourceapi.AddToScheme,
 		appsv1.AddToScheme)
@@ -146,11 +180,7 @@ func checkUser(t *testing.T, found *manifest.Document, classes, templates map[st
 	var namespace string
 	switch o := object.(type) {
 	case *resourceapi.ResourceClaimTemplate:
-		for _, request := range o.Spec.Spec.Devices.Requests {
-			if !classes[request.Exactly.DeviceClassName] {
-				t.Errorf("template %s asks for %s, which no topology has", o.Name, request.Exactly.DeviceClassName)
-			}
-		}
+		checkClaim(t, o, classes)
 		templates[o.Namespace+"/"+o.Name] = true
 		return
 	case *corev1.Pod:
