@@ -92,8 +92,9 @@ func staticRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// gatewayRemark returns a warning if the gateway in a step is not in any of the networks of its addresses; otherwise,
-// it returns "". This is not an error, since IPAM plugins accept such a gateway, and some plugins create a route to it.
+// gatewayRemark warns that the gateway in a step is not in any of the networks of its addresses. It returns ""
+// otherwise. This is only an error if the step also has a route through the gateway: IPAM plugins accept the gateway,
+// and some plugins create a route to it.
 func gatewayRemark(step *v1alpha1.Step) string {
 	gateway, network := claimspec.StrayGateway(step)
 	if gateway == "" {

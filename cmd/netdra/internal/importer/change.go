@@ -48,8 +48,8 @@ func (m *importer) change(w *workload) bool {
 			s.requests = podRequests{} // Multus applies the parameters in the annotation
 		} else if slices.Contains(known().AnnotationPlugins, n.root().Type) {
 			w.add(true, s.place(), qualified(s.namespace, s.name), "stays in the pod's annotation, because a "+
-				"controller of %s "+
-				"assigns addresses by it: make sure that no Multus on the nodes attaches the network, too",
+				"controller of %s assigns addresses by it: make sure that no Multus on the nodes attaches the "+
+				"network, too",
 				n.root().Type)
 			kept = append(kept, s.values)
 		}
@@ -200,8 +200,7 @@ func (m *importer) templateFor(w *workload, selections []*selection, n *network)
 		parameters, refused := wanted.parameters(steps)
 		for _, parameter := range refused {
 			w.add(true, path, nil, "the topology %s does not let claims set %s, so it was left out: the pod gets the "+
-				"value "+
-				"of the topology", n.topology.Name, parameter)
+				"value of the topology", n.topology.Name, parameter)
 		}
 		if err := choose(t, name, parameters); err != nil {
 			w.add(true, path, nil, "the parameters of the pod were left out: %v", err)
@@ -212,8 +211,7 @@ func (m *importer) templateFor(w *workload, selections []*selection, n *network)
 			pick(t, name, s.deviceID)
 		} else if s.deviceID != "" {
 			w.add(true, path+".deviceID", s.deviceID, "%s takes no device by its PCI address, also not with Multus, "+
-				"so it "+
-				"was left out", steps[0].Type)
+				"so it was left out", steps[0].Type)
 		}
 		chosen = chosen || isPicked || len(parameters) > 0
 	}

@@ -55,14 +55,17 @@ func (m *importer) onLinks(n *network, f *fields, step *v1alpha1.Step, schema *v
 	if wanted == 0 || len(n.links) != wanted {
 		n.links = nil
 		n.add(true, f.path+"type", step.Type, "does not name the interfaces that it uses, so it was not translated: "+
-			"fix "+
-			"its configuration")
+			"fix its configuration")
 		return false
 	}
 	if !inPod(f) {
 		f.values[linksInPod] = true
 		for _, link := range n.links {
-			n.hosts = append(n.hosts, m.hostLink(n, link))
+			host := m.hostLink(n, link)
+			if host.topology == nil { // a finding states the reason
+				return false
+			}
+			n.hosts = append(n.hosts, host)
 		}
 	}
 	step.DependOn = n.links
@@ -106,10 +109,8 @@ func (m *importer) composeFor(w *workload) bool {
 			used, found := position[n.links[j]]
 			if n.derived == nil || len(n.hosts) == 0 && (!found || !m.isUsable(w.networks[used])) {
 				w.add(true, s.place(), qualified(s.namespace, s.name), "uses the interface %q, and the driver would "+
-					"not "+
-					"attach both, so the pod was not changed: import the network that makes this interface, before "+
-					"this "+
-					"one in the annotation, or write a topology by hand", n.links[j])
+					"not attach both, so the pod was not changed: import the network that makes this interface, "+
+					"before this one in the annotation, or write a topology by hand", n.links[j])
 				return false
 			}
 			if len(n.hosts) == 0 {

@@ -89,8 +89,7 @@ func (m *importer) readResource(f *fields) *pool {
 	if kind != "" && !p.subfunctions && !strings.EqualFold(kind, "netDevice") {
 		p.terms = append(p.terms, never)
 		f.add(true, f.path+"deviceType", kind, "only network devices are supported, so the policy selects nothing: "+
-			"keep "+
-			"the device plugin for this resource")
+			"keep the device plugin for this resource")
 	}
 	f.without("resource")
 	// Multiple selectors are alternatives.
@@ -102,9 +101,8 @@ func (m *importer) readResource(f *fields) *pool {
 		}
 		if p.use != used {
 			selector.add(true, selector.whole(), nil, "differs from the first selector in isRdma or the driver %s, "+
-				"and a "+
-				"topology uses all of its devices in one way, so the policy does not select these devices: create a "+
-				"resource for them", driverVFIO)
+				"and a topology uses all of its devices in one way, so the policy does not select these devices: "+
+				"create a resource for them", driverVFIO)
 			terms = []string{never}
 		}
 		if len(terms) > 0 {
@@ -168,8 +166,7 @@ func (m *importer) readSelector(f *fields, subfunctions bool) (terms []string, u
 	if slices.ContainsFunc(types, func(name string) bool { return !subfunctions || name != "sf" }) {
 		terms = append(terms, never)
 		f.add(true, f.path+"auxTypes", types, "only scalable functions (sf) of a resource with deviceType "+
-			"auxNetDevice are "+
-			"supported, so the policy selects nothing: replace %q in its selector", never)
+			"auxNetDevice are supported, so the policy selects nothing: replace %q in its selector", never)
 	}
 	terms = f.unselectable(terms)
 	f.without("selector")
@@ -206,10 +203,8 @@ func (m *importer) separateUses() {
 		if j >= 0 && m.pools[j].use != p.use {
 			p.terms = append(p.terms, never)
 			p.add(true, "", p.resource, "%s also has this resource, and differs in isRdma or the driver %s; a "+
-				"topology uses "+
-				"all of its devices in one way, so the policy selects nothing: use a resource of its "+
-				"own", m.pools[j].object,
-				driverVFIO)
+				"topology uses all of its devices in one way, so the policy selects nothing: use a resource of its "+
+				"own", m.pools[j].object, driverVFIO)
 		}
 	}
 }

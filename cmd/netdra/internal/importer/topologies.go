@@ -77,20 +77,18 @@ func (m *importer) translate(n *network) {
 	}
 }
 
-// dropRefused leaves out later plugins that always fail, also with Multus, and that only change the interface.
+// dropRefused leaves out later plugins that always fail on the interface, also with Multus.
 func (m *importer) dropRefused(n *network, topology *v1alpha1.NetworkTopology) {
 	problems, steps := cnichain.Validate(topology, m.options.Schemas), topology.Spec.Steps
 	for i := len(steps) - 1; i > 0; i-- {
-		schema, _ := m.options.Schemas.Lookup(steps[i].Type)
 		j := slices.IndexFunc(problems, func(problem *field.Error) bool {
-			return strings.HasPrefix(problem.Field, fmt.Sprintf("spec.steps[%d].", i))
+			return problem.Field == fmt.Sprintf("spec.steps[%d].dependOn", i)
 		})
-		if j < 0 || schema.Input.PrevResult != requiresResult {
+		if j < 0 {
 			continue
 		}
 		n.add(true, "", nil, "%s was left out, since it would fail, also with Multus, so the interface is not "+
-			"changed by "+
-			"it: %v", steps[i].Type, problems[j])
+			"changed by it: %v", steps[i].Type, problems[j])
 		if i+1 < len(steps) {
 			steps[i+1].DependOn = steps[i].DependOn
 		}
@@ -264,8 +262,7 @@ func (m *importer) preferLink(n *network) {
 		if link, _ := f.values[parameter.Parameter].(string); link != "" {
 			domain, _, _ := strings.Cut(n.resource, "/")
 			n.add(!slices.Contains(known().Markers, domain), "metadata.annotations", n.resource, "%s uses the link "+
-				"%q of "+
-				"its configuration, so pods get an interface on this link, and no device of the resource",
+				"%q of its configuration, so pods get an interface on this link, and no device of the resource",
 				f.text("type"), link)
 			n.resource = ""
 			return
@@ -392,8 +389,8 @@ func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.Cl
 		m.options.Schemas = m.options.Schemas.With(object)
 		m.schemas = append(m.schemas, &object)
 		f.add(true, f.path+"capabilities."+string(parameter), nil, "claims may set any address, as pods may with "+
-			"Multus: this needs the "+
-			"CNIPluginSchema %s in the output, so apply it only if you trust the authors of claims", cniType)
+			"Multus: this needs the CNIPluginSchema %s in the output, so apply it only if you trust the authors of "+
+			"claims", cniType)
 	default:
 		return fmt.Sprintf("the schema of %s has no capability %s; if you trust the authors of claims, create a "+
 			"CNIPluginSchema with this capability", cniType, capability)
