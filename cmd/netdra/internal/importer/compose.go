@@ -172,7 +172,7 @@ func (m *importer) compose(parts []part) *network {
 	m.finish(c, topology)
 	for i := range parts {
 		if c.topology != nil {
-			parts[i].network.partOf = c.topology.Name
+			parts[i].partOf = c.topology.Name
 		}
 	}
 	return c
