@@ -210,7 +210,7 @@ func (m *importer) templateFor(w *workload, selections []*selection, n *network)
 		if isPicked {
 			pick(t, name, s.deviceID)
 		} else if s.deviceID != "" {
-			w.add(true, path+".deviceID", s.deviceID, "%s takes no device by its PCI address, also not with Multus, "+
+			w.add(true, path+".deviceID", s.deviceID, "%s ignores the PCI address of a device, with Multus as well, "+
 				"so it was left out", steps[0].Type)
 		}
 		chosen = chosen || isPicked || len(parameters) > 0

@@ -108,8 +108,8 @@ func (m *importer) composeFor(w *workload) bool {
 			members[i] = true
 			used, found := position[n.links[j]]
 			if n.derived == nil || len(n.hosts) == 0 && (!found || !m.isUsable(w.networks[used])) {
-				w.add(true, s.place(), qualified(s.namespace, s.name), "uses the interface %q, and the driver would "+
-					"not attach both, so the pod was not changed: import the network that makes this interface, "+
+				w.add(true, s.place(), qualified(s.namespace, s.name), "uses the interface %q, which the driver "+
+					"would not attach, so the pod was not changed: import the network that makes this interface, "+
 					"before this one in the annotation, or write a topology by hand", n.links[j])
 				return false
 			}
@@ -163,13 +163,14 @@ func (m *importer) compose(parts []part) *network {
 	}
 	c := &network{source: last.source, namespace: last.namespace, name: last.name, parts: parts,
 		derived: topology.Spec.Steps}
-	for _, other := range m.composed {
-		if other.name == c.name && reflect.DeepEqual(other.derived, c.derived) {
-			return other
-		}
+	if i := slices.IndexFunc(m.composed, func(other *network) bool {
+		return other.source == c.source && reflect.DeepEqual(other.derived, c.derived)
+	}); i >= 0 {
+		c = m.composed[i]
+	} else {
+		m.composed = append(m.composed, c)
+		m.finish(c, topology)
 	}
-	m.composed = append(m.composed, c)
-	m.finish(c, topology)
 	for i := range parts {
 		if c.topology != nil {
 			parts[i].partOf = c.topology.Name

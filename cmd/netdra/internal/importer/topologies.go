@@ -77,7 +77,7 @@ func (m *importer) translate(n *network) {
 	}
 }
 
-// dropRefused leaves out later plugins that always fail on the interface, also with Multus.
+// dropRefused leaves out later plugins that always fail on the interface, with Multus as well.
 func (m *importer) dropRefused(n *network, topology *v1alpha1.NetworkTopology) {
 	problems, steps := cnichain.Validate(topology, m.options.Schemas), topology.Spec.Steps
 	for i := len(steps) - 1; i > 0; i-- {
@@ -87,8 +87,8 @@ func (m *importer) dropRefused(n *network, topology *v1alpha1.NetworkTopology) {
 		if j < 0 {
 			continue
 		}
-		n.add(true, "", nil, "%s was left out, since it would fail, also with Multus, so the interface is not "+
-			"changed by it: %v", steps[i].Type, problems[j])
+		n.add(true, "", nil, "%s was left out, because it always fails on this interface, with Multus as well: %v",
+			steps[i].Type, problems[j])
 		if i+1 < len(steps) {
 			steps[i+1].DependOn = steps[i].DependOn
 		}
