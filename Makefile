@@ -101,6 +101,7 @@ test-unit: $(TOOLS)/helm ## Run the tests that need no cluster and no real plugi
 
 test-race: $(TOOLS)/helm ## Run the tests of test-unit, with the race detector for packages with goroutines
 	$(RACE) -short $$($(GO) list $(PACKAGES) | grep -v -x -F -e "$$($(GO) list $(PURE) ./cnichain/kerneltest)")
+	$(RACE) -short ./plugin -nri-runtime=cri-o
 	$(GO) test -short -ldflags=-w $(PURE)
 
 test-race-rest: ## Run the tests that test-race shortens, with the race detector

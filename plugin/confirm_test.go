@@ -21,6 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 // The gate guarantees that a container that names a claim only starts in a network namespace that the runtime reports
@@ -37,14 +38,17 @@ func (f *fixture) admits(claim string) string {
 	return strings.Join(pins, " ")
 }
 
-// container returns a running container that names claims.
+// container returns a running container that names claims, as the runtime describes it.
 func (f *fixture) container(sandbox string, claims ...string) *api.Container {
-	container := &api.Container{Name: "c", PodSandboxId: sandbox, State: api.ContainerState_CONTAINER_RUNNING}
+	container := &api.Container{Id: sandbox + "/c", Name: "c", PodSandboxId: sandbox,
+		State: api.ContainerState_CONTAINER_RUNNING, Hooks: &api.Hooks{}}
 	for _, claim := range claims {
 		container.CDIDevices = append(container.CDIDevices,
 			&api.CDIDevice{Name: f.gate.DeviceID(attach.Part{ClaimUID: claim})})
+		container.Hooks.CreateRuntime = append(container.Hooks.CreateRuntime, &api.Hook{Args: []string{
+			nodeapi.HelperName, nodeapi.GateHookCommand, filepath.Join(f.cdiDir(), nodeapi.GateName(claim))}})
 	}
-	return container
+	return f.runtime.Report(container)
 }
 
 // If a sandbox was replaced while the driver was down, no container starts with the interfaces of the old one.
@@ -76,7 +80,7 @@ func TestGateOfAnotherNamespace(t *testing.T) {
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
 	f.crash()
 	f.ends("a-0")
-	f.runtime["a-0"] = "/var/run/netns/cni-other"
+	f.runtime.AddAt(sandboxOf("a-0"), "/var/run/netns/cni-other")
 	f.node.AddNamespace("/var/run/netns/cni-other")
 	f.start("boot-1")
 	f.eventually("the sandbox is attached in its namespace", func() bool {
@@ -116,9 +120,8 @@ func TestReplacedSandboxIsAttached(t *testing.T) {
 		"not connected": func(f *fixture, replace func()) { f.nri.setConnected(false); replace(); f.connect() },
 		"not connected, listed before it had ended": func(f *fixture, replace func()) {
 			f.nri.setConnected(false)
-			netns := f.runtime["a-0"]
 			replace()
-			f.runtime["a-0"] = netns // the runtime still lists the old sandbox, whose namespace no longer exists
+			f.runtime.AddAt(sandboxOf("a-0"), f.runtime.NamespacePrefix+"a-0") // still listed; no longer exists
 			f.connect()
 		},
 	} {
@@ -543,7 +546,7 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f.must(f.attach("a-1", f.prepared("claim-a", "a", "up0")))
 	dead := f.sandbox("a-1")
 	dead.Id = "a-0"
-	dead.Linux.Namespaces[1].Path = "/var/run/netns/cni-a-0" // as reported by containerd's main branch
+	dead.Linux.Namespaces[1].Path = f.runtime.NamespacePrefix + "a-0" // as reported by containerd's main branch
 	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
 	_, err := connection.Synchronize(context.Background(), []*api.PodSandbox{dead, f.sandbox("a-1")},
 		[]*api.Container{f.container("a-1", "claim-a")})
@@ -552,7 +555,7 @@ func TestDeadSandboxDoesNotSupersedeTheLiveOne(t *testing.T) {
 	f.expect(attached, "claim-a")
 	f.nri.setConnected(false)
 	f.boxes.ExpectAlso("a-0") // its namespace existed when the runtime listed it
-	if err := f.boxes.AttachAfterResync("a-0", podNamed("a-0"), "/var/run/netns/cni-a-0",
+	if err := f.boxes.AttachAfterResync("a-0", podNamed("a-0"), f.runtime.NamespacePrefix+"a-0",
 		f.claims.OfPod("a")); err == nil || !strings.Contains(err.Error(), "not connected") {
 		t.Errorf("error is %v", err)
 	}

@@ -2,8 +2,8 @@ package plugin
 
 import (
 	"context"
+	"flag"
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -43,8 +43,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	"github.com/dra-networking/dra-network-driver/plugin/nritest"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
+
+// runtimeName selects the simulated runtime of the tests that do not choose one. "make test" runs all tests on both.
+var runtimeName = flag.String("nri-runtime", nritest.Containerd().Name, "name of the profile of the container runtime")
 
 // fixture is a driver without a kubelet, a runtime or an API server, on a test node with two exclusive links, up0 and
 // up1, and a topology t that runs host-device, then tuning.
@@ -74,9 +78,11 @@ type fixture struct {
 	// journalLost reports whether a journal was set aside.
 	journalLost bool
 
-	// runtime contains the network namespaces of the runtime's sandboxes, by sandbox ID.
-	runtime map[string]string
-	bootID  string
+	// runtime is the container runtime. Unless it is started (see live), tests call the driver in its place.
+	runtime *nritest.Runtime
+	// events are the events of the node.
+	events *record.FakeRecorder
+	bootID string
 	// client contains the claims that recover reads.
 	client *fake.Clientset
 	// failAgain is the error of the next attempt to prepare a claim again.
@@ -92,9 +98,20 @@ type fixture struct {
 }
 
 func newFixture(t *testing.T) *fixture {
-	f := &fixture{T: t, dir: t.TempDir(), pinDir: "/run/netns", runtime: map[string]string{},
-		podsGone: map[string]bool{},
-		node:     cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	for _, profile := range nritest.Profiles() {
+		if profile.Name == *runtimeName {
+			return newFixtureOn(t, profile)
+		}
+	}
+	t.Fatalf("no profile has the name %q", *runtimeName)
+	return nil
+}
+
+// newFixtureOn returns a fixture with a kind of container runtime.
+func newFixtureOn(t *testing.T, profile nritest.Profile) *fixture {
+	f := &fixture{T: t, dir: t.TempDir(), pinDir: "/run/netns", podsGone: map[string]bool{},
+		node: cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	f.runtime = nritest.New(profile, f.node, f.cdiDir())
 	f.must(os.MkdirAll(f.pluginDir(), 0o755))
 	for name := range testPlugins() {
 		f.must(os.WriteFile(filepath.Join(f.pluginDir(), name), nil, 0o755))
@@ -114,47 +131,35 @@ func (f *fixture) start(bootID string) {
 // connect starts a connection to the runtime, which then lists its sandboxes.
 func (f *fixture) connect(containers ...*api.Container) {
 	f.Helper()
-	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
-	pods := []*api.PodSandbox{}
-	for _, id := range slices.Sorted(maps.Keys(f.runtime)) {
-		pods = append(pods, f.sandbox(id))
+	for _, container := range containers {
+		f.runtime.SetContainer(container)
 	}
+	connection := &nriConnection{nriPlugin: f.nri, configured: func() {}}
+	pods, containers := f.runtime.List()
 	_, err := connection.Synchronize(context.Background(), pods, containers)
 	f.must(err)
 }
 
-// sandbox returns a sandbox as the runtime describes it.
-func (f *fixture) sandbox(id string) *api.PodSandbox {
+// sandboxOf returns the sandbox with an ID in the form "pod-attempt".
+func sandboxOf(id string) nritest.Pod {
 	pod := podNamed(id)
-	sandbox := &api.PodSandbox{Id: id, Uid: pod.UID, Name: pod.Name, Namespace: pod.Namespace,
-		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}}}}
-	if netns := f.runtime[id]; netns != "" && f.node.Exists(netns) {
-		sandbox.Linux.Namespaces = append(sandbox.Linux.Namespaces, &api.LinuxNamespace{Type: "network", Path: netns})
-	}
-	return sandbox
+	return nritest.Pod{ID: id, UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace}
 }
+
+// sandbox returns a sandbox as the runtime describes it.
+func (f *fixture) sandbox(id string) *api.PodSandbox { return f.runtime.Sandbox(sandboxOf(id)) }
 
 // runs creates a sandbox in the runtime, with a network namespace.
-func (f *fixture) runs(id string) (netns string) {
-	netns = "/var/run/netns/cni-" + id
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.runtime[id] = netns
-	f.node.AddNamespace(netns)
-	return netns
-}
+func (f *fixture) runs(id string) (netns string) { return f.runtime.Add(sandboxOf(id)) }
 
 // ends removes a sandbox from the runtime without notifying the driver.
-func (f *fixture) ends(id string) {
-	f.node.EndNamespace(f.runtime[id])
-	delete(f.runtime, id)
-}
+func (f *fixture) ends(id string) { f.runtime.Forget(id) }
 
 // startAlone starts the driver without the runtime.
 func (f *fixture) startAlone(bootID string) {
 	f.Helper()
 	if f.bootID != bootID {
-		clear(f.runtime)
+		f.runtime.Reboot()
 	}
 	f.bootID = bootID
 	opened, err := journal.Open(filepath.Join(f.dir, "journal.db"), testingclock.NewFakeClock(f.clock.Now()))
@@ -175,7 +180,8 @@ func (f *fixture) startAlone(bootID string) {
 	f.metrics = newMetrics("v1")
 	f.boxes = attach.New(attach.Config{Work: work, Executor: runner, Claims: f.claims, Gate: f.gate, Clock: f.clock,
 		Observer: f, Metrics: f.metrics.attach, Node: "n", BootID: bootID, PinDir: f.pinDir})
-	statuses := status.New(status.Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(100),
+	f.events = record.NewFakeRecorder(100)
+	statuses := status.New(status.Config{Client: fake.NewClientset(), Events: f.events,
 		Claims: f.claims, Attachments: f.boxes, Clock: f.clock, Node: "n"})
 	f.unhealthy = map[discovery.IfName]string{}
 	health := status.NewHealth(f.claims,

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -37,8 +36,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("%d devices are offered", offered)
 	}
 	f.prepared("claim-a", "a", "up0")
-	sandbox := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns",
-		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "network", Path: "/proc/1/ns/net"}}}}
+	f.runs("a-0")
+	sandbox := f.sandbox("a-0")
 	connection := &nriConnection{nriPlugin: f.nri}
 	f.must(connection.RunPodSandbox(context.Background(), sandbox))
 	f.must(connection.StopPodSandbox(context.Background(), sandbox))

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
-	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
 // usesClaims returns the names of the claims that are found for a pod in the namespace ns.
@@ -103,9 +102,7 @@ func TestContainerWithoutAPreparedClaimHasAnEvent(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")
 	f.addPod(podObject("a"))
-	_, _, err := f.nri.CreateContainer(context.Background(), f.sandbox("a-0"), &api.Container{Name: "c",
-		PodSandboxId: "a-0",
-		CDIDevices:   []*api.CDIDevice{{Name: f.gate.DeviceID(attach.Part{ClaimUID: "gone"})}}})
+	_, _, err := f.nri.CreateContainer(context.Background(), f.sandbox("a-0"), f.container("a-0", "gone"))
 	if err == nil || !strings.Contains(err.Error(), "delete the pod") {
 		t.Errorf("error is %v", err)
 	}

@@ -135,7 +135,7 @@ func TestNetworkThatOnePodOfAClaimSelects(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	f.eventually("nothing is left of the sandbox", func() bool { return f.boxes.Count() == 0 })
-	f.node.EndNamespace(f.runtime["b-0"])
+	f.ends("b-0")
 	if after := f.node.String(); after != before {
 		t.Errorf("node is %s\nwant    %s", after, before)
 	}

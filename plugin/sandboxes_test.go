@@ -169,9 +169,7 @@ func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
 func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	f := newFixture(t)
 	sandbox := &api.PodSandbox{Id: "z-0", Uid: "z", Name: "z", Namespace: "other"}
-	container := &api.Container{Name: "c",
-		CDIDevices: []*api.CDIDevice{{Name: f.gate.DeviceID(attach.Part{ClaimUID: "claim-a"})}}}
-	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, container); err == nil ||
+	if _, _, err := f.nri.CreateContainer(context.Background(), sandbox, f.container("z-0", "claim-a")); err == nil ||
 		!strings.Contains(err.Error(), "which is not prepared for it") {
 		t.Errorf("error is %v", err)
 	}
@@ -184,8 +182,7 @@ func TestPodsThatStartedWhileTheDriverWasAway(t *testing.T) {
 	for _, id := range []string{"a-0", "b-0", "c-0"} {
 		f.runs(id)
 	}
-	f.connect(&api.Container{PodSandboxId: "b-0", State: api.ContainerState_CONTAINER_RUNNING,
-		CDIDevices: []*api.CDIDevice{{Name: f.gate.DeviceID(attach.Part{ClaimUID: "claim-b"})}}})
+	f.connect(f.container("b-0", "claim-b"))
 	f.eventually("the pod without containers is attached", func() bool { return f.ready("a-0") })
 	f.expect(attachedA, "claim-a")
 }
@@ -202,7 +199,8 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 			t.Errorf("pod %s gets %v", pod.GetName(), err)
 		}
 	}
-	host := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"}
+	host := &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns",
+		Linux: &api.LinuxPodSandbox{Namespaces: []*api.LinuxNamespace{{Type: "pid"}}}}
 	if err := f.nri.RunPodSandbox(context.Background(), host); err == nil ||
 		!strings.Contains(err.Error(), "host's network") {
 		t.Errorf("a pod with a claim on the host's network gets %v", err)

@@ -1,0 +1,324 @@
+package nritest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/protobuf/proto"
+)
+
+// Namespaces creates and removes the network namespaces of sandboxes.
+type Namespaces interface {
+	AddNamespace(path string)
+	EndNamespace(path string)
+	Exists(path string) bool
+}
+
+// Pod is a sandbox of a pod.
+type Pod struct {
+	// ID is the ID of the sandbox. UID, Name and Namespace are those of the pod.
+	ID, UID, Name, Namespace string
+	HostNetwork              bool
+}
+
+// Runtime is a simulated container runtime. Its methods are the CRI calls of a kubelet, without the parts that do not
+// matter to NRI plugins. Sandboxes and containers survive a [Runtime.Stop], as those of a real runtime. It is safe for
+// concurrent use.
+type Runtime struct {
+	Profile
+	namespaces Namespaces
+	cdiDir     string
+	// BeforeListed is called, if it is not nil, after the plugins have accepted a new sandbox and before the runtime
+	// lists the sandbox.
+	BeforeListed func()
+	// HostNamespace replaces the path of the network namespace of sandboxes in the host's network, if it is not empty.
+	HostNamespace string
+
+	nri sync.Mutex // serializes the calls of plugins, as containerd and CRI-O do
+	// server is nil while the runtime is stopped. nri guards it.
+	server *server
+
+	mu         sync.Mutex
+	sandboxes  map[string]*sandbox
+	containers map[string]*api.Container
+}
+
+type sandbox struct {
+	Pod
+	netns string
+	// older is true if the sandbox is older than the runtime's process.
+	older bool
+	// ended is true once the sandbox has no process.
+	ended bool
+}
+
+// New creates a runtime, which has to be started. cdiDir is the directory of the CDI specs.
+func New(profile Profile, namespaces Namespaces, cdiDir string) *Runtime {
+	return &Runtime{Profile: profile, namespaces: namespaces, cdiDir: cdiDir, sandboxes: map[string]*sandbox{},
+		containers: map[string]*api.Container{}}
+}
+
+// Start starts the runtime's process, which listens at an NRI socket.
+func (r *Runtime) Start(socket string) error {
+	server, err := r.serve(socket)
+	if err != nil {
+		return err
+	}
+	r.nri.Lock()
+	defer r.nri.Unlock()
+	r.server = server
+	return nil
+}
+
+// Stop ends the runtime's process and its connections.
+func (r *Runtime) Stop() {
+	r.nri.Lock()
+	server := r.server
+	r.server = nil
+	r.nri.Unlock()
+	if server != nil {
+		server.close()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, box := range r.sandboxes {
+		box.older = true
+	}
+}
+
+// call calls the plugins, unless the runtime is stopped.
+func (r *Runtime) call(request func(*adaptation.Adaptation) error) error {
+	r.nri.Lock()
+	defer r.nri.Unlock()
+	if r.server == nil {
+		return nil
+	}
+	return request(r.server.plugins)
+}
+
+// hold prevents plugins from synchronizing until the returned function is called, if the runtime does that.
+func (r *Runtime) hold() (release func()) {
+	r.nri.Lock()
+	server := r.server
+	r.nri.Unlock() // a plugin that is synchronizing needs the lock
+	if !r.HoldsPods || server == nil {
+		return func() {}
+	}
+	return server.plugins.BlockPluginSync().Unblock
+}
+
+// Settle waits until the plugins that have connected get calls.
+func (r *Runtime) Settle() {
+	r.nri.Lock()
+	server := r.server
+	r.nri.Unlock()
+	if server != nil {
+		server.plugins.BlockPluginSync().Unblock()
+	}
+}
+
+// list passes the sandboxes and containers to a plugin that has connected.
+func (r *Runtime) list(ctx context.Context, synchronize adaptation.SyncCB) error {
+	r.nri.Lock()
+	defer r.nri.Unlock()
+	pods, containers := r.List()
+	_, err := synchronize(ctx, pods, containers)
+	return err
+}
+
+// List returns the sandboxes and containers as plugins get them when they connect, sorted by ID.
+func (r *Runtime) List() (pods []*api.PodSandbox, containers []*api.Container) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(r.sandboxes)) {
+		pods = append(pods, r.describe(r.sandboxes[id]))
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.containers)) {
+		if container := r.containers[id]; container.GetState() != api.ContainerState_CONTAINER_STOPPED {
+			containers = append(containers, r.Report(container))
+		}
+	}
+	return pods, containers
+}
+
+// Report returns a container as plugins get it.
+func (r *Runtime) Report(container *api.Container) *api.Container {
+	reported := proto.Clone(container).(*api.Container)
+	for _, remove := range r.Unreported {
+		remove(reported)
+	}
+	return reported
+}
+
+// Sandbox returns a sandbox as plugins get it. If the runtime does not list it, it has no network namespace.
+func (r *Runtime) Sandbox(pod Pod) *api.PodSandbox {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	box := r.sandboxes[pod.ID]
+	if box == nil {
+		box = &sandbox{Pod: pod}
+	}
+	return r.describe(box)
+}
+
+func (r *Runtime) describe(box *sandbox) *api.PodSandbox {
+	spaces := []*api.LinuxNamespace{{Type: "pid"}}
+	if box.netns != "" && (r.StalePaths || r.namespaces.Exists(box.netns)) {
+		spaces = append(spaces, &api.LinuxNamespace{Type: "network", Path: box.netns})
+	}
+	described := &api.PodSandbox{Id: box.ID, Uid: box.UID, Name: box.Name, Namespace: box.Namespace,
+		Linux: &api.LinuxPodSandbox{Namespaces: spaces}}
+	if r.PauseProcess && !box.ended {
+		described.Pid = 1000
+	}
+	return described
+}
+
+// Add creates a sandbox that the runtime lists, without calling plugins, and returns the path of its network namespace.
+func (r *Runtime) Add(pod Pod) (netns string) {
+	box := r.create(pod)
+	r.AddAt(pod, box.netns)
+	return box.netns
+}
+
+// AddAt creates a sandbox that the runtime lists with a path of a network namespace, which may not exist.
+func (r *Runtime) AddAt(pod Pod, netns string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sandboxes[pod.ID] = &sandbox{Pod: pod, netns: netns}
+}
+
+func (r *Runtime) create(pod Pod) *sandbox {
+	switch {
+	case pod.HostNetwork && !r.HostPaths:
+		return &sandbox{Pod: pod}
+	case pod.HostNetwork && r.HostNamespace != "":
+		return &sandbox{Pod: pod, netns: r.HostNamespace}
+	}
+	netns := r.NamespacePrefix + pod.ID
+	r.namespaces.AddNamespace(netns)
+	return &sandbox{Pod: pod, netns: netns}
+}
+
+// Forget removes a sandbox, its containers and its network namespace, without calling plugins.
+func (r *Runtime) Forget(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	box := r.sandboxes[id]
+	delete(r.sandboxes, id)
+	maps.DeleteFunc(r.containers, func(_ string, c *api.Container) bool { return c.GetPodSandboxId() == id })
+	if box != nil {
+		r.end(box)
+	}
+}
+
+// end removes the network namespace of a sandbox.
+func (r *Runtime) end(box *sandbox) {
+	if r.namespaces.Exists(box.netns) {
+		r.namespaces.EndNamespace(box.netns)
+	}
+}
+
+// Reboot ends all sandboxes, and with them their containers.
+func (r *Runtime) Reboot() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.sandboxes)
+	clear(r.containers)
+}
+
+// RunPodSandbox creates a sandbox. The network of the cluster is complete when plugins are called.
+func (r *Runtime) RunPodSandbox(ctx context.Context, pod Pod) error {
+	box := r.create(pod)
+	defer r.hold()()
+	err := r.call(func(plugins *adaptation.Adaptation) error {
+		return plugins.RunPodSandbox(ctx, &adaptation.RunPodSandboxRequest{Pod: r.describe(box)})
+	})
+	if err != nil {
+		if r.StopsRejected {
+			_ = r.stopped(ctx, box) // the sandbox is removed anyway
+			_ = r.removed(ctx, box)
+		}
+		r.end(box)
+		return err
+	}
+	if r.BeforeListed != nil {
+		r.BeforeListed()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sandboxes[pod.ID] = box
+	return nil
+}
+
+func (r *Runtime) stopped(ctx context.Context, box *sandbox) error {
+	return r.call(func(plugins *adaptation.Adaptation) error {
+		return plugins.StopPodSandbox(ctx, &adaptation.StopPodSandboxRequest{Pod: r.describe(box)})
+	})
+}
+
+func (r *Runtime) removed(ctx context.Context, box *sandbox) error {
+	return r.call(func(plugins *adaptation.Adaptation) error {
+		return plugins.RemovePodSandbox(ctx, &adaptation.RemovePodSandboxRequest{Pod: r.describe(box)})
+	})
+}
+
+// find returns a sandbox, or an error if it does not exist.
+func (r *Runtime) find(id string) (*sandbox, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	box := r.sandboxes[id]
+	if box == nil {
+		return nil, fmt.Errorf("sandbox %s does not exist", id)
+	}
+	return box, nil
+}
+
+// StopPodSandbox stops the containers of a sandbox and removes its network namespace.
+func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
+	box, err := r.find(id)
+	if err != nil {
+		return err
+	}
+	defer r.hold()()
+	for _, container := range r.containersOf(id) {
+		if err := r.stopContainer(ctx, box, container); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	box.ended = true
+	r.mu.Unlock()
+	if r.NamespaceEndsFirst {
+		r.end(box)
+	}
+	if !box.older || r.StopsOlderPods {
+		err = r.stopped(ctx, box)
+	}
+	r.end(box)
+	return err
+}
+
+// RemovePodSandbox removes a stopped sandbox and its containers.
+func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
+	box, err := r.find(id)
+	if err != nil {
+		return err
+	}
+	defer r.hold()()
+	for _, container := range r.containersOf(id) {
+		if err := r.removeContainer(ctx, box, container); err != nil {
+			return err
+		}
+	}
+	if !box.older || r.StopsOlderPods {
+		err = r.removed(ctx, box)
+	}
+	r.Forget(id)
+	return err
+}

@@ -1,0 +1,204 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
+	"github.com/dra-networking/dra-network-driver/plugin/nritest"
+)
+
+// onRuntimes runs a test with each supported container runtime.
+func onRuntimes(t *testing.T, test func(f *fixture)) {
+	for _, profile := range nritest.Profiles() {
+		t.Run(profile.Name, func(t *testing.T) { test(newFixtureOn(t, profile)) })
+	}
+}
+
+// startRuntime starts the runtime's process.
+func (f *fixture) startRuntime() {
+	f.Helper()
+	dir, err := os.MkdirTemp("", "nri") // the paths of sockets are short
+	f.must(err)
+	f.Cleanup(func() { _ = os.RemoveAll(dir) })
+	f.nri.Socket = filepath.Join(dir, "nri.sock")
+	f.must(f.runtime.Start(f.nri.Socket))
+	f.Cleanup(f.runtime.Stop)
+}
+
+// dial lets the driver connect to the runtime, as often as necessary.
+func (f *fixture) dial() (disconnect func()) {
+	f.Helper()
+	f.nri.setConnected(false)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.nri.run(ctx) }()
+	disconnect = func() {
+		cancel()
+		f.eventually("the driver disconnects", func() bool {
+			f.clock.Step(nriRetryMax)
+			return len(ended) == 1
+		})
+	}
+	f.Cleanup(disconnect)
+	return disconnect
+}
+
+// connected waits until the driver is connected to the runtime and gets its calls. It advances the clock slowly, so that
+// the limit for a connection is not reached.
+func (f *fixture) connected() {
+	f.Helper()
+	last := time.Now()
+	f.eventually("the driver is connected", func() bool {
+		if time.Since(last) > 100*time.Millisecond {
+			last = time.Now()
+			f.clock.Step(nriRetry)
+		}
+		return f.nri.runtime.isConnected()
+	})
+	f.runtime.Settle()
+}
+
+// restartRuntime restarts the runtime's process and waits until the driver is connected again.
+func (f *fixture) restartRuntime() {
+	f.Helper()
+	f.runtime.Stop()
+	f.eventually("the connection has ended", func() bool { return !f.nri.runtime.isConnected() })
+	f.must(f.runtime.Start(f.nri.Socket))
+	f.connected()
+}
+
+// withLimits gives the topology of a prepared claim a limit of locked memory.
+func (f *fixture) withLimits(record claims.Record) {
+	f.Helper()
+	record.Plans[0].Steps[0].Limits = &v1alpha1.StepLimits{LockedMemory: "1Gi"}
+	f.must(f.claims.Hold(record, asItIs))
+}
+
+// device returns the name of the CDI device of a claim.
+func (f *fixture) device(claim string) string { return f.gate.DeviceID(attach.Part{ClaimUID: claim}) }
+
+// podNaming returns a pod whose container c names a claim.
+func podNaming(name, claim string) *corev1.Pod {
+	pod := podObject(name, claim)
+	pod.Spec.Containers = []corev1.Container{{Name: "c",
+		Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: claim}}}}}
+	return pod
+}
+
+// nodeEvents returns the events of the node since the last call.
+func (f *fixture) nodeEvents() (events []string) {
+	for {
+		select {
+		case event := <-f.events.Events:
+			events = append(events, event)
+		default:
+			return events
+		}
+	}
+}
+
+// failures returns the events of pods.
+func (f *fixture) failures() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.failed, "\n")
+}
+
+// From its start to its end, a pod has its interfaces, and its containers get their limits, although runtimes report
+// different properties of them. The runtime restarts meanwhile.
+func TestPodOnEachRuntime(t *testing.T) {
+	onRuntimes(t, func(f *fixture) {
+		ctx := f.Context()
+		f.addPod(podNaming("a", "claim-a"))
+		f.withLimits(f.prepared("claim-a", "a", "up0"))
+		f.startRuntime()
+		f.dial()
+		f.connected()
+		f.must(f.runtime.RunPodSandbox(ctx, sandboxOf("a-0")))
+		f.expect(attachedA, "claim-a")
+		adjustment, err := f.runtime.CreateContainer(ctx, "a-0", "c", f.device("claim-a"))
+		f.must(err)
+		if limits := adjustment.GetRlimits(); len(limits) != 1 || limits[0].GetHard() != 1<<30 {
+			f.Errorf("limits are %v", limits)
+		}
+		f.must(f.runtime.StartContainer(ctx, "a-0", "c"))
+		f.restartRuntime()
+		f.expect(attachedA, "claim-a")
+		if events := f.nodeEvents(); len(events) > 0 || f.failures() != "" {
+			f.Errorf("events are %q, %q", events, f.failures())
+		}
+		f.must(f.runtime.StopPodSandbox(ctx, "a-0"))
+		f.must(f.runtime.RemovePodSandbox(ctx, "a-0"))
+		f.must(f.dra.unprepare(ctx, "claim-a"))
+		f.expect(clean)
+	})
+}
+
+// A pod whose container runs with its interfaces is not attached again after the driver has lost its records and files.
+func TestRunningPodIsNotAttachedTwice(t *testing.T) {
+	onRuntimes(t, func(f *fixture) {
+		ctx := f.Context()
+		f.prepared("claim-a", "a", "up0")
+		f.startRuntime()
+		disconnect := f.dial()
+		f.connected()
+		f.must(f.runtime.RunPodSandbox(ctx, sandboxOf("a-0")))
+		_, err := f.runtime.CreateContainer(ctx, "a-0", "c", f.device("claim-a"))
+		f.must(errors.Join(err, f.runtime.StartContainer(ctx, "a-0", "c")))
+		disconnect()
+		socket := f.nri.Socket
+		f.crash()
+		f.must(errors.Join(os.Remove(filepath.Join(f.dir, "journal.db")), os.RemoveAll(f.cdiDir())))
+		f.node.AddHostLink("up0") // nothing else prevents another attachment
+		f.startAlone("boot-1")
+		f.nri.Socket = socket
+		f.prepared("claim-a", "a", "up0")
+		f.node.ForgetCalls()
+		f.dial()
+		f.connected()
+		f.eventually("the pod has an event", func() bool { return f.failures() != "" })
+		if calls := f.node.Calls(); len(calls) > 0 || !strings.Contains(f.failures(), "are already running") {
+			f.Errorf("calls of plugins are %q; events are %q", calls, f.failures())
+		}
+	})
+}
+
+// A sandbox that starts while the driver connects is attached, even if the runtime neither lists nor reports it.
+func TestSandboxThatStartsWhileTheDriverConnects(t *testing.T) {
+	onRuntimes(t, func(f *fixture) {
+		f.addPod(withSandbox(podObject("a", "claim-a")))
+		f.prepared("claim-a", "a", "up0")
+		f.startRuntime()
+		f.runtime.BeforeListed = func() {
+			f.dial()
+			if !f.runtime.HoldsPods {
+				f.connected()
+			}
+		}
+		f.must(f.runtime.RunPodSandbox(f.Context(), sandboxOf("a-0")))
+		f.connected()
+		if missed := f.nri.reported.sandbox("a").PodSandbox == nil; missed == f.runtime.HoldsPods {
+			f.Fatalf("the sandbox is missed: %t", missed)
+		}
+		f.nri.expectSandbox(podNamed("a-0"))
+		if !f.runtime.HoldsPods {
+			f.eventually("the driver disconnects", func() bool {
+				f.clock.Step(missedDelay)
+				return !f.nri.runtime.isConnected()
+			})
+			f.connected()
+		}
+		f.eventually("the sandbox is attached", func() bool { return f.ready("a-0") })
+		f.expect(attachedA, "claim-a")
+	})
+}
