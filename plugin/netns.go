@@ -26,8 +26,8 @@ const (
 	checkProc = "check that the driver's container can read the host's /proc"
 )
 
-// pathOf returns the path of a sandbox's network namespace. It returns "" for a pod in the host's network namespace and
-// for a sandbox that has terminated.
+// pathOf returns the path of a sandbox's network namespace. It returns "" for a pod in the host's network namespace,
+// for which some runtimes report a path (CRI-O), and for a sandbox that has terminated.
 //
 // If containerd (2.4.2) is killed during RunPodSandbox, it considers the sandbox valid after its restart, but has lost
 // the specification of the sandbox, including its namespaces. The kubelet continues to start the containers. The
@@ -36,6 +36,11 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	all := pod.GetLinux().GetNamespaces()
 	for _, namespace := range all {
 		if namespace.GetType() == "network" {
+			if found, err := os.Stat(namespace.GetPath()); err == nil {
+				if ofHost, err := isOfHost(found); err != nil || ofHost {
+					return "", err
+				}
+			}
 			return namespace.GetPath(), nil
 		}
 	}
@@ -83,8 +88,8 @@ func (n namespaces) path(ofProcess string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if ours, err := os.Stat("/proc/self/ns/net"); err != nil || os.SameFile(ours, namespace) {
-		return "", err // the driver uses the host's network namespace
+	if ofHost, err := isOfHost(namespace); err != nil || ofHost {
+		return "", err
 	}
 	entries, err := os.ReadDir(n.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -97,6 +102,12 @@ func (n namespaces) path(ofProcess string) (string, error) {
 		}
 	}
 	return ofProcess, nil
+}
+
+// isOfHost reports whether a network namespace is the one of the host, which is also the driver's.
+func isOfHost(namespace os.FileInfo) (bool, error) {
+	ours, err := os.Stat("/proc/self/ns/net")
+	return err == nil && os.SameFile(ours, namespace), err
 }
 
 // isNamed reports whether the runtime still has the pinned network namespace mounted, so that its sandbox still exists.

@@ -202,3 +202,21 @@ func TestSandboxThatStartsWhileTheDriverConnects(t *testing.T) {
 		f.expect(attachedA, "claim-a")
 	})
 }
+
+// A pod in the host's network has no interfaces of claims, whether the runtime reports its network namespace or not.
+func TestPodInTheHostsNetworkOnEachRuntime(t *testing.T) {
+	onRuntimes(t, func(f *fixture) {
+		f.prepared("claim-a", "a", "up0")
+		f.startRuntime()
+		f.dial()
+		f.connected()
+		f.runtime.HostNamespace = "/proc/self/ns/net"
+		pod := sandboxOf("a-0")
+		pod.HostNetwork = true
+		if err := f.runtime.RunPodSandbox(f.Context(), pod); err == nil ||
+			!strings.Contains(err.Error(), "uses the host's network") {
+			f.Errorf("error is %v", err)
+		}
+		f.expect(clean)
+	})
+}
