@@ -299,7 +299,7 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 	named := partsNamed(container)
 	switch {
 	case ready:
-		return nil
+		return n.checkGates(pod, container, named)
 	case known && failure != nil:
 		return fmt.Errorf("container %s waits for the interfaces of pod %s: %w", container.GetName(),
 			podOf(pod), failure)
@@ -323,13 +323,28 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 			container.GetName(), podOf(pod), records[0].Claim)
 	}
 	if len(named) > 0 { // another pod of the claim has opened the gate
-		err := fmt.Errorf("cannot create container %s: pod %s names claim %s, which is not prepared for it on "+
-			"this node; delete the pod, so that it is scheduled again", container.GetName(), podOf(pod),
-			named[0].ClaimUID)
-		n.Observer.AttachFailed(podOf(pod), nil, err, 0)
-		return err
+		return n.refuse(pod, container, named[0], "prepared for it on this node")
 	}
 	return nil
+}
+
+// checkGates returns an error if the hook would reject a container in an attached sandbox: crun does not include the
+// reason of a hook in its error.
+func (n *nriPlugin) checkGates(pod *api.PodSandbox, container *api.Container, named []attach.Part) error {
+	for _, part := range named {
+		if !n.Sandboxes.Admits(part.ClaimUID, pod.GetId()) {
+			return n.refuse(pod, container, part, "attached to its sandbox")
+		}
+	}
+	return nil
+}
+
+// refuse reports to a pod that a container names a claim without the required state.
+func (n *nriPlugin) refuse(pod *api.PodSandbox, container *api.Container, part attach.Part, state string) error {
+	err := fmt.Errorf("cannot create container %s: pod %s names claim %s, which is not %s; delete the pod, so that it "+
+		"is scheduled again", container.GetName(), podOf(pod), part.ClaimUID, state)
+	n.Observer.AttachFailed(podOf(pod), nil, err, 0)
+	return err
 }
 
 // attachMissed attaches, in the background, the claims of a sandbox that RunPodSandbox did not attach, for example

@@ -220,3 +220,27 @@ func TestPodInTheHostsNetworkOnEachRuntime(t *testing.T) {
 		f.expect(clean)
 	})
 }
+
+// The runtime's error contains the reason for a container in the wrong sandbox, although some runtimes drop the reason
+// of the hook.
+func TestContainerInTheWrongSandboxHasAReason(t *testing.T) {
+	onRuntimes(t, func(f *fixture) {
+		ctx := f.Context()
+		f.prepared("claim-a", "a", "up0")
+		f.prepared("claim-b", "b", "up1")
+		f.startRuntime()
+		f.dial()
+		f.connected()
+		for _, pod := range []string{"a", "b"} {
+			f.addPod(podNaming(pod, "claim-"+pod))
+			f.must(f.runtime.RunPodSandbox(ctx, sandboxOf(pod+"-0")))
+		}
+		_, err := f.runtime.CreateContainer(ctx, "a-0", "c", f.device("claim-b"))
+		if err == nil || !strings.Contains(err.Error(), "claim-b, which is not attached to its sandbox") ||
+			!strings.Contains(f.failures(), "claim-b, which is not attached") {
+			f.Errorf("error is %v; events are %q", err, f.failures())
+		}
+		_, err = f.runtime.CreateContainer(ctx, "a-0", "c", f.device("claim-a"))
+		f.must(err)
+	})
+}

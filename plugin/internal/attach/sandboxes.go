@@ -312,6 +312,17 @@ func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	return true, now.phase.isAttached() && !now.superseded, now.failure
 }
 
+// Admits reports whether the hook of a claim's gate lets containers start in a sandbox.
+func (s *Sandboxes) Admits(claimUID, id string) bool {
+	box := s.find(id)
+	if box == nil {
+		return false
+	}
+	now := box.view()
+	_, pin := now.admits(claimUID)
+	return pin != "" || s.AdmitsUnrecorded(claimUID, now.netns)
+}
+
 // deviceNodes returns, without duplicates, the device nodes that containers with a part of a claim get in any of the
 // claim's sandboxes.
 func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
