@@ -23,7 +23,7 @@ func (d *Driver) state() nodestate.State {
 			d.missing()...), Problems: d.Publisher.Problems(), UnusableCNIs: d.Publisher.UnusableCNIs(),
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.now().timeout, Topologies: d.Cluster.topologyStates(),
 		HostPaths: map[string][]string{}, LinkTypes: map[string][]string{}, PodAnnotations: map[string]string{},
-		Refused: d.refusedClaims(),
+		Refused: d.refusedClaims(), MissingFacts: d.nri.runtime.now().missingFacts,
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
 			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,

@@ -199,6 +199,10 @@ func (n *nriPlugin) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) (err
 	if err != nil {
 		return err
 	}
+	if netns == "" && len(pod.GetLinux().GetNamespaces()) == 0 && pod.GetPid() == 0 {
+		n.reportMissing(missingNamespaces)
+		return fmt.Errorf("cannot attach pod %s: %s", podOf(pod), missingNamespaces)
+	}
 	if netns == "" {
 		return fmt.Errorf("pod %s uses the host's network and cannot get the interfaces of claim %s: remove "+
 			"hostNetwork or the claim", podOf(pod), records[0].Claim)
@@ -262,6 +266,7 @@ const memlock = "RLIMIT_MEMLOCK"
 func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.ContainerAdjustment, error) {
 	named := partsNamed(container)
 	if len(named) == 0 {
+		n.checkReported(pod, container)
 		return nil, nil
 	}
 	limits, err := n.Sandboxes.ContainerLimits(pod.GetId(), named)

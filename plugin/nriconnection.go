@@ -168,6 +168,7 @@ func (c *nriConnection) Synchronize(
 			c.unclaimed.Store(pod.GetId(), pod)
 		}
 	}
+	c.checkListed(pods, containers)
 	err := c.Sandboxes.Confirm(listed)
 	c.setConnected(true)
 	c.attachAfterResync(pods, busy)
@@ -221,6 +222,8 @@ type runtimeState struct {
 	decided sets.Set[string]
 	// busy contains the sandboxes that had running containers that name a claim when the connection began.
 	busy map[string]bool
+	// missingFacts contains the facts that the driver needs and that the runtime does not report on this connection.
+	missingFacts []string
 }
 
 // now returns the current state.
@@ -237,7 +240,7 @@ func (v *runtimeView) isConnected() bool { return v.now().connected != nil }
 func (v *runtimeView) begin(decided sets.Set[string], busy map[string]bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.decided, v.busy = decided, busy
+	v.decided, v.busy, v.missingFacts = decided, busy, nil
 }
 
 func (v *runtimeView) setConnected(connected bool) {

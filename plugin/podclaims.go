@@ -7,6 +7,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/klog/v2"
 
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
@@ -95,4 +96,75 @@ func claimNames(pod *corev1.Pod) ([]string, error) {
 		names = append(names, extended.ResourceClaimName)
 	}
 	return names, nil
+}
+
+// The facts that a runtime has to report, with the guarantee that does not hold without them. The driver checks for
+// facts instead of versions: distributions patch their runtimes.
+const (
+	missingClaims = "the container runtime reports neither the CDI devices nor the hooks of containers to NRI plugins: " +
+		"containers do not get the limits of their claims, and a running pod may be attached again if the driver has " +
+		"lost its records"
+	missingNamespaces = "the container runtime reports no namespaces of sandboxes to NRI plugins: claims cannot be " +
+		"attached"
+)
+
+// checkListed calls checkReported for the containers of a list that name no claim.
+func (n *nriPlugin) checkListed(pods []*api.PodSandbox, containers []*api.Container) {
+	byID := make(map[string]*api.PodSandbox, len(pods))
+	for _, pod := range pods {
+		byID[pod.GetId()] = pod
+	}
+	for _, container := range containers {
+		if pod := byID[container.GetPodSandboxId()]; pod != nil && !namesClaim(container) {
+			n.checkReported(pod, container)
+		}
+	}
+}
+
+// checkReported reports a runtime that does not describe containers completely: a container whose claims it does not
+// report names a claim according to its pod.
+func (n *nriPlugin) checkReported(pod *api.PodSandbox, container *api.Container) {
+	cached := n.Cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
+	if cached == nil {
+		return
+	}
+	for _, specified := range slices.Concat(cached.Spec.InitContainers, cached.Spec.Containers) {
+		if specified.Name == container.GetName() && slices.ContainsFunc(specified.Resources.Claims,
+			func(named corev1.ResourceClaim) bool { return n.isAttachable(cached, named) }) {
+			n.reportMissing(missingClaims)
+		}
+	}
+}
+
+// isAttachable reports whether a container that names a claim as a whole names devices that the driver attaches.
+func (n *nriPlugin) isAttachable(pod *corev1.Pod, named corev1.ResourceClaim) bool {
+	for i := range pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if pod.Spec.ResourceClaims[i].Name != named.Name || named.Request != "" || err != nil || name == nil {
+			continue
+		}
+		record, prepared := n.Claims.Named(pod.Namespace, *name)
+		return prepared && record.Attaches()
+	}
+	return false
+}
+
+// reportMissing reports a missing fact once for each connection: in the log, in an event of the node, and to netdra.
+func (n *nriPlugin) reportMissing(fact string) {
+	if !n.runtime.addMissing(fact) {
+		return
+	}
+	klog.FromContext(n.Work).Info("The container runtime does not report enough", "problem", fact)
+	n.Statuses.WarnNode("RuntimeReportsTooLittle", fact+"; use a supported container runtime")
+}
+
+// addMissing records a missing fact and reports whether it is new.
+func (v *runtimeView) addMissing(fact string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if slices.Contains(v.missingFacts, fact) {
+		return false
+	}
+	v.missingFacts = append(slices.Clone(v.missingFacts), fact)
+	return true
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -243,4 +244,46 @@ func TestContainerInTheWrongSandboxHasAReason(t *testing.T) {
 		_, err = f.runtime.CreateContainer(ctx, "a-0", "c", f.device("claim-a"))
 		f.must(err)
 	})
+}
+
+// A runtime that reports too little for a guarantee causes one event of the node for each connection.
+func TestRuntimeThatReportsTooLittle(t *testing.T) {
+	f := newFixtureOn(t, nritest.Mute())
+	ctx := f.Context()
+	f.addPod(podNaming("a", "claim-a"))
+	f.prepared("claim-a", "a", "up0")
+	f.startRuntime()
+	f.dial()
+	f.connected()
+	f.must(f.runtime.RunPodSandbox(ctx, sandboxOf("a-0")))
+	check := func() {
+		t.Helper()
+		if events := f.nodeEvents(); len(events) != 1 || !strings.Contains(events[0],
+			"Warning RuntimeReportsTooLittle "+missingClaims) {
+			t.Errorf("events are %q", events)
+		}
+		if facts := f.driver().state().MissingFacts; len(facts) != 1 || facts[0] != missingClaims {
+			t.Errorf("netdra gets %q", facts)
+		}
+	}
+	for range 2 {
+		_, err := f.runtime.CreateContainer(ctx, "a-0", "c", f.device("claim-a"))
+		f.must(err)
+	}
+	check()
+	f.restartRuntime()
+	check()
+}
+
+// A sandbox without any namespace is not a pod in the host's network.
+func TestRuntimeThatReportsNoNamespaces(t *testing.T) {
+	f := newFixture(t)
+	f.prepared("claim-a", "a", "up0")
+	err := f.nri.RunPodSandbox(t.Context(), &api.PodSandbox{Id: "a-0", Uid: "a", Name: "a", Namespace: "ns"})
+	if err == nil || !strings.Contains(err.Error(), missingNamespaces) {
+		t.Errorf("error is %v", err)
+	}
+	if events := f.nodeEvents(); len(events) != 1 || !strings.Contains(events[0], missingNamespaces) {
+		t.Errorf("events are %q", events)
+	}
 }

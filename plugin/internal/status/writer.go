@@ -231,6 +231,13 @@ func (s *Writer) WarnPod(pod executor.Pod, reason, message string) {
 	s.Events.Event(reference, corev1.EventTypeWarning, reason, message)
 }
 
+// WarnNode sends a warning event to the node.
+func (s *Writer) WarnNode(reason, message string) {
+	// In events about a node, the kubelet and kubectl describe use its name as the UID.
+	reference := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: s.Node, UID: types.UID(s.Node)}
+	s.Events.Event(reference, corev1.EventTypeWarning, reason, message)
+}
+
 // forget removes all state of a claim.
 func (s *Writer) forget(claimUID string) {
 	s.mu.Lock()

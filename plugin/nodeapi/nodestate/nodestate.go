@@ -54,8 +54,10 @@ type State struct {
 	SetAside string `json:"setAside,omitempty"`
 	// NRITimeout is how long the container runtime waits for an NRI plugin; zero before the first connection.
 	NRITimeout time.Duration `json:"nriTimeout"`
-	// CNIPlugins are the plugins that are visible in the driver's container, which may differ from those on the node.
-	// It is nil if the driver cannot list them.
+	// MissingFacts are the facts that the driver needs and that the container runtime does not report.
+	MissingFacts []string `json:"missingFacts,omitempty"`
+	// CNIPlugins are the plugins that the driver's container sees, which may differ from those on the node. It is nil
+	// if the driver cannot list them.
 	CNIPlugins []string `json:"cniPlugins"`
 	// UnusableCNIs contains, by CNI type, the reasons why plugins that are installed and used by policies cannot work
 	// on the node.

@@ -28,10 +28,16 @@ func checkVersions(input *Input) []Finding {
 	case name != "":
 		found = append(found, Finding{Level: Warn, What: "the container runtime is " + name,
 			Why: "the driver was only tested with containerd and CRI-O",
-			Do:  "use containerd 2.2.6 or newer, or CRI-O 1.37", Source: "docs/compatibility.md"})
+			Do:  useTested, Source: "docs/compatibility.md"})
+	}
+	for _, fact := range input.Driver.State.MissingFacts {
+		found = append(found, Finding{Level: Fail, What: fact, Where: versions.Runtime,
+			Why: "the driver cannot keep a guarantee on this node", Do: useTested, Source: "docs/compatibility.md"})
 	}
 	return found
 }
+
+const useTested = "use containerd 2.2.6 or newer, or CRI-O 1.37"
 
 func checkNRI(input *Input) []Finding {
 	if !input.Runtime.NRIDisabled {

@@ -150,6 +150,9 @@ func TestFaults(t *testing.T) {
 			Fail, "runtime-version", []string{"containerd 1.7.27"}},
 		"another runtime": {func(n *testNode) { n.answers.State.Versions.Runtime = "docker://29.0.0" }, Warn,
 			"runtime-version", []string{"docker", "CRI-O 1.37"}},
+		"runtime that reports too little": {func(n *testNode) {
+			n.answers.State.MissingFacts = []string{"the runtime reports no namespaces"}
+		}, Fail, "runtime-version", []string{"reports no namespaces", "CRI-O 1.37"}},
 		"NRI is off in CRI-O": {func(n *testNode) { n.crio("enable_nri = true", "enable_nri = false") }, Fail,
 			"nri-enabled", []string{"NRI is disabled in CRI-O", "enable_nri = true", "restart CRI-O"}},
 		"CRI-O accepts no plugins": {func(n *testNode) {
