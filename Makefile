@@ -27,7 +27,7 @@ MODULES   := e2e/kwok e2e/karpenter e2e/kubevirt e2e/multus e2e/ovscni e2e/cored
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTimes.*|TestSharedClaimWhoseUserIsLost\
 	|TestStaticPodWhileTheAPIServerIsDown|TestDriverThatHangs|TestDeviceThatCannotBeCleaned|TestChainOfSixSeconds\
 	|TestSchedulerBypassed|TestRollingUpdate|TestUpgrade|TestGang|TestMultus.*|TestMigrationFromMultus|TestNetworkStatusBesideMultus\
-	|TestOVNKubernetes(Layer2|Refusals|ServerIsDown|WithoutAMapping|LocalnetWithADevice)|TestAddressRange)$$
+	|TestOVNKubernetes(Layer2|Refusals|ServerIsDown|WithoutAMapping|LocalnetWithADevice)|TestAddressRange|TestRuntimeCalls)$$
 # Lanes in virtual machines that "test-all" runs, the slowest first. Without KVM, each machine uses a processor for up to 20 minutes.
 # Therefore rdma-shared and rdma-pods are part of "rdma-test" only, and sriov-crashes, sriov-multus and half of sriov-pods of
 # "sriov-test": sriov-chains kills chains on virtual functions at each step, and e2e-node kills the components of a node. For the

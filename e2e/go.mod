@@ -35,7 +35,11 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require github.com/cilium/ebpf v0.22.0 // indirect
+require (
+	github.com/cilium/ebpf v0.22.0 // indirect
+	github.com/fsnotify/fsnotify v1.9.0 // indirect
+	tags.cncf.io/container-device-interface v1.1.1 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.1 // indirect
