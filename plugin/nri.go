@@ -125,9 +125,9 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 		}
 		records, err := n.claimsOf(pod)
 		switch {
-		case err == nil && len(records) == 0:
+		case err == nil && (len(records) == 0 || !n.Sandboxes.IsUnsynced(pod.GetId())): // or it was just stopped
 			return
-		case err == nil && busy:
+		case err == nil && busy && !n.Sandboxes.Knows(pod.GetId()): // otherwise it is being attached or detached
 			err = fmt.Errorf("cannot attach claim %s: containers of pod %s that name it are already running, and the "+
 				"driver has no record of their interfaces; delete the pod", records[0].Claim, podOf(pod))
 			logger.Error(err, "Cannot attach a running pod; it is left unchanged")
