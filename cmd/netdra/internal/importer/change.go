@@ -244,7 +244,7 @@ func (w *workload) addClaim(n *network, templateName string, asked map[string]*n
 	name := claimName(n.topology.Name, claims)
 	spec["resourceClaims"] = append(claims, map[string]any{"name": name, "resourceClaimTemplateName": templateName})
 	givesFiles := slices.ContainsFunc(n.topology.Spec.Steps, func(step v1alpha1.Step) bool {
-		return step.RDMA != nil || step.Driver != ""
+		return step.RDMA != nil || step.Driver != "" || len(step.DeviceNodes) > 0
 	})
 	var users []string // of the resources of the network
 	for _, resource := range n.resources() {

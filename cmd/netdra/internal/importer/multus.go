@@ -24,9 +24,9 @@ func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1al
 		return nil
 	}
 	for _, p := range n.pools {
-		if p.vfio || p.rdma {
+		if p.vfio || p.rdma || p.vhost {
 			n.add(true, "metadata.annotations", n.resource, "the network was not translated: the device plugin gives "+
-				"containers the files of these devices (vfio, RDMA), but this driver does so only for devices that it "+
+				"containers the files of these devices (vfio, RDMA, vhost), but this driver does so only for devices that it "+
 				"attaches: import it without --keep-multus")
 			return nil
 		}

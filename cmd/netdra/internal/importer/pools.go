@@ -24,6 +24,8 @@ type pool struct {
 type use struct {
 	vfio bool // applications access the devices directly
 	rdma bool
+	// vhost is true if containers get the device files for virtio-user ports.
+	vhost bool
 }
 
 // maxAttribute is the maximum length of a device's string attribute, in bytes.
@@ -138,7 +140,7 @@ func (m *importer) readSelector(f *fields, subfunctions bool) (terms []string, u
 	require("product", each(f.texts("devices"), pciID))
 	drivers := f.texts("drivers")
 	require("driver", drivers)
-	used.vfio = f.applications(drivers)
+	used.vfio, used.vhost = f.applications(drivers), f.flag("needVhostNet")
 	addresses, names, roots, index := "pciAddress", "ifName", "pciAddress", "vfIndex"
 	if subfunctions {
 		addresses, names, roots, index = "pfAddress", "", "", "sfNumber"
@@ -169,7 +171,6 @@ func (m *importer) readSelector(f *fields, subfunctions bool) (terms []string, u
 			"auxNetDevice are supported, so the policy selects nothing: replace %q in its selector", never)
 	}
 	terms = f.unselectable(terms)
-	f.without("selector")
 	return f.restricts(terms), used
 }
 
@@ -266,7 +267,7 @@ func (m *importer) readNodePolicy(o *object) {
 	if linkType := spec.text("linkType"); linkType != "" {
 		p.terms = append(p.terms, spec.linkType("linkType", linkType))
 	}
-	p.rdma = spec.flag("isRdma")
+	p.rdma, p.vhost = spec.flag("isRdma"), spec.flag("needVhostNet")
 	if p.rdma {
 		p.terms = append(p.terms, attribute("rdma"))
 	}

@@ -230,6 +230,9 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 		} else if p.rdma {
 			step.RDMA = &v1alpha1.StepRDMA{}
 		}
+		if p.vhost { // the device plugin adds both files
+			step.DeviceNodes = []v1alpha1.DeviceNode{v1alpha1.DeviceNodeVhostNet, v1alpha1.DeviceNodeTun}
+		}
 	}
 	if step.Driver != "" {
 		step.RDMA, step.ClaimParameters = nil, nil
