@@ -126,10 +126,10 @@ type StepRecord struct {
 }
 
 // Files returns all device files that containers get for the step: those of its device, and those in its topology.
-func (r *StepRecord) Files() []string {
-	files := slices.Clone(r.DeviceNodes)
-	if r.Phase == StepAdded {
-		for _, node := range r.Step.DeviceNodes {
+func (s *StepRecord) Files() []string {
+	files := slices.Clone(s.DeviceNodes)
+	if s.Phase == StepAdded {
+		for _, node := range s.Step.DeviceNodes {
 			files = append(files, node.Path())
 		}
 	}
