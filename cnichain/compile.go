@@ -342,6 +342,12 @@ func (c *compiler) dryRun(plan *Plan) {
 			if t.Root == template.VarDevice {
 				return step.Device.AttributeValue(t.Field)
 			}
+			for j := range plan.Steps {
+				root := &plan.Steps[j]
+				if t.IsCapacity() && root.Name == t.Root && root.Instance == step.Instance && root.Device != nil {
+					return root.Device.AttributeValue(t.Field)
+				}
+			}
 			return "", nil
 		}
 		// The plan contains one instance after the other, each with all steps of the topology.

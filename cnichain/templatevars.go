@@ -1,6 +1,7 @@
 package cnichain
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,6 +26,9 @@ func dryObject(t template.Token) (any, error) {
 // dryStep returns a placeholder of the same type as a step's field, to check templates before anything runs. The
 // placeholder for an address is reserved for documentation (RFC 5737) and passes the format checks.
 func dryStep(t template.Token) (any, error) {
+	if t.IsCapacity() && t.Index < 0 {
+		return json.Number("1"), nil
+	}
 	switch t.Field {
 	case template.FieldInterfaceName, template.FieldMAC, template.FieldSandbox, template.FieldPCIAddress:
 		if t.Index < 0 {
@@ -40,5 +44,5 @@ func dryStep(t template.Token) (any, error) {
 		}
 	}
 	return nil, errors.New("a step has no such field; use interfaceName, mac, sandbox, interfaces, pciAddress, " +
-		"ips[N].address or ips[N].gateway")
+		"capacity.bandwidth, ips[N].address or ips[N].gateway")
 }

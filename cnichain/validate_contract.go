@@ -258,7 +258,8 @@ func (s Schemas) ipams() []string {
 // templateRoots rejects templates that use the PCI address of a step without a device.
 func (c *contracts) templateRoots(path *field.Path, config map[string]any) {
 	_, _ = c.templates.Render(config, "config", func(t template.Token) (any, error) {
-		if step := c.steps[t.Root]; step != nil && len(step.DependOn) > 0 && t.Field == template.FieldPCIAddress {
+		ofDevice := t.Field == template.FieldPCIAddress || t.IsCapacity()
+		if step := c.steps[t.Root]; step != nil && len(step.DependOn) > 0 && ofDevice {
 			c.add(field.Invalid(path, "{{ "+t.String()+" }}", fmt.Sprintf("step %q takes no device: name a root step",
 				t.Root)))
 		}

@@ -211,7 +211,7 @@ func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1
 	yields := []v1alpha1.ParameterType{v1alpha1.TypeString}
 	rendered, err := p.templates.Render(text, "", func(t template.Token) (any, error) {
 		switch {
-		case t.Root == template.VarDevice:
+		case t.Root == template.VarDevice, t.IsCapacity():
 			return json.Number("0"), nil
 		case t.Field == template.FieldInterfaces && t.Root != template.VarPod && t.Root != template.VarClaim &&
 			t.Root != template.VarNode:

@@ -47,6 +47,9 @@ func objectValue(t template.Token, name, namespace, uid string) (any, error) {
 
 // stepValue resolves a token that refers to an earlier step.
 func stepValue(t template.Token, record *StepRecord) (any, error) {
+	if t.IsCapacity() {
+		return record.Step.Device.AttributeValue(t.Field)
+	}
 	switch t.Field {
 	case template.FieldInterfaceName:
 		return record.IfName, nil

@@ -64,6 +64,29 @@ func TestRealDiamond(t *testing.T) {
 	}
 }
 
+// A step limits the traffic to the amount that the claim was allocated.
+func TestRealBandwidthOfTheClaim(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.needsKind(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "ifb9"}})
+	l.bridge("br0")
+	share := l.shared("link", "br0")
+	share.Device.Attributes["capacity.bandwidth.bits"] = int64(8_000_000)
+	const rates = `{ingressRate: RATE, ingressBurst: 800000, egressRate: RATE, egressBurst: 800000}`
+	p := l.pod("a", l.plan("first", `
+- {name: link, type: bridge, config: {ipam: {type: host-local, dataDir: /var/lib/leases, ranges: [[{subnet: 10.2.0.0/24}]]}}}
+- {name: limit, type: bandwidth, dependOn: [link], config: `+
+		strings.ReplaceAll(rates, "RATE", `"{{ link.capacity.bandwidth.bits }}"`)+"}", share))
+	before := l.state()
+	p.add()
+	l.limited(p, 1_000_000, 1_000_000)
+	p.del()
+	l.expect(before)
+	l.empty()
+}
+
 // prime attaches and detaches a first pod. This creates the state that plugins share between pods and never remove:
 // tables and base chains, CNI-FORWARD and CNI-ADMIN of the firewall plugin, the CNI-HOSTPORT chains of portmap, and the
 // gateway address of bridge. None of it may refer to the pod.

@@ -78,12 +78,17 @@ func variables() []variable {
 		{"node.name", "the node's name"},
 		{"device.ifName", "in a root step: this or any other published attribute of its device " +
 			"([attributes](attributes.md))"},
+		{"device.capacity.bandwidth", "in a root step: the amount of the counter `bandwidth`, or of another counter, that the " +
+			"claim was allocated"},
+		{"device.capacity.bandwidth.bits", "the bandwidth in bit/s instead of Mbit/s, as the plugin `bandwidth` takes it"},
 		{"up.interfaceName", "the name of the interface of step `up` in the pod. This step must depend on `up`, directly or " +
 			"indirectly"},
 		{"up.mac", "the MAC address of that interface"},
 		{"up.sandbox", "the network namespace of that interface, from the plugin's result"},
 		{"up.interfaces", "the names of all interfaces in the step's result, as a list"},
 		{"up.pciAddress", "the PCI address of the step's device"},
+		{"up.capacity.bandwidth", "the amount of a counter that the claim was allocated from the device of root step `up`; " +
+			"also with `.bits`"},
 		{"up.ips[N].address", "address N of the step's result, starting at 0, with the prefix length"},
 		{"up.ips[N].gateway", "the gateway of that address"},
 	}
@@ -106,7 +111,7 @@ func templates(t *testing.T, text *bytes.Buffer) {
 	delete(byRoot, "device") // has every attribute
 	for root, fields := range byRoot {
 		_, known, _ := strings.Cut(refusal(t, root+".nonsense"), "use ")
-		has := regexp.MustCompile(`[a-zA-Z]+(?:\[N\]\.[a-z]+)?`).FindAllString(strings.ReplaceAll(known, " or ", " "),
+		has := regexp.MustCompile(`[a-zA-Z]+(?:(?:\[N\])?\.[a-z]+)?`).FindAllString(strings.ReplaceAll(known, " or ", " "),
 			-1)
 		slices.Sort(has)
 		slices.Sort(fields)

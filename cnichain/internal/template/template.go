@@ -13,6 +13,9 @@ import (
 	"strings"
 )
 
+// IsCapacity reports whether the token refers to an amount that the claim was allocated.
+func (t Token) IsCapacity() bool { return strings.HasPrefix(t.Field, FieldCapacity) }
+
 // Token is one {{ root.field[index].part }} in a template.
 type Token struct {
 	Root  string
@@ -49,8 +52,10 @@ const (
 	FieldInterfaces    = "interfaces"
 	FieldPCIAddress    = "pciAddress"
 	FieldIPs           = "ips"
-	PartAddress        = "address"
-	PartGateway        = "gateway"
+	// FieldCapacity is the prefix of fields such as capacity.bandwidth, the amounts that the claim was allocated.
+	FieldCapacity = "capacity."
+	PartAddress   = "address"
+	PartGateway   = "gateway"
 )
 
 // The patterns are compiled on each call to New, not once for the package: this avoids package-level state, and a plan

@@ -3,6 +3,7 @@ package publish
 import (
 	"cmp"
 	"maps"
+	"math"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/utils/ptr"
@@ -29,9 +30,7 @@ func claimedDevice(
 	}
 	attributes := plainAttributes(policy.PublishedWithAbsent(*facts, persona.Publish...))
 	maps.Copy(attributes, plainAttributes(persona.AdditionalAttributes))
-	if entry.Bandwidth > 0 {
-		attributes["bandwidth"] = entry.Bandwidth // for a step that limits the device's traffic
-	}
+	maps.Copy(attributes, allocated(entry, result))
 	return held, cnichain.Device{
 		Pool: held.Pool, Name: held.Name, ShareID: held.ShareID, Request: held.Request, Exclusive: held.Exclusive,
 		CNIs: persona.Plugins, IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress),
@@ -41,6 +40,31 @@ func claimedDevice(
 		NetworkID: cmp.Or(stringAttribute(persona, policyapi.AttributeDeviceID), string(facts.PCIAddress),
 			facts.AuxiliaryDevice, string(facts.Interface)),
 	}
+}
+
+// bitsPerMbit converts the unit of the counter bandwidth to that of the CNI plugin bandwidth.
+const bitsPerMbit = 1_000_000
+
+// allocated returns the amounts of a device's counters that a claim was allocated, for steps that enforce them: by
+// capacity.<counter>, and the bandwidth also as capacity.bandwidth.bits, in bit/s instead of Mbit/s, and as bandwidth.
+func allocated(entry *draslices.Entry, result *resourceapi.DeviceRequestAllocationResult) map[string]any {
+	amounts := map[string]any{}
+	if entry.Persona.Exclusive {
+		for i := range entry.Persona.Capacity {
+			c := &entry.Persona.Capacity[i]
+			amounts["capacity."+c.Name] = c.Value.Value()
+		}
+	}
+	for name, amount := range result.ConsumedCapacity {
+		amounts["capacity."+bareName(string(name))] = amount.Value()
+	}
+	if entry.Bandwidth > 0 { // of a virtual function, which may have an entry without a capacity
+		amounts["capacity."+policyapi.Bandwidth], amounts["bandwidth"] = entry.Bandwidth, entry.Bandwidth
+	}
+	if mbits, ok := amounts["capacity."+policyapi.Bandwidth].(int64); ok && mbits <= math.MaxInt64/bitsPerMbit {
+		amounts["capacity."+policyapi.Bandwidth+".bits"] = mbits * bitsPerMbit
+	}
+	return amounts
 }
 
 // stringAttribute returns a string attribute that a policy assigns to the device, or "" if it assigns none.
