@@ -291,7 +291,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 		Stays:      known && schema.Output.Devices != devicesMove,
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
-		RDMA: step.RDMA, DeviceNodes: step.DeviceNodes, DefaultRoute: step.DefaultRoute,
+		RDMA: step.RDMA, DeviceNodes: step.DeviceNodes, KeepsDefaultRoute: !step.DefaultRoute,
 		Limits:        step.Limits,
 		LeavesNoFiles: schema.LeavesNoFiles && c.binding.Schemas.ipamLeavesNoFiles(IPAMType(rawConfig(step))),
 	}

@@ -272,8 +272,9 @@ type PlanStep struct {
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
 	// DeviceNodes are further device files that containers get.
 	DeviceNodes []v1alpha1.DeviceNode `json:"deviceNodes,omitempty"`
-	// DefaultRoute is true if the step may replace the pod's default route.
-	DefaultRoute bool `json:"defaultRoute,omitempty"`
+	// KeepsDefaultRoute is true if the step must not replace the pod's default route. It is false in plans of earlier
+	// versions, whose topologies could not allow it.
+	KeepsDefaultRoute bool `json:"keepsDefaultRoute,omitempty"`
 	// Limits are the resource limits for containers that use the claim; nil for none.
 	Limits *v1alpha1.StepLimits `json:"limits,omitempty"`
 	// LeavesNoFiles is true if neither the plugin nor its IPAM plugin writes state that survives a reboot.

@@ -60,26 +60,27 @@ func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 		if !slices.ContainsFunc(links, func(l link) bool { return l.Interface == name }) {
 			continue
 		}
-		if found[name], err = useWithVFs(source, name, links, uses); err != nil {
+		if found[name], err = useWithFunctions(source, name, links, uses); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
 }
 
-// useWithVFs returns the use of a link or, if it is a physical function, of one of its virtual functions, which move
-// together with it. Uses of the link that cannot be restored take precedence, so they are checked first.
-func useWithVFs(source Sources, name IfName, links []link, uses map[int]Use) (Use, error) {
+// useWithFunctions returns the use of a link or, if it is a physical function, of one of its virtual or scalable
+// functions, which move together with it. Uses of the link that cannot be restored take precedence, so they are checked
+// first.
+func useWithFunctions(source Sources, name IfName, links []link, uses map[int]Use) (Use, error) {
 	if use := useOf(name, links, uses); use.Reason != "" && !use.Restorable {
 		return use, nil
 	}
-	functions, err := linksOfVFs(source.Sys, name)
+	functions, err := linksOfFunctions(source.Sys, name)
 	if err != nil {
 		return Use{}, err
 	}
 	for _, function := range functions {
 		if use := useOf(function, links, uses); use.Reason != "" {
-			return Use{Reason: fmt.Sprintf("the node uses its virtual function %s: %s", function, use.Reason)}, nil
+			return Use{Reason: fmt.Sprintf("the node uses its function %s: %s", function, use.Reason)}, nil
 		}
 	}
 	return useOf(name, links, uses), nil
@@ -227,8 +228,9 @@ func destination(r *netlink.Route) string {
 	return r.Dst.String()
 }
 
-// linksOfVFs returns the links, in the host's namespace, of the virtual functions that belong to a link's PCI function.
-func linksOfVFs(fsys fs.ReadLinkFS, name IfName) ([]IfName, error) {
+// linksOfFunctions returns the links, in the host's namespace, of the virtual and scalable functions that belong to a
+// link's PCI function.
+func linksOfFunctions(fsys fs.ReadLinkFS, name IfName) ([]IfName, error) {
 	sys := &sysfs{fsys: fsys}
 	entry := path.Join("class/net", string(name))
 	target, err := fsys.ReadLink(entry)
@@ -258,6 +260,18 @@ func linksOfVFs(fsys fs.ReadLinkFS, name IfName) ([]IfName, error) {
 		links, _ := vf.list("net")
 		for _, link := range links {
 			names = append(names, IfName(link))
+		}
+	}
+	entries, err := fs.ReadDir(fsys, pf.dir)
+	if err != nil {
+		return nil, fmt.Errorf("%w: cannot list scalable functions: %w", errChanged, err)
+	}
+	for _, entry := range entries {
+		if isScalableFunction(entry.Name()) {
+			links, _ := place{sys, pf.path(entry.Name()), string(address)}.list("net")
+			for _, link := range links {
+				names = append(names, IfName(link))
+			}
 		}
 	}
 	slices.Sort(names)

@@ -128,7 +128,7 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 				LinkIndex: index("ens0")}}}}},
 		"of its VF": {link: "ens0",
 			kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0v0")}}},
-			want:   "its virtual function ens0v0: it has the address", lost: true},
+			want:   "its function ens0v0: it has the address", lost: true},
 		"of the VF": {link: "ens0v0",
 			kernel: tables{addresses: []netlink.Addr{{IPNet: network("192.168.50.2/24"), LinkIndex: index("ens0v0")}}},
 			want:   "it has the address"},
@@ -147,7 +147,7 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 	}
 }
 
-// The use of its virtual functions counts as a use of the physical function.
+// The use of its functions counts as a use of the physical function.
 func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 	for name, use := range map[string]func(*discoverytest.Host){
 		"default route": func(h *discoverytest.Host) { h.DefaultRoute("ens0v0") },
@@ -163,7 +163,7 @@ func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 		use(host)
 		uses, err := discovery.Busy(t.Context(), host.Sources(), "ens0")
 		got := uses["ens0"]
-		if err != nil || !strings.Contains(got.Reason, "virtual function ens0v") ||
+		if err != nil || !strings.Contains(got.Reason, "its function ens0v") ||
 			!strings.Contains(got.Reason, name) || got.Restorable {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
@@ -174,5 +174,19 @@ func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 		if want := d.Name == "ens0" || d.Name == "ens0v0"; d.DefaultRoute != want {
 			t.Errorf("%s: defaultRoute is %v", d.Name, d.DefaultRoute)
 		}
+	}
+}
+
+// A physical function is in use if the node uses one of its scalable functions.
+func TestPhysicalFunctionOfScalableFunctionsInUse(t *testing.T) {
+	host := discoverytest.ScalableFunctions()
+	host.Virtual(discovery.RecordedLink{Name: "br0", Kind: "bridge"})
+	host.Enslave("enp3s0f0s1", "br0")
+	uses, err := discovery.Busy(t.Context(), host.Sources(), "p0", "p1")
+	if got := uses["p0"]; err != nil || !strings.Contains(got.Reason, "its function enp3s0f0s1: it is a port") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got := uses["p1"]; got.Reason != "" {
+		t.Errorf("the other port is in use: %+v", got)
 	}
 }

@@ -233,6 +233,7 @@ func (f Facts) With(snapshots ...Device) Facts {
 			devices[d.identity()] = d
 		}
 	}
+	nameParents(devices)
 	union := Facts{Orphans: orphans, Problems: slices.Clone(f.Problems)}
 	union.add(devices, inUse)
 	return union
@@ -244,7 +245,7 @@ func (f Facts) With(snapshots ...Device) Facts {
 func keepNames(devices map[string]Device, snapshots []Device, inUse map[string]bool) {
 	for _, snapshot := range snapshots {
 		pf, known := devices[Device{PCIAddress: snapshot.PFAddress}.identity()]
-		if snapshot.PFAddress == "" || !known || pf.Name == snapshot.PFName {
+		if snapshot.PFAddress == "" || snapshot.PFName == "" || !known || pf.Name == snapshot.PFName {
 			continue
 		}
 		pf.Name = snapshot.PFName
@@ -309,12 +310,13 @@ func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 	}
 }
 
-// adopt names those virtual functions that have an index and whose physical function is among the devices.
+// adopt names those virtual functions that have an index and whose physical function is among the devices. A physical
+// function with a driver for applications cannot apply the settings of its virtual functions.
 func adopt(orphans []Device, devices map[string]Device) (named, left []Device) {
 	named = make([]Device, 0, len(orphans))
 	for _, vf := range orphans {
 		pf, ok := devices[Device{PCIAddress: vf.PFAddress}.identity()]
-		if !ok || vf.VFIndex == None {
+		if !ok || vf.VFIndex == None || drivesFromUserspace(pf.Driver) {
 			left = append(left, vf)
 			continue
 		}

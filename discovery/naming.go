@@ -16,6 +16,11 @@ func (f Facts) Named(names map[PCIAddress]IfName) Facts {
 			d.Name = name
 			renamed[d.PCIAddress] = name
 		}
+		if name := names[d.PFAddress]; name != "" && d.AuxiliaryDevice != "" && d.PFName == "" {
+			// Its physical function is not on the host now, for example because a pod has it.
+			d = d.withPF(name)
+			renamed[d.PFAddress] = name
+		}
 		devices[d.identity()] = d
 	}
 	if len(renamed) == 0 {

@@ -35,10 +35,18 @@ func TestScalableFunctions(t *testing.T) {
 	if pf := byName(t, read(t, h), "p0"); !pf.DefaultRoute {
 		t.Error("p0 is not protected although its scalable function carries the default route")
 	}
+	pf := byName(t, read(t, h), "p0")
 	h.Remove("p0")
 	if sf := byName(t, read(t, h), "enp3s0f0s1"); sf.PFName != "" || sf.PFAddress != "0000:03:00.0" {
 		t.Errorf("without the interface of its physical function, the function belongs to %q (%s)", sf.PFName,
 			sf.PFAddress)
+	}
+	// A pod has the physical function, or its name is remembered: the exclusion must not end.
+	for name, away := range map[string]discovery.Facts{"in use": read(t, h).With(pf),
+		"remembered": read(t, h).Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "p0"})} {
+		if sf := byName(t, away, "enp3s0f0s1"); sf.PFName != "p0" {
+			t.Errorf("%s: the physical function is called %q, want p0", name, sf.PFName)
+		}
 	}
 }
 
@@ -61,9 +69,8 @@ func TestPhysicalFunctionWithoutInterface(t *testing.T) {
 	if pf.Type != discovery.TypePF || pf.Interface != "" || pf.Driver != "vfio-pci" {
 		t.Errorf("got %+v", pf)
 	}
-	if vf := byName(t, facts, "pci-0000-03-00-0v0"); vf.PFName != pf.Name {
-		t.Errorf("the physical function of the virtual function is %s", vf.PFName)
+	if len(facts.Orphans) != 2 {
+		t.Errorf("its virtual functions, which cannot be configured, are devices: orphans are %v", facts.Orphans)
 	}
-	named := facts.Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "enp3s0f0"})
-	byName(t, named, "enp3s0f0v0")
+	byName(t, facts.Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "enp3s0f0"}), "enp3s0f0")
 }

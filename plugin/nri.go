@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -133,6 +134,8 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 			logger.Error(err, "Cannot attach a running pod; it is left unchanged")
 			n.Observer.AttachFailed(podOf(pod), records, err, 0)
 			return
+		case err == nil && busy:
+			err = errors.New("its earlier attachment is still being rolled back")
 		case err == nil:
 			if err = n.attachNow(pod, records); err == nil {
 				logger.Info("Attaching a pod that started while the driver was away")

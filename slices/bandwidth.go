@@ -101,7 +101,7 @@ func (l link) bandwidths(p policy.Persona) (values []resource.Quantity, tiers bo
 // with tiers has an entry for each tier, in ascending order.
 func (b *builder) functionEntries(pool string, l link, vf policy.DeviceDecision) []Entry {
 	var personas []policy.Persona
-	for _, p := range inOrder(vf.Personas) {
+	for _, p := range b.attachable(vf.Device, inOrder(vf.Personas)) {
 		if !p.Exclusive {
 			personas = append(personas, p)
 			continue

@@ -113,7 +113,8 @@ func needs(step *v1alpha1.Step, external bool) []string {
 	attributes := fmt.Sprintf("device.attributes[%q]", policyapi.AttributeDomain)
 	var conditions []string
 	if step.RDMA != nil {
-		conditions = append(conditions, attributes+".rdma") // published for every device
+		// Both are published for every device. A VLAN uses the RDMA devices of its parent.
+		conditions = append(conditions, "("+attributes+".rdma || "+attributes+`.type == "vlan")`)
 	}
 	switch {
 	case step.Driver != "":

@@ -240,13 +240,16 @@ spec:
 		device attributes
 		want   string
 	}{
-		"a link":                     {attributes{"interface": text("eth1")}, "link"},
-		"a link with RDMA":           {attributes{"interface": text("eth1"), "rdma": {BoolValue: ptr.To(true)}}, "link rdma"},
+		"a link":           {attributes{"interface": text("eth1")}, "link"},
+		"a link with RDMA": {attributes{"interface": text("eth1"), "rdma": {BoolValue: ptr.To(true)}}, "link rdma"},
+		"a VLAN, which uses RDMA devices of its parent": {
+			attributes{"interface": text("eth1.7"), "type": text("vlan")}, "link rdma"},
 		"a function":                 {attributes{"interface": text("eth1"), "pciAddress": text("0000:03:00.2")}, "link vfio"},
 		"a function without a link":  {attributes{"pciAddress": text("0000:03:00.2")}, "vfio"},
 		"a device without interface": {attributes{}, ""},
 	} {
-		all := attributes{"cni.dra.networking/p": {BoolValue: ptr.To(true)}, "rdma": {BoolValue: ptr.To(false)}}
+		all := attributes{"cni.dra.networking/p": {BoolValue: ptr.To(true)}, "rdma": {BoolValue: ptr.To(false)},
+			"type": text("nic")}
 		maps.Copy(all, test.device)
 		var matching []string
 		for _, class := range Of(topology, false) {

@@ -78,10 +78,13 @@ func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device
 // device is not the planned one.
 func (e *Executor) readBaseline(ctx context.Context, planned *cnichain.Device, boot string) (*cnichain.Device, error) {
 	free := make(chan error, 1)
-	if planned.Exclusive && e.CheckFree != nil { // both read much from the kernel, and the pod waits
-		go func() { free <- e.CheckFree(ctx, planned) }()
-	} else {
+	switch {
+	case !planned.Exclusive || e.CheckFree == nil:
 		free <- nil
+	case planned.AllowInUse: // the baseline contains the addresses and routes that the check allows
+		free <- e.CheckFree(ctx, planned)
+	default: // both read much from the kernel, and the pod waits
+		go func() { free <- e.CheckFree(ctx, planned) }()
 	}
 	now, err := e.Host.Snapshot(*planned)
 	if err := <-free; err != nil {

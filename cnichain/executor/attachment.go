@@ -71,10 +71,12 @@ type Attachment struct {
 	// NetNS is the runtime's path to the namespace. The runtime removes it when it stops the sandbox.
 	NetNS string `json:"netNS,omitempty"`
 	// NetNSID identifies the namespace within its boot, so that it can be pinned again if the pin is missing.
-	NetNSID   string       `json:"netNSID,omitempty"`
-	Phase     Phase        `json:"phase"`
-	CreatedAt time.Time    `json:"createdAt"`
-	Steps     []StepRecord `json:"steps"`
+	NetNSID string `json:"netNSID,omitempty"`
+	// DefaultRoutes are the pod's default routes before the first attempt to attach its sandbox (see routeCheck).
+	DefaultRoutes map[string][]int `json:"defaultRoutes,omitempty"`
+	Phase         Phase            `json:"phase"`
+	CreatedAt     time.Time        `json:"createdAt"`
+	Steps         []StepRecord     `json:"steps"`
 
 	// unsaved is true if the last write to the journal failed, so that the journal does not contain this state.
 	unsaved bool

@@ -150,7 +150,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	if err := AssignNames(attachment, seen); err != nil {
 		return err
 	}
-	routes, err := e.Host.DefaultRoutes(held)
+	routes, err := e.beginRoutes(attachment, held)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 		if seen, err = e.addStep(ctx, attachment, i, node, seen); err != nil {
 			return err
 		}
-		if routes, err = e.checkDefaultRoute(attachment, i, routes, seen); err != nil {
+		if err := e.followRoutes(attachment, i, routes, seen); err != nil {
 			return err
 		}
 	}
@@ -216,11 +216,6 @@ func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *
 	}
 	if err := e.verify(attachment, record, result, links); err != nil {
 		return nil, err
-	}
-	for _, node := range record.Step.DeviceNodes {
-		if err := e.Host.CheckDeviceNode(node.Path()); err != nil {
-			return nil, err
-		}
 	}
 	return links, e.attachRDMA(attachment, record)
 }
@@ -381,6 +376,11 @@ func (e *Executor) prepareStep(
 ) error {
 	if err := e.configure(attachment, record, node); err != nil {
 		return err
+	}
+	for _, node := range record.Step.DeviceNodes {
+		if err := e.Host.CheckDeviceNode(node.Path()); err != nil {
+			return err
+		}
 	}
 	if !record.Step.Makes {
 		return nil

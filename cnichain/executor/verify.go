@@ -1,12 +1,9 @@
 package executor
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/dra-networking/dra-network-driver/cnichain"
@@ -92,38 +89,4 @@ func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Res
 		}
 	}
 	return nil
-}
-
-// checkDefaultRoute returns an error if a step replaced the default route that the pod had before, unless its topology
-// allows this: the pod's traffic to the cluster would leave through the wrong interface. It returns the current routes.
-// before are the routes before the step, and links are the pod's links after it.
-func (e *Executor) checkDefaultRoute(
-	attachment *Attachment, i int, before map[string][]int, links []cnichain.Link,
-) (now map[string][]int, err error) {
-	record := &attachment.Steps[i]
-	if now, err = e.Host.DefaultRoutes(attachment.Pin); err != nil || record.Step.DefaultRoute {
-		return now, err
-	}
-	for _, family := range slices.Sorted(maps.Keys(before)) {
-		if !slices.Equal(before[family], now[family]) {
-			return nil, stepError(record, commandAdd, fmt.Errorf("%s replaced the pod's %s default route through %s by one "+
-				"through %s, so the pod would lose its connection to the cluster; remove the default route from the "+
-				"configuration of the step and its ipam (routes, gateway, isDefaultGateway), or set defaultRoute: true "+
-				"if the step's network is meant to carry the pod's other traffic", record.Step.Type, family,
-				linkNames(links, before[family]), linkNames(links, now[family])))
-		}
-	}
-	return now, nil
-}
-
-// linkNames returns the names of the links with the given indexes, separated by commas.
-func linkNames(links []cnichain.Link, indexes []int) string {
-	var names []string
-	for _, index := range indexes {
-		i := slices.IndexFunc(links, func(l cnichain.Link) bool { return l.Index == index })
-		if i >= 0 {
-			names = append(names, links[i].Name)
-		}
-	}
-	return cmp.Or(strings.Join(names, ", "), "no interface")
 }

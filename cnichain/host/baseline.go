@@ -62,7 +62,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	if device.PCIAddress != "" {
 		device.DriverOverride = overrideOf(device.PCIAddress)
 	}
-	if device.PF != "" {
+	if device.PF != "" && device.PCIAddress != "" { // a scalable function has no settings there
 		_, info, err := findVF(handle, &device)
 		if err != nil {
 			return device, err
@@ -111,8 +111,11 @@ func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, 
 		return nil, fmt.Errorf("cannot read the lower link of %s: %w", attrs.Name, err)
 	}
 	found := &cnichain.LowerLink{Index: attrs.ParentIndex}
-	if target, err := os.Readlink(filepath.Join("/sys/class/net", lower.Attrs().Name, "device", "physfn")); err == nil {
+	device := filepath.Join("/sys/class/net", lower.Attrs().Name, "device")
+	if target, err := os.Readlink(filepath.Join(device, "physfn")); err == nil {
 		found.PF = filepath.Base(target)
+	} else if target, err := filepath.EvalSymlinks(device); err == nil && strings.Contains(filepath.Base(target), ".sf.") {
+		found.PF = filepath.Base(filepath.Dir(target)) // a scalable function is below its physical function
 	}
 	return found, nil
 }

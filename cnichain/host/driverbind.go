@@ -105,6 +105,11 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 		return nil, fmt.Errorf("device %s (PCI %s) has %s virtual functions, which would go with its driver: set "+
 			"sriov_numvfs to 0, or take a virtual function", device.Name, device.PCIAddress, vfs)
 	}
+	scalable, err := filepath.Glob(filepath.Join(sysPCI, device.PCIAddress, "*.sf.*"))
+	if err != nil || len(scalable) > 0 {
+		return nil, fmt.Errorf("device %s (PCI %s) has %d scalable functions, which would go with its driver: delete "+
+			"them (devlink port del), or take a scalable function", device.Name, device.PCIAddress, len(scalable))
+	}
 	group, err := readGroup(device.PCIAddress)
 	if err == nil {
 		err = group.viable(device.PCIAddress)

@@ -141,25 +141,26 @@ func (Linux) DefaultRoutes(path string) (map[string][]int, error) {
 	defer handle.Close()
 	preferred := map[string][]int{}
 	for name, family := range map[string]int{"IPv4": unix.AF_INET, "IPv6": unix.AF_INET6} {
-		routes, err := handle.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN},
-			netlink.RT_FILTER_TABLE)
+		least := math.MaxInt
+		// Iterate, since a pod may have filled its table.
+		err := handle.RouteListFilteredIter(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE,
+			func(r netlink.Route) bool {
+				fromRouter := r.Protocol == unix.RTPROT_RA // may appear at any time
+				if r.Type != unix.RTN_UNICAST || r.Priority > least || fromRouter || !isDefault(r.Dst) {
+					return true
+				}
+				if r.Priority < least {
+					least = r.Priority
+					delete(preferred, name)
+				}
+				preferred[name] = append(preferred[name], r.LinkIndex)
+				for _, hop := range r.MultiPath {
+					preferred[name] = append(preferred[name], hop.LinkIndex)
+				}
+				return true
+			})
 		if err != nil {
 			return nil, fmt.Errorf("cannot list the routes of %s: %w", path, err)
-		}
-		least := math.MaxInt
-		for i := range routes {
-			r := &routes[i]
-			if r.Type != unix.RTN_UNICAST || r.Priority > least || !isDefault(r.Dst) {
-				continue
-			}
-			if r.Priority < least {
-				least = r.Priority
-				delete(preferred, name)
-			}
-			preferred[name] = append(preferred[name], r.LinkIndex)
-			for _, hop := range r.MultiPath {
-				preferred[name] = append(preferred[name], hop.LinkIndex)
-			}
 		}
 		preferred[name] = slices.DeleteFunc(preferred[name], func(index int) bool { return index == 0 })
 		slices.Sort(preferred[name])

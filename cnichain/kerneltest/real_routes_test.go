@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
@@ -89,6 +90,9 @@ func TestRealDefaultRouteThatIsAllowed(t *testing.T) {
 			"eth0 net1"},
 		"other-family": {`- {name: link, type: macvlan, config: {mode: bridge, ipam: {type: host-local,
     dataDir: /var/lib/leases, ranges: [[{subnet: "fd00:1::/64"}]], routes: [{dst: "::/0"}]}}}`, "eth0"},
+		"moved-by-sbr": {`- {name: link, type: macvlan, config: {mode: bridge, ipam: {type: host-local,
+    dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24, gateway: 10.1.0.1}]], routes: [{dst: 0.0.0.0/0}]}}}
+- {name: rules, type: sbr, dependOn: [link]}`, "eth0"},
 	} {
 		p := l.pod(name, l.plan("first", test.step, l.shared("link", "up0")))
 		p.clusterNetwork()
@@ -97,6 +101,34 @@ func TestRealDefaultRouteThatIsAllowed(t *testing.T) {
 			t.Errorf("%s: the default routes use %q, want %q", name, got, test.want)
 		}
 		p.del()
+	}
+}
+
+// An attempt that follows another one for the same sandbox compares with the routes before the first attempt: a plugin
+// may have removed the route of the cluster's network for good.
+func TestRealDefaultRouteBeforeTheFirstAttempt(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	p := l.pod("a", l.plan("first", `- {name: link, type: macvlan, config: {mode: bridge, ipam: {type: host-local,
+    dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]], routes: [{dst: 0.0.0.0/0}]}}}`, l.shared("link", "up0")))
+	p.attachment.DefaultRoutes = map[string][]int{"IPv4": {1}} // the pod has no default route any longer
+	p.refused("replaced the pod's IPv4 default route")
+}
+
+// A scalable function belongs to a physical function that stores no settings of it.
+func TestRealSnapshotOfAScalableFunction(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	l := newRealLab(t, nil)
+	l.uplink("up0")
+	device, err := l.kernel().Snapshot(cnichain.Device{Name: "up0", IfName: "up0", Exclusive: true, PF: "0000:03:00.0",
+		AuxiliaryDevice: "mlx5_core.sf.2"})
+	if err != nil || device.VF != nil || device.Index == 0 {
+		t.Errorf("got %+v, %v", device, err)
 	}
 }
 

@@ -205,6 +205,8 @@ func asText(value any) string {
 		return strings.Join(parts, ",")
 	case nil:
 		return ""
+	case float64: // an integer that was read from the journal
+		return strconv.FormatFloat(value, 'f', -1, 64)
 	}
 	return fmt.Sprint(value)
 }

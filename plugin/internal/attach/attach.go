@@ -194,7 +194,9 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	}
 	// Each attempt has a new record with its own pin: the steps in the previous record have been rolled back, and a
 	// plugin that keys its state by namespace path treats the new path as a different pod.
+	routes := box.attachment.DefaultRoutes
 	box.attachment = s.newAttachment(box.id, box.pod, records)
+	box.attachment.DefaultRoutes = routes
 	box.set(func(b *boxState) { b.pin = box.attachment.Pin })
 	if err := s.Executor.Add(ctx, box.attachment, netns, s.Node); err != nil {
 		return err

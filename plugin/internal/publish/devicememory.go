@@ -80,7 +80,7 @@ func (m *deviceMemory) restore(facts discovery.Facts, inUse ...discovery.Device)
 	names := map[discovery.PCIAddress]discovery.IfName{}
 	maps.Copy(names, m.kept.Names)
 	for _, device := range inUse {
-		if device.PFAddress != "" {
+		if device.PFAddress != "" && device.PFName != "" {
 			names[device.PFAddress] = device.PFName
 		} else if device.PCIAddress != "" {
 			names[device.PCIAddress] = device.Name
@@ -114,7 +114,9 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 		if device.LinkSpeed > 0 && (carriesCable(device.Type) || device.Type == discovery.TypeVF) {
 			now.Speeds[claims.Identity(*device)] = device.LinkSpeed
 		}
-		if device.PCIAddress != "" && device.PFAddress == "" && (held[device.PCIAddress] || m.settled(device)) {
+		// The name of a function without an interface is only its address.
+		if device.PCIAddress != "" && device.PFAddress == "" &&
+			(held[device.PCIAddress] || device.Interface != "" && m.settled(device)) {
 			now.Names[device.PCIAddress] = device.Name
 		}
 	}

@@ -203,8 +203,8 @@ func (m *importer) separateUses() {
 		j := slices.IndexFunc(m.pools[:i], func(other *pool) bool { return other.resource == p.resource })
 		if j >= 0 && m.pools[j].use != p.use {
 			p.terms = append(p.terms, never)
-			p.add(true, "", p.resource, "%s also has this resource, and differs in isRdma or the driver %s; a "+
-				"topology uses all of its devices in one way, so the policy selects nothing: use a resource of its "+
+			p.add(true, "", p.resource, "%s also has this resource, and differs in isRdma, needVhostNet or the driver %s; "+
+				"a topology uses all of its devices in one way, so the policy selects nothing: use a resource of its "+
 				"own", m.pools[j].object, driverVFIO)
 		}
 	}

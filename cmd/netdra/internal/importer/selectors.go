@@ -90,7 +90,7 @@ func indexesOf(text, index string) (string, error) {
 	var terms, single []string
 	for _, part := range strings.Split(text, ",") {
 		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
-		low, err := strconv.ParseUint(first, 10, 16)
+		low, err := strconv.ParseUint(first, 10, 32)
 		if err != nil {
 			return "", fmt.Errorf("%q is not an index of a function", part)
 		}
@@ -98,7 +98,7 @@ func indexesOf(text, index string) (string, error) {
 			single = append(single, strconv.FormatUint(low, 10))
 			continue
 		}
-		high, err := strconv.ParseUint(last, 10, 16)
+		high, err := strconv.ParseUint(last, 10, 32)
 		if err != nil || high < low {
 			return "", fmt.Errorf("%q is not a range of indexes of functions", part)
 		}

@@ -1,0 +1,91 @@
+package executor
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dra-networking/dra-network-driver/cnichain"
+)
+
+// routeCheck follows the pod's preferred default routes while the steps of an attachment run, by IP family and as the
+// indexes of their links (ADR 45).
+type routeCheck struct {
+	// original are the routes before the first attempt, and accepted those after the last instance of a topology.
+	original, accepted map[string][]int
+	// changer is the first step of the current instance that changed a route, and allowed is true if one of its steps
+	// may do so.
+	changer *StepRecord
+	allowed bool
+}
+
+// beginRoutes reads the default routes of a pod, unless an earlier attempt for the same sandbox has read them: a plugin
+// may have removed a route that its DEL did not restore.
+func (e *Executor) beginRoutes(attachment *Attachment, netns string) (*routeCheck, error) {
+	if attachment.DefaultRoutes == nil {
+		routes, err := e.Host.DefaultRoutes(netns)
+		if err != nil {
+			return nil, err
+		}
+		attachment.DefaultRoutes = routes
+	}
+	return &routeCheck{original: attachment.DefaultRoutes, accepted: attachment.DefaultRoutes}, nil
+}
+
+// followRoutes records the routes after a step. After the last step of an instance, it returns an error if the instance
+// replaced a default route that the pod had before, unless its topology allows this: the pod's traffic to the cluster
+// would leave through the wrong interface. Steps in between may move a route, as sbr does. links are the pod's links.
+func (e *Executor) followRoutes(attachment *Attachment, i int, check *routeCheck, links []cnichain.Link) error {
+	record := &attachment.Steps[i]
+	now, err := e.Host.DefaultRoutes(attachment.Pin)
+	if err != nil {
+		return err
+	}
+	check.allowed = check.allowed || !record.Step.KeepsDefaultRoute
+	replaced := check.replaced(now)
+	if replaced != "" && check.changer == nil {
+		check.changer = record
+	}
+	if i+1 < len(attachment.Steps) && isSameInstance(record, &attachment.Steps[i+1]) {
+		return nil
+	}
+	if replaced != "" && !check.allowed {
+		return stepError(check.changer, commandAdd, fmt.Errorf("%s replaced the pod's %s default route through %s by one "+
+			"through %s, so the pod would lose its connection to the cluster; remove the default route from the "+
+			"configuration of the step and its ipam (routes, gateway, isDefaultGateway), or set defaultRoute: true if "+
+			"the step's network is meant to carry the pod's other traffic, and delete the pod and its claim",
+			check.changer.Step.Type, replaced, linkNames(links, check.accepted[replaced]),
+			linkNames(links, now[replaced])))
+	}
+	*check = routeCheck{original: check.original, accepted: now}
+	return nil
+}
+
+// replaced returns the first IP family in which the pod had a default route and now prefers a new one, or "".
+func (c *routeCheck) replaced(now map[string][]int) (family string) {
+	for _, family := range slices.Sorted(maps.Keys(c.original)) {
+		if !slices.Equal(now[family], c.accepted[family]) && !slices.Equal(now[family], c.original[family]) {
+			return family
+		}
+	}
+	return ""
+}
+
+// isSameInstance reports whether two steps belong to the same instance of a topology.
+func isSameInstance(a, b *StepRecord) bool {
+	return a.Claim == b.Claim && a.Topology == b.Topology && a.Step.Instance == b.Step.Instance
+}
+
+// linkNames returns the names of the links with the given indexes, separated by commas.
+func linkNames(links []cnichain.Link, indexes []int) string {
+	var names []string
+	for _, index := range indexes {
+		i := slices.IndexFunc(links, func(l cnichain.Link) bool { return l.Index == index })
+		if i >= 0 {
+			names = append(names, links[i].Name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), "no interface")
+}
