@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -38,7 +39,45 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 		add(gatewayRemark(step))
 		add(stateRemark(step))
 	}
+	if step := DefaultRouteStep(&topology.Spec); step != nil {
+		add(fmt.Sprintf("step %s: it brings a default route, so a pod that has one from the cluster network does not "+
+			"start: remove the route, or set defaultRoute: true if the network is meant to carry the pod's other traffic",
+			step.Name))
+	}
 	return remarks
+}
+
+// DefaultRouteStep returns the first step whose configuration brings a default route that no step may bring, or nil.
+// It does not find the routes of DHCP servers and unknown plugins, nor those that a later step moves to another table.
+func DefaultRouteStep(spec *v1alpha1.NetworkTopologySpec) *v1alpha1.Step {
+	if slices.ContainsFunc(spec.Steps, func(step v1alpha1.Step) bool {
+		return step.DefaultRoute || step.Type == "sbr" || step.Type == "vrf"
+	}) {
+		return nil
+	}
+	for i := range spec.Steps {
+		var config struct {
+			IsDefaultGateway bool `json:"isDefaultGateway"`
+			IPAM             struct {
+				Routes []struct {
+					Dst             netip.Prefix `json:"dst"`
+					Priority, Table int
+				} `json:"routes"`
+			} `json:"ipam"`
+		}
+		if spec.Steps[i].Driver != "" || json.Unmarshal(rawConfig(&spec.Steps[i]), &config) != nil {
+			continue // there is no interface, validation reports the problem, or a template hides the value
+		}
+		if config.IsDefaultGateway {
+			return &spec.Steps[i]
+		}
+		for _, route := range config.IPAM.Routes {
+			if route.Dst.IsValid() && route.Dst.Bits() == 0 && route.Priority == 0 && route.Table == 0 {
+				return &spec.Steps[i]
+			}
+		}
+	}
+	return nil
 }
 
 // inPodParameters returns the parameters that make a plugin look for its lower device in the pod. They are a convention

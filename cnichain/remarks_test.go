@@ -33,6 +33,23 @@ func TestRemarks(t *testing.T) {
 			"plugin risky: it writes to the NIC: keep a copy",
 			"plugin leaky: its addresses are never free again",
 		},
+		`[{name: a, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, routes: [{dst: 10.2.0.0/16}, {dst: 0.0.0.0/0}]}}}]`: {
+			"step a: it brings a default route, so a pod that has one from the cluster network does not start: remove " +
+				"the route, or set defaultRoute: true if the network is meant to carry the pod's other traffic",
+		},
+		`[{name: b, type: bridge, selector: {cel: "true"}, config: {isDefaultGateway: true, ipam: {type: dhcp}}}]`: {
+			"plugin dhcp: the site has one server only",
+			"step b: it brings a default route, so a pod that has one from the cluster network does not start: remove " +
+				"the route, or set defaultRoute: true if the network is meant to carry the pod's other traffic",
+		},
+		`[{name: a, type: macvlan, selector: {cel: "true"}, defaultRoute: true,
+		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, routes: [{dst: 0.0.0.0/0}]}}}]`: nil,
+		`[{name: a, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, routes: [{dst: 0.0.0.0/0}]}}},
+		  {name: b, type: sbr, dependOn: [a]}]`: nil,
+		`[{name: a, type: macvlan, selector: {cel: "true"},
+		   config: {ipam: {type: host-local, subnet: 10.1.0.0/24, routes: [{dst: 0.0.0.0/0, priority: 200}]}}}]`: nil,
 		`[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}},
 		  {name: b, type: sriov, selector: {cel: "true"}, config: {ipam: {type: dhcp}}}]`: {
 			"plugin dhcp: the site has one server only",

@@ -71,8 +71,21 @@ func (m *importer) change(w *workload) bool {
 	if changed {
 		w.setNetworks(kept)
 		w.clean()
+		w.explainVariables()
 	}
 	return changed
+}
+
+// explainVariables adds a finding for each container that reads the variables of a device plugin. The driver does not
+// set them.
+func (w *workload) explainVariables() {
+	w.eachContainer(func(container map[string]any, path string) {
+		text, err := json.Marshal([]any{container["command"], container["args"], container["env"]})
+		if err == nil && strings.Contains(string(text), "PCIDEVICE_") {
+			w.add(true, path, container["name"], "it reads variables of the device plugin (PCIDEVICE_…), which it no longer "+
+				"gets: read the PCI address from the claim's metadata file")
+		}
+	})
 }
 
 // isUnclear reports whether it is unclear which network needs a requested device, because the annotation references a

@@ -139,8 +139,11 @@ func (m *importer) readSelector(f *fields, subfunctions bool) (terms []string, u
 	require("vendor", each(f.texts("vendors"), pciID))
 	require("product", each(f.texts("devices"), pciID))
 	drivers := f.texts("drivers")
-	require("driver", drivers)
 	used.vfio, used.vhost = f.applications(drivers), f.flag("needVhostNet")
+	if used.vfio {
+		drivers = []string{driverVFIO}
+	}
+	require("driver", drivers)
 	addresses, names, roots, index := "pciAddress", "ifName", "pciAddress", "vfIndex"
 	if subfunctions {
 		addresses, names, roots, index = "pfAddress", "", "", "sfNumber"
@@ -191,8 +194,8 @@ func (f *fields) unselectable(terms []string) []string {
 func (f *fields) applications(drivers []string) bool {
 	forApplications := slices.Contains(drivers, driverVFIO)
 	if forApplications && len(drivers) > 1 {
-		f.add(true, f.path+"drivers", drivers, "a topology binds all of its devices to one driver, here %s: create a "+
-			"pool for each driver", driverVFIO)
+		f.add(true, f.path+"drivers", drivers, "a topology binds all of its devices to one driver, so the policy only "+
+			"selects functions with %s: create a pool for each driver", driverVFIO)
 	}
 	return forApplications
 }

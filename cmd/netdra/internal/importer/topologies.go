@@ -110,6 +110,12 @@ func (m *importer) newTopology(n *network) *v1alpha1.NetworkTopology {
 // finish adds findings instead.
 func (m *importer) finish(n *network, topology *v1alpha1.NetworkTopology) {
 	topology.Name = m.unique("topology", n.name)
+	topology.Spec.Steps = slices.Clone(topology.Spec.Steps) // composed networks are compared by their steps
+	if step := cnichain.DefaultRouteStep(&topology.Spec); step != nil {
+		step.DefaultRoute = true
+		n.add(true, "", nil, "it brings a default route, which replaces the one of the cluster network in its pods, as "+
+			"with Multus: if this is not intended, remove the route and defaultRoute from step %s", step.Name)
+	}
 	if problems := m.problemsOf(topology); len(problems) > 0 {
 		for _, problem := range problems {
 			n.add(true, "", nil, "no topology was created, since it would not be valid: %s", problem)
