@@ -24,8 +24,8 @@ func validateCommand(streams printer.Streams) *cobra.Command {
 
 It prints every problem of the NetworkTopologies and AddressRanges in the files as FILE:LINE: PATH: REASON. It does
 the same checks as the controller: unknown fields, names, order and references of steps, configuration, templates, and
-the CEL expressions of root steps. For a valid topology it prints the DeviceClasses that a claim must request. -o json
-prints the same data for CI, one entry per object.
+the CEL expressions of root steps. CNIPluginSchemas in the same file apply to its topologies. For a valid topology it
+prints the DeviceClasses that a claim must request. -o json prints the same data for CI, one entry per object.
 
 Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
 		Example: `  netdra chain validate deploy/samples/topologies.yaml
@@ -103,8 +103,15 @@ func validateFile(streams printer.Streams, file, name string, schemas cnichain.S
 	var results []validation
 	var ranges []string
 	for i := range documents {
-		if documents[i].Kind == manifest.KindRange {
+		switch documents[i].Kind {
+		case manifest.KindRange:
 			ranges = append(ranges, documents[i].Name)
+		case manifest.KindSchema:
+			schema, err := manifest.ReadSchema(&documents[i])
+			if err != nil {
+				return []validation{{Location: documents[i].Location(), Problems: []string{err.Error()}}}
+			}
+			schemas = schemas.With(*schema)
 		}
 	}
 	for i := range documents {

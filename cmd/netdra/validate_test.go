@@ -209,6 +209,22 @@ metadata: {name: mine}
 spec: {cniType: mine, output: {interfaces: modifies}, input: {prevResult: required}}
 `
 
+// The schemas in a file apply to its topologies, as in the files that import writes.
+func TestSchemasInTheSameFile(t *testing.T) {
+	const topology = "\n---\napiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\n" +
+		"spec: {steps: [{name: a, type: mine, selector: {cel: 'true'}}]}\n"
+	f := newFake(t)
+	code, out, errs := f.run(t.Context(), "validate", f.write("t.yaml", mineSchema+topology))
+	f.expect(code, exit.Refused, out+errs, `
+✗ DIR/t.yaml:11: spec.steps[0].dependOn: Required value: mine works on an interface that another step made: name that step
+`)
+	code, out, errs = f.run(t.Context(), "validate", f.write("t.yaml", strings.Replace(mineSchema, "modifies", "modify",
+		1)+topology))
+	f.expect(code, exit.Refused, out+errs, `
+✗ DIR/t.yaml:5: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none"
+`)
+}
+
 func TestSchemas(t *testing.T) {
 	for name, test := range map[string]struct {
 		schemas string
