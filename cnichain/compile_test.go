@@ -186,6 +186,23 @@ func TestCompileProblems(t *testing.T) {
 	}
 }
 
+// Plugins identify a scalable function, which has no PCI address, by the name of its auxiliary device or its link.
+func TestCompileIdentifiesScalableFunctions(t *testing.T) {
+	for plugin, want := range map[string]string{"host-device": "device=up0", "new-plugin": "=",
+		"ovn-k8s-cni-overlay": "deviceID=mlx5_core.sf.2"} {
+		device := deviceNamed("up0")
+		device.AuxiliaryDevice, device.Exclusive, device.CNIs = "mlx5_core.sf.2", true, []string{plugin}
+		planned := PlanStep{Type: plugin}
+		(&compiler{binding: Binding{Schemas: DefaultSchemas()}}).giveDevice(&planned, &device)
+		if got := planned.DeviceParameter + "=" + planned.DeviceValue; got != want {
+			t.Errorf("%s gets %s, want %s", plugin, got, want)
+		}
+		if plugin == "new-plugin" && planned.RuntimeDeviceID != "mlx5_core.sf.2" {
+			t.Errorf("%s gets the device ID %q", plugin, planned.RuntimeDeviceID)
+		}
+	}
+}
+
 func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 	device := deviceNamed("x")
 	device.PCIAddress, device.CNIs = "0000:01:00.0", []string{"new-plugin"}

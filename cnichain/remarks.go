@@ -125,7 +125,8 @@ func staticRemark(step *v1alpha1.Step) string {
 	for _, given := range config.IPAM.Addresses {
 		if given.Address != "" && !strings.Contains(given.Address, "{{") {
 			return fmt.Sprintf("step %s: every pod gets the address %s: if two pods may exist at a time, set "+
-				"addressRange of the step, or ipam type host-local, whose addresses are unique on each node only", step.Name, given.Address)
+				"addressRange of the step, or ipam type host-local, whose addresses are unique on each node only",
+				step.Name, given.Address)
 		}
 	}
 	return ""

@@ -198,8 +198,8 @@ func vocabulary(d *discovery.Device) []attribute {
 //	switchID       the same for all ports of one switch in hardware
 //	representor    whether it is the switch's end of the connection to a function
 //
-// Physical, virtual and scalable functions; vfMAC and the attributes below it are settings of the physical function. They are
-// absent if its driver does not report them:
+// Physical, virtual and scalable functions; vfMAC and the attributes below it are settings of the physical function.
+// They are absent if its driver does not report them:
 //
 //	sriovCapable   whether it can have virtual functions
 //	totalVFs       how many it can have

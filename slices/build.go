@@ -107,8 +107,8 @@ func (r Result) Find(pool, device string) (Entry, bool) {
 }
 
 // Build returns the data to be published for the node. Devices that exclude each other, that is, a physical function
-// and its virtual and scalable functions, share a pool. Every other device has its own pool, named <node>/<interface>. Build fails
-// only if the node's name cannot be part of a pool name.
+// and its virtual and scalable functions, share a pool. Every other device has its own pool, named <node>/<interface>.
+// Build fails only if the node's name cannot be part of a pool name.
 func Build(node string, decision policy.Decision, features Features) (Result, error) {
 	if reasons := validation.IsDNS1123Subdomain(node); len(reasons) > 0 {
 		return Result{}, fmt.Errorf("cannot name pools of node %q: %s", node, strings.Join(reasons, ", "))

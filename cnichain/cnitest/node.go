@@ -53,8 +53,9 @@ func NewNode(links ...string) *Node {
 	node := &Node{
 		index: 10, host: map[string]cnichain.Link{}, pods: map[string]map[string]cnichain.Link{},
 		unpinned: map[string]bool{},
-		pinned:   map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{}, defaults: map[string]string{},
-		fail: map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{},
+		pinned:   map[string]string{}, namespaces: map[string]bool{}, leases: map[string]bool{},
+		defaults: map[string]string{},
+		fail:     map[string]error{}, lies: map[string]bool{}, hold: map[string]chan struct{}{}, removed: map[string]bool{},
 		bound: map[string]cnichain.Link{}, rdma: map[uint32]*rdmaDevice{}, functions: map[string]cnichain.VFConfig{},
 	}
 	for _, name := range links {

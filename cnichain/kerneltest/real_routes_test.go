@@ -43,7 +43,7 @@ func (p *realPod) defaultRoutes(family int) (names []string) {
 	return names
 }
 
-// A step that replaces the pod's default route is refused, in each form in which a plugin brings one, and the route
+// A step that replaces the pod's default route is refused, regardless of the setting that adds it. Afterwards, the route
 // leads through the cluster's network afterwards.
 func TestRealDefaultRoute(t *testing.T) {
 	if !cnitest.OnMachine(t) {
