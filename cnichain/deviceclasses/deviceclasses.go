@@ -120,7 +120,9 @@ func needs(step *v1alpha1.Step, external bool) []string {
 	case step.Driver != "":
 		conditions = append(conditions, "has("+attributes+".pciAddress)")
 	case !external:
-		conditions = append(conditions, "has("+attributes+".interface)") // no driver for applications has the device
+		// Only a device that has an interface has an MTU. Earlier versions of the driver, which run on some nodes during an
+		// upgrade, publish the MTU of each device but not its interface.
+		conditions = append(conditions, "has("+attributes+".mtu)")
 	}
 	return conditions
 }

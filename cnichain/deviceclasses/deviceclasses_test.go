@@ -36,6 +36,9 @@ spec:
   - {name: bond0, type: bond, dependOn: [vf0, vf1], config: {mode: active-backup, miimon: "100", links: [{name: a}, {name: b}]}}
 `
 
+// mtu is a value of the attribute mtu, which only devices that have an interface have.
+var mtu = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1500)}
+
 func TestClasses(t *testing.T) {
 	const want = `
 - apiVersion: resource.k8s.io/v1
@@ -54,7 +57,7 @@ func TestClasses(t *testing.T) {
         driver: dra.networking
         parameters: {apiVersion: networking.dra.io/v1alpha1, kind: StepParameters, networkTopologyRef: {name: bonded}, step: vf0}
     selectors:
-    - cel: {expression: 'device.driver == "dra.networking" && device.attributes["cni.dra.networking"].?host_device.orValue(false) && has(device.attributes["dra.networking"].interface) && (device.attributes["dra.networking"].type == "vf")'}
+    - cel: {expression: 'device.driver == "dra.networking" && device.attributes["cni.dra.networking"].?host_device.orValue(false) && has(device.attributes["dra.networking"].mtu) && (device.attributes["dra.networking"].type == "vf")'}
 - apiVersion: resource.k8s.io/v1
   kind: DeviceClass
   metadata:
@@ -71,7 +74,7 @@ func TestClasses(t *testing.T) {
         driver: dra.networking
         parameters: {apiVersion: networking.dra.io/v1alpha1, kind: StepParameters, networkTopologyRef: {name: bonded}, step: vf1}
     selectors:
-    - cel: {expression: "device.driver == \"dra.networking\" && device.attributes[\"cni.dra.networking\"].?ovn_k8s_cni.orValue(false) && has(device.attributes[\"dra.networking\"].interface) && (true // any\n)"}
+    - cel: {expression: "device.driver == \"dra.networking\" && device.attributes[\"cni.dra.networking\"].?ovn_k8s_cni.orValue(false) && has(device.attributes[\"dra.networking\"].mtu) && (true // any\n)"}
 `
 	var wanted []resourceapi.DeviceClass
 	if err := yaml.UnmarshalStrict([]byte(want), &wanted); err != nil {
@@ -112,24 +115,24 @@ func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 		booleans bool
 		lists    bool
 	}{
-		"ours": {device("dra.networking", attributes{"type": text("vf"), "interface": text("eth1"), "cni.dra.networking/host_device": yes,
+		"ours": {device("dra.networking", attributes{"type": text("vf"), "mtu": mtu, "cni.dra.networking/host_device": yes,
 			"supportedCNIs": text(",host-device,")}),
 			true, false},
 		"ours, as a list": {device("dra.networking",
-			attributes{"type": text("vf"), "interface": text("eth1"), "supportedCNIs": list("sriov", "host-device")}),
+			attributes{"type": text("vf"), "mtu": mtu, "supportedCNIs": list("sriov", "host-device")}),
 			false, true},
 		"ours, not by this plugin": {device("dra.networking",
-			attributes{"type": text("vf"), "interface": text("eth1"), "cni.dra.networking/sriov": yes, "supportedCNIs": text(",sriov,")}),
+			attributes{"type": text("vf"), "mtu": mtu, "cni.dra.networking/sriov": yes, "supportedCNIs": text(",sriov,")}),
 			false, false},
 		"ours, not by this plugin, as a list": {device("dra.networking",
-			attributes{"type": text("vf"), "interface": text("eth1"), "supportedCNIs": list("sriov", "host", "device")}),
+			attributes{"type": text("vf"), "mtu": mtu, "supportedCNIs": list("sriov", "host", "device")}),
 			false, false},
 		"ours, not selected by the step": {device("dra.networking",
-			attributes{"type": text("pf"), "interface": text("eth1"), "cni.dra.networking/host_device": yes,
+			attributes{"type": text("pf"), "mtu": mtu, "cni.dra.networking/host_device": yes,
 				"supportedCNIs": text(",host-device,")}),
 			false, false},
 		"ours, not selected by the step, as a list": {device("dra.networking",
-			attributes{"type": text("pf"), "interface": text("eth1"), "supportedCNIs": list("host-device")}),
+			attributes{"type": text("pf"), "mtu": mtu, "supportedCNIs": list("host-device")}),
 			false, false},
 		"ours, no plugin at all": {device("dra.networking", attributes{"type": text("pf")}), false, false},
 		"of another driver":      {device("gpu.example.com", attributes{"model": text("x")}), false, false},
@@ -211,7 +214,7 @@ spec:
 	}
 	for master, want := range map[string]bool{"": true, "br0": false} {
 		attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-			"cni.dra.networking/macvlan": {BoolValue: ptr.To(true)}, "interface": text("eth1")}
+			"cni.dra.networking/macvlan": {BoolValue: ptr.To(true)}, "mtu": mtu}
 		if master != "" {
 			attributes["masterBridge"] = text(master)
 		}
@@ -240,13 +243,15 @@ spec:
 		device attributes
 		want   string
 	}{
-		"a link":           {attributes{"interface": text("eth1")}, "link"},
-		"a link with RDMA": {attributes{"interface": text("eth1"), "rdma": {BoolValue: ptr.To(true)}}, "link rdma"},
+		"a link":           {attributes{"mtu": mtu}, "link"},
+		"a link with RDMA": {attributes{"mtu": mtu, "rdma": {BoolValue: ptr.To(true)}}, "link rdma"},
 		"a VLAN, which uses RDMA devices of its parent": {
-			attributes{"interface": text("eth1.7"), "type": text("vlan")}, "link rdma"},
-		"a function":                 {attributes{"interface": text("eth1"), "pciAddress": text("0000:03:00.2")}, "link vfio"},
+			attributes{"mtu": mtu, "type": text("vlan")}, "link rdma"},
+		"a function":                 {attributes{"mtu": mtu, "pciAddress": text("0000:03:00.2")}, "link vfio"},
 		"a function without a link":  {attributes{"pciAddress": text("0000:03:00.2")}, "vfio"},
 		"a device without interface": {attributes{}, ""},
+		"a link of an earlier version": {attributes{"ifName": text("eth1"), "mac": text(""), "mtu": mtu,
+			"pciAddress": text("")}, "link vfio"},
 	} {
 		all := attributes{"cni.dra.networking/p": {BoolValue: ptr.To(true)}, "rdma": {BoolValue: ptr.To(false)},
 			"type": text("nic")}
@@ -268,7 +273,7 @@ spec:
 		}
 	}
 	topology.Spec.Attachment = v1alpha1.AttachmentExternal
-	if got := Of(topology, false)[0].Spec.Selectors[0].CEL.Expression; strings.Contains(got, "interface") {
+	if got := Of(topology, false)[0].Spec.Selectors[0].CEL.Expression; strings.Contains(got, ".mtu") {
 		t.Errorf("another component attaches the device, but its class is %s", got)
 	}
 }

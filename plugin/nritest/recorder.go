@@ -107,6 +107,10 @@ func (r *Recorder) describe(pod *api.PodSandbox) string {
 	if pod.GetPid() != 0 {
 		text = "process, "
 	}
+	return text + r.describeNamespace(pod)
+}
+
+func (r *Recorder) describeNamespace(pod *api.PodSandbox) string {
 	for _, namespace := range pod.GetLinux().GetNamespaces() {
 		if namespace.GetType() != "network" {
 			continue
@@ -115,9 +119,9 @@ func (r *Recorder) describe(pod *api.PodSandbox) string {
 		if r.Exists(namespace.GetPath()) {
 			state = "exists"
 		}
-		return text + identifiers.ReplaceAllString(namespace.GetPath(), "UUID") + " " + state
+		return identifiers.ReplaceAllString(namespace.GetPath(), "UUID") + " " + state
 	}
-	return text + "no network namespace"
+	return "no network namespace"
 }
 
 func describeContainer(container *api.Container) string {
@@ -143,9 +147,9 @@ func (r *Recorder) RunPodSandbox(_ context.Context, pod *api.PodSandbox) error {
 	return nil
 }
 
-// StopPodSandbox records the call.
+// StopPodSandbox records the call, without the process: whether it has already exited depends on timing.
 func (r *Recorder) StopPodSandbox(_ context.Context, pod *api.PodSandbox) error {
-	r.add(pod, "StopPodSandbox", r.describe(pod))
+	r.add(pod, "StopPodSandbox", r.describeNamespace(pod))
 	return nil
 }
 
