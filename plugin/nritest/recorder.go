@@ -2,6 +2,7 @@ package nritest
 
 import (
 	"context"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,7 +25,6 @@ type Recorder struct {
 
 	mu          sync.Mutex
 	connections int
-	pods        []string            // in the order of their first calls
 	calls       map[string][]string // by pod
 }
 
@@ -50,7 +50,7 @@ func (r *Recorder) Text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	text := ""
-	for _, pod := range r.pods {
+	for _, pod := range slices.Sorted(maps.Keys(r.calls)) {
 		text += "pod " + pod + "\n  " + strings.Join(r.calls[pod], "\n  ") + "\n"
 	}
 	return text
@@ -72,9 +72,6 @@ func (r *Recorder) add(pod *api.PodSandbox, call, facts string) {
 	name := pod.GetName()
 	if r.calls == nil {
 		r.calls = map[string][]string{}
-	}
-	if r.calls[name] == nil {
-		r.pods = append(r.pods, name)
 	}
 	r.calls[name] = append(r.calls[name], strings.TrimRight(call+": "+facts, " :"))
 }
