@@ -64,8 +64,9 @@ func addImportFlags(cmd *cobra.Command, flags *importer.Command) {
 	set.StringVarP(&flags.Namespace, "namespace", "n", "default", "namespace of objects without one")
 	set.StringVar(&flags.DevicePluginPrefix, "device-plugin-prefix", "intel.com",
 		"prefix of resource names, if the device plugin's configuration does not set one")
-	set.StringVar(&flags.OperatorPrefix, "operator-prefix", "openshift.io",
-		"prefix of the operator's resource names (RESOURCE_PREFIX of the operator)")
+	set.StringVar(&flags.OperatorPrefix, "operator-prefix", "",
+		"prefix of the operator's resource names (RESOURCE_PREFIX of the operator); by default, the prefix with which "+
+			"the input requests them, or openshift.io")
 	set.BoolVar(&flags.KeepResourceNames, "keep-resource-names", false,
 		"map the existing resource names to topologies, and leave pods unchanged that need nothing else")
 	set.BoolVar(&flags.KeepMultus, "keep-multus", false,

@@ -46,11 +46,9 @@ func (m *importer) change(w *workload) bool {
 		if n.isReserved() {
 			kept = append(kept, s.values)
 			s.requests = podRequests{} // Multus applies the parameters in the annotation
-		} else if slices.Contains(known().AnnotationPlugins, n.root().Type) {
+		} else if n.needsAnnotation() {
 			w.add(true, s.place(), qualified(s.namespace, s.name), "stays in the pod's annotation, because a "+
-				"controller of %s assigns addresses by it: make sure that no Multus on the nodes attaches the "+
-				"network, too",
-				n.root().Type)
+				"controller other than Multus reads it: make sure that no Multus on the nodes attaches the network, too")
 			kept = append(kept, s.values)
 		}
 		w.addClaim(n, m.templateFor(w, []*selection{s}, n), asked)
@@ -119,8 +117,7 @@ func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) b
 		s.values["interface"] = name
 	}
 	n := m.network(s.namespace, s.name)
-	if s.part == nil && (n == nil || n.topology == nil || n.isReserved() ||
-		slices.Contains(known().AnnotationPlugins, n.root().Type)) {
+	if s.part == nil && (n == nil || n.topology == nil || n.isReserved() || n.needsAnnotation()) {
 		return false
 	}
 	if steps, _ := s.target(n); stepThatTakes(steps, v1alpha1.ClaimInterfaceName) == "" {
@@ -447,6 +444,20 @@ func (m *importer) users(n *network) []string {
 		}
 	}
 	return sortedKeys(names)
+}
+
+// needsAnnotation reports whether a controller other than Multus reads the network in the annotation of pods.
+func (n *network) needsAnnotation() bool {
+	var config struct {
+		IPAM struct{ Type string }
+		IB   bool `json:"ibKubernetesEnabled"`
+	}
+	root := n.root()
+	if root.Config != nil {
+		_ = json.Unmarshal(root.Config.Raw, &config) // with templates, fields have other types
+	}
+	plugins := known().AnnotationPlugins
+	return config.IB || slices.Contains(plugins, root.Type) || slices.Contains(plugins, config.IPAM.Type)
 }
 
 // root returns the step that uses a device.

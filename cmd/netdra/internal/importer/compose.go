@@ -150,8 +150,7 @@ func (m *importer) composeFor(w *workload) bool {
 // isUsable reports whether the driver attaches the network of a selection, with an interface that others can use.
 func (m *importer) isUsable(s *selection) bool {
 	n := m.network(s.namespace, s.name)
-	return n != nil && (n.derived != nil || n.topology != nil && !n.isReserved() &&
-		!slices.Contains(known().AnnotationPlugins, n.root().Type))
+	return n != nil && (n.derived != nil || n.topology != nil && !n.isReserved() && !n.needsAnnotation())
 }
 
 // compose returns the network with the topology of all parts, which pods with the same networks share.

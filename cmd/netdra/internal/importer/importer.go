@@ -23,7 +23,7 @@ type Options struct {
 	// Namespace is the namespace for objects that do not specify one.
 	Namespace string
 	// DevicePluginPrefix and OperatorPrefix are the prefixes for resources from the device plugin's configuration and
-	// for resources that the operator creates.
+	// for resources that the operator creates. If OperatorPrefix is empty, the importer finds it: see operatorPrefix.
 	DevicePluginPrefix, OperatorPrefix string
 	// KeepResourceNames makes topology classes use the names of the device plugin's resources, and leaves pods
 	// unchanged if these names are sufficient.
@@ -70,6 +70,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 			o.namespace = options.Namespace
 		}
 	}
+	m.options.OperatorPrefix = cmp.Or(options.OperatorPrefix, operatorPrefix(objects))
 	// The operator's pools and networks come first, because pods and other networks refer to them.
 	for _, read := range []map[string]func(*object){m.pooling(), {kindNetwork: m.readNetwork}, m.podReaders()} {
 		for _, o := range objects {

@@ -26,7 +26,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files") //nolint:gochecknoglobals // a flag of go test
 
 func options() Options {
-	return Options{Namespace: "default", DevicePluginPrefix: "intel.com", OperatorPrefix: "openshift.io",
+	return Options{Namespace: "default", DevicePluginPrefix: "intel.com",
 		Schemas: cnichain.DefaultSchemas()}
 }
 

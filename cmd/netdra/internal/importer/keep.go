@@ -52,8 +52,7 @@ func (m *importer) staysAsItIs(w *workload) bool {
 	var annotated []string
 	for _, s := range w.networks {
 		n := m.network(s.namespace, s.name)
-		if n == nil || n.topology == nil || s.chooses() ||
-			slices.Contains(known().AnnotationPlugins, n.root().Type) {
+		if n == nil || n.topology == nil || s.chooses() || n.needsAnnotation() {
 			return false
 		}
 		annotated = append(annotated, n.resource)

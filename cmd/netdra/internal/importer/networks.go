@@ -83,10 +83,7 @@ func (m *importer) readOperatorNetwork(o *object) {
 	if n.namespace == "" {
 		n.namespace = o.namespace
 	}
-	n.resource = spec.text("resourceName")
-	if prefix := m.options.OperatorPrefix; prefix != "" {
-		n.resource = prefix + "/" + n.resource
-	}
+	n.resource = m.options.OperatorPrefix + "/" + spec.text("resourceName")
 	config := map[string]any{"type": kind.Type}
 	for _, field := range sortedKeys(kind.Parameters) {
 		if value := spec.pop(field); value != nil && value != "" {

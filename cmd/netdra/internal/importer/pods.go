@@ -73,8 +73,10 @@ func (m *importer) readWorkload(o *object) {
 	text, _ := annotations[annotationNetworks].(string)
 	path := w.path + "metadata.annotations[" + annotationNetworks + "]"
 	if value := annotations[annotationDefault]; value != nil {
-		w.add(true, w.path+"metadata.annotations["+annotationDefault+"]", value, "the driver does not change the "+
-			"pod's first interface, which belongs to the cluster's network: keep Multus for that")
+		w.add(true, w.path+"metadata.annotations["+annotationDefault+"]", value, "the pod was not changed, since the "+
+			"driver does not replace the cluster's network, and the devices that its containers request may belong to "+
+			"this network: keep Multus for this pod, or remove the annotation")
+		return
 	}
 	elements, err := parseSelections(text)
 	if err != nil {

@@ -89,6 +89,57 @@ func (o *object) readMetadata() *fields {
 	return annotations
 }
 
+// defaultOperatorPrefix is the prefix of the operator's resources unless its administrator sets another one.
+const defaultOperatorPrefix = "openshift.io"
+
+// operatorPrefix returns the prefix of the operator's resources. The objects that create these resources do not contain
+// it, but the objects that request them do. It returns the default if they use no prefix or several ones.
+func operatorPrefix(objects []*object) string {
+	requested, prefixes := map[string]bool{}, map[string]bool{}
+	for _, o := range objects {
+		collectResources(o.values, requested)
+	}
+	for _, o := range objects {
+		_, isNetwork := known().Networks[o.kind]
+		if o.kind != kindNodePolicy && !isNetwork {
+			continue
+		}
+		name, _ := objectAt(o.values, "spec")["resourceName"].(string)
+		for resource := range requested {
+			if prefix, isSame := strings.CutSuffix(resource, "/"+name); isSame {
+				prefixes[prefix] = true
+			}
+		}
+	}
+	if len(prefixes) != 1 {
+		return defaultOperatorPrefix
+	}
+	return sortedKeys(prefixes)[0]
+}
+
+// collectResources adds the resources that an object requests to names, at any depth, so that it also finds requests in
+// kinds that are not translated.
+func collectResources(value any, names map[string]bool) {
+	switch value := value.(type) {
+	case []any:
+		for _, item := range value {
+			collectResources(item, names)
+		}
+	case map[string]any:
+		for key, item := range value {
+			if text, isText := item.(string); isText && key == annotationResource {
+				names[text] = true
+			}
+			if key == "limits" || key == "requests" {
+				for name := range objectAt(value, key) {
+					names[name] = true
+				}
+			}
+			collectResources(item, names)
+		}
+	}
+}
+
 // inside returns the fields of a JSON object in a string. JSON that cannot be parsed is reported as a finding. The path
 // of a finding in the object consists of the path of the string, a colon, and the path inside.
 func (f *fields) inside(key string) *fields {
