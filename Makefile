@@ -4,6 +4,8 @@ GO        ?= go
 BIN       := bin
 TOOLS     := $(BIN)/tools
 LAB       := $(BIN)/lab
+# An emulated machine that waits for a processor misses the timeouts of the kubelet and of CNI plugins, so machines come first.
+VM        := $(shell [ "$$(id -u)" = 0 ] && echo nice -n -5) $(LAB)
 PACKAGES  := ./cmd/... ./plugin/... ./cnichain/... ./discovery/... ./policy/... ./slices/... ./deploy/... ./docs/...
 # Packages without goroutines and locks, where the race detector cannot find anything: it would make their tests eight times slower.
 # Their callers, such as ./plugin, are tested with it. A test in ./docs checks that they use neither.
@@ -191,12 +193,12 @@ sriov-test: build ## Run the tests on virtual functions in virtual machines, som
 	$(MAKE) -j 3 --output-sync=target sriov-chains sriov-pods sriov-crashes sriov-multus
 
 sriov-chains:
-	$(LAB) vm test $(SRIOV_FLAGS) --skip '^TestCluster' ./e2e/sriov
-	$(LAB) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run 'VF|LeaveNoFiles' $(SRIOV_FLAGS) ./cnichain/kerneltest
+	$(VM) vm test $(SRIOV_FLAGS) --skip '^TestCluster' ./e2e/sriov
+	$(VM) vm test --vfs 1 --env KERNELTEST_VF=0000:41:10.0 --run 'VF|LeaveNoFiles' $(SRIOV_FLAGS) ./cnichain/kerneltest
 
 sriov-pods: # SHORT=1 runs half of the parts, for "test-all". The reader is not a prerequisite: make would then start this lane, the slowest one, last
 	$(MAKE) kubevirt-reader
-	$(LAB) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 45m $(SRIOV_FLAGS) --run '^TestClusterPods$$$(if $(SHORT),/^(slices|settings|bond|vfio|numvfs)$$)' ./e2e/sriov
+	$(VM) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 45m $(SRIOV_FLAGS) --run '^TestClusterPods$$$(if $(SHORT),/^(slices|settings|bond|vfio|numvfs)$$)' ./e2e/sriov
 
 # KubeVirt's own code, version in e2e/kubevirt/go.mod, that reads device metadata in containers of virtual machines.
 kubevirt-reader:
@@ -208,13 +210,13 @@ kubevirt-reader:
 sriov-multus:
 	@mkdir -p $(BIN)/share
 	cd e2e/multus && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/multus tool
-	$(LAB) --name sriov-multus vm test --cluster --pfs 3 --share $(BIN)/share $(SRIOV_FLAGS) --run '^TestClusterMultus' ./e2e/sriov
+	$(VM) --name sriov-multus vm test --cluster --pfs 3 --share $(BIN)/share $(SRIOV_FLAGS) --run '^TestClusterMultus' ./e2e/sriov
 
 sriov-crashes: # with containerd's default timeout
-	$(LAB) --name sriov-crashes vm test --cluster --nri-timeout 2s --pfs 3 --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterCrashes' ./e2e/sriov
+	$(VM) --name sriov-crashes vm test --cluster --nri-timeout 2s --pfs 3 --timeout 30m $(SRIOV_FLAGS) --run '^TestClusterCrashes' ./e2e/sriov
 
 sriov-inside: build ## Run the test on a virtual machine that is a whole cluster with its control plane; 5 minutes (root)
-	$(LAB) --name sriov-inside vm test --cluster=inside --pfs 3 $(SRIOV_FLAGS) --run '^TestClusterInside' ./e2e/sriov
+	$(VM) --name sriov-inside vm test --cluster=inside --pfs 3 $(SRIOV_FLAGS) --run '^TestClusterInside' ./e2e/sriov
 
 sriov-lab: build ## Open a shell in a virtual machine with SR-IOV NICs (CMD="..." runs a command instead; CLUSTER=outside or inside adds Kubernetes)
 	@$(LAB) vm $(if $(CMD),run,shell) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")
@@ -224,15 +226,15 @@ rdma-test: build ## Run the tests on RDMA devices in virtual machines with Soft 
 	$(MAKE) -j 3 --output-sync=target rdma-exclusive rdma-shared rdma-pods
 
 rdma-exclusive:
-	$(LAB) vm test --rdma=exclusive $(RDMA_FLAGS) --skip '^TestCluster' ./e2e/rdma
+	$(VM) vm test --rdma=exclusive $(RDMA_FLAGS) --skip '^TestCluster' ./e2e/rdma
 
 rdma-shared:
-	$(LAB) vm test --rdma=shared $(RDMA_FLAGS) --skip '^TestCluster' ./e2e/rdma
-	$(LAB) vm test --rdma=shared $(RDMA_FLAGS) --run '^TestKernelSoftRoCE$$' ./discovery
+	$(VM) vm test --rdma=shared $(RDMA_FLAGS) --skip '^TestCluster' ./e2e/rdma
+	$(VM) vm test --rdma=shared $(RDMA_FLAGS) --run '^TestKernelSoftRoCE$$' ./discovery
 
 rdma-pods:
-	$(LAB) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 45m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
-	$(LAB) --name rdma-pods vm test --cluster --rdma=shared $(RDMA_FLAGS) --run '^TestCluster(PodsExchangeData|LinksExchangeData|SharedPort)$$' ./e2e/rdma
+	$(VM) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 45m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
+	$(VM) --name rdma-pods vm test --cluster --rdma=shared $(RDMA_FLAGS) --run '^TestCluster(PodsExchangeData|LinksExchangeData|SharedPort)$$' ./e2e/rdma
 
 rdma-lab: build ## Open a shell in a virtual machine with RDMA (MODE=exclusive or shared; CMD and CLUSTER as for sriov-lab)
 	@$(LAB) vm $(if $(CMD),run,shell) --rdma=$(or $(MODE),exclusive) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")
@@ -242,11 +244,11 @@ ovs-test: build ## Run the tests on Open vSwitch, with the real ovs-cni, in a vi
 	$(MAKE) ovs-vm
 
 ovs-vm:
-	$(LAB) vm test --ovs $(OVS_FLAGS) ./e2e/ovs
+	$(VM) vm test --ovs $(OVS_FLAGS) ./e2e/ovs
 
 # The real OVN-Kubernetes if EXTRA_CNI_DIR has ovnkube, ovn-k8s-cni-overlay and the directory crds; otherwise a test double.
 ovs-ovnkube: build ## Run pods on networks of OVN-Kubernetes, on Open vSwitch in a virtual machine; 10 minutes (root)
-	$(LAB) --name ovs-ovnkube vm test --ovs --cluster --pfs 3 --processors 2 --memory 4096 --share deploy/samples/examples --timeout 40m $(OVS_FLAGS) --run '^TestClusterOVNKubernetes$$' ./e2e/ovs
+	$(VM) --name ovs-ovnkube vm test --ovs --cluster --pfs 3 --processors 2 --memory 4096 --share deploy/samples/examples --timeout 40m $(OVS_FLAGS) --run '^TestClusterOVNKubernetes$$' ./e2e/ovs
 
 ovs-lab: build ## Open a shell in a virtual machine with Open vSwitch and OVN (CMD and CLUSTER as for sriov-lab)
 	@$(LAB) vm $(if $(CMD),run,shell) --ovs --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")

@@ -19,7 +19,7 @@ import (
 
 // clusterPatience is the time limit of operations that involve the kubelet and containerd. On the emulated machine, a
 // pod takes ten seconds and has to wait for other pods.
-const clusterPatience = 3 * time.Minute
+const clusterPatience = 5 * time.Minute
 
 // cluster is the machine as a Kubernetes node with the driver. Tests use it one after the other.
 type cluster struct {
