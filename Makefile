@@ -61,7 +61,7 @@ build: ## Build the driver, the controller and the CNI plugins (static) and the 
 	@mkdir -p $(BIN)
 	$(GO) build -ldflags "-s -w" -o $(BIN)/ ./cmd/... ./e2e/cmd/lab ./e2e/cmd/demo
 	@ln -sf netdra $(BIN)/kubectl-netdra
-	@mkdir -p $(BIN)/cni && ln -sf ../dra-network-cni $(BIN)/cni/netdev
+	@mkdir -p $(BIN)/cni && ln -sf ../dra-network-cni $(BIN)/cni/netdev && ln -sf ../dra-network-cni $(BIN)/cni/device-only
 
 image: build ## Pack driver and controller into OCI image archives in bin/images/
 	$(LAB) pack --bin $(BIN) --out $(BIN)/images
@@ -234,7 +234,7 @@ rdma-shared:
 
 rdma-pods:
 	$(VM) --name rdma-pods vm test --cluster --rdma=exclusive --timeout 45m $(RDMA_FLAGS) --run '^TestCluster' ./e2e/rdma
-	$(VM) --name rdma-pods vm test --cluster --rdma=shared $(RDMA_FLAGS) --run '^TestCluster(PodsExchangeData|LinksExchangeData|SharedPort)$$' ./e2e/rdma
+	$(VM) --name rdma-pods vm test --cluster --rdma=shared $(RDMA_FLAGS) --run '^TestCluster(PodsExchangeData|LinksExchangeData|SharedPort|PortWithoutInterface)$$' ./e2e/rdma
 
 rdma-lab: build ## Open a shell in a virtual machine with RDMA (MODE=exclusive or shared; CMD and CLUSTER as for sriov-lab)
 	@$(LAB) vm $(if $(CMD),run,shell) --rdma=$(or $(MODE),exclusive) --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")

@@ -145,7 +145,8 @@ func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices [
 			c.add(field.Invalid(path.Child("driver"), step.Driver, fmt.Sprintf(
 				"device %s cannot be bound to a driver: it is not an exclusively allocated PCI function", device.Name)))
 		case c.topology.Spec.Attachment == v1alpha1.AttachmentExternal:
-		case step.Driver == "" && device.PCIAddress != "" && device.IfName == "":
+		case step.Driver == "" && device.PCIAddress != "" && device.IfName == "" &&
+			c.binding.Schemas.AttachesInterface(step.Type):
 			c.add(field.Required(path.Child("driver"), fmt.Sprintf(
 				"device %s (PCI %s) has no interface, since a driver for applications has it: set driver: vfio-pci, "+
 					"or let the selector take others", device.Name, device.PCIAddress)))
@@ -287,8 +288,8 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 		Name: step.Name, Instance: instance, Type: step.Type,
 		Path: plugin.Path, CNIVersion: chooseVersion(c.versions(step)), Network: network,
 		IfName: step.WantedInterfaceName(), Makes: c.binding.Schemas.makesInterface(step.Type),
-		Moves:      schema.Output.Devices == devicesMove,
-		Stays:      known && schema.Output.Devices != devicesMove,
+		Moves: schema.Output.Devices == devicesMove,
+		Stays: known && schema.Output.Devices != devicesMove, NoInterface: !c.binding.Schemas.AttachesInterface(step.Type),
 		PrevResult: len(step.DependOn) > 0 && c.binding.Schemas.wantsPrevResult(step),
 		Config:     compactConfig(rawConfig(step)), Quirks: schema.Quirks, ConflictsWith: schema.ConflictsWith,
 		RDMA: step.RDMA, DeviceNodes: step.DeviceNodes, KeepsDefaultRoute: !step.DefaultRoute,

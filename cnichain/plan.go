@@ -250,6 +250,8 @@ type PlanStep struct {
 	Moves bool `json:"moves,omitempty"`
 	// Stays is true if the plugin leaves its device on the host. For a plugin without a schema, neither is set.
 	Stays bool `json:"stays,omitempty"`
+	// NoInterface is true if the plugin attaches no interface, and containers use the device through its files.
+	NoInterface bool `json:"noInterface,omitempty"`
 	// PrevResult is true if the plugin receives its parents' results.
 	PrevResult bool `json:"prevResult,omitempty"`
 	// Config is the plugin's configuration with unrendered templates.
@@ -298,8 +300,11 @@ func (s *PlanStep) Title(topology string) string {
 	return fmt.Sprintf("step %q (%s) of topology %s", s.Name, s.Type, topology)
 }
 
-// BindsDriver reports whether the step provides its device to the pod as device nodes rather than as an interface.
+// BindsDriver reports whether the step binds its device to a driver for applications.
 func (s *PlanStep) BindsDriver() bool { return s.Device != nil && s.Device.BindTo != "" }
+
+// WithoutInterface reports whether the step provides its device to the pod as device nodes rather than as an interface.
+func (s *PlanStep) WithoutInterface() bool { return s.NoInterface || s.BindsDriver() }
 
 // OwnsDevice reports whether the step has an exclusive device.
 func (s *PlanStep) OwnsDevice() bool { return s.Device != nil && s.Device.Exclusive }

@@ -77,9 +77,9 @@ func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 	if mode != RDMAExclusive {
 		return nil
 	}
-	if s.Stays || !device.Exclusive {
+	if !device.Exclusive || s.Stays && device.IfName != "" {
 		return fmt.Errorf("cannot give RDMA devices of device %s: on this node each RDMA device belongs to one network "+
-			"namespace, and the device stays on the host; use a plugin that moves it, or set \"rdma system set netns "+
+			"namespace, and the interface stays on the host; use a plugin that moves it, or set \"rdma system set netns "+
 			"shared\" on the node", device.Name)
 	}
 	for _, rdma := range devices {

@@ -31,6 +31,7 @@ const (
 	interfacesModifies    = "modifies"
 	interfacesPassthrough = "passthrough"
 	interfacesNone        = "none"
+	interfacesDeviceFiles = "deviceFiles"
 	devicesStay           = "stays"
 	devicesMove           = "moves"
 	DelNetnsEmpty         = "empty"
@@ -189,6 +190,12 @@ func parseSchemas(byType map[string]v1alpha1.CNIPluginSchemaSpec, data []byte) e
 // without a schema.
 func (s Schemas) makesInterface(cniType string) bool {
 	return cmp.Or(s.byType[cniType].Output.Interfaces, interfacesAppends) == interfacesAppends
+}
+
+// AttachesInterface reports whether a step with a plugin of this type works on an interface. It returns true for
+// plugins without a schema.
+func (s Schemas) AttachesInterface(cniType string) bool {
+	return s.byType[cniType].Output.Interfaces != interfacesDeviceFiles
 }
 
 // ipamLeavesNoFiles reports whether the IPAM plugin writes no persistent state. It returns true if no IPAM plugin is

@@ -84,7 +84,10 @@ func (c *contracts) isUnordered(step *v1alpha1.Step) bool {
 // root step that creates none is rejected. It is treated as if it created one, so that later steps are not rejected
 // because of it.
 func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
-	if c.schemas.makesInterface(step.Type) || len(step.DependOn) == 0 {
+	switch {
+	case !c.schemas.AttachesInterface(step.Type):
+		return nil
+	case c.schemas.makesInterface(step.Type), len(step.DependOn) == 0:
 		return []string{step.Name}
 	}
 	return interfaces
@@ -114,10 +117,33 @@ func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 		c.add(field.Invalid(path.Child("type"), step.Type, "is an IPAM plugin, which other plugins call: name it in "+
 			"config.ipam.type of the step that makes the interface"))
 	}
+	if !c.schemas.AttachesInterface(step.Type) {
+		c.withoutInterface(path, step)
+	}
 	if schema.Output.Devices == devicesMove && len(step.DependOn) > 0 {
 		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
 			"%s takes a device of the node, which only root steps are given: remove dependOn and say with "+
 				"selector.cel which device", step.Type)))
+	}
+}
+
+// withoutInterface checks a step that attaches no interface: without device files, its claims would give pods nothing.
+func (c *contracts) withoutInterface(path *field.Path, step *v1alpha1.Step) {
+	if len(step.DependOn) > 0 {
+		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
+			"%s attaches no interface, so it has no use for those of other steps: select a device with selector.cel, and "+
+				"remove dependOn", step.Type)))
+	}
+	if step.RDMA == nil && len(step.DeviceNodes) == 0 {
+		c.add(field.Required(path.Child("rdma"), fmt.Sprintf(
+			"%s attaches no interface, so containers would get nothing: set rdma or deviceNodes", step.Type)))
+	}
+	if step.Driver != "" {
+		c.add(field.Forbidden(path.Child("driver"), fmt.Sprintf("%s leaves the device on the host: remove driver",
+			step.Type)))
+	}
+	if name := step.WantedInterfaceName(); name != "" {
+		c.add(field.Invalid(path.Child("ifName"), name, step.Type+" attaches no interface: remove ifName"))
 	}
 }
 

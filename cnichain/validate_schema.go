@@ -57,7 +57,7 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 		prevResultOptional, prevResultRequired)
 	s.count(input.Child("interfaces"), spec.Input.Interfaces)
 	s.oneOf(output.Child("interfaces"), cmp.Or(spec.Output.Interfaces, interfacesAppends),
-		interfacesAppends, interfacesModifies, interfacesPassthrough, interfacesNone)
+		interfacesAppends, interfacesModifies, interfacesPassthrough, interfacesNone, interfacesDeviceFiles)
 	s.oneOf(output.Child("devices"), cmp.Or(spec.Output.Devices, devicesStay), devicesStay, devicesMove)
 	s.oneOf(path.Child("quirks", "delWithoutNetns"), cmp.Or(spec.Quirks.DelWithoutNetns, DelNetnsEmpty), DelNetnsEmpty,
 		DelNetnsStalePath, DelNetnsSkip)

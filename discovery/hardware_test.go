@@ -197,3 +197,26 @@ func words(numbers ...uint32) []byte {
 	}
 	return bytes
 }
+
+// A function that never had an interface is offered for its RDMA devices. A function whose interface is in a pod is
+// not: its device is known from the time when the interface was on the host.
+func TestRDMAWithoutInterface(t *testing.T) {
+	h := discoverytest.InfiniBand()
+	want := discovery.Device{
+		Name: "pci-0000-9c-00-0", Type: discovery.TypeNIC, PCIAddress: "0000:9c:00.0", PCIeRoot: "pci0000:00",
+		Vendor: "15b3", Product: "1021", Driver: "mlx5_core", RDMA: true, RDMADevices: []string{"mlx5_1"},
+		RDMALinkLayer: discovery.RDMAInfiniBand, RDMANetns: discovery.RDMAShared,
+		VFIndex: discovery.None, VLANID: discovery.None,
+	}
+	if diff := cmp.Diff(want, byName(t, read(t, h), "pci-0000-9c-00-0")); diff != "" {
+		t.Errorf("adapter (-want +got):\n%s", diff)
+	}
+	h = discoverytest.RDMA()
+	before := len(read(t, h).Devices)
+	h.Remove("enp3s0f0")
+	for _, d := range read(t, h).Devices {
+		if d.PCIAddress == "0000:03:00.0" {
+			t.Errorf("%d devices before, and now the function without its interface is the device %q", before, d.Name)
+		}
+	}
+}

@@ -78,7 +78,7 @@ func readOnce(source Sources) (Facts, error) {
 		links[i].Immovable = isImmovable(source.Hardware, &links[i])
 	}
 	problems = append(sys.problems, addHardware(source.Hardware, functions, byAddress)...)
-	return assemble(links, functions, byAddress, problems), nil
+	return assemble(links, functions, byAddress, sys.rdmaOnly, problems), nil
 }
 
 // assemble joins links and PCI functions. It modifies the map of functions.
@@ -86,8 +86,9 @@ func readOnce(source Sources) (Facts, error) {
 // A function may have several links: the link in uplinks represents the function, and the others, such as representors,
 // are devices without a function. The remaining functions have no link on the host. A virtual function without a link
 // is nevertheless a device, since its link may be in a pod, or it may be bound to a userspace driver. So is any other
-// function that is bound to such a driver.
-func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddress]int, problems []Problem) Facts {
+// function that is bound to such a driver or that only has RDMA devices.
+func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddress]int,
+	rdmaOnly map[PCIAddress]bool, problems []Problem) Facts {
 	facts := Facts{Problems: problems}
 	devices := make(map[string]Device, len(links)+len(byAddress))
 	vfs := make([]Device, 0, len(byAddress))
@@ -108,7 +109,7 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 		switch {
 		case f.PFAddress != "":
 			vfs = append(vfs, f)
-		case drivesFromUserspace(f.Driver):
+		case drivesFromUserspace(f.Driver), rdmaOnly[f.PCIAddress]:
 			f.Type, f.Name = f.classify(true), unnamed(f.PCIAddress)
 			devices[f.identity()] = f
 		}

@@ -17,6 +17,8 @@ import (
 type sysfs struct {
 	fsys     fs.ReadLinkFS
 	problems []Problem
+	// rdmaOnly contains the functions for which the kernel never created an interface; see functions.
+	rdmaOnly map[PCIAddress]bool
 }
 
 // place is a directory in a sysfs. about is the device to which problems in this directory are attributed.
@@ -114,7 +116,9 @@ func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
 	}
 }
 
-// functions reads all PCI network functions.
+// functions reads all PCI network functions. It sets rdmaOnly to those that have RDMA devices and never had an interface
+// since their driver was bound, such as InfiniBand adapters without IPoIB and adapters of clouds. If a function has an
+// interface in any network namespace, the directory "net" exists, although it appears to be empty elsewhere.
 func (s *sysfs) functions() (map[PCIAddress]Device, error) {
 	entries, err := fs.ReadDir(s.fsys, pciDevices)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,9 +135,11 @@ func (s *sysfs) functions() (map[PCIAddress]Device, error) {
 		return nil, err
 	}
 	functions, indexes := make(map[PCIAddress]Device, len(read)), map[PCIAddress]int{}
+	s.rdmaOnly = map[PCIAddress]bool{}
 	for _, f := range read {
 		if f != nil {
 			functions[f.PCIAddress] = f.Device
+			s.rdmaOnly[f.PCIAddress] = f.rdmaOnly
 			maps.Copy(indexes, f.vfIndexes)
 		}
 	}
@@ -146,6 +152,7 @@ type function struct {
 	Device
 	// vfIndexes contains the indexes of its virtual functions.
 	vfIndexes map[PCIAddress]int
+	rdmaOnly  bool
 }
 
 // function reads the PCI function with this name. It returns nil if it is not a network function.
@@ -155,6 +162,10 @@ func (s *sysfs) function(name string) (*function, error) {
 		return nil, nil
 	}
 	f := &function{Device: dir.function()}
+	if f.RDMA {
+		_, err := fs.Stat(s.fsys, dir.path("net"))
+		f.rdmaOnly = errors.Is(err, fs.ErrNotExist)
+	}
 	if !f.SRIOVCapable {
 		return f, nil
 	}

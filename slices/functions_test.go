@@ -2,12 +2,14 @@ package slices_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 	"github.com/dra-networking/dra-network-driver/policy"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -336,5 +338,33 @@ func TestBandwidthThatIsHeldStays(t *testing.T) {
 				t.Errorf("the budget is %s, want %s", &budget, test.budget)
 			}
 		})
+	}
+}
+
+// Adapters without an interface are allocated for their RDMA devices, also to several claims if the policy allows it.
+func TestAdaptersWithoutInterface(t *testing.T) {
+	facts, err := discovery.Read(t.Context(), discoverytest.InfiniBand().Sources())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		exclusive string
+		fitting   int
+	}{"exclusive": {", exclusive: true", 2}, "shared": {"", 5}} {
+		s := newScheduler(t, build(t, facts.Devices, `
+selector: {cel: 'device.attributes["dra.networking"].rdmaLinkLayer == "infiniband"'}
+exposure:
+  allowMultipleAllocations: `+strconv.FormatBool(test.exclusive == "")+`
+  supportedCNIPlugins: [{name: device-only`+test.exclusive+`}]`))
+		s.selector = `device.attributes["dra.networking"].rdma`
+		fitting := 0
+		for range 5 {
+			if devices, _ := s.cycle(s.claim("device-only")); len(devices) == 1 {
+				fitting++
+			}
+		}
+		if fitting != test.fitting {
+			t.Errorf("%s: %d claims got an adapter, want %d", name, fitting, test.fitting)
+		}
 	}
 }

@@ -147,7 +147,7 @@ func hasGroups(result draslices.Result) bool {
 }
 
 func features() draslices.Features {
-	return draslices.Features{CNIBinaries: sets.New("macvlan", "ipvlan", "host-device", "sriov", "bridge")}
+	return draslices.Features{CNIBinaries: sets.New("macvlan", "ipvlan", "host-device", "sriov", "bridge", "device-only")}
 }
 
 // summary prints the result in the order of publication, without attributes.

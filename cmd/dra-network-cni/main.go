@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-cni/internal/gatehook"
+	"github.com/dra-networking/dra-network-driver/cmd/internal/deviceonly"
 	"github.com/dra-networking/dra-network-driver/cmd/internal/netdev"
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
@@ -16,7 +17,7 @@ import (
 
 // programs returns the programs in this binary, by name.
 func programs() map[string]func() {
-	return map[string]func(){netdev.Name: netdev.Main, nodeapi.GateHookCommand: gatehook.Main}
+	return map[string]func(){netdev.Name: netdev.Main, deviceonly.Name: deviceonly.Main, nodeapi.GateHookCommand: gatehook.Main}
 }
 
 func main() {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/dra-networking/dra-network-driver/cmd/internal/deviceonly"
 	"github.com/dra-networking/dra-network-driver/cmd/internal/netdev"
 	"github.com/dra-networking/dra-network-driver/cmd/internal/version"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
@@ -85,7 +86,7 @@ all at the same paths as on the host.`,
 // inProcess returns the CNI plugins from dra-network-cni that do not need a separate process. Only this function refers
 // to such a plugin; the engine uses program paths and this interface.
 func inProcess() map[string]executor.InProcess {
-	return map[string]executor.InProcess{netdev.Name: netdev.NewInProcess()}
+	return map[string]executor.InProcess{netdev.Name: netdev.NewInProcess(), deviceonly.Name: deviceonly.InProcess{}}
 }
 
 // addFlags adds the flags for the fields in the driver's configuration. The defaults are the paths used by a stock

@@ -115,6 +115,8 @@ func (n *Node) run(c call) error {
 // effect applies a plugin's changes to the node.
 func (n *Node) effect(c call) error {
 	switch {
+	case c.plugin == "device-only":
+		return nil
 	case c.plugin == "tuning":
 		if c.command == "ADD" && c.config.PrevResult == nil {
 			return errors.New("required prevResult missing")
@@ -206,6 +208,8 @@ func (c call) answer() (executor.CallOutput, error) {
 		)}, nil
 	case c.command != "ADD":
 		return executor.CallOutput{}, nil
+	case c.plugin == "device-only":
+		return executor.CallOutput{Stdout: fmt.Appendf(nil, `{"cniVersion":%q}`, c.config.CNIVersion)}, nil
 	case c.plugin == "tuning":
 		return executor.CallOutput{Stdout: c.config.PrevResult}, nil
 	}

@@ -30,18 +30,22 @@ const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
 
 // Of returns the DeviceClasses for a topology, one for each root step, in the order of the steps. If listAttributes is
 // true, the classes look for the CNI plugin in the list attribute that nodes with that option publish; otherwise, they
-// check the boolean attribute for the plugin.
-func Of(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.DeviceClass {
+// check the boolean attribute for the plugin. attachesInterface reports whether steps with a CNI type attach an
+// interface (cnichain.Schemas.AttachesInterface).
+func Of(
+	topology *v1alpha1.NetworkTopology, attachesInterface func(cniType string) bool, listAttributes bool,
+) []resourceapi.DeviceClass {
 	var classes []resourceapi.DeviceClass
 	for i := range topology.Spec.Steps {
 		if step := &topology.Spec.Steps[i]; len(step.DependOn) == 0 {
-			classes = append(classes, class(topology, step, listAttributes))
+			needsInterface := topology.Spec.Attachment != v1alpha1.AttachmentExternal && attachesInterface(step.Type)
+			classes = append(classes, class(topology, step, expression(step, needsInterface, listAttributes)))
 		}
 	}
 	return classes
 }
 
-func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttributes bool) resourceapi.DeviceClass {
+func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, selector string) resourceapi.DeviceClass {
 	var extendedResource *string
 	if step.ExtendedResourceName != "" {
 		extendedResource = ptr.To(step.ExtendedResourceName)
@@ -72,8 +76,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 		Spec: resourceapi.DeviceClassSpec{
 			ExtendedResourceName: extendedResource,
 			Selectors: []resourceapi.DeviceSelector{{
-				CEL: &resourceapi.CELDeviceSelector{Expression: expression(step,
-					topology.Spec.Attachment == v1alpha1.AttachmentExternal, listAttributes)},
+				CEL: &resourceapi.CELDeviceSelector{Expression: selector},
 			}},
 			Config: []resourceapi.DeviceClassConfiguration{{
 				DeviceConfiguration: resourceapi.DeviceConfiguration{
@@ -90,7 +93,7 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, listAttribut
 // expression returns a CEL expression that is true for devices that a step can attach. It is a single expression rather
 // than one per condition: most of the scheduler's time is spent not on the evaluation but on converting the device's
 // attributes, which it repeats for each expression.
-func expression(step *v1alpha1.Step, external, listAttributes bool) string {
+func expression(step *v1alpha1.Step, needsInterface, listAttributes bool) string {
 	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain,
 		policyapi.CNIAttribute(step.Type))
 	if listAttributes {
@@ -99,7 +102,7 @@ func expression(step *v1alpha1.Step, external, listAttributes bool) string {
 			`device.attributes["%[1]s"].supportedCNIs.includes(%[2]q)`,
 			policyapi.AttributeDomain, step.Type)
 	}
-	conditions := append([]string{isOurDriver, supports}, needs(step, external)...)
+	conditions := append([]string{isOurDriver, supports}, needs(step, needsInterface)...)
 	if step.Selector != nil {
 		conditions = append(conditions, "("+closable(complete(step.Selector.CEL))+")")
 	}
@@ -107,9 +110,9 @@ func expression(step *v1alpha1.Step, external, listAttributes bool) string {
 }
 
 // needs returns conditions for the properties that a step needs and that a device may lack: a claim would be allocated a
-// device without them, and Prepare would reject it on every attempt. An external component decides for itself which
-// devices it can attach.
-func needs(step *v1alpha1.Step, external bool) []string {
+// device without them, and Prepare would reject it on every attempt. needsInterface is false for an external component,
+// which decides for itself which devices it can attach.
+func needs(step *v1alpha1.Step, needsInterface bool) []string {
 	attributes := fmt.Sprintf("device.attributes[%q]", policyapi.AttributeDomain)
 	var conditions []string
 	if step.RDMA != nil {
@@ -119,7 +122,7 @@ func needs(step *v1alpha1.Step, external bool) []string {
 	switch {
 	case step.Driver != "":
 		conditions = append(conditions, "has("+attributes+".pciAddress)")
-	case !external:
+	case needsInterface:
 		// Only a device that has an interface has an MTU. Earlier versions of the driver, which run on some nodes during an
 		// upgrade, publish the MTU of each device but not its interface.
 		conditions = append(conditions, "has("+attributes+".mtu)")

@@ -39,6 +39,9 @@ spec:
 // mtu is a value of the attribute mtu, which only devices that have an interface have.
 var mtu = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1500)}
 
+// attachesInterface is the answer of the schemas for the plugins in these tests.
+func attachesInterface(cniType string) bool { return cniType != "files" }
+
 func TestClasses(t *testing.T) {
 	const want = `
 - apiVersion: resource.k8s.io/v1
@@ -80,7 +83,7 @@ func TestClasses(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(want), &wanted); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(wanted, Of(parse(t, bonded), false)); diff != "" {
+	if diff := cmp.Diff(wanted, Of(parse(t, bonded), attachesInterface, false)); diff != "" {
 		t.Errorf("wrong classes (-want +got):\n%s", diff)
 	}
 }
@@ -157,7 +160,7 @@ func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 	t.Helper()
 	compiler := dracel.GetCompiler(dracel.Features{EnableListTypeAttributes: listAttributes})
 	matches := true
-	for i, class := range Of(parse(t, bonded), listAttributes) {
+	for i, class := range Of(parse(t, bonded), attachesInterface, listAttributes) {
 		for _, selector := range class.Spec.Selectors {
 			compiled := compiler.CompileCELExpression(selector.CEL.Expression, dracel.Options{})
 			if compiled.Error != nil || compiled.MaxCost > resourceapi.CELSelectorExpressionMaxCost {
@@ -181,7 +184,7 @@ func TestPlugin(t *testing.T) {
 	for listAttributes, want := range map[bool][]string{false: {"host_device", "ovn_k8s_cni"},
 		true: {"host-device", "ovn.k8s-cni"}} {
 		var got []string
-		for _, class := range Of(parse(t, bonded), listAttributes) {
+		for _, class := range Of(parse(t, bonded), attachesInterface, listAttributes) {
 			got = append(got, Plugin(&class))
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -203,7 +206,7 @@ spec:
   - {name: port, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].masterBridge == ""'}}
 `)
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
-	class := Of(topology, false)[0]
+	class := Of(topology, attachesInterface, false)[0]
 	expression := class.Spec.Selectors[0].CEL.Expression
 	if plugin := Plugin(&class); plugin != "macvlan" {
 		t.Errorf("the class is for plugin %q", plugin)
@@ -236,6 +239,7 @@ spec:
   - {name: link, type: p, selector: {cel: "true"}}
   - {name: rdma, type: p, selector: {cel: "true"}, rdma: {}}
   - {name: vfio, type: p, selector: {cel: "true"}, driver: vfio-pci}
+  - {name: files, type: files, selector: {cel: "true"}, rdma: {}}
 `)
 	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
 	type attributes = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
@@ -244,20 +248,22 @@ spec:
 		want   string
 	}{
 		"a link":           {attributes{"mtu": mtu}, "link"},
-		"a link with RDMA": {attributes{"mtu": mtu, "rdma": {BoolValue: ptr.To(true)}}, "link rdma"},
+		"a link with RDMA": {attributes{"mtu": mtu, "rdma": {BoolValue: ptr.To(true)}}, "link rdma files"},
 		"a VLAN, which uses RDMA devices of its parent": {
-			attributes{"mtu": mtu, "type": text("vlan")}, "link rdma"},
+			attributes{"mtu": mtu, "type": text("vlan")}, "link rdma files"},
 		"a function":                 {attributes{"mtu": mtu, "pciAddress": text("0000:03:00.2")}, "link vfio"},
 		"a function without a link":  {attributes{"pciAddress": text("0000:03:00.2")}, "vfio"},
 		"a device without interface": {attributes{}, ""},
+		"a device with only RDMA":    {attributes{"rdma": {BoolValue: ptr.To(true)}}, "files"},
 		"a link of an earlier version": {attributes{"ifName": text("eth1"), "mac": text(""), "mtu": mtu,
 			"pciAddress": text("")}, "link vfio"},
 	} {
-		all := attributes{"cni.dra.networking/p": {BoolValue: ptr.To(true)}, "rdma": {BoolValue: ptr.To(false)},
+		all := attributes{"cni.dra.networking/p": {BoolValue: ptr.To(true)},
+			"cni.dra.networking/files": {BoolValue: ptr.To(true)}, "rdma": {BoolValue: ptr.To(false)},
 			"type": text("nic")}
 		maps.Copy(all, test.device)
 		var matching []string
-		for _, class := range Of(topology, false) {
+		for _, class := range Of(topology, attachesInterface, false) {
 			compiled := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(
 				class.Spec.Selectors[0].CEL.Expression, dracel.Options{})
 			match, _, err := compiled.DeviceMatches(t.Context(), dracel.Device{Driver: "dra.networking", Attributes: all})
@@ -273,7 +279,7 @@ spec:
 		}
 	}
 	topology.Spec.Attachment = v1alpha1.AttachmentExternal
-	if got := Of(topology, false)[0].Spec.Selectors[0].CEL.Expression; strings.Contains(got, ".mtu") {
+	if got := Of(topology, attachesInterface, false)[0].Spec.Selectors[0].CEL.Expression; strings.Contains(got, ".mtu") {
 		t.Errorf("another component attaches the device, but its class is %s", got)
 	}
 }
@@ -291,7 +297,7 @@ func TestLongSelectorsFitIntoClasses(t *testing.T) {
 	step := &v1alpha1.Step{Type: strings.Repeat("p", resourceapi.DeviceMaxIDLength),
 		Selector: &v1alpha1.StepSelector{CEL: longest(refused-1) + " // so"}}
 	for _, listAttributes := range []bool{false, true} {
-		got := len(expression(step, false, listAttributes))
+		got := len(expression(step, true, listAttributes))
 		if limit := resourceapi.CELSelectorExpressionMaxLength; got > limit || got < limit-300 {
 			t.Errorf("with list attributes %t the class has %d bytes, the limit is %d", listAttributes, got, limit)
 		}

@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,8 +40,8 @@ func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 
 func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int) error {
 	record := &attachment.Steps[i]
-	if record.Step.BindsDriver() {
-		return nil // there is no interface, and the application's use of the device cannot be observed
+	if record.Step.WithoutInterface() { // the application's use of the device cannot be observed
+		return e.checkRDMA(attachment, record)
 	}
 	state, link, err := e.locate(attachment, record)
 	if err != nil {
@@ -59,8 +58,8 @@ func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int)
 		return fmt.Errorf("interface %q is gone", record.IfName)
 	case linkNamed:
 	}
-	if _, missing, err := e.RDMANow(attachment.Pin, record); err != nil || missing != "" {
-		return cmp.Or(err, fmt.Errorf("RDMA device %s is gone", missing))
+	if err := e.checkRDMA(attachment, record); err != nil {
+		return err
 	}
 	reworked := slices.ContainsFunc(attachment.Steps[i+1:], func(later StepRecord) bool {
 		return !later.Step.Makes && later.IfName == record.IfName
@@ -69,6 +68,15 @@ func (e *Executor) checkStep(ctx context.Context, attachment *Attachment, i int)
 		return nil
 	}
 	_, err = e.call(ctx, attachment, record, callPlan{command: commandCheck, netns: attachment.Pin})
+	return err
+}
+
+// checkRDMA checks that the pod still has the step's RDMA devices.
+func (e *Executor) checkRDMA(attachment *Attachment, record *StepRecord) error {
+	_, missing, err := e.RDMANow(attachment.Pin, record)
+	if err == nil && missing != "" {
+		err = fmt.Errorf("RDMA device %s is gone", missing)
+	}
 	return err
 }
 

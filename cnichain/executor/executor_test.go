@@ -50,7 +50,7 @@ func newWorkbench(t *testing.T) *workbench {
 func device(step, name string) cnichain.RootDevice {
 	return cnichain.RootDevice{Step: step, Device: cnichain.Device{
 		Pool: "n/" + name, Name: name, Request: "r", Exclusive: true, IfName: name,
-		CNIs:       []string{"host-device", "macvlan"},
+		CNIs:       []string{"device-only", "host-device", "macvlan"},
 		Attributes: map[string]any{"ifName": name},
 	}}
 }

@@ -95,6 +95,50 @@ func TestSharedRDMADeviceStays(t *testing.T) {
 	w.expect(cleanNode)
 }
 
+const filesStep = `[{name: link, type: device-only, selector: {cel: "true"}, rdma: {}}]`
+
+// A step without an interface only gives the device files to the pod. The interface stays on the host, where other pods
+// and the node use it.
+func TestRDMAWithoutInterface(t *testing.T) {
+	w, _ := withRDMA(t, cnichain.RDMAShared, filesStep)
+	root := rdmaDevice(w, "up0", "0000:01:00.0")
+	root.Device.Exclusive = false
+	made := attachment(w.plan("c", filesStep, root))
+	w.must(w.add(made))
+	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, []string{"mlx5_0", "mlx5_1"})
+	if nodes := w.restarted().Steps[0].DeviceNodes; !slices.Equal(nodes,
+		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
+		t.Errorf("device nodes are %q", nodes)
+	}
+	w.must(w.executor.Check(context.Background(), made))
+	w.node.RemoveRDMA("mlx5_0")
+	if err := w.executor.Check(context.Background(), made); !strings.Contains(fmt.Sprint(err),
+		"RDMA device mlx5_0 is gone") {
+		t.Errorf("Check returned %v", err)
+	}
+	w.must(w.del(w.restarted()))
+	w.expect(cleanNode)
+}
+
+// If each RDMA device belongs to one namespace, a device without an interface moves alone. One whose interface would
+// stay on the host is refused.
+func TestRDMADeviceWithoutInterfaceMoves(t *testing.T) {
+	w, _ := withRDMA(t, cnichain.RDMAExclusive, filesStep)
+	w.node.AddRDMA("mlx5_2", "", "0000:02:00.0", cnichain.RDMAExclusive)
+	root := device("link", "pci-0000-02-00-0")
+	root.Device.IfName, root.Device.PCIAddress = "", "0000:02:00.0"
+	made := attachment(w.plan("c", filesStep, root))
+	w.must(w.add(made))
+	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, []string{"mlx5_2"})
+	w.must(w.del(w.restarted()))
+	w.expect(cleanNode)
+	w.expectRDMA([]string{"mlx5_0", "mlx5_1", "mlx5_2"}, nil)
+
+	wantError(t, w.add(attachment(w.plan("c", filesStep, rdmaDevice(w, "up0", "0000:01:00.0")))),
+		"the interface stays on the host; use a plugin that moves it")
+	w.expectRDMA([]string{"mlx5_0", "mlx5_1", "mlx5_2"}, nil)
+}
+
 // The driver is killed at each write of an attachment to the journal, and a new driver rolls the attachment back.
 // Afterwards, every RDMA device is on the host under its original name.
 func TestRDMADeviceReturnsAfterEveryCrash(t *testing.T) {
@@ -184,7 +228,7 @@ func TestRDMAThatCannotBeGiven(t *testing.T) {
 			before: func(w *workbench, _ *executor.Attachment) { w.node.Fail("rdma move after", errors.New("killed")) },
 		},
 		"a plugin without a schema leaves the device on the host": {
-			mode: cnichain.RDMAExclusive, want: "the device stays on the host; use a plugin that moves it",
+			mode: cnichain.RDMAExclusive, want: "the interface stays on the host; use a plugin that moves it",
 			step:   `[{name: link, type: mine, selector: {cel: "true"}, rdma: {}}]`,
 			before: func(*workbench, *executor.Attachment) {},
 		},
@@ -214,7 +258,7 @@ func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
 	made := attachment(w.plan("c", `[{name: link, type: macvlan, selector: {cel: "true"}, rdma: {}}]`,
 		rdmaDevice(w, "up0", "0000:01:00.0")))
 	w.node.AddRDMA("other", "", "", cnichain.RDMAExclusive) // an administrator has changed the mode
-	wantError(t, w.add(made), "the device stays on the host; use a plugin that moves it")
+	wantError(t, w.add(made), "the interface stays on the host; use a plugin that moves it")
 	w.expect(cleanNode)
 	w.expectRDMA([]string{"mlx5_0", "other"}, nil)
 }

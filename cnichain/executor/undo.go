@@ -139,7 +139,7 @@ func findLink(links []cnichain.Link, name string) *cnichain.Link {
 
 // del calls the plugin's DEL in such a way that the plugin can only find the step's own interface.
 func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
-	if record.Step.BindsDriver() {
+	if record.Step.WithoutInterface() {
 		return e.delWithoutNetns(ctx, attachment, record) // there is no interface for the plugin to look up
 	}
 	state, link, err := e.locate(attachment, record)
@@ -288,7 +288,7 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 // removeFromPod removes the step's own interface from the pod if it is still there: it moves a device to the host, and
 // deletes any other link.
 func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (found bool, err error) {
-	if !record.Step.Makes || record.Step.BindsDriver() {
+	if !record.Step.Makes || record.Step.WithoutInterface() {
 		return false, nil
 	}
 	state, link, err := e.locate(attachment, record)

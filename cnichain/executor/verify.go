@@ -9,13 +9,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// verify does not trust the plugin: it checks that the interface is in the pod, unless the step binds the device to
-// another driver. links are the pod's links.
+// verify does not trust the plugin: it checks that the interface is in the pod, unless the step attaches
+// none. links are the pod's links.
 func (e *Executor) verify(
 	attachment *Attachment, record *StepRecord, result *types100.Result, links []cnichain.Link,
 ) error {
 	record.Merged = mergeResults(append(parentResults(attachment, record), result)...)
-	if record.Step.BindsDriver() {
+	if record.Step.WithoutInterface() {
 		mac, err := e.keptAddress(&record.Step)
 		if err != nil {
 			return err

@@ -336,9 +336,10 @@ type InterfaceCount struct {
 // PluginOutput describes the result of a plugin.
 type PluginOutput struct {
 	// interfaces is appends (the plugin creates the interface CNI_IFNAME or moves it in), modifies (it changes an
-	// existing interface), passthrough (it does not change interfaces and returns its prevResult) or none (an IPAM
-	// plugin, which other plugins call).
-	// +kubebuilder:validation:Enum=appends;modifies;passthrough;none
+	// existing interface), passthrough (it does not change interfaces and returns its prevResult), none (an IPAM
+	// plugin, which other plugins call) or deviceFiles (containers use the device through files, without an
+	// interface).
+	// +kubebuilder:validation:Enum=appends;modifies;passthrough;none;deviceFiles
 	// +kubebuilder:default=appends
 	// +optional
 	Interfaces string `json:"interfaces,omitempty"`

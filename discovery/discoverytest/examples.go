@@ -118,3 +118,18 @@ func (h *Host) dataBridge(name string) {
 	h.Virtual(discovery.RecordedLink{Name: name, Kind: "bridge", MTU: 9000, MAC: "02:00:00:00:00:02",
 		VLANFiltering: true})
 }
+
+// InfiniBand returns a machine with a NIC and two InfiniBand adapters without IPoIB: they have RDMA devices and no
+// interface.
+func InfiniBand() *Host {
+	h := NewHost()
+	h.Netlink.RDMANetns = discovery.RDMAShared
+	h.management("devices/pci0000:00/0000:00:10.0", "0000:0b:00.0", "eno1")
+	for i, address := range []string{"0000:1a:00.0", "0000:9c:00.0"} {
+		h.Function(address, "class=0x020700", "device=0x1021")
+		name := fmt.Sprintf("mlx5_%d", i)
+		h.RDMA(address, name)
+		h.Netlink.RDMADevices[i].LinkLayer = discovery.RDMAInfiniBand
+	}
+	return h
+}

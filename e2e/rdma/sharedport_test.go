@@ -3,6 +3,7 @@ package rdma
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +50,69 @@ func TestClusterSharedPort(t *testing.T) {
 		c.talks("one", "two", program, append(slices.Clone(program), ends[0].address))
 	}
 	c.silent("one", "two", ends)
+}
+
+// The policies only allow pods to use the RDMA device of a port, whose interface stays on the host. The pods exchange
+// data through it, and have no interface other than that of the cluster's network.
+func TestClusterPortWithoutInterface(t *testing.T) {
+	c := newCluster(t, shared)
+	c.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "port"}})
+	c.machine().addDevice("rxe9", "port")
+	c.Cleanup(func() { c.removeDevices("rxe9") })
+	c.apply(`
+apiVersion: networking.dra.io/v1alpha1
+kind: DeviceExposurePolicy
+metadata: {name: files}
+spec:
+  priority: 300
+  selector: {cel: 'device.attributes["dra.networking"].ifName == "port"'}
+  action: expose
+  exposure:
+    allowMultipleAllocations: true
+    supportedCNIPlugins: [{name: device-only}]
+---
+apiVersion: networking.dra.io/v1alpha1
+kind: NetworkTopology
+metadata: {name: files}
+spec:
+  steps:
+  - name: nic
+    type: device-only
+    selector: {cel: 'device.attributes["dra.networking"].ifName == "port"'}
+    rdma: {}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: files}
+spec:
+  spec:
+    devices:
+      requests:
+      - {name: nic, exactly: {deviceClassName: files-nic}}
+`)
+	server := c.pod("server", "files")
+	client := c.pod("client", "files")
+	for name, place := range map[string]*place{"server": server, "client": client} {
+		output, err := c.execute(context.Background(), name, "/usr/bin/find", "/dev/infiniband", "-type", "c")
+		c.must(err)
+		nodes := strings.Fields(output)
+		slices.Sort(nodes)
+		if diff := cmp.Diff([]string{"/dev/infiniband/rdma_cm", c.node("rxe9")}, nodes); diff != "" {
+			t.Errorf("device nodes of pod %s (-want +have):\n%s", name, diff)
+		}
+		if links := place.Links(); slices.ContainsFunc(links, func(link string) bool { return strings.HasPrefix(link, "net1") }) {
+			t.Errorf("pod %s has the interfaces %q", name, links)
+		}
+	}
+	address, err := c.execute(context.Background(), "server", "/bin/hostname", "-i")
+	c.must(err)
+	program := []string{"/usr/bin/ibv_rc_pingpong", "-d", "rxe9", "-n", "20", "-g", "0"}
+	c.talks("server", "client", program, append(slices.Clone(program), strings.TrimSpace(address)))
+	c.goes("server", "client")
+	c.onMachine("rxe9")
+	if port := c.LinkByName("port"); port.Attrs().Flags&net.FlagUp == 0 {
+		t.Error("the port on the host is down")
+	}
 }
 
 // silent expects that two pods can connect over TCP, but that no RDMA message arrives between their own GIDs.

@@ -33,7 +33,7 @@ const CommandLine = "netdra"
 const DefaultTag = "dev"
 
 // PluginNames returns the names under which Plugins is installed on a node.
-func PluginNames() []string { return []string{"netdev"} }
+func PluginNames() []string { return []string{"device-only", "netdev"} }
 
 // Options configure the installation in a cluster.
 type Options struct {

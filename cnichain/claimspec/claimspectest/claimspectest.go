@@ -133,7 +133,7 @@ func allClasses(t testing.TB) []resourceapi.DeviceClass {
 	t.Helper()
 	var all []resourceapi.DeviceClass
 	for _, topology := range TopologiesByName(t) {
-		all = append(all, deviceclasses.Of(topology, false)...)
+		all = append(all, deviceclasses.Of(topology, func(string) bool { return true }, false)...)
 	}
 	for _, document := range strings.Split(Classes("first", "second"), "---\n") {
 		var class resourceapi.DeviceClass

@@ -78,7 +78,7 @@ func NetworkData(steps []executor.StepRecord, claimUID string, held *claims.Held
 		return nil
 	}
 	data := &resourceapi.NetworkDeviceData{InterfaceName: final.IfName}
-	if final.Step.BindsDriver() {
+	if final.Step.WithoutInterface() {
 		data.InterfaceName = "" // the device has device nodes but no interface
 	}
 	if index := interfaceIndex(final.Merged, final.IfName); index >= 0 {

@@ -16,7 +16,7 @@ import (
 )
 
 // HelperPlugins returns the names of the CNI plugins in the helper binary.
-func HelperPlugins() []string { return []string{"netdev"} }
+func HelperPlugins() []string { return []string{"device-only", "netdev"} }
 
 // helperMode is the mode of the helper binary.
 const helperMode fs.FileMode = 0o755

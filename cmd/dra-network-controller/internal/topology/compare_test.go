@@ -14,6 +14,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
+// classesOf returns the classes of a topology whose steps all attach interfaces.
+func classesOf(topology *v1alpha1.NetworkTopology, listAttributes bool) []resourceapi.DeviceClass {
+	return deviceclasses.Of(topology, func(string) bool { return true }, listAttributes)
+}
+
 func TestCompare(t *testing.T) {
 	topology := parse(t, bonded)
 	topology.Spec.Description = "two functions, bonded"
@@ -64,7 +69,7 @@ func TestCompare(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			existing := deviceclasses.Of(topology, false)
+			existing := classesOf(topology, false)
 			existing[0].UID, existing[0].ResourceVersion = "class-uid", "42"
 			if test.change != nil {
 				test.change(&existing[0])
@@ -72,7 +77,7 @@ func TestCompare(t *testing.T) {
 			if test.gone {
 				existing = existing[1:]
 			}
-			if diff := cmp.Diff(test.want, verb(Compare(topology, deviceclasses.Of(topology, false), existing),
+			if diff := cmp.Diff(test.want, verb(Compare(topology, classesOf(topology, false), existing),
 				"bonded-vf0")); diff != "" {
 				t.Errorf("wrong change (-want +got):\n%s", diff)
 			}
@@ -82,10 +87,10 @@ func TestCompare(t *testing.T) {
 
 func TestCompareRepairsTheVersionThatItSaw(t *testing.T) {
 	topology := parse(t, bonded)
-	existing := deviceclasses.Of(topology, false)
+	existing := classesOf(topology, false)
 	existing[1].Spec.Selectors, existing[1].UID, existing[1].ResourceVersion = nil, "class-uid", "42"
-	changes := Compare(topology, deviceclasses.Of(topology, false), existing)
-	want := deviceclasses.Of(topology, false)[1]
+	changes := Compare(topology, classesOf(topology, false), existing)
+	want := classesOf(topology, false)[1]
 	want.UID, want.ResourceVersion = "class-uid", "42"
 	if diff := cmp.Diff(Changes{Repair: []Repair{{Found: existing[1], Repaired: want}}, Ready: []string{"bonded-vf0"}},
 		changes); diff != "" {
@@ -95,7 +100,7 @@ func TestCompareRepairsTheVersionThatItSaw(t *testing.T) {
 
 // A repair replaces an owner reference of the topology, and keeps those of others.
 func TestRepairedOwners(t *testing.T) {
-	want := deviceclasses.Of(parse(t, bonded), true)[0]
+	want := classesOf(parse(t, bonded), true)[0]
 	found := *want.DeepCopy()
 	found.OwnerReferences[0].Controller = ptr.To(false)
 	found.OwnerReferences = append(found.OwnerReferences, metav1.OwnerReference{UID: "other"})
@@ -110,7 +115,7 @@ func TestRepairedOwners(t *testing.T) {
 
 func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 	topology := parse(t, bonded)
-	existing := append(deviceclasses.Of(topology, false),
+	existing := append(classesOf(topology, false),
 		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu.example.com"}},
 		// A user's copy has our labels, but no owner.
 		resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "copied",
@@ -167,11 +172,11 @@ func TestConcerned(t *testing.T) {
 		"by name, also of two": {metav1.ObjectMeta{Name: "a-b-c"}, []string{"a", "a-b"}},
 		"by label, under another name": {metav1.ObjectMeta{Name: "x",
 			Labels: map[string]string{v1alpha1.LabelTopologyUID: "uid-b"}}, []string{"b"}},
-		"by owner": {deviceclasses.Of(
+		"by owner": {classesOf(
 			&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "b", UID: "uid-b"},
 				Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false,
 		)[0].ObjectMeta, []string{"b"}},
-		"by owner that is gone": {deviceclasses.Of(
+		"by owner that is gone": {classesOf(
 			&v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: "z", UID: "uid-z"},
 				Spec: v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{{Name: "s"}}}}, false,
 		)[0].ObjectMeta, []string{"z"}},
@@ -204,11 +209,11 @@ func TestOneClassHasAnExtendedResource(t *testing.T) {
 	const name = "example.com/vf"
 	topology := parse(t, netSteps)
 	topology.Spec.Steps[0].ExtendedResourceName = name
-	mine := deviceclasses.Of(topology, false)
+	mine := classesOf(topology, false)
 	other := parse(t, netSteps)
 	other.Name, other.UID = "other", "uid-2"
 	other.Spec.Steps[1].ExtendedResourceName = name
-	theirs := deviceclasses.Of(other, false)[1]
+	theirs := classesOf(other, false)[1]
 	aged := func(class resourceapi.DeviceClass, seconds int64) resourceapi.DeviceClass {
 		class.CreationTimestamp = metav1.Unix(seconds, 0)
 		return class

@@ -89,13 +89,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if gone || topology.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	problems, remarks, err := r.evaluate(ctx, topology)
+	schemas, err := Schemas(ctx, r.Client)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	problems, remarks := r.evaluate(ctx, topology, schemas)
 	var wanted []resourceapi.DeviceClass
 	if len(problems) == 0 {
-		wanted = deviceclasses.Of(topology, r.ListAttributes)
+		wanted = deviceclasses.Of(topology, schemas.AttachesInterface, r.ListAttributes)
 	}
 	outcome := r.carryOut(ctx, Compare(topology, wanted, existing.Items))
 	err = outcome.Err
@@ -127,21 +128,17 @@ func (r *Reconciler) removeOrphans(
 // contract is only a remark: contracts change with driver versions and with objects in the cluster, which must not
 // remove the classes of a working topology.
 func (r *Reconciler) evaluate(
-	ctx context.Context, topology *v1alpha1.NetworkTopology,
-) (problems field.ErrorList, remarks []string, err error) {
-	schemas, err := Schemas(ctx, r.Client)
-	if err != nil {
-		return nil, nil, err
-	}
+	ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
+) (problems field.ErrorList, remarks []string) {
 	problems, breaches := Validate(topology, schemas, r.CheckSelector)
 	judged := Remarks(ctx, r.Client, topology, schemas)
 	if !wasAccepted(topology) {
-		return append(problems, breaches...), judged, nil
+		return append(problems, breaches...), judged
 	}
 	for _, breach := range breaches {
 		remarks = append(remarks, breach.Error()+" (accepted before this rule existed)")
 	}
-	return problems, append(remarks, judged...), nil
+	return problems, append(remarks, judged...)
 }
 
 // wasAccepted reports whether the topology's current generation was accepted. All rules apply to a new generation,

@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/dra-networking/dra-network-driver/cnichain/deviceclasses"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
@@ -166,7 +165,7 @@ ClassesReady=True Ready @3: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`
 	c.expect("valid", "writes: create net-a, create net-b, status net\n"+valid)
 	c.expect("valid, again", "writes: \n"+valid)
-	want := deviceclasses.Of(c.topology(), false)[0]
+	want := classesOf(c.topology(), false)[0]
 	got := c.class("net-a")
 	if diff := cmp.Diff(want.Spec, got.Spec); diff != "" {
 		t.Errorf("wrong class (-want +got):\n%s", diff)

@@ -253,7 +253,7 @@ func ofDriver(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSli
 func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass {
 	var all []*resourceapi.DeviceClass
 	for _, topology := range m.topologies {
-		for _, class := range deviceclasses.Of(topology, listAttributes) {
+		for _, class := range deviceclasses.Of(topology, m.schemas.AttachesInterface, listAttributes) {
 			all = append(all, &class)
 		}
 	}

@@ -1,0 +1,49 @@
+// Package deviceonly is a CNI plugin that attaches nothing. A step with it gives containers the files of a device, such
+// as those of its RDMA devices, and leaves the interface of the device on the host, if it has one.
+//
+// The rule of this package: a call changes nothing, so every call can be repeated or left out.
+package deviceonly
+
+import (
+	"context"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// Name is the plugin's type in a CNI configuration.
+const Name = "device-only"
+
+// Main runs the plugin as a process: it reads the command from the environment and the configuration from standard
+// input.
+func Main() {
+	nothing := func(*skel.CmdArgs) error { return nil }
+	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: nothing, Check: nothing, GC: nothing, Status: nothing},
+		version.All, "CNI plugin "+Name+": attaches no interface")
+}
+
+// add prints a result without interfaces.
+func add(args *skel.CmdArgs) error {
+	configured, err := (&version.ConfigDecoder{}).Decode(args.StdinData)
+	if err != nil {
+		return types.NewError(types.ErrDecodingFailure, err.Error(), "")
+	}
+	return types.PrintResult(&types100.Result{}, configured)
+}
+
+// InProcess runs the plugin in the current process. See package netdev for the reasons.
+type InProcess struct{}
+
+// Accepts reports whether Call supports a command.
+func (InProcess) Accepts(command string, _ []byte) bool { return command == "ADD" || command == "DEL" }
+
+// Call returns the output that the process would print.
+func (InProcess) Call(_ context.Context, command string, args *skel.CmdArgs) ([]byte, error) {
+	configured, err := (&version.ConfigDecoder{}).Decode(args.StdinData)
+	if err != nil || command == "DEL" {
+		return nil, err
+	}
+	return []byte(`{"cniVersion":"` + configured + `"}`), nil
+}
