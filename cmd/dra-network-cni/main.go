@@ -17,7 +17,8 @@ import (
 
 // programs returns the programs in this binary, by name.
 func programs() map[string]func() {
-	return map[string]func(){netdev.Name: netdev.Main, deviceonly.Name: deviceonly.Main, nodeapi.GateHookCommand: gatehook.Main}
+	return map[string]func(){deviceonly.Name: deviceonly.Main, netdev.Name: netdev.Main,
+		nodeapi.GateHookCommand: gatehook.Main}
 }
 
 func main() {

@@ -221,7 +221,7 @@ func TestSchemasInTheSameFile(t *testing.T) {
 	code, out, errs = f.run(t.Context(), "validate", f.write("t.yaml", strings.Replace(mineSchema, "modifies", "modify",
 		1)+topology))
 	f.expect(code, exit.Refused, out+errs, `
-✗ DIR/t.yaml:5: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none"
+✗ DIR/t.yaml:5: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none", "deviceFiles"
 `)
 }
 
@@ -242,7 +242,7 @@ netdra: DIR/s.yaml:5: spec.cniType: Invalid value: "": must be the bare file nam
 DIR/s.yaml:5: spec.deviceParameters[0].parameter: Required value: say the key in the plugin's configuration
 DIR/s.yaml:5: spec.deviceParameters[0].attribute: Unsupported value: "mac": supported values: "ifName", "pciAddress", "auxiliaryDevice"
 DIR/s.yaml:5: spec.input.prevResult: Unsupported value: "always": supported values: "none", "optional", "required"
-DIR/s.yaml:5: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none"
+DIR/s.yaml:5: spec.output.interfaces: Unsupported value: "modify": supported values: "appends", "modifies", "passthrough", "none", "deviceFiles"
 `,
 		},
 		"another kind": {schemas: linkThenTune, code: exit.Refused,

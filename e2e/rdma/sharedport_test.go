@@ -69,6 +69,7 @@ spec:
   action: expose
   exposure:
     allowMultipleAllocations: true
+    capacity: {pods: {value: "4", requestPolicy: {default: "1"}}}
     supportedCNIPlugins: [{name: device-only}]
 ---
 apiVersion: networking.dra.io/v1alpha1
@@ -100,7 +101,8 @@ spec:
 		if diff := cmp.Diff([]string{"/dev/infiniband/rdma_cm", c.node("rxe9")}, nodes); diff != "" {
 			t.Errorf("device nodes of pod %s (-want +have):\n%s", name, diff)
 		}
-		if links := place.Links(); slices.ContainsFunc(links, func(link string) bool { return strings.HasPrefix(link, "net1") }) {
+		attached := func(link string) bool { return strings.HasPrefix(link, "net1") }
+		if links := place.Links(); slices.ContainsFunc(links, attached) {
 			t.Errorf("pod %s has the interfaces %q", name, links)
 		}
 	}
