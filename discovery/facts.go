@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	resourceapi "k8s.io/api/resource/v1"
+
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
@@ -156,6 +158,9 @@ type Device struct {
 	// SFNumber is the number that the administrator assigned to a scalable function (devlink port add ... sfnum). It is
 	// None if the driver does not report it, and undefined for all other devices.
 	SFNumber int `json:"sfNumber,omitempty"`
+	// Attributes contains the attributes that files on the node assign to the device, never in the driver's domain.
+	// Read leaves it empty; package nodeattributes sets it. The map must not be modified.
+	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 	// Settings contains the settings of a virtual function that are stored in its physical function. It is nil if the
 	// interface of the physical function is not on the host, or if its driver does not report them.
 	Settings *VFSettings `json:"settings,omitempty"`

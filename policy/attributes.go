@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -92,8 +93,29 @@ func publicationOf(a access) publication {
 	return never
 }
 
-// vocabulary returns all attributes of a device.
+// vocabulary returns all attributes of a device: those in the driver's vocabulary, then those from files on the node,
+// sorted by name.
 func vocabulary(d *discovery.Device) []attribute {
+	all := discovered(d)
+	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
+		a := attribute{name: name, published: whereFact}
+		switch v := d.Attributes[name]; {
+		case v.StringValue != nil:
+			a.value = value{*v.StringValue, true}
+		case v.IntValue != nil:
+			a.value = value{*v.IntValue, true}
+		case v.BoolValue != nil:
+			a.value = value{*v.BoolValue, true}
+		default:
+			continue // files contain no other types
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// discovered returns the attributes in the driver's vocabulary, which have a value on every device.
+func discovered(d *discovery.Device) []attribute {
 	vf, told := cmp.Or(d.Settings, &discovery.VFSettings{}), d.Settings != nil
 	return []attribute{
 		{ownDomain + "type", text(d.Type), always},

@@ -203,8 +203,12 @@ func (a access) unknown() error {
 	if near := nearestField(a.id); near != "" {
 		return a.misspelt("", near)
 	}
-	return fmt.Errorf("no device has an attribute %s; remove it from the expression, or guard it with has(%s) &&",
-		a.qualifiedName(), a.field("."))
+	unless := ""
+	if a.domain != v1alpha1.AttributeDomain {
+		unless = " unless a file on its node sets it"
+	}
+	return fmt.Errorf("no device has an attribute %s%s; remove it from the expression, or guard it with has(%s) &&",
+		a.qualifiedName(), unless, a.field("."))
 }
 
 // misspelt returns the error for an expression that reads an attribute that is probably misspelled. unless is the

@@ -115,15 +115,48 @@ func (p *problems) table(rows []PCIAddressAttributes, path *field.Path) {
 			p.add(field.Required(values, "name an attribute and its value, or remove the row"))
 		}
 		p.fixed(row.Attributes, values)
+		p.sameTypes(types, row.Attributes, values)
+	}
+}
+
+// sameTypes compares the types of the attributes in a row with those in earlier rows, and adds them to types.
+func (p *problems) sameTypes(types map[string]string, attributes map[string]AttributeValue, path *field.Path) {
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		typeName, before := attributes[name].typeName(), types[QualifiedName(name)]
+		if before != "" && typeName != "" && typeName != before {
+			p.invalid(path.Key(name), attributes[name], "is %s, but %s in an earlier row, and constraints do not "+
+				"compare different types: use one type", typeName, before)
+		}
+		types[QualifiedName(name)] = cmp.Or(before, typeName)
+	}
+}
+
+// ValidateNodeAttributes returns the problems with a table of attributes that a node reports for its devices. The rules
+// are those for tables in policies, with three differences: a row may have no PCIAddress, names must not be in the
+// driver's domain, and no string is empty. Empty strings match each other, so two machines without the name of a switch
+// would seem to share one.
+func ValidateNodeAttributes(rows []PCIAddressAttributes, path *field.Path) field.ErrorList {
+	var p problems
+	p.tooMany(path, len(rows), maxRows)
+	types := map[string]string{}
+	for i, row := range rows {
+		values := path.Index(i).Child("attributes")
+		if row.PCIAddress != "" && !pciAddress.MatchString(row.PCIAddress) {
+			p.invalid(path.Index(i).Child("pciAddress"), row.PCIAddress, "must be in the form of sysfs: 0000:18:00.0")
+		}
+		p.fixed(row.Attributes, values)
+		p.sameTypes(types, row.Attributes, values)
 		for _, name := range slices.Sorted(maps.Keys(row.Attributes)) {
-			typeName, before := row.Attributes[name].typeName(), types[QualifiedName(name)]
-			if before != "" && typeName != "" && typeName != before {
-				p.invalid(values.Key(name), row.Attributes[name], "is %s, but %s in an earlier row, and constraints do not "+
-					"compare different types: use one type", typeName, before)
+			if strings.HasPrefix(QualifiedName(name), AttributeDomain+"/") {
+				p.invalid(values.Key(name), name, "the domain %s belongs to the driver: use a domain of your own",
+					AttributeDomain)
 			}
-			types[QualifiedName(name)] = cmp.Or(before, typeName)
+			if s := row.Attributes[name].String; s != nil && *s == "" {
+				p.invalid(values.Key(name), *s, "is empty: leave out an attribute whose value is unknown")
+			}
 		}
 	}
+	return p.list
 }
 
 // typeName returns the type of the value with an article; empty if it has none.
