@@ -237,10 +237,10 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 	}
 }
 
-// withinBudget drops attributes that classes do not need until the entry has no more attributes and capacities than the
-// API allows. If that is not sufficient, it returns false: the entry cannot be published. It also enforces the API's
-// limit for the values of all attributes, including those in lists. This is always possible, since a policy has at most
-// 16 plugins, and only the device's own NUMA node is needed.
+// withinBudget drops attributes that classes do not need, then those from files on the node, until the entry has no
+// more attributes and capacities than the API allows. If that is not sufficient, it returns false: the entry cannot be
+// published. It also enforces the API's limit for the values of all attributes, including those in lists. This is
+// always possible, since a policy has at most 16 plugins, and only the device's own NUMA node is needed.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice
 	dispensable := []resourceapi.QualifiedName{policy.ExposurePolicy}
@@ -259,7 +259,19 @@ func (b *builder) withinBudget(e *Entry) bool {
 			delete(e.Spec.Attributes, name)
 		}
 	}
+	var dropped []string
+	for _, name := range stdslices.Backward(stdslices.Sorted(maps.Keys(e.Device.Attributes))) {
+		if _, ofPolicy := e.Persona.AdditionalAttributes[name]; count() > limit && !ofPolicy {
+			delete(e.Spec.Attributes, name)
+			dropped = append(dropped, string(name))
+		}
+	}
 	if count() <= limit {
+		if len(dropped) > 0 {
+			b.remark(e.Persona.Policy, e.Device.Name, "its entry %s is published without %s of the node's attribute "+
+				"files, since the limit is %d attributes and capacities: remove some from the files or the policy",
+				e.Name, strings.Join(dropped, ", "), limit)
+		}
 		return true
 	}
 	b.problem(e.Persona.Policy, e.Device.Name, "its entry %s is not published: it has %d attributes and capacities, "+
