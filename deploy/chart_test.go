@@ -124,6 +124,8 @@ func TestSettingsOfTheChart(t *testing.T) {
 		"an uplink of Open vSwitch": {set: []string{"defaultPolicies.openVSwitchUplinks={ens2f0}"},
 			want: []string{`defaultRoute == true &&`,
 				`!(device.attributes["dra.networking"].ifName in ["ens2f0"])` + "\n  action"}},
+		"no files with attributes": {set: []string{"paths.attributes="},
+			want: []string{"- --attribute-dir=\n"}, not: []string{"name: attributes"}},
 		"no management": {set: []string{"defaultPolicies.managementInterfaces=null"},
 			want: []string{"exclude-infrastructure"}, not: []string{"exclude-management"}},
 		"metrics": {set: []string{"node.httpAddress=:9000", "controller.metricsAddress=:9683"},
@@ -214,9 +216,10 @@ func TestPathsOfDistributions(t *testing.T) {
 	_, objects := rendered(t, "paths.kubelet=/var/lib/k0s/kubelet", "paths.nri=/run/nri", "paths.cdi=/etc/cdi",
 		"paths.cniBin={/usr/libexec/cni,/opt/cni/bin}",
 		"paths.netns=/run/netns", "paths.log=/data/log", "paths.cniState=/data/cni", "paths.cniRun=/data/run",
-		"paths.deviceInfo=/data/devinfo")
+		"paths.deviceInfo=/data/devinfo", "paths.attributes=/data/attributes")
 	pod := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
 	want := []string{
+		"/data/attributes DirectoryOrCreate read-only",
 		"/data/cni DirectoryOrCreate",
 		"/data/devinfo DirectoryOrCreate",
 		"/data/log DirectoryOrCreate",
@@ -238,6 +241,7 @@ func TestPathsOfDistributions(t *testing.T) {
 		"--cni-bin-dir=/usr/libexec/cni,/opt/cni/bin", "--plugin-dir=/var/lib/k0s/kubelet/plugins/dra.networking",
 		"--registrar-dir=/var/lib/k0s/kubelet/plugins_registry", "--nri-socket=/run/nri/nri.sock", "--cdi-dir=/etc/cdi",
 		"--netns-dir=/run/netns", "--cni-log-dir=/data/log", "--device-info-dir=/data/devinfo",
+		"--attribute-dir=/data/attributes",
 	} {
 		if !slices.Contains(pod.Containers[0].Args, want) {
 			t.Errorf("the driver is not told %s: %v", want, pod.Containers[0].Args)
@@ -368,7 +372,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 func TestOwnNamesAreReserved(t *testing.T) {
 	_, objects := rendered(t, "features.listAttributes=true", "features.compatibilityGroups=true",
 		"features.networkStatus=true", "features.serviceEndpoints=true", "paths.deviceInfo=/data/devinfo",
-		"paths.netns=/run/netns", "paths.log=/data/log", "webhook.enabled=true")
+		"paths.netns=/run/netns", "paths.log=/data/log", "paths.attributes=/data/attributes", "webhook.enabled=true")
 	node := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec
 	controller := all[*appsv1.Deployment](objects)[0].Spec.Template.Spec
 	names := reserved(t, "node", "extraMounts", "items", "properties", "name")

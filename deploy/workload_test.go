@@ -178,6 +178,7 @@ func TestNodeDriver(t *testing.T) {
 		"/proc Directory read-only",
 		"/run/cni DirectoryOrCreate",
 		"/var/lib/cni DirectoryOrCreate",
+		"/var/lib/dra-network/attributes.d DirectoryOrCreate read-only",
 		"/var/lib/kubelet/plugins/dra.networking DirectoryOrCreate",
 		"/var/lib/kubelet/plugins_registry Directory",
 		"/var/log/dra-network DirectoryOrCreate",

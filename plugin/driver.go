@@ -29,6 +29,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/nodeattributes"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/status"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
@@ -62,6 +63,8 @@ type Config struct {
 	LogDir string
 	// LogRetention is how long the log of a released claim is kept after its last line.
 	LogRetention time.Duration
+	// AttributeDir is the directory of files with attributes of devices. If it does not exist, there are none.
+	AttributeDir string
 	// NRISocket is the container runtime's NRI socket.
 	NRISocket string
 	// HTTPAddress is the address on which /healthz, /readyz and /metrics are served.
@@ -81,19 +84,21 @@ type Config struct {
 // Driver is the node driver. New builds it; Run runs it once.
 type Driver struct {
 	components
-	config    Config
-	client    kubernetes.Interface
-	networks  *status.Networks // nil unless NetworkStatus is set
-	nri       *nriPlugin
-	dra       *draPlugin
-	callLog   *calllog.Log
-	calls     *calllog.Background // writes to callLog in the background
-	events    record.EventBroadcaster
-	sources   discovery.Sources // used by the publisher
-	linkUse   linkUse
-	linkTypes *host.LinkTypes
-	journal   journal.Opened
-	stopWork  context.CancelFunc
+	config   Config
+	client   kubernetes.Interface
+	networks *status.Networks // nil unless NetworkStatus is set
+	nri      *nriPlugin
+	dra      *draPlugin
+	callLog  *calllog.Log
+	calls    *calllog.Background // writes to callLog in the background
+	events   record.EventBroadcaster
+	sources  discovery.Sources // used by the publisher
+	// attributes reads the attributes of devices from files.
+	attributes nodeattributes.Directory
+	linkUse    linkUse
+	linkTypes  *host.LinkTypes
+	journal    journal.Opened
+	stopWork   context.CancelFunc
 	// again prepares claims in the same way as a call from the kubelet.
 	again func(context.Context, []*drapb.Claim) error
 	// heartbeats and locks detect a hung driver.
@@ -123,7 +128,7 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 		heartbeats: telemetry.NewHeartbeats(clock.RealClock{}),
 		linkTypes:  host.NewLinkTypes(host.MissingLinkTypes, clock.RealClock{}),
 	}
-	d.again = d.prepareAgain
+	d.again, d.attributes.Path = d.prepareAgain, config.AttributeDir
 	if d.installed, err = newInstallation(&config, nodeapi.HelperDir(config.PluginDir)); err != nil {
 		return nil, err
 	}

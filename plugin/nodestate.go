@@ -24,6 +24,7 @@ func (d *Driver) state() nodestate.State {
 		SetAside: d.journal.SetAside, NRITimeout: d.nri.runtime.now().timeout, Topologies: d.Cluster.topologyStates(),
 		HostPaths: map[string][]string{}, LinkTypes: map[string][]string{}, PodAnnotations: map[string]string{},
 		Refused: d.refusedClaims(), MissingFacts: d.nri.runtime.now().missingFacts,
+		AttributeFiles: d.attributes.Files(),
 		Settings: nodestate.Settings{
 			PluginDir: c.PluginDir, RegistrarDir: c.RegistrarDir, CNIDirs: c.CNIDirs, NetNSDir: c.NetNSDir,
 			CDIDir: c.CDIDir, LogDir: c.LogDir, NRISocket: c.NRISocket,

@@ -106,6 +106,8 @@ func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 	flags.StringVar(&config.CDIDir, "cdi-dir", "/var/run/cdi", "directory of CDI specs")
 	flags.StringVar(&config.DeviceInfoDir, "device-info-dir", nodeapi.DefaultDeviceInfoDir,
 		"directory where Multus looks up allocated devices")
+	flags.StringVar(&config.AttributeDir, "attribute-dir", "/var/lib/dra-network/attributes.d",
+		"directory of files with attributes of devices; empty or missing: none")
 	flags.StringVar(&config.LogDir, "cni-log-dir", "/var/log/dra-network",
 		"directory of the CNI logs, with one subdirectory for each claim")
 	flags.DurationVar(&config.LogRetention, "cni-log-retention", time.Hour,

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
@@ -23,6 +25,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/discovery/nodeattributes"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // TestExplainGolden compares the explanation of the first device of each type in the published examples with files in
@@ -88,6 +94,41 @@ spec:
 		all := stdout + stderr
 		if strings.Count(all, want) != 1 || strings.Contains(all, "no such key") {
 			t.Errorf("%v says\n%s", arguments, all)
+		}
+	}
+}
+
+// Devices have the attributes from the files that the driver uses, even if netdra discovers the devices.
+func TestExplainUsesTheAttributeFilesOfTheDriver(t *testing.T) {
+	f := newFake(t)
+	policy := policyapi.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "rails"},
+		Spec: policyapi.DeviceExposurePolicySpec{Selector: policyapi.DeviceSelector{
+			CEL: `device.attributes["example.com"].?rail.orValue(0) == 3`},
+			Exposure: &policyapi.Exposure{
+				SupportedCNIPlugins: []policyapi.CNIPlugin{{Name: "tuning", Exclusive: true}}}}}
+	row := nodeattributes.Row{Interface: "up1"}
+	row.Attributes = map[string]policyapi.AttributeValue{"example.com/rail": {Int: new(int64(3))}}
+	state := nodestate.State{CNIPlugins: []string{"tuning"}, Addresses: []netip.Addr{},
+		AttributeFiles: []nodeattributes.File{{Name: "rack.json", Devices: []nodeattributes.Row{row}}}}
+	socket := answering(t, map[string]any{nodeapi.PathState: state,
+		nodeapi.PathPolicies: nodestate.PolicyInputs{Node: "worker-1",
+			Policies: []policyapi.DeviceExposurePolicy{policy}},
+		nodeapi.PathPublished: []string{}, nodeapi.PathClaims: []string{}, nodeapi.PathSandboxes: []string{},
+		nodeapi.PathLeftovers: []string{}})
+	t.Setenv(nodeclient.SocketVariable, socket)
+	file, err := yaml.Marshal(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := "apiVersion: networking.dra.io/v1alpha1\nkind: DeviceExposurePolicy\n"
+	for _, more := range [][]string{nil, {"-f", policyFile(t, kind+string(file)), "--cni-plugin", "tuning"}} {
+		for device, want := range map[string]bool{"up1": true, "up0": false} {
+			var out, errs bytes.Buffer
+			run(t.Context(), f.machine(), printer.Streams{In: strings.NewReader(""), Out: &out, Err: &errs},
+				append([]string{"explain", device, "-o", "json"}, more...)...)
+			if strings.Contains(out.String(), `"example.com/rail"`) != want {
+				t.Errorf("%s %v: want the attribute: %t\n%s%s", device, more, want, out.String(), errs.String())
+			}
 		}
 	}
 }

@@ -12,14 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/nodeattributes"
 )
 
-// ReadHost reads the devices of this machine.
-func ReadHost(sources discovery.Sources) func(context.Context, []netip.Addr) (discovery.Facts, error) {
+// ReadHost reads the devices of this machine, and their attributes from the files in a directory.
+func ReadHost(
+	sources discovery.Sources, directory *nodeattributes.Directory,
+) func(context.Context, []netip.Addr) (discovery.Facts, error) {
 	return func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
 		withNode := sources
 		withNode.NodeAddresses = addresses
-		return discovery.Read(ctx, withNode)
+		facts, err := discovery.Read(ctx, withNode)
+		if err != nil {
+			return discovery.Facts{}, err
+		}
+		files, problems := directory.Read()
+		facts.Problems = append(facts.Problems, problems...)
+		return nodeattributes.Apply(facts, files), nil
 	}
 }
 

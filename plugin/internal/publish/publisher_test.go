@@ -26,6 +26,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
+	"github.com/dra-networking/dra-network-driver/discovery/nodeattributes"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
@@ -49,7 +50,8 @@ func newTestPublisher(
 	published = &[]resourceslice.DriverResources{}
 	p, _, err := New(Config{
 		NodeName: "n", BootID: "boot", Cluster: f.cluster, Claims: f.claims, DB: f.db,
-		Read:        ReadHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links}),
+		Read: ReadHost(discovery.Sources{Sys: fstest.MapFS{"class/net": {Mode: 0o755 | 1<<31}}, Links: links},
+			&nodeattributes.Directory{}),
 		Quarantined: func(discovery.Device) bool { return false },
 		MayBeInPod:  func(string, *claims.HeldDevice) bool { return true }, HealthChanged: func() {},
 		Recorder: record.NewFakeRecorder(100), Metrics: NewMetrics(prometheus.NewRegistry()), Clock: f.clock,

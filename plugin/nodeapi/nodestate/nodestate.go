@@ -18,6 +18,7 @@ import (
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
+	"github.com/dra-networking/dra-network-driver/discovery/nodeattributes"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
@@ -56,6 +57,8 @@ type State struct {
 	NRITimeout time.Duration `json:"nriTimeout"`
 	// MissingFacts are the facts that the driver needs and that the container runtime does not report.
 	MissingFacts []string `json:"missingFacts,omitempty"`
+	// AttributeFiles are the files from which devices currently have attributes.
+	AttributeFiles []nodeattributes.File `json:"attributeFiles,omitempty"`
 	// CNIPlugins are the plugins that the driver's container sees, which may differ from those on the node. It is nil
 	// if the driver cannot list them.
 	CNIPlugins []string `json:"cniPlugins"`

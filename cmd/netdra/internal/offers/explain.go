@@ -430,7 +430,7 @@ func (e *Explanation) HiddenBy() string {
 	return "no policy matches it"
 }
 
-// explainAttributes returns the attributes that an entry's policy adds.
+// explainAttributes returns the attributes that an entry's policy adds, then those from files on the node.
 func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	var explained []ExplainedAttribute
 	for _, source := range entry.Persona.AttributeSources {
@@ -439,6 +439,12 @@ func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 			attribute.Value = attributeText(value)
 		}
 		explained = append(explained, attribute)
+	}
+	for _, name := range slices.Sorted(maps.Keys(entry.Device.Attributes)) {
+		if _, replaced := entry.Persona.AdditionalAttributes[name]; !replaced {
+			explained = append(explained, ExplainedAttribute{Name: string(name), Source: "attribute files of the node",
+				Value: attributeText(entry.Device.Attributes[name])})
+		}
 	}
 	return explained
 }

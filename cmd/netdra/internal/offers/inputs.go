@@ -19,6 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/discovery"
+	"github.com/dra-networking/dra-network-driver/discovery/nodeattributes"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -42,6 +43,8 @@ type Inputs struct {
 	Addresses     []netip.Addr
 	// Socket is the socket of this node's driver.
 	Socket string
+	// attributes are the attribute files of this node, from the driver.
+	attributes []nodeattributes.File
 }
 
 // Snapshot is the state of a machine together with the result of applying a set of policies to it.
@@ -114,6 +117,7 @@ func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...strin
 	if err != nil {
 		return nil, err
 	}
+	facts = nodeattributes.Apply(facts, answers.State.AttributeFiles)
 	return f.ofDriver(answers).resolve(deps, addPublished(facts, answers.Published), answers.Inputs.Policies, answers)
 }
 
@@ -219,7 +223,8 @@ func pluginsOf(policies []policyapi.DeviceExposurePolicy) sets.Set[string] {
 func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.Printer) (discovery.Facts, error) {
 	if f.Recording == "" {
 		f.findNode(ctx, out)
-		return deps.Facts(ctx, f.Addresses)
+		facts, err := deps.Facts(ctx, f.Addresses)
+		return nodeattributes.Apply(facts, f.attributes), err
 	}
 	recording, err := openRecording(cmp.Or(f.RecordingFlag, "--from"), f.Recording)
 	if err != nil {
@@ -259,7 +264,7 @@ func (f *Inputs) findNode(ctx context.Context, out *printer.Printer) {
 	if f.Labels == nil {
 		f.Labels = answers.Inputs.Labels
 	}
-	f.Features.UnusableCNIs = answers.State.UnusableCNIs
+	f.Features.UnusableCNIs, f.attributes = answers.State.UnusableCNIs, answers.State.AttributeFiles
 	out.Printf("node %s, addresses %v: from the driver", f.Node, f.Addresses)
 }
 
