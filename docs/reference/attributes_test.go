@@ -54,6 +54,8 @@ Published entries have additional attributes, which always need a guard:
 - The attributes of the policy: ~additionalAttributes~, ~computedAttributes~ and ~attributesByPCIAddress~. ~resourceName~ adds
   ~k8s.cni.cncf.io/resourceName~ and ~k8s.cni.cncf.io/deviceID~, which Multus reads
   ([migrate.md](../migrate.md#allocated-here-attached-by-multus)).
+- The attributes from [files on the node](../howto.md#read-attributes-from-files-on-the-node). Policies can also read
+  them, with a guard.
 - ~POLICY~ is the name of the policy. It is absent if the name has more than 64 bytes, or if the device already has the maximum number of
   attributes.
 - ~SUPPORTED~ lists the plugins as text. With ~--list-attributes~ it is a list that classes can use, and so is ~resource.kubernetes.io/numaNode~: the
