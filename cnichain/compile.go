@@ -141,7 +141,7 @@ func (c *compiler) checkAllowed(path *field.Path, step *v1alpha1.Step, devices [
 			c.add(field.NotSupported(path.Child("type"), step.Type, device.CNIs))
 		}
 		switch {
-		case step.Driver != "" && (device.PCIAddress == "" || !device.Exclusive):
+		case step.Driver != "" && (device.PCIAddress == "" || device.SharedFunction || !device.Exclusive):
 			c.add(field.Invalid(path.Child("driver"), step.Driver, fmt.Sprintf(
 				"device %s cannot be bound to a driver: it is not an exclusively allocated PCI function", device.Name)))
 		case c.topology.Spec.Attachment == v1alpha1.AttachmentExternal:
@@ -317,7 +317,7 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	step.Device = device
 	schema, known := c.binding.Schemas.Lookup(step.Type)
 	if !known {
-		if device.Exclusive {
+		if device.Exclusive && !device.SharedFunction {
 			step.RuntimeDeviceID = cmp.Or(device.PCIAddress, device.AuxiliaryDevice)
 		}
 		return
@@ -325,7 +325,8 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	for _, parameter := range schema.DeviceParameters {
 		value := map[string]string{attributeIfName: device.IfName, attributePCIAddress: device.PCIAddress,
 			attributeAuxiliary: device.AuxiliaryDevice}[parameter.Attribute]
-		if value == "" || parameter.OnlyExclusive && !device.Exclusive {
+		if value == "" || parameter.OnlyExclusive && !device.Exclusive ||
+			parameter.Attribute == attributePCIAddress && device.SharedFunction {
 			continue
 		}
 		step.DeviceParameter, step.DeviceValue = parameter.Parameter, value

@@ -2,6 +2,8 @@ package cnichain
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -131,6 +133,34 @@ func TestCompilePrefersThePCIAddress(t *testing.T) {
 	}
 	if step := plan.Steps[0]; step.DeviceParameter != "pciBusID" || step.DeviceValue != "0000:03:00.1" {
 		t.Errorf("device parameter is %s=%s", step.DeviceParameter, step.DeviceValue)
+	}
+}
+
+// The address of a PCI function with several interfaces identifies none of them, so plugins get the name.
+func TestCompileNamesPortsOfOneFunction(t *testing.T) {
+	if got := DefaultSchemas().ByPCIAddress(); !slices.Equal(got, []string{"ovn-k8s-cni-overlay", "sriov"}) {
+		t.Errorf("these plugins accept no name: %v", got)
+	}
+	device := deviceNamed("eth0")
+	device.PCIAddress, device.SharedFunction = "0000:05:00.0", true
+	device.CNIs = []string{"host-device", "netdev", "new-plugin"}
+	roots := []RootDevice{{Step: "a", Device: device}}
+	for plugin, want := range map[string]string{"host-device": "device=eth0", "netdev": "device=eth0",
+		"new-plugin": "="} {
+		plan, problems := Compile(topology(t, `[{name: a, type: `+plugin+`, selector: {cel: "true"}}]`),
+			Binding{Schemas: DefaultSchemas(), Plugins: plugins(plugin), Devices: roots})
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		step := plan.Steps[0]
+		if got := step.DeviceParameter + "=" + step.DeviceValue; got != want || step.RuntimeDeviceID != "" {
+			t.Errorf("%s gets %s and the device ID %q, want %s", plugin, got, step.RuntimeDeviceID, want)
+		}
+	}
+	_, problems := Compile(topology(t, `[{name: a, type: host-device, driver: vfio-pci, selector: {cel: "true"}}]`),
+		Binding{Schemas: DefaultSchemas(), Plugins: plugins("host-device"), Devices: roots})
+	if !strings.Contains(fmt.Sprint(problems), "cannot be bound to a driver") {
+		t.Errorf("with a driver that takes both interfaces: %v", problems)
 	}
 }
 

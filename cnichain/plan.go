@@ -41,6 +41,9 @@ type Device struct {
 	// empty for virtual links.
 	IfName     string `json:"ifName"`
 	PCIAddress string `json:"pciAddress,omitempty"`
+	// SharedFunction is true if another interface belongs to the same PCI function. Plugins then get the name, because
+	// the address does not identify the interface.
+	SharedFunction bool `json:"sharedFunction,omitempty"`
 	// AuxiliaryDevice is the name of a scalable function on the auxiliary bus; empty for other devices.
 	AuxiliaryDevice string `json:"auxiliaryDevice,omitempty"`
 	// PF is the PCI address of the physical function of a virtual function. The number of concurrent calls for

@@ -156,6 +156,18 @@ func (s Schemas) Stacking() []string {
 	})
 }
 
+// ByPCIAddress returns the CNI types that identify hardware by its PCI address and accept no name, sorted.
+func (s Schemas) ByPCIAddress() []string {
+	return s.typesWhere(func(spec *v1alpha1.CNIPluginSchemaSpec) bool {
+		takes := func(attribute string) bool {
+			return slices.ContainsFunc(spec.DeviceParameters, func(p v1alpha1.DeviceParameter) bool {
+				return p.Attribute == attribute
+			})
+		}
+		return takes(attributePCIAddress) && !takes(attributeIfName)
+	})
+}
+
 func (s Schemas) typesWhere(wanted func(*v1alpha1.CNIPluginSchemaSpec) bool) []string {
 	var types []string
 	for _, cniType := range slices.Sorted(maps.Keys(s.byType)) {

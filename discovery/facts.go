@@ -103,6 +103,9 @@ type Device struct {
 
 	// PCIAddress is empty unless the device is a PCI function or its main interface.
 	PCIAddress PCIAddress `json:"pciAddress"`
+	// SharedFunction is true if several interfaces of the node are ports of one PCI function, as with ConnectX-3. Its
+	// address does not identify any of them. PCIAddress is set for the first one only.
+	SharedFunction bool `json:"sharedFunction,omitempty"`
 	// PCIeRoot is the root complex above the device, for example pci0000:00.
 	PCIeRoot string `json:"pcieRoot"`
 	// NUMANode is None if the hardware has no affinity.

@@ -92,8 +92,10 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 	facts := Facts{Problems: problems}
 	devices := make(map[string]Device, len(links)+len(byAddress))
 	vfs := make([]Device, 0, len(byAddress))
+	sharing := sharedFunctions(links, byAddress)
 	for _, l := range links {
 		d := l.Device
+		d.SharedFunction = l.isPort() && sharing[l.function]
 		if f, ok := byAddress[l.function]; ok && uplinks[l.function] == l.index {
 			d = d.withFunction(f)
 			delete(byAddress, l.function)
@@ -129,6 +131,21 @@ func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddr
 	facts.Problems = sortedProblems(facts.Problems)
 	return facts
 }
+
+// sharedFunctions returns the PCI network functions with several ports.
+func sharedFunctions(links []link, byAddress map[PCIAddress]Device) map[PCIAddress]bool {
+	seen, shared := map[PCIAddress]bool{}, map[PCIAddress]bool{}
+	for i := range links {
+		if _, known := byAddress[links[i].function]; known && links[i].isPort() {
+			shared[links[i].function] = seen[links[i].function]
+			seen[links[i].function] = true
+		}
+	}
+	return shared
+}
+
+// isPort reports whether a link is a port of its PCI function, as opposed to a representor or a scalable function.
+func (l *link) isPort() bool { return !l.port.representor && l.AuxiliaryDevice == "" }
 
 // drivesFromUserspace reports whether a kernel driver only makes a function accessible to applications. A function with
 // such a driver has no interface in any network namespace.

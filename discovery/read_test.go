@@ -3,8 +3,10 @@ package discovery_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -155,6 +157,41 @@ eth0 nic
 port1 nic
 uplink nic pci=0000:05:00.0
 `)
+}
+
+// The ports of one PCI function are marked, so that they are not given to plugins by their address. Representors are
+// no ports.
+func TestReadPortsOfOneFunction(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string // by interface of the function
+		want  string
+	}{
+		"one":         {map[string]string{"eth0": "dev_port=0"}, ""},
+		"two":         {map[string]string{"eth0": "dev_port=0", "eth1": "dev_port=1"}, "eth0 eth1"},
+		"representor": {map[string]string{"eth0": "phys_port_name=p0", "eth1": "phys_port_name=pf0vf0"}, ""},
+		"three":       {map[string]string{"a": "", "b": "dev_port=1", "c": "dev_port=2"}, "a b c"},
+	} {
+		h := discoverytest.NewHost()
+		h.Function("0000:05:00.0")
+		h.Function("0000:06:00.0")
+		h.NIC("other", "0000:06:00.0")
+		for _, link := range slices.Sorted(maps.Keys(test.files)) {
+			h.NIC(link, "0000:05:00.0")
+			if file := test.files[link]; file != "" {
+				h.WriteFiles(h.Dir("0000:05:00.0")+"/net/"+link, file)
+			}
+		}
+		facts := read(t, h)
+		var shared []string
+		for i := range facts.Devices {
+			if facts.Devices[i].SharedFunction {
+				shared = append(shared, string(facts.Devices[i].Name))
+			}
+		}
+		if got := strings.Join(shared, " "); got != test.want {
+			t.Errorf("%s: shared by %q, want %q", name, got, test.want)
+		}
+	}
 }
 
 func TestReadInfrastructure(t *testing.T) {

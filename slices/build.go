@@ -27,6 +27,9 @@ type Features struct {
 	MovingCNIs sets.Set[string]
 	// StackingCNIs contains the CNI plugins that create a macvlan or ipvlan on the device, which must be Ethernet.
 	StackingCNIs sets.Set[string]
+	// PCIAddressCNIs contains the CNI plugins that find a device by its PCI address only. They cannot distinguish
+	// several interfaces of one PCI function.
+	PCIAddressCNIs sets.Set[string]
 	// ListAttributes publishes the CNI plugins of an entry as a list, policy.SupportedCNIs, instead of as a boolean for
 	// each plugin. It requires the feature DRAListTypeAttributes in every API server and scheduler in the cluster;
 	// older versions reject the slices.

@@ -31,7 +31,7 @@ func entryName(d discovery.Device, p policy.Persona) string {
 	return label(string(d.Name) + p.Suffix)
 }
 
-// impossible returns the reason why the kernel cannot do with a device what a CNI plugin always does, or "".
+// impossible returns the reason why a CNI plugin cannot attach a device, or "".
 func (b *builder) impossible(d *discovery.Device, plugin string) string {
 	switch {
 	case b.features.MovingCNIs.Has(plugin) && d.Immovable:
@@ -39,6 +39,8 @@ func (b *builder) impossible(d *discovery.Device, plugin string) string {
 	case b.features.StackingCNIs.Has(plugin) && d.LinkType != "":
 		// macvlan_port_create and ipvlan_port_create
 		return fmt.Sprintf("needs an Ethernet device, but this is a %s (link/%s)", describe(d), d.LinkType)
+	case b.features.PCIAddressCNIs.Has(plugin) && d.SharedFunction:
+		return "finds devices by PCI address, but several interfaces share the address of this one"
 	}
 	return ""
 }
@@ -57,7 +59,7 @@ func describe(d *discovery.Device) string {
 // attachable removes plugins that cannot work on a device from its personas, and omits personas that have no other
 // plugin.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
-	if !d.Immovable && d.LinkType == "" {
+	if !d.Immovable && d.LinkType == "" && !d.SharedFunction {
 		return personas
 	}
 	var kept []policy.Persona

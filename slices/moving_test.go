@@ -84,3 +84,45 @@ func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 		}
 	}
 }
+
+// A plugin that finds a device by its PCI address would attach any port of a function. Plugins that take a name can
+// attach each of them.
+func TestPortsOfOneFunctionAreNotOfferedByAddress(t *testing.T) {
+	devices := []discovery.Device{
+		{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:05:00.0", SharedFunction: true},
+		{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC, SharedFunction: true},
+		{Name: "eth2", Interface: "eth2", Type: discovery.TypeNIC, PCIAddress: "0000:06:00.0"},
+	}
+	all := features()
+	all.PCIAddressCNIs = sets.New("sriov")
+	for plugins, want := range map[string]string{
+		"[{name: sriov, exclusive: true}]":                                       "eth2",
+		"[{name: host-device, exclusive: true}]":                                 "eth0 eth1 eth2",
+		"[{name: sriov, exclusive: true}, {name: host-device, exclusive: true}]": "eth0 eth1 eth2",
+	} {
+		decision := policy.Resolve(discovery.Facts{Devices: devices},
+			policies(t, "selector: {cel: 'true'}\nexposure: {supportedCNIPlugins: "+plugins+"}"),
+			policy.Node{Name: "worker-1"})
+		result, err := draslices.Build("worker-1", decision, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, entry := range result.Entries {
+			names = append(names, entry.Name)
+			_, sriov := entry.Spec.Attributes["cni.dra.networking/sriov"]
+			if sriov != (strings.Contains(plugins, "sriov") && entry.Name == "eth2") {
+				t.Errorf("%s: %s has the attribute of sriov: %t", plugins, entry.Name, sriov)
+			}
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: published %s, want %s", plugins, got, want)
+		}
+		problem := "CNI plugin sriov finds devices by PCI address, but several interfaces share the address of this " +
+			"one, so the device is not offered for it"
+		if strings.Contains(plugins, "sriov") &&
+			(len(result.Problems) != 2 || !strings.Contains(result.Problems[0].Message, problem)) {
+			t.Errorf("%s: problems %v", plugins, result.Problems)
+		}
+	}
+}

@@ -34,8 +34,8 @@ func claimedDevice(
 	return held, cnichain.Device{
 		Pool: held.Pool, Name: held.Name, ShareID: held.ShareID, Request: held.Request, Exclusive: held.Exclusive,
 		CNIs: persona.Plugins, IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress),
-		AuxiliaryDevice: facts.AuxiliaryDevice,
-		PF:              string(facts.PFAddress), Attributes: attributes, AllowInUse: persona.AllowInUse,
+		AuxiliaryDevice: facts.AuxiliaryDevice, SharedFunction: facts.SharedFunction,
+		PF: string(facts.PFAddress), Attributes: attributes, AllowInUse: persona.AllowInUse,
 		NetworkResource: stringAttribute(persona, policyapi.AttributeResourceName),
 		NetworkID: cmp.Or(stringAttribute(persona, policyapi.AttributeDeviceID), string(facts.PCIAddress),
 			facts.AuxiliaryDevice, string(facts.Interface)),

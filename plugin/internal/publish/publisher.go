@@ -292,6 +292,7 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	result, err := draslices.Build(p.NodeName, decision, draslices.Features{
 		CNIBinaries: plugins, UnusableCNIs: p.findUnusable(ctx, plugins, &decision, schemas),
 		MovingCNIs: sets.New(schemas.Moving()...), StackingCNIs: sets.New(schemas.Stacking()...), Held: held,
+		PCIAddressCNIs: sets.New(schemas.ByPCIAddress()...),
 		ListAttributes: p.server.lists, CompatibilityGroups: server.groups,
 	})
 	if err != nil {

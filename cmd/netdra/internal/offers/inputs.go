@@ -288,6 +288,7 @@ func (f *Inputs) features(policies []policyapi.DeviceExposurePolicy) draslices.F
 	schemas := cnichain.DefaultSchemas()
 	features.CNIBinaries = sets.New(f.Plugins...)
 	features.MovingCNIs, features.StackingCNIs = sets.New(schemas.Moving()...), sets.New(schemas.Stacking()...)
+	features.PCIAddressCNIs = sets.New(schemas.ByPCIAddress()...)
 	if f.Plugins == nil {
 		features.CNIBinaries = pluginsOf(policies)
 	}
