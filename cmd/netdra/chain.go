@@ -27,8 +27,8 @@ Exit status:
 		Args: subcommandOnly,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(validateCommand(streams), graphCommand(streams), planCommand(deps, streams),
-		runCommand(deps, streams), undoCommand(deps, streams))
+	cmd.AddCommand(validateCommand(streams), planCommand(deps, streams), runCommand(deps, streams),
+		undoCommand(deps, streams))
 	return cmd
 }
 

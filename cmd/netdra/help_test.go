@@ -59,11 +59,11 @@ func TestArgumentsAreNamed(t *testing.T) {
 		"explain":          "the argument DEVICE is missing; example: netdra explain eth0",
 		"explain a b":      `cannot use argument "b": netdra explain takes one DEVICE; example: netdra explain`,
 		"policies test":    "the argument FILE is missing; example: netdra policies test policies.yaml",
-		"chain graph a b":  `cannot use argument "b": netdra chain graph takes one TOPOLOGY; example:`,
+		"chain plan a b":   `cannot use argument "b": netdra chain plan takes one TOPOLOGY; example:`,
 		"chain vaildate":   `unknown command "vaildate" for "netdra chain"; did you mean validate?`,
 		"help foo":         `unknown command "foo" for "netdra"; see netdra --help`,
 		"help exit-code":   `unknown command "exit-code" for "netdra"; did you mean exit-codes?`,
-		"help chain gaph":  `unknown command "gaph" for "netdra chain"; did you mean graph?`,
+		"help chain plna":  `unknown command "plna" for "netdra chain"; did you mean plan?`,
 		"help policies ls": `unknown command "ls" for "netdra policies"`,
 	} {
 		if code, stdout, stderr := runNetdra(t, "", strings.Fields(line)...); code != exit.Refused || stdout != "" ||
@@ -71,7 +71,7 @@ func TestArgumentsAreNamed(t *testing.T) {
 			t.Errorf("netdra %s: exit status %d, want %q:\n%s%s", line, code, want, stdout, stderr)
 		}
 	}
-	for line, want := range map[string]string{"help": "Usage:", "help chain graph": "netdra chain graph TOPOLOGY",
+	for line, want := range map[string]string{"help": "Usage:", "help chain plan": "netdra chain plan TOPOLOGY",
 		"help exit-codes": "Every command uses the same exit statuses"} {
 		if code, stdout, _ := runNetdra(t, "", strings.Fields(line)...); code != exit.OK ||
 			!strings.Contains(stdout, want) {
@@ -83,7 +83,7 @@ func TestArgumentsAreNamed(t *testing.T) {
 // The flag -o has the same meaning, description and error message in all commands.
 func TestOutputIsDescribedAlike(t *testing.T) {
 	var check func(cmd *cobra.Command)
-	described, known := 0, regexp.MustCompile(`^((text|table|wide|json|yaml|dot|mermaid)(, | or |$))+$`)
+	described, known := 0, regexp.MustCompile(`^((text|table|wide|json|yaml)(, | or |$))+$`)
 	check = func(cmd *cobra.Command) {
 		if flag := cmd.Flags().Lookup("output"); flag != nil && !flag.Hidden {
 			described++

@@ -240,3 +240,17 @@ func TestPreviewIsWhatTheEngineRenders(t *testing.T) {
 		}
 	})
 }
+
+// A file with several topologies requires the name of one.
+func TestPlanOfSeveral(t *testing.T) {
+	f := newFake(t)
+	file := f.write("t.yaml", linkThenTune+"---\n"+strings.Replace(linkThenTune, "name: moved", "name: again", 1))
+	code, _, errs := f.run(t.Context(), "plan", file, "-d", "up0")
+	if code != exit.Refused || !strings.Contains(errs, "choose one with --name: moved, again") {
+		t.Errorf("exit status %d: %s", code, errs)
+	}
+	if code, out, errs := f.run(t.Context(), "plan", file, "-d", "up0", "--name", "again"); code != exit.OK ||
+		!strings.Contains(out, "Topology again") {
+		t.Errorf("exit status %d:\n%s%s", code, out, errs)
+	}
+}

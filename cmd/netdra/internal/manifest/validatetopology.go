@@ -26,7 +26,11 @@ type TopologySource struct {
 
 // Load reads the topology and the schemas. Every problem is a line in the error, with file and path.
 func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnichain.Schemas, error) {
-	schemas, documents, err := s.read(stdin)
+	schemas, err := LoadSchemas(s.Schemas, stdin)
+	if err != nil {
+		return nil, schemas, err
+	}
+	documents, err := Read(s.File, stdin)
 	if err != nil {
 		return nil, schemas, err
 	}
@@ -36,36 +40,6 @@ func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnich
 	}
 	topology, problems := ReadTopology(found, schemas)
 	return topology, schemas, invalidError(topology, problems)
-}
-
-func (s *TopologySource) read(stdin io.Reader) (schemas cnichain.Schemas, documents []Document, err error) {
-	if schemas, err = LoadSchemas(s.Schemas, stdin); err == nil {
-		documents, err = Read(s.File, stdin)
-	}
-	return schemas, documents, err
-}
-
-// LoadAll reads the topology with the configured name, or all topologies in the file if no name is set.
-func (s *TopologySource) LoadAll(stdin io.Reader) ([]*v1alpha1.NetworkTopology, error) {
-	schemas, documents, err := s.read(stdin)
-	if err != nil {
-		return nil, err
-	}
-	var topologies []*v1alpha1.NetworkTopology
-	for i := range documents {
-		if documents[i].Kind != KindTopology || s.Name != "" && documents[i].Name != s.Name {
-			continue
-		}
-		topology, problems := ReadTopology(&documents[i], schemas)
-		if err := invalidError(topology, problems); err != nil {
-			return nil, err
-		}
-		topologies = append(topologies, topology)
-	}
-	if len(topologies) == 0 {
-		_, err = ChooseTopology(s.File, documents, s.Name) // lists the contents of the file
-	}
-	return topologies, err
 }
 
 // invalidError combines a topology's problems into an error; nil if there are none.
