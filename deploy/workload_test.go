@@ -106,8 +106,6 @@ func TestRolesForPeople(t *testing.T) {
 		"dra-network-capacity: nodes.: list",
 		"dra-network-netdra: pods.: get",
 		"dra-network-netdra: resourceclaims.resource.k8s.io: get",
-		"dra-network-netdra: cnipluginschemas,deviceexposurepolicies,networktopologies.networking.dra.io: get list",
-		"dra-network-netdra: deviceclasses,resourceslices.resource.k8s.io: get list",
 		"dra-network-view: networktopologies.networking.dra.io: get list watch",
 		"dra-network-view: deviceclasses,resourceslices.resource.k8s.io: get list watch",
 		"own namespace: dra-network-netdra: pods.: get list",

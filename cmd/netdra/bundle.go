@@ -8,20 +8,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/bundle"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
 // bundleCommand returns the bundle command. It runs other commands in this process with the same dependencies, so that
 // the archive contains the output that a user would see.
 func bundleCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 	var output string
-	save := func(files []bundle.File) error {
-		archive, err := bundle.Write(files, deps.Clock.Now())
-		if err != nil {
-			return err
-		}
-		return printer.Save(streams, output, archive)
-	}
 	cmd := &cobra.Command{
 		Use:   "bundle",
 		Short: "Collect diagnostics for a bug report",
@@ -29,34 +21,27 @@ func bundleCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 
 The archive contains the output of other commands for the node: versions, doctor, devices, claims, failed cleanups,
 facts, the HTML report, and the log of CNI calls. "commands.txt" lists the commands with their exit status and errors.
-For another node, or with --all-nodes, the archive also contains the policies, topologies, schemas, device classes and
-slices of the cluster.
 
 Values of keys that look like secrets (password, secret, token, credential, private, api-key, psk) are removed from
-logs and objects. Names of pods and nodes, addresses and devices are included. Review the archive before you publish
+the log. Names of pods and nodes, addresses and devices are included. Review the archive before you publish
 it.
 
 Exit status: 0 the archive was written, 2 nothing could be collected.`,
 		Example: `  sudo netdra bundle --file bundle.tar.gz
-  netdra bundle --node worker-1 --file bundle.tar.gz
-  netdra bundle --all-nodes --file bundle.tar.gz`,
+  netdra bundle --node worker-1 --file bundle.tar.gz`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			command := func(ctx context.Context, streams printer.Streams, arguments ...string) int {
 				return run(ctx, deps, streams, arguments...)
 			}
-			return save(bundle.Node(cmd.Context(), command))
+			archive, err := bundle.Write(bundle.Node(cmd.Context(), command), deps.Clock.Now())
+			if err != nil {
+				return err
+			}
+			return printer.Save(streams, output, archive)
 		},
 	}
 	fileFlag(cmd, &output, "archive (tar.gz)", "tar.gz")
-	fetch := func(ctx context.Context, cluster *remote.Cluster, node string) error {
-		files, err := bundle.Remote(ctx, cluster, node)
-		if err != nil {
-			return err
-		}
-		return save(files)
-	}
-	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file"}, single: fetch,
-		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error { return fetch(ctx, cluster, "") }})
+	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file"}, single: saveFrom(streams, &output, "bundle")})
 	return cmd
 }

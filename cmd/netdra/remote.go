@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
@@ -248,6 +250,23 @@ func setFlags(flags *pflag.FlagSet, forward []string) []string {
 	return arguments
 }
 
+// saveFrom returns a function that runs a command on one node, and saves its output in the file that path names.
+func saveFrom(
+	streams printer.Streams, path *string, command string,
+) func(ctx context.Context, cluster *remote.Cluster, node string) error {
+	return func(ctx context.Context, cluster *remote.Cluster, node string) error {
+		answer, err := cluster.Run(ctx, node, command)
+		if err != nil {
+			return err
+		}
+		if answer.Code != exit.OK {
+			return fmt.Errorf("cannot create the %s of node %s: exit status %d of netdra there: %s", command, node,
+				answer.Code, cmp.Or(printer.Sanitize(answer.Stderr, false), "no error message; run it on the node"))
+		}
+		return printer.Save(streams, *path, answer.Stdout)
+	}
+}
+
 // remoteTopic returns the help topic "remote".
 func remoteTopic() *cobra.Command {
 	return &cobra.Command{
@@ -256,7 +275,7 @@ func remoteTopic() *cobra.Command {
 		Long: `bundle, claims, devices, doctor, explain, policies list, report and trace query the driver of another
 node if --node names it, or if an argument names an object on it: node/NAME, pod/NAME or claim/NAME, with -n
 NAMESPACE. An object also selects the output: the claims of a pod, or the devices of a claim. With --all-nodes,
-bundle, devices, doctor, policies list and report query every node.
+devices, doctor, policies list and report query every node.
 
 netdra finds the driver's pod on the node and runs the netdra of its image there, like "kubectl exec". It only uses
 your kubeconfig, so you need these permissions:
@@ -264,8 +283,6 @@ your kubeconfig, so you need these permissions:
   get pods, resourceclaims              to find the node of a pod or a claim
   list pods in the driver's namespace   to find the driver's pod
   get and create pods/exec there        to run netdra in it
-  list policies, topologies, schemas,   for bundle; lists that you may not read are omitted and named in the archive
-  classes and slices
 
 The chart provides them as the ClusterRole and, in the driver's namespace, the Role dra-network-netdra, both without a
 binding. Users who can execute commands in the driver's pods are root on every node: bind the Role to administrators

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +30,6 @@ import (
 	"k8s.io/client-go/util/exec"
 	testingclock "k8s.io/utils/clock/testing"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/bundle"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
@@ -371,42 +372,80 @@ func TestNodesAreStrangers(t *testing.T) {
 	}
 }
 
-// A bundle for the cluster contains data from every node and no secrets.
+// A bundle of a node contains the output of commands and no secrets. If the node cannot create one, its error is shown.
 func TestBundle(t *testing.T) {
 	w := newWorkstation(t)
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
-	w.broken["n2"] = errors.New("no route")
-	if code, _, stderr := w.run("bundle --all-nodes --file " + file); code != exit.OK {
+	if code, _, stderr := w.run("bundle --node n1 --file " + file); code != exit.OK {
 		t.Fatalf("exit status %d: %s", code, stderr)
 	}
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatal(info, err)
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := bundle.Read(data, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	content := map[string]string{}
-	for _, file := range files {
-		content[file.Name] = string(file.Data)
-		if strings.Contains(string(file.Data), "hunter2") {
-			t.Errorf("%s has a secret:\n%s", file.Name, file.Data)
+	content := unpack(t, file)
+	for name, text := range content {
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("%s has a secret:\n%s", name, text)
 		}
 	}
 	for name, want := range map[string]string{
-		"cluster/networktopologies.json": `"(redacted)"`, "cluster/errors.txt": "forbidden",
-		"nodes/n1/devices.json": `"eth1"`, "nodes/n1/cni-calls/default_p-net.json": `"command"`,
-		"nodes/n1/commands.txt": "netdra devices -o wide: exit status 0", "nodes/n2/error.txt": "no route",
-		"nodes/n1/leftovers.json": `"psk": "(redacted)"`,
+		"devices.json": `"eth1"`, "cni-calls/default_p-net.json": `"command"`, "leftovers.json": `"psk": "(redacted)"`,
+		"commands.txt": "netdra devices -o wide: exit status 0",
 	} {
 		if !strings.Contains(content[name], want) {
 			t.Errorf("%s has no %q:\n%s", name, want, content[name])
 		}
+	}
+	w.broken["n1"] = errors.New("no route")
+	if code, _, stderr := w.run("bundle --node n1 --file " + file); code != exit.Refused ||
+		!strings.Contains(stderr, "no route") {
+		t.Errorf("exit status %d: %s", code, stderr)
+	}
+}
+
+// unpack returns the files in an archive by name.
+func unpack(t *testing.T, path string) map[string]string {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	unzipped, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := map[string]string{}
+	for archive := tar.NewReader(unzipped); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return content
+		}
+		data, readErr := io.ReadAll(archive)
+		if err != nil || readErr != nil || header.Mode != 0o600 {
+			t.Fatal(header, err, readErr)
+		}
+		content[header.Name] = string(data)
+	}
+}
+
+// A node that cannot create a file does not control the terminal with its error.
+func TestFileOfANodeThatRefuses(t *testing.T) {
+	w := newWorkstation(t)
+	deps := osdeps.Deps{Cluster: func(access remote.Access) (*remote.Cluster, error) {
+		cluster, err := w.cluster(access)
+		cluster.Stream = func(_ context.Context, _ *corev1.Pod, _ []string, _, stderr io.Writer) error {
+			_, _ = io.WriteString(stderr, "Error: unknown command \"bundle\"\x1b[2J\n")
+			return exec.CodeExitError{Err: errors.New("command terminated"), Code: exit.Refused}
+		}
+		return cluster, err
+	}}
+	var out, errs bytes.Buffer
+	code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "bundle", "--node", "n1")
+	if want := "cannot create the bundle of node n1: exit status 2 of netdra there: Error: unknown command"; code !=
+		exit.Refused || !strings.Contains(errs.String(), want) || strings.Contains(errs.String(), "\x1b") {
+		t.Errorf("exit status %d, want %q: %s", code, want, errs.String())
 	}
 }
 
@@ -494,65 +533,6 @@ func testFreeClasses(t *testing.T, topologies string) {
 	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes",
 		"--free"); code != exit.Refused || !strings.Contains(errs.String(), "leave out --free") {
 		t.Errorf("exit status %d: %s", code, errs.String())
-	}
-}
-
-// A node cannot write files outside its directory. If a node cannot create a bundle, its error is included, and the
-// other nodes are not affected.
-func TestBundleOfANodeThatRefuses(t *testing.T) {
-	w := newWorkstation(t)
-	cluster, err := w.cluster(remote.Access{DriverNamespace: "dra-network"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const archive = "an archive that is none"
-	for name, test := range map[string]struct {
-		code           int
-		stdout, stderr string
-		want           []string
-	}{
-		"older": {exit.Refused, "", "Error: unknown command \"bundle\"\x1b[2J\n", []string{"cannot create the bundle " +
-			"of node n1: exit status 2 of netdra there: ", `unknown command "bundle"`}},
-		"silent":  {exit.Failed, archive, "", []string{"exit status 1 of netdra there: no error message"}},
-		"garbled": {exit.OK, archive, "warning: x", []string{"cannot read the bundle of nodes/n1", "there: warning: x"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cluster.Stream = func(_ context.Context, _ *corev1.Pod, _ []string, stdout, stderr io.Writer) error {
-				_, _ = io.WriteString(stdout, test.stdout)
-				_, _ = io.WriteString(stderr, test.stderr)
-				if test.code != exit.OK {
-					return exec.CodeExitError{Err: errors.New("command terminated"), Code: test.code}
-				}
-				return nil
-			}
-			_, single := bundle.Remote(t.Context(), cluster, "n1")
-			files, err := bundle.Remote(t.Context(), cluster, "")
-			if single == nil || err != nil {
-				t.Fatal(single, err)
-			}
-			i := slices.IndexFunc(files, func(file bundle.File) bool { return file.Name == "nodes/n1/error.txt" })
-			if i < 0 {
-				t.Fatalf("no file has the error of n1: %v", files)
-			}
-			for _, text := range []string{single.Error(), string(files[i].Data)} {
-				for _, want := range test.want {
-					if !strings.Contains(text, want) || strings.Contains(text, "\x1b") {
-						t.Errorf("the error is %q, want %q", text, want)
-					}
-				}
-			}
-		})
-	}
-}
-
-func TestBundleStaysInItsDirectory(t *testing.T) {
-	archive, err := bundle.Write([]bundle.File{{Name: "../../etc/passwd", Data: []byte("x")}}, time.Unix(0, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := bundle.Read(archive, "nodes/n1")
-	if err != nil || len(files) != 1 || files[0].Name != "nodes/n1/etc/passwd" {
-		t.Errorf("%v %v", files, err)
 	}
 }
 

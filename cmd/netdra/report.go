@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
@@ -45,16 +43,7 @@ Exit status: 0 the page was written, 2 the driver does not answer, or a file can
 	rootFlag(cmd, &flags.Root)
 	fileFlag(cmd, &flags.Output, "HTML page", "html")
 	addRemote(cmd, deps, streams, &remoteCommand{forward: []string{"file"}, local: []string{"filename", "from"},
-		single: func(ctx context.Context, cluster *remote.Cluster, node string) error {
-			answer, err := cluster.Run(ctx, node, "report")
-			if err != nil {
-				return err
-			}
-			if answer.Code != exit.OK {
-				return fmt.Errorf("cannot create the page of node %s: %s", node, printer.Sanitize(answer.Stderr, false))
-			}
-			return printer.Save(streams, flags.Output, answer.Stdout)
-		},
+		single: saveFrom(streams, &flags.Output, "report"),
 		all: func(ctx context.Context, cluster *remote.Cluster, _ []string) error {
 			page, err := report.Cluster(ctx, cluster, deps.Clock.Now())
 			if err != nil {

@@ -60,7 +60,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 		"devices --all-nodes":            {"NODE", "el0", "in use"},
 		"report --node NODE --file FILE": {"written to"},
 		"report --all-nodes --file FILE": {"written to"},
-		"bundle --all-nodes --file FILE": {"written to"},
+		"bundle --node NODE --file FILE": {"written to"},
 	} {
 		replace := strings.NewReplacer("NODE", e.cluster.NodeName(), "FILE", file)
 		// Retry, since doctor reports the last state of devices and plugins that the driver has read, which may be
