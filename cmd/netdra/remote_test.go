@@ -519,7 +519,7 @@ func testFreeClasses(t *testing.T, topologies string) {
 		t.Fatal(err)
 	}
 	deps := osdeps.Deps{Cluster: func(remote.Access) (*remote.Cluster, error) {
-		return &remote.Cluster{Resource: client.ResourceV1(),
+		return &remote.Cluster{Core: client.CoreV1(), Resource: client.ResourceV1(),
 			Raw: func(context.Context, string) ([]byte, error) { return []byte(topologies), nil }}, nil
 	}}
 	var out, errs bytes.Buffer

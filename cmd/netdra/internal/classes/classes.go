@@ -6,8 +6,6 @@ package classes
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -71,10 +69,9 @@ func Of(topologies []v1alpha1.NetworkTopology) []Class {
 	return classes
 }
 
-// List prints the classes in a cluster. If free is true, it also prints how many claims fit on which nodes. It reads
-// the list as JSON by its path, so that no client for the driver's API group is linked.
+// List prints the classes in a cluster. If free is true, it also prints how many claims fit on which nodes.
 func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string, free bool) error {
-	data, err := cluster.Raw(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/networktopologies")
+	topologies, err := cluster.Topologies(ctx)
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot list the NetworkTopologies: %w; ask for the ClusterRole dra-network-view by a "+
 			"ClusterRoleBinding: NetworkTopologies have no namespace, so a RoleBinding of edit or view grants nothing "+
@@ -83,11 +80,7 @@ func List(ctx context.Context, cluster *remote.Cluster, streams printer.Streams,
 	if err != nil {
 		return fmt.Errorf("cannot list the NetworkTopologies: %w", err)
 	}
-	var list v1alpha1.NetworkTopologyList
-	if err := json.Unmarshal(data, &list); err != nil {
-		return fmt.Errorf("cannot read the list of NetworkTopologies: %w", err)
-	}
-	classes := Of(list.Items)
+	classes := Of(topologies)
 	columns := columns()
 	if free {
 		unread, err := addFree(ctx, cluster, classes)
@@ -132,15 +125,19 @@ const (
 	mostNodes = 4
 )
 
-// addFree counts how many additional claims for each topology fit on each node. unread is the error if taint rules
-// could not be read.
+// addFree counts how many additional claims for each topology fit on each node that publishes network devices. It omits
+// devices from other drivers, because no topology class selects them. unread is the error if taint rules could not be
+// read.
 func addFree(ctx context.Context, cluster *remote.Cluster, classes []Class) (unread, err error) {
-	model, err := read(ctx, cluster)
-	if err != nil {
-		return nil, err
+	model := simulate.Cluster{Live: true}
+	if err := model.Read(ctx, cluster); err != nil {
+		return nil, fmt.Errorf("cannot count free devices: %w; or leave out --free", err)
 	}
+	model.Slices = slices.DeleteFunc(model.Slices,
+		func(slice *resourceapi.ResourceSlice) bool { return slice.Spec.Driver != v1alpha1.DriverName })
+	model.Nodes = simulate.NodesOf(model.Slices)
 	model.TaintRules, unread = simulate.TaintRules(ctx, cluster.Raw)
-	return unread, count(ctx, simulate.New(*model), classes)
+	return unread, count(ctx, simulate.New(model), classes)
 }
 
 // count counts for each topology. An error for a topology, such as a selector that cannot be evaluated for a device on
@@ -171,37 +168,6 @@ func count(ctx context.Context, simulator *simulate.Simulator, classes []Class) 
 		class.Free, class.FreeProblem = found.free, found.problem
 	}
 	return nil
-}
-
-// read returns the input for the allocator: the nodes that publish network devices, and all allocations. It omits
-// devices from other drivers, because no topology class selects them. Claims in all namespaces are included, because
-// they hold devices.
-func read(ctx context.Context, cluster *remote.Cluster) (*simulate.Cluster, error) {
-	published, err := cluster.Resource.ResourceSlices().List(ctx, metav1.ListOptions{
-		FieldSelector: resourceapi.ResourceSliceSelectorDriver + "=" + v1alpha1.DriverName})
-	made, classErr := cluster.Resource.DeviceClasses().List(ctx, metav1.ListOptions{})
-	claims, claimErr := cluster.Resource.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	switch err := errors.Join(err, classErr, claimErr); {
-	case apierrors.IsForbidden(claimErr):
-		return nil, fmt.Errorf("cannot count free devices: %w; ask for the ClusterRole dra-network-capacity, for the "+
-			"whole cluster, or leave out --free", err)
-	case err != nil:
-		return nil, fmt.Errorf("cannot count free devices: %w", err)
-	}
-	model := &simulate.Cluster{Live: true}
-	for i := range published.Items {
-		model.Slices = append(model.Slices, &published.Items[i])
-	}
-	for i := range made.Items {
-		model.Classes = append(model.Classes, &made.Items[i])
-	}
-	for i := range claims.Items {
-		if claims.Items[i].Status.Allocation != nil {
-			model.Claims = append(model.Claims, &claims.Items[i])
-		}
-	}
-	model.Nodes = simulate.NodesOf(model.Slices)
-	return model, nil
 }
 
 // freeText returns the text for a table cell, with the nodes that have the most room first.

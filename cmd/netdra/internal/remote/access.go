@@ -49,7 +49,8 @@ type Streamer func(ctx context.Context, pod *corev1.Pod, command []string, stdou
 type Cluster struct {
 	Core     corev1client.CoreV1Interface
 	Resource resourcev1client.ResourceV1Interface
-	// Raw gets a path from the API server.
+	// Raw gets a path from the API server. It returns the API server's error, such as a
+	// missing permission.
 	Raw    func(ctx context.Context, path string) ([]byte, error)
 	Stream Streamer
 	// Config is the configuration of the connection, for callers that need other clients.
@@ -101,20 +102,14 @@ func Connect(access Access) (*Cluster, error) {
 		Core: core, Resource: resource, Namespace: namespace, Config: config,
 		DriverNamespace: cmp.Or(access.DriverNamespace, DefaultDriverNamespace),
 		Raw: func(ctx context.Context, path string) ([]byte, error) {
-			return GetRaw(ctx, core.RESTClient(), path)
+			result := core.RESTClient().Get().RequestURI(path).Do(ctx)
+			if err := result.Error(); err != nil { // the error from Raw would contain "unknown" instead
+				return nil, err
+			}
+			return result.Raw()
 		},
 		Stream: streamer(config, core.RESTClient()),
 	}, nil
-}
-
-// GetRaw gets a path, which may include a query, from the API server. It returns the API server's error, such as a
-// missing permission; the error from Result.Raw would contain "unknown" instead.
-func GetRaw(ctx context.Context, client rest.Interface, path string) ([]byte, error) {
-	result := client.Get().RequestURI(path).Do(ctx)
-	if err := result.Error(); err != nil {
-		return nil, err
-	}
-	return result.Raw()
 }
 
 // streamer calls pods/exec over WebSockets, which all supported Kubernetes versions provide.

@@ -2,11 +2,11 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -70,7 +70,7 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 			"\"netdra simulate --pod %s/%s\"", namespace, name, namespace, name)
 	}
 	place := &Place{Node: pod.Spec.NodeName}
-	for _, claim := range claimNames(pod) {
+	for claim := range resourceclaim.PodClaims(pod) {
 		found, err := c.Resource.ResourceClaims(namespace).Get(ctx, claim, metav1.GetOptions{})
 		if err != nil {
 			return nil, c.denied(fmt.Sprintf("get claim %s/%s", namespace, claim), err)
@@ -83,18 +83,15 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 	return place, nil
 }
 
-// claimNames returns the names of a pod's existing claims, including the claim for its extended resources.
-func claimNames(pod *corev1.Pod) []string {
-	var names []string
-	for i := range pod.Spec.ResourceClaims {
-		if name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err == nil && name != nil {
-			names = append(names, *name)
-		}
+// Topologies returns the NetworkTopologies in the cluster. It reads the list as JSON by its path, so that no client for
+// the driver's API group is linked.
+func (c *Cluster) Topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
+	var list v1alpha1.NetworkTopologyList
+	data, err := c.Raw(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/networktopologies")
+	if err == nil {
+		err = json.Unmarshal(data, &list)
 	}
-	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
-		names = append(names, extended.ResourceClaimName)
-	}
-	return names
+	return list.Items, err
 }
 
 // devicesOf returns this driver's devices in an allocation without duplicates, because a shared device may occur

@@ -3,7 +3,6 @@ package simulate
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,8 +12,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	resourcev1client "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
@@ -22,12 +19,7 @@ import (
 )
 
 // liveCluster provides read-only access to a cluster.
-type liveCluster struct {
-	core     corev1client.CoreV1Interface
-	resource resourcev1client.ResourceV1Interface
-	// namespace applies to objects that do not specify one.
-	namespace string
-}
+type liveCluster struct{ *remote.Cluster }
 
 // connect connects to the cluster that the flags select. It returns nil if they select none.
 func (f *Options) connect() (*liveCluster, error) {
@@ -42,46 +34,43 @@ func (f *Options) connect() (*liveCluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &liveCluster{core: cluster.Core, resource: cluster.Resource, namespace: cluster.Namespace}, nil
+	return &liveCluster{cluster}, nil
 }
 
 // namespaceFor returns the namespace for manifests and pods without one. If there is a cluster, this is the namespace
 // of the kubeconfig context, as in kubectl.
 func (f *Options) namespaceFor(live *liveCluster) string {
 	if live != nil {
-		return live.namespace
+		return live.Namespace
 	}
 	return cmp.Or(f.Namespace, metav1.NamespaceDefault)
 }
 
-// addTo adds the cluster's objects to the objects from the files. Classes from files come first and override classes
-// with the same name, because the lister returns the first match. Nodes are sorted to make the output deterministic.
-func (l *liveCluster) addTo(ctx context.Context, cluster *Cluster) error {
-	nodes, err := l.core.Nodes().List(ctx, metav1.ListOptions{})
+// Read adds a cluster's objects. Classes from files come first and override classes with the same name, because the
+// lister returns the first match. Nodes are sorted to make the output deterministic.
+func (c *Cluster) Read(ctx context.Context, source *remote.Cluster) error {
+	nodes, err := source.Core.Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return cannotList("nodes", err)
 	}
-	published, err := l.resource.ResourceSlices().List(ctx, metav1.ListOptions{})
+	published, err := source.Resource.ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return cannotList("ResourceSlices", err)
 	}
-	made, err := l.resource.DeviceClasses().List(ctx, metav1.ListOptions{})
+	made, err := source.Resource.DeviceClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return cannotList("DeviceClasses", err)
 	}
-	claims, err := l.resource.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	claims, err := source.Resource.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return cannotList("ResourceClaims", err)
 	}
-	cluster.Nodes = append(cluster.Nodes, pointers(nodes.Items)...)
-	slices.SortFunc(cluster.Nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	cluster.Slices = append(cluster.Slices, pointers(published.Items)...)
-	cluster.Classes = append(cluster.Classes, pointers(made.Items)...)
-	for i := range claims.Items {
-		if claims.Items[i].Status.Allocation != nil {
-			cluster.Claims = append(cluster.Claims, &claims.Items[i])
-		}
-	}
+	c.Nodes = append(c.Nodes, pointers(nodes.Items)...)
+	slices.SortFunc(c.Nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	c.Slices = append(c.Slices, pointers(published.Items)...)
+	c.Classes = append(c.Classes, pointers(made.Items)...)
+	c.Claims = append(c.Claims, slices.DeleteFunc(pointers(claims.Items),
+		func(claim *resourceapi.ResourceClaim) bool { return claim.Status.Allocation == nil })...)
 	return nil
 }
 
@@ -97,8 +86,8 @@ func pointers[T any](list []T) []*T {
 // cannotList returns an error, which names the ClusterRole to request if a permission is missing.
 func cannotList(what string, err error) error {
 	if apierrors.IsForbidden(err) {
-		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole "+
-			"cluster, or give files (-f) and --machines", what, err)
+		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole cluster",
+			what, err)
 	}
 	return fmt.Errorf("cannot list the %s: %w", what, err)
 }
@@ -107,8 +96,8 @@ func cannotList(what string, err error) error {
 // them, the namespaces of the claims, and for each claim that is reserved for several pods, the pod that uses it. The
 // caller may lack permission to read them. remarks lists the checks that were skipped for that reason.
 func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks []string) {
-	topologies, err := l.topologies(ctx)
-	if err != nil {
+	topologies, err := l.Topologies(ctx)
+	if err != nil && !apierrors.IsNotFound(err) { // otherwise the kind is not installed
 		remarks = append(remarks, fmt.Sprintf("cannot list the NetworkTopologies: %v; their restrictions are not "+
 			"checked; ask for the ClusterRole dra-network-view", err))
 	}
@@ -128,7 +117,7 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 			continue
 		}
 		known[name] = true
-		namespace, err := l.core.Namespaces().Get(ctx, name, metav1.GetOptions{})
+		namespace, err := l.Core.Namespaces().Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case err == nil:
 			m.namespaces = append(m.namespaces, namespace)
@@ -150,7 +139,7 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 			}
 			m.started[claim.UID] = ""
 			for _, consumer := range consumers {
-				pod, err := l.core.Pods(claim.Namespace).Get(ctx, consumer.Name, metav1.GetOptions{})
+				pod, err := l.Core.Pods(claim.Namespace).Get(ctx, consumer.Name, metav1.GetOptions{})
 				if err != nil && !apierrors.IsNotFound(err) {
 					remarks = append(remarks, fmt.Sprintf("cannot determine which pod uses claim %s: cannot get pod "+
 						"%s/%s: %v; assuming the first pod in its status.reservedFor", fullName(claim), claim.Namespace,
@@ -168,24 +157,6 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 	return remarks
 }
 
-func (l *liveCluster) get(ctx context.Context, path string) ([]byte, error) {
-	return remote.GetRaw(ctx, l.core.RESTClient(), path)
-}
-
-// topologies returns the topologies in the cluster; none if the kind is not installed.
-func (l *liveCluster) topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
-	data, err := l.get(ctx, "/apis/"+v1alpha1.GroupVersion().String()+
-		"/networktopologies")
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	var list v1alpha1.NetworkTopologyList
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
-	return list.Items, err
-}
-
 // podTrials returns a trial with the claims for each pod. Allocated claims keep their devices and thus determine the
 // node.
 func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
@@ -193,9 +164,9 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 	for _, name := range names {
 		namespace, short, qualified := strings.Cut(name, "/")
 		if !qualified {
-			namespace, short = l.namespace, name
+			namespace, short = l.Namespace, name
 		}
-		pod, err := l.core.Pods(namespace).Get(ctx, short, metav1.GetOptions{})
+		pod, err := l.Core.Pods(namespace).Get(ctx, short, metav1.GetOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
 		}
@@ -221,7 +192,7 @@ func (l *liveCluster) missingTemplates(ctx context.Context, pod *corev1.Pod) ([]
 		if _, _, err := resourceclaim.Name(pod, reference); err == nil || template == "" {
 			continue
 		}
-		_, err := l.resource.ResourceClaimTemplates(pod.Namespace).Get(ctx, template, metav1.GetOptions{})
+		_, err := l.Resource.ResourceClaimTemplates(pod.Namespace).Get(ctx, template, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			missing = append(missing, fmt.Sprintf("it names the ResourceClaimTemplate %s, which is not in namespace "+
@@ -236,23 +207,14 @@ func (l *liveCluster) missingTemplates(ctx context.Context, pod *corev1.Pod) ([]
 // claimsOf returns the claims of a pod, including the claim for its extended resources if kube-scheduler has created
 // it.
 func (l *liveCluster) claimsOf(ctx context.Context, pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
-	var names []string
 	for i := range pod.Spec.ResourceClaims {
-		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
-		if err != nil {
-			return nil, fmt.Errorf("the claims of pod %s do not exist yet: %w; retry in a moment", fullName(pod),
-				err)
+		if _, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err != nil {
+			return nil, fmt.Errorf("the claims of pod %s do not exist yet: %w; retry in a moment", fullName(pod), err)
 		}
-		if name != nil {
-			names = append(names, *name)
-		}
-	}
-	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
-		names = append(names, extended.ResourceClaimName)
 	}
 	var claims []*resourceapi.ResourceClaim
-	for _, name := range names {
-		claim, err := l.resource.ResourceClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
+	for name := range resourceclaim.PodClaims(pod) {
+		claim, err := l.Resource.ResourceClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, fmt.Errorf("cannot get claim %s/%s: %w", pod.Namespace, name, err)
 		}

@@ -25,14 +25,14 @@ func (l *liveCluster) addNamed(ctx context.Context, m *model) error {
 			switch {
 			case template != "" && find[*resourceapi.ResourceClaimTemplate](m, pod, template) == nil:
 				var got *resourceapi.ResourceClaimTemplate
-				got, err = l.resource.ResourceClaimTemplates(namespaceOf(pod)).Get(ctx, template, metav1.GetOptions{})
+				got, err = l.Resource.ResourceClaimTemplates(namespaceOf(pod)).Get(ctx, template, metav1.GetOptions{})
 				if err == nil {
 					m.named = append(m.named, got)
 				}
 			case claim != "" && m.claim(pod, claim) == nil:
 				var got *resourceapi.ResourceClaim
 				kind, name = "ResourceClaim", claim
-				got, err = l.resource.ResourceClaims(namespaceOf(pod)).Get(ctx, claim, metav1.GetOptions{})
+				got, err = l.Resource.ResourceClaims(namespaceOf(pod)).Get(ctx, claim, metav1.GetOptions{})
 				if err == nil {
 					m.named = append(m.named, got)
 				}

@@ -157,13 +157,13 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 	if live != nil {
 		trials, err := live.podTrials(ctx, f.Pods)
 		m.trials = append(m.trials, trials...)
-		if err := errors.Join(live.addTo(ctx, cluster), err); err != nil {
+		if err := errors.Join(cluster.Read(ctx, live.Cluster), err); err != nil {
 			return nil, err
 		}
 		// The cluster's controller has the same feature flags as its nodes.
 		listed := f.Features.ListAttributes || anyDevice(ofDriver(cluster.Slices), hasListAttribute)
 		cluster.Classes = slices.Concat(m.classes, m.topologyClasses(listed), cluster.Classes)
-		rules, err := TaintRules(ctx, live.get)
+		rules, err := TaintRules(ctx, live.Raw)
 		if err != nil {
 			out.Warn("%v", err)
 		}
