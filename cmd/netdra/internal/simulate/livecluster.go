@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -222,3 +224,109 @@ func (l *liveCluster) claimsOf(ctx context.Context, pod *corev1.Pod) ([]*resourc
 	}
 	return claims, nil
 }
+
+// addNamed reads the claims and templates that pods in the files reference but no file contains. It gets each by name,
+// because users who may create pods in a namespace often lack permission to list claims. Objects that do not exist are
+// reported in the answer for the pod.
+func (l *liveCluster) addNamed(ctx context.Context, m *model) error {
+	m.clusterAsked = true
+	for _, pod := range m.pods() {
+		for i := range pod.Spec.ResourceClaims {
+			reference := &pod.Spec.ResourceClaims[i]
+			template, claim := templateAndClaim(reference)
+			var err error
+			kind, name := "ResourceClaimTemplate", template
+			switch {
+			case template != "" && find[*resourceapi.ResourceClaimTemplate](m, pod, template) == nil:
+				var got *resourceapi.ResourceClaimTemplate
+				got, err = l.Resource.ResourceClaimTemplates(namespaceOf(pod)).Get(ctx, template, metav1.GetOptions{})
+				if err == nil {
+					m.named = append(m.named, got)
+				}
+			case claim != "" && m.claim(pod, claim) == nil:
+				var got *resourceapi.ResourceClaim
+				kind, name = "ResourceClaim", claim
+				got, err = l.Resource.ResourceClaims(namespaceOf(pod)).Get(ctx, claim, metav1.GetOptions{})
+				if err == nil {
+					m.named = append(m.named, got)
+				}
+			}
+			if err != nil && !apierrors.IsNotFound(err) {
+				return cannotGetNamed(pod, kind, name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func cannotGetNamed(pod *corev1.Pod, kind, name string, err error) error {
+	err = fmt.Errorf("cannot simulate pod %s: cannot get its %s %s: %w", fullName(pod), kind, name, err)
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w; give it with -f, or ask for the right to get it", err)
+	}
+	return err
+}
+
+// templateAndClaim returns the template name and the claim name in a pod's reference. At most one of them is set.
+func templateAndClaim(reference *corev1.PodResourceClaim) (template, claim string) {
+	return ptr.Deref(reference.ResourceClaimTemplateName, ""), ptr.Deref(reference.ResourceClaimName, "")
+}
+
+// TaintRules returns the DeviceTaintRules in a cluster (KEP-5055), sorted by name, without their status. It returns
+// none if the kind is not installed. get reads a path from the API server.
+//
+// Kubernetes 1.36 only serves the kind as v1beta2, which is disabled by default and has the same specification.
+func TaintRules(ctx context.Context, get func(ctx context.Context, path string) ([]byte, error),
+) ([]resourceapi.DeviceTaintRule, error) {
+	for _, version := range []string{"v1", "v1beta2"} {
+		data, err := get(ctx, "/apis/"+resourceapi.GroupName+"/"+version+"/devicetaintrules")
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		var list struct {
+			Items []resourceapi.DeviceTaintRule `json:"items"`
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &list)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the DeviceTaintRules: %w; devices that they take out of service count "+
+				"as free; ask for the ClusterRole dra-network-capacity", err)
+		}
+		slices.SortFunc(list.Items, func(a, b resourceapi.DeviceTaintRule) int {
+			return strings.Compare(a.Name, b.Name)
+		})
+		return list.Items, nil
+	}
+	return nil, nil
+}
+
+// withTaints applies the taints from rules to slices, as kube-scheduler does. Slices that get a taint are copied. The
+// equivalent package resourceslice/tracker in k8s.io/dynamic-resource-allocation needs informers.
+func withTaints(published []*resourceapi.ResourceSlice, rules []resourceapi.DeviceTaintRule,
+) []*resourceapi.ResourceSlice {
+	tainted := slices.Clone(published)
+	for i, original := range published {
+		for j := range rules {
+			selector := rules[j].Spec.DeviceSelector
+			if selector == nil || !isOrAny(selector.Driver, original.Spec.Driver) ||
+				!isOrAny(selector.Pool, original.Spec.Pool.Name) {
+				continue
+			}
+			for k := range original.Spec.Devices {
+				if !isOrAny(selector.Device, original.Spec.Devices[k].Name) {
+					continue
+				}
+				if tainted[i] == original {
+					tainted[i] = original.DeepCopy()
+				}
+				device := &tainted[i].Spec.Devices[k]
+				device.Taints = append(device.Taints, rules[j].Spec.Taint)
+			}
+		}
+	}
+	return tainted
+}
+
+// isOrAny reports whether wanted is nil or equals name.
+func isOrAny(wanted *string, name string) bool { return wanted == nil || *wanted == name }

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/manifest"
@@ -124,4 +128,163 @@ func (t *trial) follows(other *trial) bool { return t.maker != nil && t.maker ==
 // runs the allocator once per allocated claim, which would take hours for hundreds of replicas.
 func sameRefusal(t *trial, before *Answer) Answer {
 	return Answer{What: t.title, As: cmp.Or(before.As, before.What)}
+}
+
+// If a pod requests extended resources that DeviceClasses define, kube-scheduler creates the claim for them (KEP-5004).
+// This file creates the same claim, for nodes where no device plugin provides the resource.
+
+// addExtendedClaims adds the claims for extended resources to the pods' trials, and drops trials without claims. It
+// needs all classes, including those in the cluster. It returns an error if a pod that the user named has no claim,
+// because in this case, devices are not the reason why it is pending. Pods with allocated claims are kept, since the
+// driver may refuse the claims.
+func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {
+	var trials []trial
+	for _, t := range m.trials {
+		if t.pod != nil && t.pod.Status.ExtendedResourceClaimStatus == nil { // otherwise it already has its devices
+			if claim := extendedClaim(t.pod, classes); claim != nil {
+				t.claims = append(t.claims, claim)
+				t.remarks = append(t.remarks, ofDevicePlugins(t.pod, classes, nodes)...)
+			}
+		}
+		if len(t.claims) > 0 || len(t.missing) > 0 {
+			trials = append(trials, t)
+		} else if t.named {
+			return fmt.Errorf("cannot simulate pod %s: it references no claim and requests no extended resource of a "+
+				"DeviceClass; \"kubectl describe pod %s -n %s\" shows what it waits for", fullName(t.pod), t.pod.Name,
+				namespaceOf(t.pod))
+		}
+	}
+	m.trials = trials
+	return nil
+}
+
+// extendedClaim returns the claim for all of a pod's extended resources, or nil if none of them belongs to a class.
+// Requests are sorted by name, as in kube-scheduler, because the allocator serves them in order.
+func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourceapi.ResourceClaim {
+	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	byResource := classesByResource(containers, classes)
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(pod),
+		Name:        pod.Name + "-extended-resources",
+		Annotations: map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}}}
+	claim.UID = types.UID(fullName(claim))
+	for _, resource := range slices.Sorted(maps.Keys(byResource)) {
+		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests,
+			requestsFor(resource, byResource[resource], containers, len(pod.Spec.InitContainers))...)
+	}
+	if len(claim.Spec.Devices.Requests) == 0 {
+		return nil
+	}
+	slices.SortFunc(claim.Spec.Devices.Requests, func(a, b resourceapi.DeviceRequest) int {
+		return strings.Compare(a.Name, b.Name)
+	})
+	return claim
+}
+
+// classesByResource returns the class for each extended resource that the containers request.
+func classesByResource(
+	containers []corev1.Container, classes []*resourceapi.DeviceClass,
+) map[corev1.ResourceName]string {
+	byResource := map[corev1.ResourceName]string{}
+	for i := range containers {
+		for name, count := range wants(&containers[i]) {
+			if class := classOf(name, classes); class != "" && count > 0 {
+				byResource[name] = class
+			}
+		}
+	}
+	return byResource
+}
+
+// ofDevicePlugins returns remarks on nodes where the pod would get its resource from a device plugin instead of a
+// class. On these nodes, kube-scheduler counts the plugin's free devices, which the simulation does not know.
+func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes []*corev1.Node) []string {
+	var remarks []string
+	byResource := classesByResource(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), classes)
+	for _, resource := range slices.Sorted(maps.Keys(byResource)) {
+		var names []string
+		for _, node := range nodes {
+			if offered := node.Status.Allocatable[resource]; !offered.IsZero() {
+				names = append(names, node.Name)
+			}
+		}
+		if len(names) > 0 {
+			remarks = append(remarks, fmt.Sprintf("a device plugin offers %s on %s: there pod %s gets devices of the "+
+				"plugin, regardless of the result for DeviceClass %s", resource,
+				strings.Join(names, ", "), fullName(pod),
+				byResource[resource]))
+		}
+	}
+	return remarks
+}
+
+// requestsFor returns the requests for one resource. Each long-running container has its own devices. Init containers
+// that terminate reuse the devices of later containers. If these are not enough, one additional request covers the
+// largest deficit.
+//
+// It follows createRequestsAndMappings in kube-scheduler (pkg/scheduler/framework/plugins/dynamicresources). It visits
+// containers from last to first so that the devices of later containers are known at each init container.
+func requestsFor(
+	resource corev1.ResourceName, class string, containers []corev1.Container, initContainers int,
+) []resourceapi.DeviceRequest {
+	var requests []resourceapi.DeviceRequest
+	var extra *resourceapi.DeviceRequest
+	later := int64(0)
+	for i, container := range slices.Backward(containers) {
+		list := wants(&containers[i])
+		count := list[resource]
+		request := resourceapi.DeviceRequest{
+			Name: fmt.Sprintf("container-%d-request-%d", i, slices.Index(slices.Sorted(maps.Keys(list)), resource)),
+			Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class, Count: count,
+				AllocationMode: resourceapi.DeviceAllocationModeExactCount},
+		}
+		ends := i < initContainers &&
+			ptr.Deref(container.RestartPolicy, "") != corev1.ContainerRestartPolicyAlways
+		switch {
+		case count == 0:
+		case !ends:
+			later += count
+			requests = append(requests, request)
+		case count > later && (extra == nil || count-later >= extra.Exactly.Count):
+			request.Exactly.Count -= later
+			extra = &request
+		}
+	}
+	if extra != nil {
+		requests = append(requests, *extra)
+	}
+	return requests
+}
+
+// wants returns a container's resource requests. Like the API server, it falls back to the limits.
+func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
+	counts := map[corev1.ResourceName]int64{}
+	for _, list := range []corev1.ResourceList{container.Resources.Limits, container.Resources.Requests} {
+		for name, quantity := range list {
+			counts[name] = quantity.Value()
+		}
+	}
+	return counts
+}
+
+// classOf returns the DeviceClass for an extended resource. A class is matched by its implicit resource name, even if
+// the class does not exist, or by its spec.extendedResourceName; the newest class takes precedence. It returns "" for
+// other resources.
+func classOf(resource corev1.ResourceName, classes []*resourceapi.DeviceClass) string {
+	if name, implicit := strings.CutPrefix(string(resource), resourceapi.ResourceDeviceClassPrefix); implicit {
+		return name
+	}
+	var last *resourceapi.DeviceClass
+	for _, class := range classes {
+		if ptr.Deref(class.Spec.ExtendedResourceName, "") != string(resource) {
+			continue
+		}
+		if last == nil || last.CreationTimestamp.Before(&class.CreationTimestamp) ||
+			last.CreationTimestamp.Equal(&class.CreationTimestamp) && class.Name < last.Name {
+			last = class
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return last.Name
 }
