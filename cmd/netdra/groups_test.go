@@ -11,7 +11,7 @@ import (
 // The help lists commands in groups.
 func TestGroupsOfCommands(t *testing.T) {
 	_, help, _ := runNetdra(t, "", "--help")
-	for _, text := range []string{"Devices and policies:\n  classes", "Topologies:\n  chain",
+	for _, text := range []string{"Devices and policies:\n  explain", "Topologies:\n  chain",
 		"This node and its driver:\n  bundle"} {
 		if !strings.Contains(help, text) {
 			t.Errorf("%q is not in\n%s", text, help)

@@ -97,8 +97,7 @@ kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of th
 	root.SetErr(streams.Err)
 	addGroup(root, "Devices and policies:", factsCommand(streams), slicesCommand(deps, streams),
 		explainCommand(deps, streams),
-		policiesCommand(deps, streams), simulateCommand(deps, streams),
-		classesCommand(deps, streams), importCommand(streams))
+		policiesCommand(deps, streams), simulateCommand(deps, streams), importCommand(streams))
 	addGroup(root, "Topologies:", chainCommand(deps, streams))
 	addGroup(root, "This node and its driver:", doctorCommand(deps, streams), devicesCommand(deps, streams),
 		claimsCommand(deps, streams),

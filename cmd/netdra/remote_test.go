@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,11 +20,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	restclient "k8s.io/client-go/rest"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/exec"
 	testingclock "k8s.io/utils/clock/testing"
 
@@ -445,119 +441,6 @@ func TestFileOfANodeThatRefuses(t *testing.T) {
 	code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "bundle", "--node", "n1")
 	if want := "cannot create the bundle of node n1: exit status 2 of netdra there: Error: unknown command"; code !=
 		exit.Refused || !strings.Contains(errs.String(), want) || strings.Contains(errs.String(), "\x1b") {
-		t.Errorf("exit status %d, want %q: %s", code, want, errs.String())
-	}
-}
-
-// The list shows each class, the other classes of its topology, and the parameters that claims may set for each step.
-func TestClasses(t *testing.T) {
-	topologies := `{"items": [
-		{"metadata": {"name": "pair"}, "spec": {"description": "two ports", "steps": [
-			{"name": "b", "type": "macvlan", "claimParameters": ["ips"], "config": {"ipam": {"type": "host-local",
-			 "ranges": [[{"subnet": "10.1.0.0/24", "rangeEnd": "10.1.0.9"}]]}}}, {"name": "a", "type": "host-device"},
-			{"name": "tune", "type": "tuning", "dependOn": ["a"], "claimParameters": ["mac", "ips"]}]},
-		 "status": {"deviceClasses": ["pair-a", "pair-b"], "conditions": [{"type": "Accepted", "status": "True"}]}},
-		{"metadata": {"name": "new"}, "spec": {"steps": [{"name": "a", "type": "macvlan"}]}}]}`
-	deps := osdeps.Deps{Cluster: func(remote.Access) (*remote.Cluster, error) {
-		return &remote.Cluster{Raw: func(context.Context, string) ([]byte, error) { return []byte(topologies), nil }},
-			nil
-	}}
-	var out, errs bytes.Buffer
-	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes"); code != exit.OK {
-		t.Fatalf("exit status %d: %s", code, errs.String())
-	}
-	want := "CLASS   ALSO REQUEST  PARAMETERS             ADDRESSES                     STATE     DESCRIPTION\n" +
-		"pair-a  pair-b        ips, mac (step: tune)  10.1.0.0/24 (up to 10.1.0.9)  accepted  two ports\n" +
-		"pair-b  pair-a        ips, mac (step: tune)  10.1.0.0/24 (up to 10.1.0.9)  accepted  two ports\n"
-	if out.String() != want {
-		t.Errorf("%s\nwant\n%s", out.String(), want)
-	}
-	testFreeClasses(t, topologies)
-	deps.Cluster = func(remote.Access) (*remote.Cluster, error) {
-		return &remote.Cluster{Raw: func(context.Context, string) ([]byte, error) {
-			return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "networktopologies"}, "", nil)
-		}}, nil
-	}
-	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes"); code != exit.Refused ||
-		!strings.Contains(errs.String(), "dra-network-view") {
-		t.Errorf("exit status %d: %s", code, errs.String())
-	}
-}
-
-// testFreeClasses checks that free devices are counted per complete claim: a pair needs both of its classes. A caller
-// who may not list all claims is informed of this.
-func testFreeClasses(t *testing.T, topologies string) {
-	t.Helper()
-	device := func(name, port string) resourceapi.Device {
-		return resourceapi.Device{Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
-			"port": {StringValue: &port}}}
-	}
-	class := func(name, port string) *resourceapi.DeviceClass {
-		return &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourceapi.DeviceClassSpec{
-			Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
-				Expression: `device.attributes["dra.networking"].port == "` + port + `"`}}}}}
-	}
-	objects := []runtime.Object{class("pair-a", "a"), class("pair-b", "b"),
-		allocated("ns", "held", "dra.networking", "a2", "n1")}
-	for node, devices := range map[string][]resourceapi.Device{
-		"n1": {device("a1", "a"), device("a2", "a"), device("b1", "b"), device("b2", "b")},
-		"n2": {device("a1", "a"), device("a2", "a"), device("b1", "b"), device("b2", "b"), device("b3", "b")},
-		"n3": {device("a1", "a")},
-	} {
-		objects = append(objects, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node},
-			Spec: resourceapi.ResourceSliceSpec{Driver: "dra.networking", NodeName: &node, Devices: devices,
-				Pool: resourceapi.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1}}})
-	}
-	client := kubefake.NewClientset(objects...)
-	held, err := client.ResourceV1().ResourceClaims("ns").Get(t.Context(), "held", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	held.Status.Allocation.Devices.Results[0].Pool = "n1"
-	if _, err := client.ResourceV1().ResourceClaims("ns").UpdateStatus(t.Context(), held,
-		metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	deps := osdeps.Deps{Cluster: func(remote.Access) (*remote.Cluster, error) {
-		return &remote.Cluster{Core: client.CoreV1(), Resource: client.ResourceV1(),
-			Raw: func(context.Context, string) ([]byte, error) { return []byte(topologies), nil }}, nil
-	}}
-	var out, errs bytes.Buffer
-	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes", "--free"); code != exit.OK ||
-		!strings.Contains(out.String(), "\npair-a  n2: 2, n1: 1  pair-b ") {
-		t.Errorf("exit status %d: %s%s", code, out.String(), errs.String())
-	}
-	client.PrependReactor("list", "resourceclaims", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "resourceclaims"}, "", nil)
-	})
-	if code := run(t.Context(), deps, printer.Streams{Out: &out, Err: &errs}, "classes",
-		"--free"); code != exit.Refused || !strings.Contains(errs.String(), "leave out --free") {
-		t.Errorf("exit status %d: %s", code, errs.String())
-	}
-}
-
-// The error of the API server about a missing permission is included.
-func TestClassesWithoutRights(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusForbidden)
-		_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", `+
-			`"code": 403, "message": "networktopologies is forbidden: User \"anna\" cannot list them"}`)
-	}))
-	t.Cleanup(server.Close)
-	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, "{apiVersion: v1, kind: Config, current-context: c, contexts: "+
-		"[{name: c, context: {cluster: c}}], clusters: [{name: c, cluster: {server: %q}}]}", server.URL),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	var out, errs bytes.Buffer
-	code := run(t.Context(), osdeps.Deps{Cluster: remote.Connect}, printer.Streams{Out: &out, Err: &errs}, "classes",
-		"--kubeconfig", kubeconfig)
-	const want = `cannot list the NetworkTopologies: networktopologies is forbidden: User "anna" cannot list ` +
-		`them; ask ` +
-		"for the ClusterRole dra-network-view"
-	if code != exit.Refused || !strings.Contains(errs.String(), want) {
 		t.Errorf("exit status %d, want %q: %s", code, want, errs.String())
 	}
 }

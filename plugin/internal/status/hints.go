@@ -23,7 +23,7 @@ func PrepareHint(claim cnichain.Claim, node string, err error) string {
 		strings.Contains(text, executor.CannotAsk):
 		return fmt.Sprintf(`run "kubectl netdra doctor --node %s" to list the missing prerequisites of the node`, node)
 	case strings.Contains(text, "configuration for "+v1alpha1.DriverName), strings.Contains(text, "claimParameters"):
-		return `run "kubectl netdra classes" to list the parameters of claims`
+		return `run "kubectl get ntopo" to list the parameters of claims`
 	}
 	return fmt.Sprintf(`run "kubectl netdra explain claim/%s -n %s" to see its devices and their users`, claim.Name,
 		claim.Namespace)

@@ -36,8 +36,8 @@ func TestHintsOfPrepareFitTheCause(t *testing.T) {
 	for text, want := range map[string]string{
 		"macvlan (no such CNI plugin on node n: install it)":              "netdra doctor --node n",
 		"vlan: cannot work on node n: the kernel makes no links of type":  "netdra doctor --node n",
-		"configuration for dra.networking of request r: mac \"x\" is not": "netdra classes",
-		"spec.steps[0].claimParameters: Forbidden: claim ns/web sets":     "netdra classes",
+		"configuration for dra.networking of request r: mac \"x\" is not": "kubectl get ntopo",
+		"spec.steps[0].claimParameters: Forbidden: claim ns/web sets":     "kubectl get ntopo",
 		"device eth1 is in use by claim ns/other":                         "netdra explain claim/web -n ns",
 	} {
 		if got := PrepareHint(claim, "n", errors.New(text)); !strings.Contains(got, want) {

@@ -252,7 +252,7 @@ func TestReconcileLeavesClassesOfOthersAlone(t *testing.T) {
 	c.expect("taken", `
 writes: create net-b, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
-ClassesReady=False NameTaken @1: DeviceClasses of other owners have the names of classes of this topology: net-a (of another owner); delete or rename them, or rename the topology or its steps; "kubectl netdra classes" lists the classes that claims can request
+ClassesReady=False NameTaken @1: DeviceClasses of other owners have the names of classes of this topology: net-a (of another owner); delete or rename them, or rename the topology or its steps; "kubectl get ntopo" lists the classes that claims can request
 status: net-b; cluster: net-a net-b`)
 	if class := c.class("net-a"); len(class.Labels)+len(class.OwnerReferences)+len(class.Spec.Selectors) > 0 {
 		t.Errorf("the class of another owner was changed: %+v", class)
@@ -278,7 +278,7 @@ func TestReconcileExtendedResources(t *testing.T) {
 	c.expect("taken", `
 writes: create net-a, create net-b, status net
 Accepted=True Valid @2: steps: 2, root steps: 2
-ClassesReady=False ExtendedResourceTaken @2: other DeviceClasses already have the extended resources of this topology: example.com/vf (DeviceClass theirs of another owner); the DeviceClasses of this topology exist without them; choose another extendedResourceName, or remove it from the other class; "kubectl netdra classes" lists the classes that claims can request
+ClassesReady=False ExtendedResourceTaken @2: other DeviceClasses already have the extended resources of this topology: example.com/vf (DeviceClass theirs of another owner); the DeviceClasses of this topology exist without them; choose another extendedResourceName, or remove it from the other class; "kubectl get ntopo" lists the classes that claims can request
 status: net-a net-b; cluster: net-a net-b theirs`)
 	c.must(c.api.Delete(t.Context(), foreign))
 	const free = `Accepted=True Valid @2: steps: 2, root steps: 2
@@ -390,7 +390,7 @@ func TestReconcileReportsAFailureAndGoesOn(t *testing.T) {
 error: cannot create DeviceClass net-a: forbidden by an admission policy
 writes: create net-b, status net
 Accepted=True Valid @1: steps: 2, root steps: 2
-ClassesReady=False Failed @1: cannot create DeviceClass net-a: forbidden by an admission policy; the controller retries; "kubectl netdra classes" lists the classes that claims can request
+ClassesReady=False Failed @1: cannot create DeviceClass net-a: forbidden by an admission policy; the controller retries; "kubectl get ntopo" lists the classes that claims can request
 status: net-b; cluster: net-b`)
 }
 
@@ -506,7 +506,7 @@ func TestEventsOnlyOfChanges(t *testing.T) {
 	c.must(c.api.Create(t.Context(), &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "net-a"}}))
 	expect("taken", "Warning NameTaken ClassesReady: DeviceClasses of other owners have the names of classes of this "+
 		"topology: net-a (of another owner); "+
-		`delete or rename them, or rename the topology or its steps; "kubectl netdra classes" lists the classes that `+
+		`delete or rename them, or rename the topology or its steps; "kubectl get ntopo" lists the classes that `+
 		"claims can request")
 	another := func(ifName string) {
 		c.edit(func(steps []v1alpha1.Step) []v1alpha1.Step { steps[1].IfName = ifName; return steps })

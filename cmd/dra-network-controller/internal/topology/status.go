@@ -64,7 +64,7 @@ func Status(
 			"kubectl get ntopo %s -o yaml | kubectl netdra chain validate -", topology.Name),
 			"shows each problem with its line")
 	case classes.Status == metav1.ConditionFalse:
-		classes = conditions.WithHint(classes, "kubectl netdra classes", "lists the classes that claims can request")
+		classes = conditions.WithHint(classes, "kubectl get ntopo", "lists the classes that claims can request")
 	}
 	meta.SetStatusCondition(&status.Conditions, accepted)
 	meta.SetStatusCondition(&status.Conditions, classes)
