@@ -259,9 +259,7 @@ With -o json and -o yaml the progress is written to stderr. --log does not remov
 		},
 	}
 	addChainFlags(cmd, &flags.Options)
-	stateFlag(cmd, &flags.State)
-	timeoutFlag(cmd, &flags.Timeout)
-	logFlag(cmd, &flags.Log)
+	addCallFlags(cmd, &flags.CallOptions)
 	cmd.Flags().BoolVar(&flags.Keep, "keep", false, "leave the topology attached until \"netdra chain undo\"")
 	cmd.Flags().BoolVar(&flags.Check, "check", false,
 		"call STATUS before attaching and CHECK while attached, for plugins that support them")
@@ -288,9 +286,7 @@ Exit status: 0 everything is undone, 3 something could not be undone.`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return flags.Run(cmd.Context(), &deps, streams) },
 	}
-	stateFlag(cmd, &flags.State)
-	timeoutFlag(cmd, &flags.Timeout)
-	logFlag(cmd, &flags.Log)
+	addCallFlags(cmd, &flags.CallOptions)
 	cmd.Flags().BoolVar(&flags.Forget, "forget", false,
 		"remove steps that cannot be undone from the journal; their leftovers stay on this machine")
 	return cmd

@@ -98,17 +98,13 @@ func socketFlag(cmd *cobra.Command, socket *string) {
 	cmd.Flags().StringVar(socket, "socket", nodeclient.DefaultSocket(), "socket of this node's driver")
 }
 
-func stateFlag(cmd *cobra.Command, dir *string) {
-	cmd.Flags().StringVar(dir, "state", cmp.Or(os.Getenv("NETDRA_STATE"), chainrun.DefaultState),
+// addCallFlags adds the flags that run and undo share.
+func addCallFlags(cmd *cobra.Command, f *chainrun.CallOptions) {
+	set := cmd.Flags()
+	set.StringVar(&f.State, "state", cmp.Or(os.Getenv("NETDRA_STATE"), chainrun.DefaultState),
 		"directory of the journal that undo reads; $NETDRA_STATE sets the default")
-}
-
-func timeoutFlag(cmd *cobra.Command, timeout *time.Duration) {
-	cmd.Flags().DurationVar(timeout, "timeout", 30*time.Second, "time limit for each plugin call")
-}
-
-func logFlag(cmd *cobra.Command, log *bool) {
-	cmd.Flags().BoolVar(log, "log", false, "log every CNI call with its input and output to stderr")
+	set.DurationVar(&f.Timeout, "timeout", 30*time.Second, "time limit for each plugin call")
+	set.BoolVar(&f.Log, "log", false, "log every CNI call with its input and output to stderr")
 }
 
 // addInputFlags adds the flags of [offers.Inputs]. It validates --node-address during parsing. Without the flag, the

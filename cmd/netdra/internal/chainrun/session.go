@@ -278,23 +278,34 @@ func (s *session) print() error {
 	return printer.Encode(s.streams.Out, s.Form, s.result)
 }
 
-// RunOptions are the options of "chain run". Timeout applies to each plugin call. Keep leaves the chain attached after
-// the command.
-type RunOptions struct {
-	Options
+// CallOptions are shared by the commands that call plugins: the directory of the journal, the time limit for each call,
+// and whether calls are logged.
+type CallOptions struct {
 	State   string
 	Timeout time.Duration
-	Keep    bool
-	Check   bool
 	Log     bool
+}
+
+func (f *CallOptions) validate() error {
+	if f.Timeout <= 0 {
+		return exit.Refusef("cannot use --timeout %s; set the maximum duration of a plugin, for example 30s", f.Timeout)
+	}
+	return nil
+}
+
+// RunOptions are the options of "chain run". Keep leaves the chain attached after the command.
+type RunOptions struct {
+	Options
+	CallOptions
+	Keep, Check bool
 }
 
 // Run performs all checks before it changes anything, so that a rejected run leaves nothing to undo. It first checks
 // the flags, the topology, the journal with the state of earlier runs, the devices, and the plan; only then does it
 // change the machine.
 func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
-	if f.Timeout <= 0 {
-		return exit.Refusef("cannot use --timeout %s; set the maximum duration of a plugin, for example 30s", f.Timeout)
+	if err := f.validate(); err != nil {
+		return err
 	}
 	topology, schemas, err := f.Load(streams.In)
 	if err != nil {
@@ -330,19 +341,19 @@ func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opene
 		progress = streams.Err
 	}
 	s := &session{RunOptions: f, deps: deps, streams: streams, out: printer.New(progress), journal: opened}
-	s.executor, s.narrator = newExecutor(deps, streams, s.out, opened, f.searched(deps), f.Timeout, f.Log)
+	s.executor, s.narrator = newExecutor(deps, streams, s.out, opened, f.searched(deps), &f.CallOptions)
 	return s
 }
 
 func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printer, opened *RunJournal, dirs []string,
-	timeout time.Duration, log bool) (*executor.Executor, *Narrator) {
+	calls *CallOptions) (*executor.Executor, *Narrator) {
 	narrator := &Narrator{Out: out}
-	if log {
+	if calls.Log {
 		narrator.Full = &printer.Printer{W: streams.Err} // colours in a plugin's output are also control sequences
 	}
 	return executor.New(executor.Options{
-		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: opened.Chains, Dirs: dirs, StepTimeout: timeout,
-		Clock: deps.Clock, Log: narrator,
+		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: opened.Chains, Dirs: dirs,
+		StepTimeout: calls.Timeout, Clock: deps.Clock, Log: narrator,
 	}), narrator
 }
 

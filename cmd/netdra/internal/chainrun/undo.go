@@ -22,10 +22,8 @@ const earlierLimit = 40 * time.Second
 
 // UndoOptions are the options of "chain undo".
 type UndoOptions struct {
-	State   string
-	Timeout time.Duration
-	Forget  bool
-	Log     bool
+	CallOptions
+	Forget bool
 }
 
 // undoer is the state of one execution of "chain undo".
@@ -42,8 +40,8 @@ type undoer struct {
 
 // Run undoes all runs in the journal. It can be repeated: undone runs are removed from the journal.
 func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
-	if f.Timeout <= 0 {
-		return exit.Refusef("cannot use --timeout %s; set the maximum duration of a plugin, for example 30s", f.Timeout)
+	if err := f.validate(); err != nil {
+		return err
 	}
 	if err := deps.CheckPrivilege(); err != nil {
 		return err
@@ -59,7 +57,7 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	}
 	defer func() { _ = opened.Close() }() // write errors have been reported
 	u := &undoer{UndoOptions: f, deps: deps, out: out, journal: opened}
-	u.executor, u.narrator = newExecutor(deps, streams, out, opened, nil, f.Timeout, f.Log)
+	u.executor, u.narrator = newExecutor(deps, streams, out, opened, nil, &f.CallOptions)
 	if u.earlier, err = opened.load(u.executor); err != nil {
 		return err
 	}
