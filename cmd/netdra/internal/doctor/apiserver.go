@@ -2,14 +2,14 @@ package doctor
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/discovery"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
 // clusterLimit is the time limit of each request to the API server.
@@ -19,16 +19,11 @@ const clusterLimit = 15 * time.Second
 // reported as a finding. The kubeconfig may be the kubelet's own, so ReadCluster only reads versions and API groups,
 // which every authenticated client may read.
 func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig}
-	if files := filepath.SplitList(kubeconfig); len(files) > 1 { // as in $KUBECONFIG
-		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
-	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{}).ClientConfig()
+	cluster, err := remote.Connect(remote.Access{Kubeconfig: kubeconfig})
 	if err != nil {
 		return &Cluster{Problem: err.Error()}
 	}
-	return QueryCluster(ctx, config)
+	return QueryCluster(ctx, cluster.Config)
 }
 
 // QueryCluster is like [ReadCluster], but takes a client configuration from the caller.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/exit"
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 )
 
 const (
@@ -73,15 +73,11 @@ const maxConfig = 1 << 20
 
 // getUnix requests a path from an HTTP server at a socket.
 func getUnix(ctx context.Context, socket, path string) ([]byte, error) {
-	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		}}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	response, err := client.Do(request)
+	response, err := nodeclient.SocketClient(socket, 5*time.Second).Do(request)
 	if err != nil {
 		return nil, exit.Cause(err)
 	}

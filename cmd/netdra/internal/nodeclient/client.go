@@ -41,11 +41,15 @@ const ReleaseLimit = 2 * time.Minute
 
 // New returns a client for the driver that listens on a socket.
 func New(socket string) Client {
+	return Client{socket: socket, http: SocketClient(socket, ReleaseLimit)}
+}
+
+// SocketClient returns a client for the HTTP server that listens on a socket.
+func SocketClient(socket string, limit time.Duration) *http.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
-	return Client{socket: socket, http: &http.Client{Timeout: ReleaseLimit,
-		Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &http.Client{Timeout: limit, Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
 }
 
 // send returns the body of a response with status 200. The body of any other response is the driver's error message.
