@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -80,52 +81,50 @@ func openRecording(flag, dir string) (discovery.Recording, error) {
 
 // printFacts prints facts as text.
 func printFacts(out *printer.Printer, facts discovery.Facts) {
-	if len(facts.Devices)+len(facts.Orphans) == 0 {
+	if devices := slices.Concat(facts.Devices, facts.Orphans); len(devices) == 0 {
 		out.Printf("no network devices except the loopback")
 	} else {
-		rows := [][]string{FactsHead()}
-		for i := range facts.Devices {
-			rows = append(rows, FactsRow(&facts.Devices[i]))
-		}
-		for i := range facts.Orphans {
-			rows = append(rows, FactsRow(&facts.Orphans[i]))
-		}
-		out.Table(printer.WithoutEmpty(rows))
+		out.Table(printer.Rows(printer.FormTable, devices, FactsColumns()))
 	}
 	for _, problem := range facts.Problems {
 		out.Warn("%s", problem)
 	}
 }
 
-// FactsHead returns the heading of the table of facts.
-func FactsHead() []string {
-	return []string{"NAME", "TYPE", "IF", "STATE", "PCI", "NUMA", "PF", "VF", "VFS", "SPEED", "DRIVER", "MASTER", "PARENT",
-		"NOTES"}
+// FactsColumns returns the columns of the table of facts. Orphans have the address of their physical function only.
+func FactsColumns() []printer.Column[discovery.Device] {
+	type device = discovery.Device
+	return []printer.Column[device]{
+		{Title: "NAME", Value: func(d *device) string { return string(d.Name) }},
+		{Title: "TYPE", Value: func(d *device) string { return d.Type }},
+		{Title: "IF", Value: func(d *device) string { return string(d.Interface) }},
+		{Title: "STATE", Value: func(d *device) string { return d.OperState }},
+		{Title: "PCI", Value: func(d *device) string { return string(d.PCIAddress) }},
+		{Title: "NUMA", Value: func(d *device) string { return index(d.NUMANode) }},
+		{Title: "PF", Value: func(d *device) string { return cmp.Or(string(d.PFName), string(d.PFAddress)) }},
+		{Title: "VF", Value: func(d *device) string { return index(d.VFIndex) }},
+		{Title: "VFS", Value: functions},
+		{Title: "SPEED", Value: speed},
+		{Title: "DRIVER", Value: func(d *device) string { return d.Driver }},
+		{Title: "MASTER", Value: func(d *device) string { return string(d.Master) }},
+		{Title: "PARENT", Value: func(d *device) string { return string(d.Parent) }},
+		{Title: "NOTES", Value: func(d *device) string { return strings.Join(notes(d), ", ") }},
+	}
 }
 
-// FactsRow returns a device's row in the table. Missing values are "-".
-func FactsRow(d *discovery.Device) []string {
-	functions := ""
-	if d.SRIOVCapable {
-		functions = fmt.Sprintf("%d/%d", d.NumVFs, d.TotalVFs)
+// speed formats the speed of a link; "" if it is unknown.
+func speed(d *discovery.Device) string {
+	if d.LinkSpeed == 0 {
+		return ""
 	}
-	speed := ""
-	if d.LinkSpeed > 0 {
-		speed = strconv.Itoa(d.LinkSpeed)
+	return strconv.Itoa(d.LinkSpeed)
+}
+
+func functions(d *discovery.Device) string {
+	if !d.SRIOVCapable {
+		return ""
 	}
-	pf := string(d.PFName)
-	if pf == "" {
-		pf = string(d.PFAddress) // of an orphan
-	}
-	row := []string{
-		string(d.Name), d.Type, string(d.Interface), d.OperState, string(d.PCIAddress), index(d.NUMANode),
-		pf, index(d.VFIndex), functions, speed, d.Driver, string(d.Master), string(d.Parent), strings.Join(notes(d),
-			", "),
-	}
-	for i := range row {
-		row[i] = cmp.Or(row[i], "-")
-	}
-	return row
+	return fmt.Sprintf("%d/%d", d.NumVFs, d.TotalVFs)
 }
 
 // index formats an optional number; "" if the device does not have it.

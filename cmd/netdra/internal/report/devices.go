@@ -124,14 +124,14 @@ func place(d *discovery.Device) (rank int, title string) {
 // describe returns the facts of a device that "netdra facts" shows, except those that the page shows elsewhere.
 func describe(d *discovery.Device) []string {
 	var facts []string
-	head := offers.FactsHead()
-	for i, value := range offers.FactsRow(d) {
+	for _, column := range offers.FactsColumns() {
+		value := column.Value(d)
 		switch {
-		case value == "-" || slices.Contains([]string{"NAME", "TYPE", "NUMA", "PF", "VF"}, head[i]):
-		case head[i] == "NOTES":
+		case value == "" || slices.Contains([]string{"NAME", "TYPE", "NUMA", "PF", "VF"}, column.Title):
+		case column.Title == "NOTES":
 			facts = append(facts, value)
 		default:
-			facts = append(facts, head[i]+" "+value)
+			facts = append(facts, column.Title+" "+value)
 		}
 	}
 	return facts
