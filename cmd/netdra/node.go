@@ -43,17 +43,11 @@ Exit status: 0 no faults, 1 a fault was found (✗; risks, !, do not count), 2 n
 				return err
 			}
 			findings := doctor.Examine(input)
-			if flags.Form == printer.FormText {
-				out := printer.New(streams.Out)
+			err = printer.Show(streams.Out, flags.Form, findings, func(out *printer.Printer) {
 				doctor.PrintFindings(out, findings, flags.All)
 				out.Printf("%s", out.Colour(printer.Dim, doctor.VersionsOfInput(input).String()))
-			} else if err := printer.Encode(streams.Out, flags.Form, findings); err != nil {
-				return err
-			}
-			if doctor.Count(findings, doctor.Fail) > 0 {
-				return exit.Reported()
-			}
-			return nil
+			})
+			return exit.Check(err, doctor.Count(findings, doctor.Fail) > 0)
 		},
 	}
 	set := cmd.Flags()

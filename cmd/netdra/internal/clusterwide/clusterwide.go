@@ -117,13 +117,9 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 		return err
 	}
 	found = doctor.WithCluster(found, askCluster(ctx, cluster))
-	err := printer.Show(streams.Out, options.Form, found, func(out *printer.Printer) {
+	return exit.Check(printer.Show(streams.Out, options.Form, found, func(out *printer.Printer) {
 		doctor.PrintFindings(out, found, options.All)
-	})
-	if err == nil && doctor.Count(found, doctor.Fail) > 0 {
-		err = exit.Reported()
-	}
-	return err
+	}), doctor.Count(found, doctor.Fail) > 0)
 }
 
 // askCluster queries the API server with the privileges of the caller. The driver's pods, in which doctor runs, have no
@@ -161,8 +157,5 @@ func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Str
 			}
 		}
 	})
-	if err = cmp.Or(err, failures(streams, answers)); err == nil && wrong {
-		err = exit.Reported()
-	}
-	return err
+	return exit.Check(cmp.Or(err, failures(streams, answers)), wrong)
 }

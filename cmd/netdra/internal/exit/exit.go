@@ -43,6 +43,15 @@ func NotUndone(errs ...error) error {
 // Reported returns the error for a command that has already printed the problem.
 func Reported() error { return Status(Failed) }
 
+// Check returns err. If it is nil and a check has failed, it returns the error for a command that has already printed
+// the problem.
+func Check(err error, failed bool) error {
+	if err == nil && failed {
+		return Reported()
+	}
+	return err
+}
+
 // Status returns the error for the exit status of a command that has already printed its problems; nil for success.
 func Status(code int) error {
 	if code == OK {

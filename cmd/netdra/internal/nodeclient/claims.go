@@ -203,11 +203,8 @@ func ListClaims(ctx context.Context, streams printer.Streams, socket, form strin
 	} else {
 		err = tabulateClaims(streams, form, claims)
 	}
-	failed := slices.ContainsFunc(claims, func(c Claim) bool { return c.State == Failed || c.State == Lost })
-	if err == nil && failed {
-		err = exit.Reported()
-	}
-	return err
+	return exit.Check(err, slices.ContainsFunc(claims,
+		func(c Claim) bool { return c.State == Failed || c.State == Lost }))
 }
 
 func tabulateClaims(streams printer.Streams, form string, claims []Claim) error {

@@ -55,10 +55,7 @@ func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims 
 			printTrace(out, calls, f.Calls)
 		}
 	})
-	if err == nil && failed {
-		err = exit.Reported()
-	}
-	return err
+	return exit.Check(err, failed)
 }
 
 // succeeded reports whether a call succeeded.

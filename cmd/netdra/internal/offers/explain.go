@@ -37,11 +37,7 @@ func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams 
 	if err != nil {
 		return err
 	}
-	err = printer.Show(streams.Out, f.Form, explained, explained.print)
-	if err == nil && !explained.usable() {
-		err = exit.Reported()
-	}
-	return err
+	return exit.Check(printer.Show(streams.Out, f.Form, explained, explained.print), !explained.usable())
 }
 
 // Device returns a published device as "netdra devices" shows it; nil if the driver was not queried or does not publish

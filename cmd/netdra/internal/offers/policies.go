@@ -62,11 +62,8 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 	for i := range tested.Changes {
 		tested.Changes[i].HeldBy = before.heldBy(tested.Changes[i].Pool, tested.Changes[i].Name)
 	}
-	err = printer.Show(streams.Out, f.Form, tested, tested.print)
-	if err == nil && slices.ContainsFunc(tested.Policies, func(p PolicyEffect) bool { return len(p.Invalid) > 0 }) {
-		err = exit.Reported()
-	}
-	return err
+	return exit.Check(printer.Show(streams.Out, f.Form, tested, tested.print),
+		slices.ContainsFunc(tested.Policies, func(p PolicyEffect) bool { return len(p.Invalid) > 0 }))
 }
 
 // before returns the snapshot with the current policies.

@@ -88,10 +88,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 			out.Printf("%s", summary)
 		}
 	})
-	if err == nil && slices.ContainsFunc(answers, func(a Answer) bool { return !a.Fits }) {
-		err = exit.Reported()
-	}
-	return err
+	return exit.Check(err, slices.ContainsFunc(answers, func(a Answer) bool { return !a.Fits }))
 }
 
 // missingTrials returns a message that lists the files without claims, since files may contain only policies and
