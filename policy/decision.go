@@ -47,6 +47,10 @@ type Persona struct {
 	ConsumePerAllocation map[string]resource.Quantity
 	// ExclusionGroup is the name of a group of shared personas of the device that must not be used concurrently.
 	ExclusionGroup string
+	// LinkBandwidth contains the amounts of a link's bandwidth that claims may choose. In an exclusive persona, it is
+	// the setting of the policy of a virtual function. The shared persona that has it is the device from which claims
+	// take the bandwidth: see IsBandwidth.
+	LinkBandwidth *resourceapi.CapacityRequestPolicy `json:",omitempty"`
 	// Publish contains the names of discovered attributes that the policy requests; see PublishedOnRequest.
 	Publish []string `json:",omitempty"`
 	// AdditionalAttributes contains the attributes that the policy adds to the device: fixed ones, computed ones and
@@ -56,6 +60,10 @@ type Persona struct {
 	// absent, sorted by name. It is only for display and not part of a claim's recorded persona.
 	AttributeSources []AttributeSource `json:"-"`
 }
+
+// IsBandwidth reports whether the persona is the bandwidth of a link: claims take amounts of its only counter, and
+// nothing is attached. A nil persona is not.
+func (p *Persona) IsBandwidth() bool { return p != nil && !p.Exclusive && p.LinkBandwidth != nil }
 
 // AttributeSource is the source of an attribute that a policy defines for a device.
 type AttributeSource struct {

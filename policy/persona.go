@@ -56,7 +56,9 @@ func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, pl
 	for _, plugin := range plugins {
 		entry.Plugins = append(entry.Plugins, plugin.Name)
 	}
-	if !exclusive {
+	if exclusive {
+		entry.LinkBandwidth = requestPolicy(e.LinkBandwidth, nil, v1alpha1.Bandwidth)
+	} else {
 		entry.ExclusionGroup = e.ExclusionGroup
 		entry.ConsumePerAllocation = consumption(plugins)
 	}

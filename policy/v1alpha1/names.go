@@ -17,6 +17,12 @@ const (
 	// of the exclusive ones.
 	ExclusiveSuffix = "-exclusive"
 
+	// BandwidthSuffix is appended to the name of a physical function to name the device from which claims take
+	// bandwidth of its link.
+	BandwidthSuffix = "-bandwidth"
+	// TypeBandwidth is the value of the attribute type of such a device.
+	TypeBandwidth = Bandwidth
+
 	maxIDLength     = 32 // of a C identifier that names an attribute or a capacity
 	maxDomainLength = 63
 	maxStringLength = 64 // bytes of a string attribute

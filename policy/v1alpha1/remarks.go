@@ -109,7 +109,7 @@ func sharingRemarks(e *Exposure) []string {
 
 // bandwidthRemark lists the bandwidths of a valid exposure that no claim can get, and how to offer them. It returns ""
 // if all are available. Kubernetes has no counters from which a claim takes a requested amount, so ranges are reserved
-// for later releases.
+// for later releases; linkBandwidth does without.
 func bandwidthRemark(e *Exposure) string {
 	c, ok := e.Capacity[Bandwidth]
 	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {
@@ -123,6 +123,7 @@ func bandwidthRemark(e *Exposure) string {
 	return fmt.Sprintf("capacity[%s].requestPolicy.validRange cannot be kept on this Kubernetes, where every virtual "+
 		"function has the default, %s: "+
 		"a claim that requests more, up to %s, is never allocated, and a claim that requests less, down to %s, takes "+
-		"%s; list the amounts in validValues to offer each of them",
+		"%s; list the amounts in validValues to offer each of them, or write the range in linkBandwidth, so that "+
+		"claims choose any amount in it",
 		Bandwidth, r.Default, greatest, r.ValidRange.Min, r.Default)
 }

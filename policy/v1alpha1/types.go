@@ -95,6 +95,8 @@ type DeviceSelector struct {
 // +kubebuilder:validation:XValidation:rule="self.?allowMultipleAllocations.orValue(false) || !has(self.capacity) || self.capacity.all(c, c == 'bandwidth' || !has(self.capacity[c].requestPolicy))",message="a device that is not shared is taken as a whole, so only bandwidth has a requestPolicy: remove requestPolicy, or set allowMultipleAllocations to true"
 // +kubebuilder:validation:XValidation:rule="!has(self.capacity) || self.capacity.all(c, size(c) <= 32 && c.matches('^[A-Za-z_][A-Za-z0-9_]*$'))",message="the name of a counter is letters, digits and '_', starts with a letter or '_', and has at most 32 characters"
 // +kubebuilder:validation:XValidation:rule="!has(self.capacity) || self.capacity.all(c, !c.matches('^(?i:true|false|yes|no)$'))",message="the name of a counter is not true, false, yes or no: YAML reads y, n, on and off as these; choose another name"
+// +kubebuilder:validation:XValidation:rule="!has(self.linkBandwidth) || !(has(self.capacity) && 'bandwidth' in self.capacity)",message="linkBandwidth lets claims choose an amount of the link and capacity[bandwidth] fixes it: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.linkBandwidth) || !self.?allowMultipleAllocations.orValue(false)",message="linkBandwidth is for virtual functions that are not shared: remove it, or set allowMultipleAllocations to false"
 type Exposure struct {
 	// deviceNameSuffix is appended to the interface name to form the device name. Policies with different suffixes
 	// publish several entries for one device.
@@ -116,6 +118,12 @@ type Exposure struct {
 	// +kubebuilder:validation:MaxProperties=16
 	// +optional
 	Capacity map[string]Capacity `json:"capacity,omitempty"`
+	// linkBandwidth lets claims choose the bandwidth of a virtual function, in Mbit/s. For each physical function with
+	// a known speed, one more device is published, <interface>-bandwidth of type bandwidth. A claim requests an amount
+	// from it in addition to the function, with matchAttribute: dra.networking/pfName. validRange or validValues and
+	// the speed of the link limit the amount. It excludes capacity[bandwidth] and allowMultipleAllocations.
+	// +optional
+	LinkBandwidth *RequestPolicy `json:"linkBandwidth,omitempty"`
 	// supportedCNIPlugins are the CNI plugins that may attach the device.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16

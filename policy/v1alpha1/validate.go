@@ -69,6 +69,7 @@ func (p *problems) exposure(e *Exposure, path *field.Path) {
 	p.plugins(e, path.Child("supportedCNIPlugins"))
 	if p.amounts(e, path) { // otherwise no arithmetic with the amounts
 		p.capacities(e, path.Child("capacity"))
+		p.linkBandwidth(e, path.Child("linkBandwidth"))
 		p.consumption(e, path.Child("supportedCNIPlugins"))
 	}
 	p.publish(e.Publish, path.Child("publish"))

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -25,13 +26,10 @@ func (p *problems) amounts(e *Exposure, path *field.Path) bool {
 	for _, name := range slices.Sorted(maps.Keys(e.Capacity)) {
 		capacity, location := e.Capacity[name], path.Child("capacity").Key(name)
 		capacity.each(location, check)
-		if r := capacity.RequestPolicy; r != nil && r.ValidRange != nil {
-			allowed := location.Child("requestPolicy", "validRange")
-			check(r.ValidRange.Min, allowed.Child("min"))
-			check(r.ValidRange.Max, allowed.Child("max"))
-			check(r.ValidRange.Step, allowed.Child("step"))
-		}
+		capacity.RequestPolicy.eachOfRange(location.Child("requestPolicy"), check)
 	}
+	e.LinkBandwidth.each(path.Child("linkBandwidth"), check)
+	e.LinkBandwidth.eachOfRange(path.Child("linkBandwidth"), check)
 	for i, plugin := range e.SupportedCNIPlugins {
 		consumed := path.Child("supportedCNIPlugins").Index(i).Child("consumePerAllocation")
 		for _, counter := range slices.Sorted(maps.Keys(plugin.ConsumePerAllocation)) {
@@ -44,13 +42,29 @@ func (p *problems) amounts(e *Exposure, path *field.Path) bool {
 // each calls check for the amounts of a counter, but for those of a range.
 func (c *Capacity) each(path *field.Path, check func(*Amount, *field.Path)) {
 	check(&c.Value, path.Child("value"))
-	if r := c.RequestPolicy; r != nil {
-		request := path.Child("requestPolicy")
-		check(r.Default, request.Child("default"))
-		for i := range r.ValidValues {
-			check(&r.ValidValues[i], request.Child("validValues").Index(i))
-		}
+	c.RequestPolicy.each(path.Child("requestPolicy"), check)
+}
+
+// each calls check for the amounts of a request policy, which may be nil, but for those of its range.
+func (r *RequestPolicy) each(path *field.Path, check func(*Amount, *field.Path)) {
+	if r == nil {
+		return
 	}
+	check(r.Default, path.Child("default"))
+	for i := range r.ValidValues {
+		check(&r.ValidValues[i], path.Child("validValues").Index(i))
+	}
+}
+
+// eachOfRange calls check for the amounts of the range of a request policy, if any.
+func (r *RequestPolicy) eachOfRange(path *field.Path, check func(*Amount, *field.Path)) {
+	if r == nil || r.ValidRange == nil {
+		return
+	}
+	allowed := path.Child("validRange")
+	check(r.ValidRange.Min, allowed.Child("min"))
+	check(r.ValidRange.Max, allowed.Child("max"))
+	check(r.ValidRange.Step, allowed.Child("step"))
 }
 
 // inRange reports whether an amount is from 0 to 2^63-1. It looks at the exponent before it does arithmetic.
@@ -99,6 +113,33 @@ func (p *problems) capacities(e *Exposure, path *field.Path) {
 			}
 		})
 	}
+}
+
+// linkBandwidth checks the amounts of the link that claims may choose.
+func (p *problems) linkBandwidth(e *Exposure, path *field.Path) {
+	r := e.LinkBandwidth
+	if r == nil {
+		return
+	}
+	if e.AllowMultipleAllocations {
+		p.add(field.Forbidden(path, "it is for virtual functions that are not shared: remove it, or set "+
+			"allowMultipleAllocations to false"))
+	}
+	if _, fixed := e.Capacity[Bandwidth]; fixed {
+		p.add(field.Forbidden(path, "claims choose an amount of the link, which capacity[bandwidth] fixes: remove one "+
+			"of them"))
+	}
+	if r.Default == nil && r.ValidRange == nil && len(r.ValidValues) == 0 { // otherwise reported by requestPolicy
+		p.add(field.Required(path.Child("default"), "set the amount that claims take that request none"))
+	}
+	p.requestPolicy(r, Amount{Quantity: *resource.NewQuantity(math.MaxInt64, resource.DecimalSI)}, path)
+	whole := func(q *Amount, location *field.Path) {
+		if q != nil && (q.Sign() == 0 || !isWhole(q)) {
+			p.invalid(location, q.String(), "is in Mbit/s: write a whole number greater than zero")
+		}
+	}
+	r.each(path, whole)
+	r.eachOfRange(path, whole)
 }
 
 // isYAMLBool reports whether a name is what YAML makes of a key such as n, or would make a boolean of unless it is

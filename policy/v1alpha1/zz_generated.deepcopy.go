@@ -255,6 +255,11 @@ func (in *Exposure) DeepCopyInto(out *Exposure) {
 			(*out)[key] = *val.DeepCopy()
 		}
 	}
+	if in.LinkBandwidth != nil {
+		in, out := &in.LinkBandwidth, &out.LinkBandwidth
+		*out = new(RequestPolicy)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.SupportedCNIPlugins != nil {
 		in, out := &in.SupportedCNIPlugins, &out.SupportedCNIPlugins
 		*out = make([]CNIPlugin, len(*in))
