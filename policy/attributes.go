@@ -26,6 +26,10 @@ const (
 	// RDMADevice is the attribute that contains the name of the first RDMA device. Monitoring tools use it to find the
 	// device's counters. It is of little use in classes: the same NIC has different names on different nodes.
 	RDMADevice resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/rdmaDevice"
+	// Type is the attribute that contains the type of a device.
+	Type resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/type"
+	// PFName is the attribute that ties virtual functions, and the bandwidth of their link, to their physical function.
+	PFName resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/pfName"
 	// ExposurePolicy is the attribute that contains the name of the policy that offers an entry. The controller uses it
 	// to count the devices that each policy offers.
 	ExposurePolicy resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/exposurePolicy"
@@ -118,7 +122,7 @@ func vocabulary(d *discovery.Device) []attribute {
 func discovered(d *discovery.Device) []attribute {
 	vf, told := cmp.Or(d.Settings, &discovery.VFSettings{}), d.Settings != nil
 	return []attribute{
-		{ownDomain + "type", text(d.Type), always},
+		{Type, text(d.Type), always},
 		{ownDomain + "kind", text(d.Kind), onRequest},
 		{ownDomain + "ifName", text(d.Name), always},
 		{ownDomain + "interface", text(d.Interface), whereFact},
@@ -156,7 +160,7 @@ func discovered(d *discovery.Device) []attribute {
 		{ownDomain + "totalVFs", number(d.TotalVFs, d.SRIOVCapable), onRequest},
 		{ownDomain + "numVFs", number(d.NumVFs, d.SRIOVCapable), whereFact},
 		{ownDomain + "eswitchMode", text(d.EswitchMode), onRequest},
-		{ownDomain + "pfName", text(d.PFName), whereFact},
+		{PFName, text(d.PFName), whereFact},
 		{ownDomain + "pfAddress", text(d.PFAddress), onRequest},
 		{ownDomain + "vfIndex", number(d.VFIndex, d.VFIndex >= 0), whereFact},
 		{ownDomain + "sfNumber", scalableNumber(d), whereFact},
@@ -184,7 +188,7 @@ func discovered(d *discovery.Device) []attribute {
 //
 // All devices:
 //
-//	type           pf, vf, sf, nic, bridge, vlan, bond, ovs-datapath, ovs-internal, or else the kernel's link kind
+//	type           pf, vf, sf, nic, bridge, vlan, bond, ovs-datapath, ovs-internal, bandwidth, or the link kind
 //	kind           the kernel's link kind: device (hardware), bridge, vlan, bond, veth...
 //	ifName         the device's name: <pf>v<index> for a virtual function, otherwise the interface name
 //	interface      the kernel's current name of the interface; empty with userspace drivers
@@ -227,7 +231,7 @@ func discovered(d *discovery.Device) []attribute {
 //	totalVFs       how many it can have
 //	numVFs         how many it has
 //	eswitchMode    legacy or switchdev
-//	pfName         of a virtual or scalable function, the ifName of its physical function
+//	pfName         of a virtual or scalable function or of bandwidth, the ifName of the physical function
 //	pfAddress      the PCI address of its physical function
 //	vfIndex        of a virtual function
 //	sfNumber       of a scalable function, as the administrator numbered it

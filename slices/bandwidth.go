@@ -5,6 +5,8 @@ import (
 	"fmt"
 	stdslices "slices"
 
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -25,6 +27,9 @@ type link struct {
 	functions int64
 	// requests contains the bandwidth requests that the physical function's policies allow; nil if they define none.
 	requests *policy.Capacity
+	// onRequest is the persona of a virtual function whose policy lets claims choose amounts of the bandwidth; nil if
+	// there is none. Functions then have no default share.
+	onRequest *policy.Persona
 }
 
 // link returns the bandwidth that the domain's virtual functions share.
@@ -43,6 +48,14 @@ func (d conflictDomain) link() link {
 		}
 		l.functions = int64(n + scalable)
 	}
+	for _, vf := range d.vfs {
+		for _, p := range inOrder(vf.Personas) {
+			if p.LinkBandwidth != nil {
+				l.onRequest = &p
+				return l
+			}
+		}
+	}
 	for _, p := range inOrder(d.main.Personas) {
 		if c := declared(p); c != nil && p.Exclusive && c.RequestPolicy != nil {
 			l.requests = c
@@ -55,7 +68,7 @@ func (d conflictDomain) link() link {
 // share returns the default bandwidth of each function. A share of less than one step is not rounded. For example,
 // 25000 Mbit/s divided among 8 functions results in 3100 for each function, not 3125.
 func (l link) share() int64 {
-	if l.functions == 0 {
+	if l.functions == 0 || l.onRequest != nil {
 		return 0
 	}
 	share := l.speed / l.functions
@@ -72,6 +85,61 @@ func declared(p policy.Persona) *policy.Capacity {
 		return nil
 	}
 	return &p.Capacity[i]
+}
+
+// bandwidthOnRequest returns the persona from which claims take amounts of the link's bandwidth, or none if no policy
+// of its functions requests it or the link is too slow. Functions with a fixed amount consume the counter bandwidth,
+// which this persona consumes in full, so the two never account the same link at the same time.
+func (b *builder) bandwidthOnRequest(d conflictDomain, l link) []policy.Persona {
+	if l.onRequest == nil {
+		return nil
+	}
+	p, device := l.onRequest, string(l.name)+v1alpha1.BandwidthSuffix
+	for _, vf := range d.vfs {
+		for _, other := range vf.Personas {
+			switch {
+			case declared(other) != nil:
+				b.problem(other.Policy, l.name, "claims of virtual functions with capacity[%s] exclude claims of %s, "+
+					"which policy %s offers: write linkBandwidth in both policies", v1alpha1.Bandwidth, device,
+					p.Policy)
+			case other.LinkBandwidth != nil && !equality.Semantic.DeepEqual(other.LinkBandwidth, p.LinkBandwidth):
+				b.problem(other.Policy, l.name, "its linkBandwidth has no effect, because policy %s has other amounts "+
+					"for the same link: write the same amounts in both policies", p.Policy)
+			}
+		}
+	}
+	if l.speed == 0 {
+		b.problem(p.Policy, l.name, "%s is not published, because the speed of the link is not known: bring the link "+
+			"up", device)
+		return nil
+	}
+	speed, request := quantity(l.speed), p.LinkBandwidth.DeepCopy()
+	least := request.Default.DeepCopy()
+	if r := request.ValidRange; r != nil {
+		if r.Step != nil { // the API rejects a range without room for one step
+			least = quantity(max(least.Value(), r.Min.Value()+r.Step.Value()))
+		}
+		if r.Max != nil && r.Max.Cmp(speed) > 0 {
+			r.Max = nil // the capacity is the limit
+		}
+	}
+	request.ValidValues = stdslices.DeleteFunc(request.ValidValues,
+		func(v resource.Quantity) bool { return v.Cmp(speed) > 0 })
+	if least.Cmp(speed) > 0 {
+		b.problem(p.Policy, l.name, "%s is not published, because the link has %d and linkBandwidth needs %d for its "+
+			"default and one step above min: correct linkBandwidth, which is in Mbit/s", device, l.speed, least.Value())
+		return nil
+	}
+	text := func(s string) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{StringValue: &s} }
+	return []policy.Persona{{Suffix: v1alpha1.BandwidthSuffix, Policy: p.Policy, LinkBandwidth: p.LinkBandwidth,
+		Capacity: []policy.Capacity{{Name: v1alpha1.Bandwidth, Value: speed, RequestPolicy: request}},
+		AdditionalAttributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+			policy.Type: text(v1alpha1.TypeBandwidth), policy.PFName: text(string(l.name))}}}
+}
+
+// isOnRequest reports whether claims take amounts of the bandwidth of a physical function with the given entries.
+func isOnRequest(main []Entry) bool {
+	return stdslices.ContainsFunc(main, func(e Entry) bool { return e.Persona.IsBandwidth() })
 }
 
 // bandwidths returns the amounts with which an exclusive persona of a virtual function is offered: the tiers in a
@@ -212,10 +280,10 @@ func mostBandwidth(entries []Entry, limit int64) int64 {
 }
 
 // budget returns the bandwidth counter. There is none if no entry consumes bandwidth, or if the counter would never
-// reject anything: the default shares never add up to more than the link. Its value is the speed of the link, but at
-// least the amount that claims hold, since a lower value would block the whole pool. After an edit to a policy, claims
-// may hold entries of a function that now exclude each other. Therefore the held amount counts if it exceeds the amount
-// that could be held now.
+// reject anything: the default shares never add up to more than the link, and claims take no amounts of it. Its value
+// is the speed of the link, but at least the amount that claims hold, since a lower value would block the whole pool.
+// After an edit to a policy, claims may hold entries of a function that now exclude each other. Therefore the held
+// amount counts if it exceeds the amount that could be held now.
 func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amounts {
 	wanted, held := int64(0), int64(0)
 	limit := l.speed + 1
@@ -229,7 +297,7 @@ func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amou
 		wanted += max(mostBandwidth(vf.entries, limit), min(here, limit))
 		held += here
 	}
-	counted := exclusives(main) > 0 || wanted > l.speed || b.features.CountBandwidth
+	counted := exclusives(main) > 0 || isOnRequest(main) || wanted > l.speed || b.features.CountBandwidth
 	if wanted == 0 || !counted {
 		return nil
 	}

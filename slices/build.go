@@ -229,11 +229,12 @@ func (b *builder) sortedProblems() []policy.Problem {
 // only as a last resort, since the scheduler would count their share as free.
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
+	link := d.link()
 	if d.main != nil {
-		personas := b.attachable(d.main.Device, inOrder(d.main.Personas))
+		personas := b.attachable(d.main.Device,
+			inOrder(stdslices.Concat(d.main.Personas, b.bandwidthOnRequest(d, link))))
 		main = b.keep(pool, d.main.Device, b.withoutDuplicates(b.entries(d.main.Device, personas)))
 	}
-	link := d.link()
 	vfs := make([]function, 0, len(d.vfs))
 	for _, vf := range d.vfs {
 		entries := b.keep(pool, vf.Device, b.withoutDuplicates(b.functionEntries(pool, link, vf)))

@@ -160,6 +160,9 @@ func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts
 	}
 	set := d.set(all)
 	for i := range main {
+		if main[i].Persona.IsBandwidth() {
+			maps.Copy(each[i], budget)
+		}
 		main[i].consume(set.Name, each[i])
 	}
 	slot := amounts{}

@@ -56,7 +56,11 @@ func planGroups(d conflictDomain, main []Entry, vfs []function, budget amounts) 
 		case e.Persona.ExclusionGroup != "":
 			e.consume(d.groupSet(e.Persona.ExclusionGroup), amounts{exclusionSlots: quantity(0)}, ownGroup(e))
 		default:
-			e.consume(sets[0].Name, amounts{exclusionSlots: quantity(0)}, shared)
+			consumed := amounts{exclusionSlots: quantity(0)}
+			if e.Persona.IsBandwidth() {
+				maps.Copy(consumed, budget)
+			}
+			e.consume(sets[0].Name, consumed, shared)
 		}
 	}
 	function := consumption(sets[0].Name, amounts{exclusionSlots: quantity(0)}, shared)

@@ -57,6 +57,9 @@ func newScheduler(t testing.TB, result draslices.Result) *scheduler {
 	return s
 }
 
+// classBandwidth is the class for the bandwidth of links.
+const classBandwidth = "bandwidth"
+
 // List and Get return classes named after a CNI plugin, like those that the controller creates for root steps.
 func (s *scheduler) List() ([]*resourceapi.DeviceClass, error) { return nil, errors.New("not needed") }
 
@@ -68,6 +71,9 @@ func (s *scheduler) Get(plugin string) (*resourceapi.DeviceClass, error) {
 			`has(device.attributes["dra.networking"].supportedCNIs) && `+
 				`device.attributes["dra.networking"].supportedCNIs.includes(%q)`, plugin,
 		)
+	}
+	if plugin == classBandwidth {
+		supports = `device.attributes["dra.networking"].type == "bandwidth"`
 	}
 	expression := isOurs + " && " + supports
 	if s.selector != "" {

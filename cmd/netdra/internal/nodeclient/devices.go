@@ -124,7 +124,7 @@ func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 		d.State = entry.Spec.Taints[0].Value
 	case len(d.Holders) > 0:
 		d.State, d.Why = InUse, refusal(d.Holders)
-	case len(d.Plugins) == 0 && listed:
+	case len(d.Plugins) == 0 && listed && !entry.Persona.IsBandwidth():
 		d.State, d.Why = Unusable, features.WhyNoneWorks(entry.Persona.Plugins)
 	case blocker != "":
 		d.State, d.Why = Blocked, blocker+" is in use"

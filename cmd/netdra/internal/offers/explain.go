@@ -138,7 +138,8 @@ type ExplainedEntry struct {
 	// OnRelease describes how policies will offer the device once HeldBy is released, if it is published differently
 	// until then.
 	OnRelease string `json:"onRelease,omitempty"`
-	// NoPlugin is the reason why none of its plugins works on the node; empty if one does.
+	// NoPlugin is the reason why none of its plugins works on the node; empty if one does, or for the bandwidth of a
+	// link, which needs none.
 	NoPlugin string `json:"noPlugin,omitempty"`
 	// Device is the entry as "netdra devices" shows it; nil if the driver was not queried.
 	Device *nodeclient.Device `json:"-"`
@@ -247,7 +248,7 @@ func (s *Snapshot) entry(entry *draslices.Entry) ExplainedEntry {
 			e.Use, e.Capacity, e.Consumes = nodeclient.Use(kept.Exclusive), "", ""
 		}
 	}
-	if len(e.Plugins) == 0 {
+	if len(e.Plugins) == 0 && !persona.IsBandwidth() {
 		e.NoPlugin = s.Features.WhyNoneWorks(persona.Plugins)
 	}
 	if e.Device != nil && (e.Device.State == nodeclient.Gone || e.Device.State == nodeclient.Lost ||
@@ -302,8 +303,7 @@ func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entri
 // usable reports whether a class can select any of the entries.
 func (e *Explanation) usable() bool {
 	return slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool {
-		return len(entry.Plugins) > 0 &&
-			entry.State == ""
+		return entry.NoPlugin == "" && entry.State == ""
 	})
 }
 

@@ -104,9 +104,13 @@ func (s *Snapshot) offers() []Offer {
 	for i := range s.Result.Entries {
 		entry := &s.Result.Entries[i]
 		row := sliceRow(entry, s.published[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}])
+		plugins := strings.Join(s.Features.Working(entry.Persona.Plugins), ", ")
+		if entry.Persona.IsBandwidth() {
+			plugins = "claims that take bandwidth"
+		}
 		offers = append(offers, Offer{
 			Pool: entry.Pool, Name: entry.Name, Policy: entry.Persona.Policy, Use: row[3],
-			Plugins: strings.Join(s.Features.Working(entry.Persona.Plugins), ", "), Capacity: row[4], Consumes: row[5],
+			Plugins: plugins, Capacity: row[4], Consumes: row[5],
 			Attributes: attributesText(entry),
 		})
 	}
