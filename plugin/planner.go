@@ -18,7 +18,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
+	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
+	"github.com/dra-networking/dra-network-driver/policy"
+	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
 // compile builds the record of a claim: its consumers, its devices, and the plans for its topologies. It has no side
@@ -37,6 +40,7 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 		return record, err
 	}
 	roots := map[string][]cnichain.RootDevice{}
+	functions := map[string][]cnichain.Device{} // by pool
 	for i := range devices {
 		held, device, err := d.Publisher.Resolve(&devices[i].DeviceRequestAllocationResult)
 		if err != nil {
@@ -47,6 +51,12 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 		roots[name] = append(roots[name], cnichain.RootDevice{
 			Step: devices[i].Class.Step, Device: device, Parameters: devices[i].Parameters,
 		})
+		if held.Facts.PFName != "" {
+			functions[held.Pool] = append(functions[held.Pool], device)
+		}
+	}
+	if err := d.takeBandwidth(claim, &record, functions); err != nil {
+		return record, err
 	}
 	for _, name := range claimspec.Topologies(devices) {
 		plan, err := d.plan(ctx, &record, name, roots[name])
@@ -56,6 +66,39 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 		record.Plans = append(record.Plans, *plan)
 	}
 	return record, d.checkSelections(ctx, pods, record.Plans)
+}
+
+// takeBandwidth adds the bandwidth of links that a claim takes to its record, and gives it to the claim's functions of
+// these links, by pool: the first amount to the first function, in the order of the requests. It returns an error if a
+// link has more amounts than functions, or fewer.
+func (d *draPlugin) takeBandwidth(
+	claim *resourceapi.ResourceClaim, record *claims.Record, functions map[string][]cnichain.Device,
+) error {
+	taken := map[string]int{}
+	results := claimspec.Bandwidths(claim)
+	for i := range results {
+		held, link, err := d.Publisher.Resolve(&results[i])
+		if err != nil {
+			return err
+		}
+		if !held.Persona.IsBandwidth() {
+			return fmt.Errorf("cannot take bandwidth of device %s for request %s: it is not the bandwidth of a link; "+
+				"let the selector of the DeviceClass require type %q", held.Name, held.Request, policyapi.TypeBandwidth)
+		}
+		record.Devices = append(record.Devices, held)
+		if n := taken[held.Pool]; n < len(functions[held.Pool]) {
+			publish.GiveBandwidth(&functions[held.Pool][n], &link)
+		}
+		taken[held.Pool]++
+	}
+	for i := range results {
+		if pool := results[i].Pool; taken[pool] != len(functions[pool]) {
+			return fmt.Errorf("cannot give the bandwidth of device %s to functions: the claim has %d amounts of it "+
+				"and %d functions of that link; request one amount for each function, with matchAttribute: %s",
+				results[i].Device, taken[pool], len(functions[pool]), policy.PFName)
+		}
+	}
+	return nil
 }
 
 // plan compiles a topology for the claim of a record. Addresses that earlier plans in the record use are not available.

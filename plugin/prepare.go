@@ -230,6 +230,8 @@ func (d *draPlugin) devices(record *claims.Record) []kubeletplugin.Device {
 		}
 		if step := record.ExternalStep(held); step != nil {
 			device.CDIDeviceIDs = deviceIDs(record, step, device.CDIDeviceIDs)
+		} else if !record.Attaches() { // the bandwidth of a link for devices that other components attach
+			device.CDIDeviceIDs = nil
 		}
 		if held.ShareID != "" {
 			device.ShareID = ptr.To(types.UID(held.ShareID))

@@ -23,15 +23,12 @@ type Device struct {
 }
 
 // Devices returns the devices in a claim's allocation that the driver attaches, in request order. It omits devices of
-// other drivers and devices with administrative access. If Devices returns an error, the driver attaches none of the
-// devices.
+// other drivers, devices with administrative access, and the bandwidth of links. If Devices returns an error, the
+// driver attaches none of the devices.
 func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
-	if claim.Status.Allocation == nil {
-		return nil, nil
-	}
 	var devices []Device
-	for _, result := range claim.Status.Allocation.Devices.Results {
-		if result.Driver != v1alpha1.DriverName || ptr.Deref(result.AdminAccess, false) {
+	for _, result := range results(claim) {
+		if isBandwidth(claim, result.Request) {
 			continue
 		}
 		device, err := deviceFor(claim, result)
@@ -41,6 +38,30 @@ func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 		devices = append(devices, device)
 	}
 	return devices, checkOneInterfaceEach(devices)
+}
+
+// Bandwidths returns the devices in a claim's allocation from which the claim only takes bandwidth, in request order:
+// their DeviceClass has BandwidthParameters.
+func Bandwidths(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocationResult {
+	return slices.DeleteFunc(results(claim),
+		func(r resourceapi.DeviceRequestAllocationResult) bool { return !isBandwidth(claim, r.Request) })
+}
+
+// results returns the devices of this driver in a claim's allocation, except those with administrative access.
+func results(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocationResult {
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(claim.Status.Allocation.Devices.Results),
+		func(r resourceapi.DeviceRequestAllocationResult) bool {
+			return r.Driver != v1alpha1.DriverName || ptr.Deref(r.AdminAccess, false)
+		})
+}
+
+// isBandwidth reports whether the class of a request is for the bandwidth of links.
+func isBandwidth(claim *resourceapi.ResourceClaim, request string) bool {
+	return slices.ContainsFunc(opaqueParameters(claim, request, resourceapi.AllocationConfigSourceClass),
+		v1alpha1.IsBandwidthParameters)
 }
 
 // CheckClasses rejects an allocation from a class other than the requested one. It can only check classes that were

@@ -89,6 +89,35 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 	}
 }
 
+// A request takes only bandwidth if its class says so in a form that the driver understands completely. A claim cannot
+// say so, because that would free its author from the topology.
+func TestBandwidthsComeOnlyFromTheClass(t *testing.T) {
+	for parameters, want := range map[string]bool{
+		`{"kind":"BandwidthParameters"}`:                                          true,
+		`{"kind":"BandwidthParameters","apiVersion":"networking.dra.io/v1beta1"}`: true,
+		`{"kind":"BandwidthParameters","apiVersion":"networking.dra.io/v9"}`:      false,
+		`{"kind":"BandwidthParameters","step":"link"}`:                            false,
+		`{"kind":"StepParameters"}`:                                               false,
+		`{}`:                                                                      false, `[]`: false,
+	} {
+		for _, source := range []resourceapi.AllocationConfigSource{resourceapi.AllocationConfigSourceClass,
+			resourceapi.AllocationConfigSourceClaim} {
+			claim := allocatedClaim()
+			config := &claim.Status.Allocation.Devices.Config[0]
+			config.Opaque.Parameters.Raw, config.Source = []byte(parameters), source
+			only := want && source == resourceapi.AllocationConfigSourceClass
+			devices, err := Devices(claim)
+			if len(devices) > 0 || (err == nil) != only || (len(Bandwidths(claim)) == 1) != only {
+				t.Errorf("%s from %s: devices are %v, bandwidths are %v, error is %v", parameters, source, devices,
+					Bandwidths(claim), err)
+			}
+		}
+	}
+	if got := Bandwidths(&resourceapi.ResourceClaim{}); len(got) > 0 {
+		t.Errorf("a claim without an allocation takes %v", got)
+	}
+}
+
 // The parameters in a claim apply to the device of their request, and cannot apply to two devices.
 func TestClaimsMayWantSomething(t *testing.T) {
 	claim := allocatedClaim()

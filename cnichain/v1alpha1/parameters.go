@@ -29,6 +29,21 @@ type TopologyRef struct {
 // ParametersKind is the kind of Parameters.
 const ParametersKind = "StepParameters"
 
+// BandwidthParametersKind is the kind of the opaque parameters in a DeviceClass for the bandwidth of links, which have
+// no fields besides apiVersion and kind. Claims take amounts of such devices, and nothing is attached for them.
+const BandwidthParametersKind = "BandwidthParameters"
+
+// IsBandwidthParameters reports whether opaque parameters are BandwidthParameters. It returns false for parameters of
+// another kind or with unknown fields, for which DecodeParameters returns an error.
+func IsBandwidthParameters(raw []byte) bool {
+	var parameters struct {
+		APIVersion string `json:"apiVersion,omitempty"`
+		Kind       string `json:"kind"`
+	}
+	return decode(raw, &parameters) == nil && parameters.Kind == BandwidthParametersKind &&
+		checkKind(parameters.APIVersion, parameters.Kind, BandwidthParametersKind) == nil
+}
+
 // DecodeParameters reads opaque parameters strictly: unknown fields, another kind and missing names are errors.
 func DecodeParameters(raw []byte) (Parameters, error) {
 	var parameters Parameters

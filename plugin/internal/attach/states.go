@@ -44,6 +44,9 @@ func interfacesOf(record *claims.Record, steps []executor.StepRecord, missing ma
 	var interfaces []nodestate.Interface
 	for i := range record.Devices {
 		held := &record.Devices[i]
+		if held.Persona.IsBandwidth() {
+			continue // nothing is attached
+		}
 		state := nodestate.Interface{
 			ClaimUID: record.Claim.UID, Pool: held.Pool, Device: held.Name, Missing: MissingOf(steps, missing,
 				record.Claim.UID, held),

@@ -191,7 +191,11 @@ func IsRecordOf(r *Record, claim *resourceapi.ResourceClaim) bool {
 	if err != nil {
 		return true // Prepare rejects the claim, but attached devices stay
 	}
-	for _, result := range devices {
+	results := claimspec.Bandwidths(claim)
+	for i := range devices {
+		results = append(results, devices[i].DeviceRequestAllocationResult)
+	}
+	for _, result := range results {
 		count[device{result.Request, result.Pool, result.Device, string(ptr.Deref(result.ShareID, ""))}]--
 	}
 	for _, n := range count {

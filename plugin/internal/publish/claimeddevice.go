@@ -67,6 +67,18 @@ func allocated(entry *draslices.Entry, result *resourceapi.DeviceRequestAllocati
 	return amounts
 }
 
+// GiveBandwidth gives a function the amount that its claim takes of the bandwidth of its link, for the templates of
+// steps: as if the function had a fixed amount (see allocated).
+func GiveBandwidth(function, link *cnichain.Device) {
+	const bandwidth = "capacity." + policyapi.Bandwidth
+	for _, name := range []string{bandwidth, bandwidth + ".bits"} {
+		if amount, known := link.Attributes[name]; known {
+			function.Attributes[name] = amount
+		}
+	}
+	function.Attributes["bandwidth"] = link.Attributes[bandwidth]
+}
+
 // stringAttribute returns a string attribute that a policy assigns to the device, or "" if it assigns none.
 func stringAttribute(persona *policy.Persona, name resourceapi.QualifiedName) string {
 	return ptr.Deref(persona.AdditionalAttributes[name].StringValue, "")

@@ -346,6 +346,8 @@ func (s *Writer) wanted(uid string) (cnichain.Claim, []deviceStatus) {
 		case step != nil:
 			entry.ready, entry.reason = true, "Reserved"
 			entry.message = "device " + step.Device.NetworkID + " is the claim's; the network of the pod attaches it"
+		case prepared && devices[i].Persona.IsBandwidth():
+			continue // nothing is attached
 		case steps != nil && attach.MissingOf(steps, missing, uid, &devices[i]) != "":
 			entry.reason = "InterfaceLost"
 			entry.message = telemetry.WithHint(attach.MissingText(attach.MissingOf(steps, missing, uid, &devices[i])),
