@@ -30,7 +30,8 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{chainapi.AddToScheme, policyapi.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{chainapi.AddToScheme, policyapi.AddToScheme, corev1.AddToScheme,
+		resourceapi.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -84,6 +85,18 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 						if err := policy.CheckClassSelector(step.Selector.CEL); err != nil {
 							t.Errorf("topology %s, step %s: %v", o.Name, step.Name, err)
 						}
+					}
+				}
+			case *resourceapi.DeviceClass:
+				classes[o.Name] = true
+				for _, selector := range o.Spec.Selectors {
+					if err := policy.CheckClassSelector(selector.CEL.Expression); err != nil {
+						t.Errorf("class %s: %v", o.Name, err)
+					}
+				}
+				for _, config := range o.Spec.Config {
+					if !chainapi.IsBandwidthParameters(config.Opaque.Parameters.Raw) {
+						t.Errorf("class %s has other parameters", o.Name)
 					}
 				}
 			case *corev1.Pod:

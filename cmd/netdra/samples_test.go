@@ -32,6 +32,7 @@ func TestSamplesOfTheExamples(t *testing.T) {
 		"8-all-but-the-cluster":        "example8",
 		"9-ovn-kubernetes":             "example9",
 		"bond-with-vlans":              "reference-node",
+		"chosen-bandwidth":             "example1",
 		"eight-gpus-by-root":           "h100",
 		"eight-gpus-by-table":          "mi300x",
 		"next-to-a-gpu":                "example1",
