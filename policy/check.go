@@ -84,8 +84,8 @@ const (
 	likeAny
 )
 
-// matchOfVeths evaluates a valid expression for typical veths of pods, and for links that only differ from them in
-// their type.
+// matchOfVeths evaluates a valid expression for the veths that pods typically have, and for links that differ from them
+// only in type.
 func matchOfVeths(expression string) vethMatch {
 	match := noVeths
 	for _, master := range []discovery.IfName{"", "cni0"} {

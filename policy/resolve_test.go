@@ -25,7 +25,7 @@ func facts() discovery.Facts {
 	}}
 }
 
-// policies parses specs, which are given by policy name.
+// policies parses specs that are keyed by policy name.
 func policies(t testing.TB, specs map[string]string) []v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	var list []v1alpha1.DeviceExposurePolicy

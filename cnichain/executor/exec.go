@@ -204,8 +204,8 @@ func (e PluginExec) lock(mode int) (*os.File, error) {
 // any rollback.
 //
 // It polls, since flock(2) has no timeout. Without [PluginExec.Lock], it cannot detect earlier plugins and returns
-// immediately. After an error, the caller may continue: the results of such a plugin are then found by the verification
-// after every DEL, or become a [Leftover].
+// immediately. After an error, the caller may continue: the verification after every DEL finds what the plugin left
+// behind, or it becomes a [Leftover].
 func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

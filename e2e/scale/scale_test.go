@@ -70,9 +70,9 @@ type restart struct {
 	DryRuns int `json:"dryRuns"`
 	// Writes is the number of writes of unchanged slices.
 	Writes int `json:"writes"`
-	// PolicyWrites is the number of writes after a policy change that affects every device. There is no rate: each
-	// driver limits its rate based on the time that it needs to read its node, and here all drivers share the
-	// processors, so a rate would be meaningless.
+	// PolicyWrites is the number of writes after a policy change that affects every device. No rate is reported: each
+	// driver throttles itself by the time that it needs to read the state of its node. Since all drivers share the
+	// processors here, a rate would be meaningless.
 	PolicyWrites int `json:"policyWrites"`
 }
 

@@ -22,9 +22,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// DefaultTimeout ends machines whose command hangs. It is three times the duration of the longest test suite without
-// its own limit if all code is emulated and nothing else is running. With a shorter timeout, tests would fail on a busy
-// host just because they are slow.
+// DefaultTimeout ends machines whose command hangs. On an idle machine that emulates all code, the longest test suite
+// without a limit of its own takes a third of this time. With a shorter timeout, tests would fail on a busy host just
+// because they are slow.
 const DefaultTimeout = 20 * time.Minute
 
 // Command describes a machine and its command. Only Args must be set. The zero value boots a machine that switches

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Build builds the content of a commit, and finds the result again even without the history.
+// Build builds a commit, and later reuses the result even if the history is no longer available.
 func TestBuild(t *testing.T) {
 	clone, cache := t.TempDir(), filepath.Join(t.TempDir(), "cache")
 	files := map[string]string{

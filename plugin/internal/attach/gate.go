@@ -143,8 +143,9 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 			return fmt.Errorf("cannot open the gate of claim %s: %w", claim, err)
 		}
 	}
-	// Remove the suspended file last: a crash before this leaves both files, and the open one counts. In the opposite
-	// order, a crash would leave neither, and if the journal were lost as well, the pod's namespaces would be unknown.
+	// Remove the file of the suspended gate last: after a crash before this point, both files exist, and the file of
+	// the open gate takes precedence. In the opposite order, a crash would leave neither, and if the journal were lost
+	// as well, the pod's namespaces would be unknown.
 	return nodeapi.IgnoreMissing(os.Remove(path + nodeapi.Suspended))
 }
 

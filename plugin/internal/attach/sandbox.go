@@ -228,8 +228,8 @@ func (b *sandbox) setStop(stop context.CancelFunc) {
 }
 
 // markOpening records that the steps of an attachment are complete, so that gates may open. It returns false if the
-// sandbox is being detached meanwhile. It copies the steps: gates are computed from them without holding the slot,
-// while a detach that holds the slot changes the attachment.
+// sandbox is being detached meanwhile. It copies the steps, because gates are computed from them without holding the
+// slot, and a detach that holds the slot may change the attachment at the same time.
 //
 // It clears the failure of an earlier attempt, so that an attached sandbox never has a failure.
 func (b *sandbox) markOpening(attachment *executor.Attachment) bool {

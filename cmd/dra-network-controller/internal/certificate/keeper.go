@@ -158,8 +158,8 @@ func (k *Keeper) trustedFor(
 	return k.Elapsed() - k.seen
 }
 
-// trusts reports whether the bundles of all webhooks in a configuration contain an authority. It returns false for the
-// empty authority of a missing next certificate, because every bundle contains the empty string.
+// trusts reports whether the bundles of all webhooks in a configuration contain an authority. If there is no next
+// certificate, its CA is empty and the result is false; otherwise every bundle would appear to contain it.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {
 		if len(ca) == 0 || !bytes.Contains(configuration.Webhooks[i].ClientConfig.CABundle, ca) {

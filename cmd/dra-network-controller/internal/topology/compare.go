@@ -47,7 +47,8 @@ type Repair struct {
 //
 // The cases of the switch are, in this order: an unwanted class that belongs to the topology by its owner reference is
 // deleted; any other unwanted class is ignored; a class with a wanted name that belongs to another owner is reported
-// and not changed; a correct class is ready; any other class is repaired. Wanted classes that do not exist are created.
+// and not changed; a correct class is ready; any other class is repaired. Desired classes that do not exist are
+// created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	wanted, existing = sorted(wanted), sorted(existing)
@@ -206,8 +207,8 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 // topology. uid is the UID of the current topology, or empty if it does not exist. Classes that are being deleted and
 // wait for a finalizer are left out.
 //
-// The UID is decisive: a topology that was deleted and recreated with the same name does not own the classes of the
-// first one, although their labels and names are the same.
+// The UID determines ownership: a topology that was deleted and recreated under the same name does not own the classes
+// of its predecessor, although labels and names match.
 func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 	var orphans []resourceapi.DeviceClass
 	for i := range existing {

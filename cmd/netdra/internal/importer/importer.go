@@ -182,7 +182,8 @@ func (m *importer) make(result *Result) error {
 }
 
 // templatesOf creates the claim template for a network in its namespace, unless each claim must set addresses. The
-// network for a pool and a composed network only get a template if no pod has needed one.
+// network of a pool and a composed network get a template only if no pod uses them, since each pod that does already
+// has a template for them.
 func (m *importer) templatesOf(n *network) {
 	if slices.ContainsFunc(n.topology.Spec.Steps, func(s v1alpha1.Step) bool { return claimspec.NeedsIPs(&s) }) {
 		return // a claim without addresses would be rejected

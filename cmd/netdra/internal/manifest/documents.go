@@ -88,7 +88,7 @@ func Read(path string, stdin io.Reader) ([]Document, error) {
 	}
 }
 
-// listSuffix is the suffix of list kinds: List, as kubectl writes it, and the list kinds of the API server.
+// listSuffix is the suffix of every list kind: kubectl's plain List, and the API server's typed lists such as PodList.
 const listSuffix = "List"
 
 // withItems returns the objects in a list, or the document itself if it is not a list.
