@@ -12,9 +12,9 @@ import (
 )
 
 // WithoutAddresses returns the recording with all link addresses replaced. The new addresses are locally administered
-// and numbered in the order of the links. Equal addresses stay equal, and the real ones cannot be inferred, as would be
-// possible with a hash of 48 bits. Names that contain an address (enx0242ac110002) are changed accordingly wherever
-// they occur. Zero stays zero.
+// and numbered in the order of the links. Equal addresses stay equal, and the real addresses cannot be inferred, as
+// would be possible with a 48-bit hash. Names that contain an address (enx0242ac110002) are changed accordingly
+// wherever they occur. A zero address stays zero.
 func (r Recording) WithoutAddresses() Recording {
 	fakes := r.fakeAddresses()
 	inNames := make([]string, 0, 2*len(fakes))
@@ -107,8 +107,8 @@ func hardwareAddress(text string) (net.HardwareAddr, error) {
 	return address, nil
 }
 
-// guidIn returns the address in the name of an RDMA device that udev's rdma_rename has named after its GUID, such as
-// rocex0242acfffe110002.
+// guidIn returns the address in the name of an RDMA device if udev's rdma_rename named the device after its GUID, for
+// example rocex0242acfffe110002.
 func guidIn(dir string) string {
 	_, digits, found := strings.Cut(path.Base(dir), "x")
 	guid, err := hex.DecodeString(digits)
@@ -118,7 +118,7 @@ func guidIn(dir string) string {
 	return net.HardwareAddr(guid).String()
 }
 
-// renamed returns the tree with names replaced in paths and in the targets of links.
+// renamed returns the tree with names replaced in paths and link targets.
 func (t Tree) renamed(names *strings.Replacer) Tree {
 	changed := Tree{Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}
 	for name, target := range t.Links {

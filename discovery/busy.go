@@ -33,7 +33,7 @@ type routing interface {
 // host. A missing link is not busy. A physical function is also busy if one of its virtual functions on the host is.
 //
 // Busy is called immediately before a device is taken, and only for a few links. Therefore, unlike Read, it reads the
-// routes in all tables and the rules, but no hardware.
+// rules and the routes in all tables, but no hardware.
 func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use, error) {
 	return attempt(ctx, func() (map[IfName]Use, error) { return readUses(source, names) })
 }

@@ -64,7 +64,7 @@ func subscribeRoutes(ctx context.Context, changed func(), failed context.CancelC
 	return nil
 }
 
-// drain reports every update, and the end of the updates as a failure.
+// drain reports every update, and reports the end of the updates as a failure.
 func drain[T any](updates <-chan T, changed func(), failed context.CancelCauseFunc) {
 	for range updates {
 		changed()

@@ -27,12 +27,12 @@ const (
 	// TypeSF is a scalable function (subfunction): a part of a physical function that is a device on the kernel's
 	// auxiliary bus, with an interface of its own but without a PCI address.
 	TypeSF = "sf"
-	// TypeOVSDatapath is the kernel part of Open vSwitch, ovs-system. It is the master of all ports of all its bridges,
-	// but not a bridge.
+	// TypeOVSDatapath is the kernel part of Open vSwitch, ovs-system. It is the master of all ports on all Open vSwitch
+	// bridges, but is not a bridge itself.
 	TypeOVSDatapath = "ovs-datapath"
 	// TypeOVSInternal is an internal port of Open vSwitch. Each Open vSwitch bridge has an internal port with the
-	// bridge's name. The kernel does not distinguish it from other internal ports, such as the management port of
-	// OVN-Kubernetes: only the Open vSwitch database does.
+	// bridge's name. The kernel does not distinguish it from other internal ports, such as the OVN-Kubernetes
+	// management port: only the Open vSwitch database does.
 	TypeOVSInternal = "ovs-internal"
 )
 
@@ -64,10 +64,10 @@ type Facts struct {
 	Devices []Device `json:"devices"`
 	// Orphans contains virtual functions without a name, either because the interface of their physical function is not
 	// in this network namespace, or because that function does not report their index (VFIndex is None, and there is a
-	// problem). With names orphans of the first kind when it gets a snapshot of their physical function.
+	// problem). The With method names orphans of the first kind when it gets a snapshot of their physical function.
 	Orphans []Device `json:"orphans,omitempty"`
-	// Problems contains the facts that are unreadable or inconsistent, sorted. Such a fact counts as absent: usually a
-	// single fact about a device, or the whole device if the problem says so.
+	// Problems contains the facts that are unreadable or inconsistent, sorted. These facts are treated as absent. A
+	// problem usually affects a single fact about a device, or the whole device if the problem says so.
 	Problems []Problem `json:"problems,omitempty"`
 }
 
@@ -81,13 +81,13 @@ type Device struct {
 	Interface IfName `json:"interface"`
 	// AltNames contains the link's alternative names, sorted.
 	AltNames []string `json:"altNames,omitempty"`
-	// Kind is the kernel's link kind (veth, bridge...), "device" for links of hardware, or empty without a link.
+	// Kind is the kernel's link kind (veth, bridge...), "device" for hardware links, or empty if there is no link.
 	Kind string `json:"kind"`
 	// Type is the type of the device: one of the Type constants, or else the link kind.
 	Type string `json:"type"`
 	MAC  string `json:"mac"`
 	// InheritedMAC is true if the address is not the link's own: unless an address was set, a bridge uses the address
-	// of one of its ports, which changes with its ports.
+	// of one of its ports, so its address changes with its ports.
 	InheritedMAC bool `json:"inheritedMAC,omitempty"`
 	MTU          int  `json:"mtu"`
 	// LinkSpeed is in Mbit/s; 0 if unknown, and for bridges.
@@ -103,8 +103,8 @@ type Device struct {
 
 	// PCIAddress is empty unless the device is a PCI function or its main interface.
 	PCIAddress PCIAddress `json:"pciAddress"`
-	// SharedFunction is true if several interfaces of the node are ports of one PCI function, as with ConnectX-3. Its
-	// address does not identify any of them. PCIAddress is set for the first one only.
+	// SharedFunction is true if several interfaces of the node are ports of one PCI function, as with ConnectX-3. The
+	// function's address does not identify any of these interfaces. PCIAddress is set only for the first interface.
 	SharedFunction bool `json:"sharedFunction,omitempty"`
 	// PCIeRoot is the root complex above the device, for example pci0000:00.
 	PCIeRoot string `json:"pcieRoot"`
@@ -128,16 +128,16 @@ type Device struct {
 	// kernel does not report it.
 	RDMALinkLayer string `json:"rdmaLinkLayer,omitempty"`
 	// RDMANetns is the network namespace mode of RDMA devices: RDMAShared or RDMAExclusive. It is only set on devices
-	// with RDMA, and is the same for all of them on a node. It is empty if the kernel does not report it.
+	// with RDMA, and is the same for all of these devices on a node. It is empty if the kernel does not report it.
 	RDMANetns string `json:"rdmaNetns,omitempty"`
 
-	// PortName is the name of the link's hardware port (phys_port_name): p0, pf0vf1... It is empty with most drivers.
+	// PortName is the name of the link's hardware port (phys_port_name): p0, pf0vf1... Most drivers leave it empty.
 	PortName string `json:"portName,omitempty"`
 	// SwitchID is the same for all links that are ports of the same hardware switch (phys_switch_id). It is empty for
 	// other links.
 	SwitchID string `json:"switchID,omitempty"`
 	// RepresentorName is the name of the link that is the switch's end of the connection to a virtual or scalable
-	// function. It is empty if there is none on the host.
+	// function. It is empty if there is no such link on the host.
 	RepresentorName IfName `json:"representorName,omitempty"`
 	// Representor is true if the link is the switch's end of the connection to a function (a port in switchdev mode),
 	// as opposed to the function's own interface.
@@ -161,8 +161,8 @@ type Device struct {
 	// SFNumber is the number that the administrator assigned to a scalable function (devlink port add ... sfnum). It is
 	// None if the driver does not report it, and undefined for all other devices.
 	SFNumber int `json:"sfNumber,omitempty"`
-	// Attributes contains the attributes that files on the node assign to the device, never in the driver's domain.
-	// Read leaves it empty; package nodeattributes sets it. The map must not be modified.
+	// Attributes contains the attributes that files on the node assign to the device. These attributes are never in the
+	// driver's domain. Read leaves it empty; package nodeattributes sets it. The map must not be modified.
 	Attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute `json:"attributes,omitempty"`
 	// Settings contains the settings of a virtual function that are stored in its physical function. It is nil if the
 	// interface of the physical function is not on the host, or if its driver does not report them.
@@ -221,10 +221,10 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: %s", p.Device, p.Message)
 }
 
-// With returns the facts with snapshots instead of the discovered devices with the same identity, which is the PCI
-// address or, if there is none, the name. A snapshot of a device that was not discovered is added. With is used to
-// publish devices unchanged while they are in use in pods, where discovery cannot see them. The receiver and the
-// snapshots are not changed.
+// With returns the facts with the discovered devices replaced by the snapshots that have the same identity. The
+// identity is the PCI address or, if there is none, the name. A snapshot of a device that was not discovered is added.
+// With is used to publish devices unchanged while they are in use in pods, where discovery cannot see them. The
+// receiver and the snapshots are not changed.
 func (f Facts) With(snapshots ...Device) Facts {
 	devices := map[string]Device{}
 	for _, d := range f.Devices {
@@ -247,9 +247,9 @@ func (f Facts) With(snapshots ...Device) Facts {
 	return union
 }
 
-// keepNames restores the name of a renamed physical function, and of its virtual functions, to the name that it had
-// when one of the virtual functions was allocated: exclusions depend on this name while that virtual function is in
-// use. Functions whose names are restored count as in use, too.
+// keepNames restores the names of a renamed physical function and its virtual functions. The physical function gets the
+// name that it had when one of the virtual functions was allocated, because exclusions depend on this name while that
+// virtual function is in use. Functions whose names are restored are also treated as in use.
 func keepNames(devices map[string]Device, snapshots []Device, inUse map[string]bool) {
 	for _, snapshot := range snapshots {
 		pf, known := devices[Device{PCIAddress: snapshot.PFAddress}.identity()]
@@ -318,7 +318,7 @@ func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 	}
 }
 
-// adopt names those virtual functions that have an index and whose physical function is among the devices. A physical
+// adopt names the virtual functions that have an index and whose physical function is among the devices. A physical
 // function with a driver for applications cannot apply the settings of its virtual functions.
 func adopt(orphans []Device, devices map[string]Device) (named, left []Device) {
 	named = make([]Device, 0, len(orphans))

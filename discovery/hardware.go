@@ -9,11 +9,11 @@ import (
 // Hardware provides the properties of NICs that are only available through netlink. Most machines do not provide all of
 // them.
 type Hardware interface {
-	// VFs returns the settings of the virtual functions of the link with this index, in the order of the functions'
-	// indexes. The result is empty if the driver does not report them.
+	// VFs returns the settings of the virtual functions of the link with this index, ordered by function index. The
+	// result is empty if the driver does not report them.
 	VFs(link int) ([]VFSettings, error)
-	// Immovable reports whether the kernel refuses to move a link of the last list to another network namespace. known is
-	// false if the kernel does not report it.
+	// Immovable reports whether the kernel refuses to move a link from the last list to another network namespace.
+	// known is false if the kernel does not report it.
 	Immovable(link int) (immovable, known bool)
 	// EswitchMode returns the mode of the switch in a physical function: EswitchLegacy, EswitchSwitchdev, or empty.
 	EswitchMode(function PCIAddress) string
@@ -21,13 +21,13 @@ type Hardware interface {
 	RDMANetns() string
 	// RDMADevices returns the RDMA devices that the network namespace can use.
 	RDMADevices() ([]RDMADevice, error)
-	// RDMALinks returns the indexes of the links below the ports of an RDMA device that are in the same namespace.
+	// RDMALinks returns the indexes of the links that are below the ports of an RDMA device and in the same namespace.
 	RDMALinks(device int) ([]int, error)
 }
 
 // maxListedVFs is the maximum number of virtual functions in a query. A netlink attribute has at most 64 KiB, and the
 // kernel's rtnl_fill_vf writes up to 360 bytes for each function (with statistics, which older kernels always write).
-// If there is more, the length wraps around, and the rest looks like other attributes of the link.
+// If there is more data, the length wraps around, and the rest looks like other link attributes.
 const maxListedVFs = 180
 
 // addHardware adds the netlink properties to PCI functions. uplinks contains the indexes of the links that represent

@@ -55,8 +55,8 @@ func (k *kernel) Close() {
 	_ = k.netns.Close() // nothing was written
 }
 
-// LinkList implements LinkLister. Unlike the method of Handle, it does not request virtual functions: some drivers
-// query their firmware for the statistics, one function at a time, and the response may be too large; see maxListedVFs.
+// LinkList implements LinkLister. Unlike the Handle method, it does not request virtual functions: some drivers query
+// their firmware for the statistics, one function at a time, and the response may be too large; see maxListedVFs.
 func (k *kernel) LinkList() ([]netlink.Link, error) {
 	messages, dumpErr := k.get(unix.NLM_F_DUMP, 0, filterSkipStats)
 	if dumpErr != nil && !errors.Is(dumpErr, netlink.ErrDumpInterrupted) {

@@ -28,7 +28,7 @@ type link struct {
 	hardware bool
 	// function is the PCI function of the link.
 	function PCIAddress
-	// port orders the links of a function: the uplink comes before representors, then by port number.
+	// port determines the order of a function's links: the uplink before representors, then by port number.
 	port port
 }
 
@@ -225,8 +225,8 @@ func linksWith(source LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
 }
 
 // withLower returns the given links and all links below them: bridge ports, bond members, parents. The ports of all
-// Open vSwitch bridges count as being below each of these bridges: the kernel has one datapath for all bridges, which
-// is the master of all ports.
+// Open vSwitch bridges are treated as being below each of these bridges: the kernel has one datapath for all bridges,
+// which is the master of all ports.
 //
 // For example, a default route uses br0, which has the port bond0, which has the members eth0 and eth1: all four carry
 // the node's traffic. A VLAN contains the index of its parent (see parentIndex), whereas members and ports contain the

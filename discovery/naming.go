@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Named returns the facts with different names for PCI functions: physical functions and NICs get the names in names,
-// and virtual functions are named after their physical function. It is used to preserve device names when interfaces
-// are renamed. Names of functions that are not in the facts are ignored. The receiver is not changed.
+// Named returns the facts with different names for PCI functions: physical functions and NICs get the names from the
+// argument, and virtual functions are named after their physical function. It is used to preserve device names when
+// interfaces are renamed. Names of functions that are not in the facts are ignored. The receiver is not changed.
 func (f Facts) Named(names map[PCIAddress]IfName) Facts {
 	devices := make(map[string]Device, len(f.Devices))
 	renamed := map[PCIAddress]IfName{}
@@ -17,7 +17,7 @@ func (f Facts) Named(names map[PCIAddress]IfName) Facts {
 			renamed[d.PCIAddress] = name
 		}
 		if name := names[d.PFAddress]; name != "" && d.AuxiliaryDevice != "" && d.PFName == "" {
-			// Its physical function is not on the host now, for example because a pod has it.
+			// Its physical function is currently not on the host, for example because a pod has it.
 			d = d.withPF(name)
 			renamed[d.PFAddress] = name
 		}

@@ -7,8 +7,8 @@ import (
 )
 
 // addNearNodes sets the NUMANodes of PCI functions according to the rule that all device drivers share, so that devices
-// of different drivers have a node in common. The Kubernetes library reads the distances between nodes (ACPI SLIT) and
-// the sockets. Most machines have only a handful of nodes, so each node is queried once.
+// from different drivers have a node in common. The Kubernetes library reads the distances between nodes (ACPI SLIT)
+// and the sockets. Most machines have only a handful of nodes, so each node is queried once.
 func addNearNodes(sys fs.ReadLinkFS, functions map[PCIAddress]Device) {
 	near := map[int][]int{None: nil}
 	for address, f := range functions {

@@ -15,7 +15,7 @@ type span struct{ absent, low, high int }
 func nodes() span { return span{absent: None, low: None, high: 1<<10 - 1} }
 
 // speeds returns the range of link speeds in Mbit/s (Documentation/ABI/testing/sysfs-class-net, speed). SPEED_UNKNOWN
-// is -1; drivers that store it as an unsigned number turn it into 2^32-1, see knownSpeed. ethtool_validate_speed
+// is -1; drivers that store it as an unsigned number turn it into 2^32-1 (see knownSpeed). ethtool_validate_speed
 // accepts values up to INT_MAX.
 func speeds() span { return span{absent: 0, low: -1, high: 1<<32 - 1} }
 
@@ -102,8 +102,8 @@ func isHex(s string) bool {
 	return strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// isScalableFunction reports whether the name of a device on the auxiliary bus, which is MODULE.ID.NUMBER, belongs to a
-// scalable function. Their drivers use the ID "sf": MLX5_SF_DEV_ID_NAME in the kernel's mlx5 driver, and
+// isScalableFunction reports whether the name of a device on the auxiliary bus (MODULE.ID.NUMBER) belongs to a scalable
+// function. Drivers for scalable functions use the ID "sf": MLX5_SF_DEV_ID_NAME in the kernel's mlx5 driver, and
 // ice_sf_dev_activate in the ice driver.
 func isScalableFunction(name string) bool {
 	_, rest, _ := strings.Cut(name, ".")
@@ -159,7 +159,7 @@ func cutNumber(s, prefix string) (rest string, ok bool) {
 }
 
 // isLinkName reports whether a name is valid for a link, as in dev_valid_name in the kernel's net/core/dev.c, except
-// that it does not check for white space. Other names could lead out of their directory in sysfs.
+// that it does not check for white space. Other names could lead outside their directory in sysfs.
 func isLinkName(name string) bool {
 	return name != "." && fs.ValidPath(name) && !strings.Contains(name, "/")
 }

@@ -10,7 +10,7 @@ import (
 
 // RDMADevice is an RDMA device as netlink lists it.
 type RDMADevice struct {
-	// Index is the kernel's number for the device, starting at 0. A device keeps it when it is renamed.
+	// Index is the kernel's number for the device, starting at 0. A device keeps its number when it is renamed.
 	Index int    `json:"index"`
 	Name  string `json:"name"`
 	// LinkLayer is RDMAEthernet, RDMAInfiniBand, or empty if the kernel does not report it.
@@ -30,9 +30,9 @@ type rdmaReading struct {
 }
 
 // addRDMA adds information about RDMA devices to functions and links. Sysfs reports the devices of each PCI function.
-// Netlink reports the links of any device's ports, which is needed because devices of bonds, subfunctions and virtual
-// links have no PCI function. Both sources are used. addRDMA fails with errChanged or netlink.ErrDumpInterrupted if the
-// devices change meanwhile.
+// Netlink reports the links of any device's ports, which is needed because the RDMA devices of bonds, subfunctions and
+// virtual links have no PCI function. Both sources are used. addRDMA fails with errChanged or
+// netlink.ErrDumpInterrupted if the devices change in the meantime.
 func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int,
 	links []link) error {
 	present, _ := place{s, "class", ""}.list(rdmaDirectory)
@@ -78,7 +78,7 @@ func (r *rdmaReading) list() error {
 			continue
 		}
 		r.linkLayers[d.Name] = d.LinkLayer
-		if ofVFs[d.Name] { // its link is that of the function, and drivers query the firmware for each port
+		if ofVFs[d.Name] { // its link is the function's link, and drivers query the firmware for each port
 			continue
 		}
 		if err := r.addLinks(d); err != nil {

@@ -85,8 +85,8 @@ func readOnce(source Sources) (Facts, error) {
 //
 // A function may have several links: the link in uplinks represents the function, and the others, such as representors,
 // are devices without a function. The remaining functions have no link on the host. A virtual function without a link
-// is nevertheless a device, since its link may be in a pod, or it may be bound to a userspace driver. So is any other
-// function that is bound to such a driver or that only has RDMA devices.
+// is nevertheless a device, since its link may be in a pod, or it may be bound to a userspace driver. The same applies
+// to any other function that is bound to such a driver or that only has RDMA devices.
 func assemble(links []link, byAddress map[PCIAddress]Device, uplinks map[PCIAddress]int,
 	rdmaOnly map[PCIAddress]bool, problems []Problem) Facts {
 	facts := Facts{Problems: problems}
@@ -153,8 +153,8 @@ func drivesFromUserspace(driver string) bool {
 	return slices.Contains([]string{"vfio-pci", "uio_pci_generic", "igb_uio"}, driver)
 }
 
-// unnamed returns the device name of a physical function or NIC that has no interface from which to take it: its
-// address with "-" instead of ":" and ".", which neither kernel nor udev use in this form.
+// unnamed returns the device name of a physical function or NIC that has no interface to take the name from: its
+// address with "-" instead of ":" and ".". Neither the kernel nor udev uses names in this form.
 func unnamed(address PCIAddress) IfName {
 	return IfName("pci-" + strings.NewReplacer(":", "-", ".", "-").Replace(string(address)))
 }

@@ -53,7 +53,8 @@ type RecordedRDMADevice struct {
 	Error string `json:"error,omitempty"`
 }
 
-// RecordedLink is a link in RecordedNetlink. The fields correspond to those in netlink; see Device for the common ones.
+// RecordedLink is a link in RecordedNetlink. The fields correspond to those in netlink; see Device for the common
+// fields.
 type RecordedLink struct {
 	Index    int      `json:"index"`
 	Name     string   `json:"name"`
@@ -73,8 +74,8 @@ type RecordedLink struct {
 	Parent        int  `json:"parent,omitempty"`
 	VLANID        int  `json:"vlanID,omitempty"`
 	VLANFiltering bool `json:"vlanFiltering,omitempty"`
-	// VFs contains the settings of the link's virtual functions, in the order of their indexes. VFsError is the reason
-	// why they could not be read.
+	// VFs contains the settings of the link's virtual functions, ordered by index. VFsError is the reason why they
+	// could not be read.
 	VFs      []VFSettings `json:"vfs,omitempty"`
 	VFsError string       `json:"vfsError,omitempty"`
 

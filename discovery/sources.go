@@ -16,8 +16,8 @@ type Sources struct {
 	Links LinkLister
 	// Hardware provides further information about NICs from the kernel. If it is nil, that information is absent.
 	Hardware Hardware
-	// NodeAddresses contains the addresses of the Node object. A link with one of them is infrastructure, like a link
-	// with a default route. It may be empty.
+	// NodeAddresses contains the addresses of the Node object. A link with one of these addresses is infrastructure,
+	// like a link with a default route. It may be empty.
 	NodeAddresses []netip.Addr
 }
 

@@ -116,9 +116,10 @@ func (s *sysfs) addPorts(links []link, known map[PCIAddress]Device) {
 	}
 }
 
-// functions reads all PCI network functions. It sets rdmaOnly to those that have RDMA devices and never had an interface
-// since their driver was bound, such as InfiniBand adapters without IPoIB and adapters of clouds. If a function has an
-// interface in any network namespace, the directory "net" exists, although it appears to be empty elsewhere.
+// functions reads all PCI network functions. It sets rdmaOnly for the functions that have RDMA devices but have not had
+// an interface since their driver was bound, such as InfiniBand adapters without IPoIB and cloud adapters. If a
+// function has an interface in any network namespace, the directory "net" exists, although it appears to be empty
+// elsewhere.
 func (s *sysfs) functions() (map[PCIAddress]Device, error) {
 	entries, err := fs.ReadDir(s.fsys, pciDevices)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -312,7 +313,7 @@ func (p place) text(name string) string {
 	return strings.TrimSpace(string(content))
 }
 
-// number returns the number in a file. A value outside of the span is a problem and counts as absent.
+// number returns the number in a file. A value outside the span is reported as a problem and treated as absent.
 func (p place) number(name string, valid span) int {
 	n, err := valid.parse(p.text(name))
 	if err != nil {
@@ -389,9 +390,9 @@ func (p place) linkedFunction(name string) PCIAddress {
 	return PCIAddress(base)
 }
 
-// pciFunction returns the address of the PCI function to which a device directory belongs. A virtio device counts as
-// its function, since it is the function's only child. Other child devices share their function, so they are not
-// identified by it.
+// pciFunction returns the address of the PCI function to which a device directory belongs. A virtio device is treated
+// as part of its function, since it is the function's only child. Other child devices share their function, so the
+// function does not identify them.
 func pciFunction(dir string) PCIAddress {
 	if strings.HasPrefix(path.Base(dir), "virtio") {
 		dir = path.Dir(dir)

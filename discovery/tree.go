@@ -229,7 +229,7 @@ func (r *recorder) ReadLink(name string) (string, error) {
 	return target, nil
 }
 
-// ReadDir implements fs.ReadDirFS. The entries of a directory are only recorded when they are read themselves, so that
+// ReadDir implements fs.ReadDirFS. The entries of a directory are only recorded when they are themselves read, so that
 // a recording has no unused files. RDMA devices are an exception, since only their names are read.
 func (r *recorder) ReadDir(name string) ([]fs.DirEntry, error) {
 	entries, err := fs.ReadDir(r.ReadLinkFS, name)

@@ -19,15 +19,15 @@ const (
 // Events is a source of change notifications.
 type Events interface {
 	// Subscribe returns once the subscription is established. From then on, it calls changed after every change, from
-	// any goroutine. changed never blocks. When the subscription ends, because it broke or ctx is done, one error is
+	// any goroutine. changed never blocks. When the subscription ends because it broke or ctx is done, one error is
 	// sent; the channel must have room for it. Watch then subscribes again unless ctx is done.
 	Subscribe(ctx context.Context, changed func()) (broken <-chan error, err error)
 }
 
 // Watch returns a channel that triggers a new reading: after change events, after every renewal of the subscription
 // (changes may have been missed), and once per period. A burst of changes causes a single trigger. The channel holds
-// one trigger; while it waits to be received, further triggers are dropped, since one reading covers them all. The
-// channel is never closed. Watch fails if the first subscription fails; otherwise it works until ctx is done.
+// one trigger; while this trigger waits to be received, further triggers are dropped, since one reading covers them
+// all. The channel is never closed. Watch fails if the first subscription fails; otherwise it works until ctx is done.
 func Watch(ctx context.Context, events Events, period time.Duration) (<-chan struct{}, error) {
 	raw := make(chan struct{}, 1)
 	changed := func() { signal(raw) }
@@ -100,9 +100,10 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// Settled waits until there has been no trigger for the duration quiet, but not longer than limit: after boot, links
-// appear for some seconds, and slices that are published too early have to be published again. The triggers come from
-// Watch; the caller reads the devices afterwards, so no change is lost. Settled fails if ctx is done before that.
+// Settled waits until there has been no trigger for the duration quiet, but no longer than limit: after boot, links
+// keep appearing for a few seconds, and slices that are published too early have to be published again. The triggers
+// come from Watch; the caller reads the devices afterwards, so no change is lost. Settled fails if ctx is done before
+// that.
 func Settled(ctx context.Context, triggers <-chan struct{}, quiet, limit time.Duration) error {
 	tooLate := time.After(limit)
 	for {

@@ -182,9 +182,9 @@ func discovered(d *discovery.Device) []attribute {
 	}
 }
 
-// Attributes returns the complete vocabulary for a device, for selectors of policies; names without a domain are in the
-// domain of the driver. Every name has a value on every device: an absent string is "", an absent boolean false,
-// vfIndex, sfNumber, numaNode and vlanID are -1 and other numbers 0.
+// Attributes returns the complete vocabulary for a device, for policy selectors. Names without a domain are in the
+// driver's domain. Every name has a value on every device: absent strings are "", absent booleans are false, absent
+// vfIndex, sfNumber, numaNode and vlanID are -1, and other absent numbers are 0.
 //
 // All devices:
 //
@@ -246,7 +246,7 @@ func discovered(d *discovery.Device) []attribute {
 //	vfMinTxRate    in Mbit/s
 //	vfMaxTxRate    in Mbit/s
 //
-// In other domains; drivers of other devices publish them, too, so that claims can match on them:
+// In other domains (drivers for other devices also publish these attributes, so that claims can match on them):
 //
 //	resource.kubernetes.io/pciBusID  the same as pciAddress
 //	resource.kubernetes.io/numaNode  the same as numaNode
@@ -284,7 +284,7 @@ func PublishedWithAbsent(
 	return publishedOf(&d, requested, func(attribute) bool { return true })
 }
 
-// publishedOf returns the attributes that are both published and wanted.
+// publishedOf returns the attributes that are both published and requested.
 func publishedOf(
 	d *discovery.Device, requested []string, wanted func(attribute) bool,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -322,7 +322,8 @@ func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) 
 func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
 
 // Identifying returns the names of the attributes that differ between two machines of the same kind: addresses, and
-// serial numbers of NICs. All other published attributes are equal for the same hardware with the same configuration.
+// serial numbers of NICs. All other published attributes are the same for identical hardware with the same
+// configuration.
 func Identifying() []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{ownDomain + "altNames", ownDomain + "mac", ownDomain + "switchID",
 		ownDomain + "vfMAC"}

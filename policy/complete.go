@@ -11,9 +11,9 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// ClassExpression converts the expression in a topology's step for use in a DeviceClass. The scheduler stops scheduling
-// a pod if a selector reads an attribute that a device lacks, even if the device would not match, and published entries
-// only contain facts. Therefore each access to an attribute that is only published as a fact gets a guard with the
+// ClassExpression converts the expression in a topology's step for use in a DeviceClass. Published entries only contain
+// facts, and the scheduler stops scheduling a pod if a selector reads an attribute that a device lacks, even if the
+// device would not match. Therefore, each access to an attribute that is only published as a fact gets a guard with the
 // value that represents absence: pfName becomes (has(pfName) ? pfName : ""). With these guards, an expression selects
 // the same devices in a class as in a policy. Existing guards and attributes that the driver does not publish stay
 // unchanged. ClassExpression returns an error if the expression does not compile or an access cannot be guarded.
@@ -97,8 +97,8 @@ func newGuard(source []rune, w *walker, reading unguardedReading, absent string)
 	return guard{start: start, end: operator + len([]rune(name)), text: text}, nil
 }
 
-// openBrackets extends the start of an operand to include the parentheses that are closed within it. Between these and
-// the operand's first word, there can only be white space and other parentheses.
+// openBrackets extends the start of an operand to include the parentheses that are closed within it. Only white space
+// and other parentheses can appear between these parentheses and the operand's first word.
 func openBrackets(source []rune, start, end int) int {
 	for unopened(string(source[start:end])) > 0 && start > 0 && strings.ContainsRune("( \t\r\n", source[start-1]) {
 		start--

@@ -48,7 +48,7 @@ type attributeRules struct {
 	// table contains the attributes by PCI address; tableNames contains the attribute names in all rows, sorted.
 	table      map[string]map[string]v1alpha1.AttributeValue
 	tableNames []string
-	// computed contains the computed attributes in the order in the policy.
+	// computed contains the computed attributes in the same order as in the policy.
 	computed []computedRule
 	// budget limits the total cost of all evaluations; spent is the cost so far.
 	budget, spent uint64
@@ -139,7 +139,7 @@ func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
 // function. The choice does not depend on the attributes in the rows: a virtual function that has its own row gets no
 // attributes from another row.
 //
-// For example, a table has rows for ens1f0 and for its virtual function v1. Then v1 only has the attributes in its own
+// For example, if a table has rows for ens1f0 and for its virtual function v1, v1 only has the attributes in its own
 // row, while v2, which has no row, has the attributes of ens1f0.
 func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	if len(a.table) == 0 {
@@ -224,7 +224,7 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 // attributeOf converts the result of an expression to an attribute, or returns nil if the result is empty. It also
 // returns nil for a value that is too long, since the API server would reject the whole slice. An empty string, which
 // represents absent facts, would make unrelated devices equal: two nodes without a switch name, for example, must not
-// count as connected to the same switch.
+// be treated as connected to the same switch.
 func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 	switch value := value.(type) {
 	case *types.Optional:

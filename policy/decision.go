@@ -38,23 +38,23 @@ type Persona struct {
 	// AllowInUse is true if the device may be taken even though the node has addresses, routes or rules on it. It is
 	// false for shared personas.
 	AllowInUse bool
-	// Plugins contains the CNI plugins that may attach the device under this entry, in the order in the policy.
+	// Plugins contains the CNI plugins that may attach the device under this entry, in the same order as in the policy.
 	Plugins []string
 	// Capacity contains the counters that the policy defines, sorted by name.
 	Capacity []Capacity
 	// ConsumePerAllocation contains, by counter, the minimum that an allocation consumes according to the policy. It is
 	// empty for exclusive personas.
 	ConsumePerAllocation map[string]resource.Quantity
-	// ExclusionGroup is the name of a group of shared personas of the device that must not be used concurrently.
+	// ExclusionGroup is the name of a group of the device's shared personas, which must not be used concurrently.
 	ExclusionGroup string
-	// LinkBandwidth contains the amounts of a link's bandwidth that claims may choose. In an exclusive persona, it is
-	// the setting of the policy of a virtual function. The shared persona that has it is the device from which claims
+	// LinkBandwidth contains the amounts of link bandwidth that claims may choose. In an exclusive persona, it is the
+	// setting from a virtual function's policy. The shared persona that has this field is the device from which claims
 	// take the bandwidth: see IsBandwidth.
 	LinkBandwidth *resourceapi.CapacityRequestPolicy `json:",omitempty"`
 	// Publish contains the names of discovered attributes that the policy requests; see PublishedOnRequest.
 	Publish []string `json:",omitempty"`
-	// AdditionalAttributes contains the attributes that the policy adds to the device: fixed ones, computed ones and
-	// those from its table. They are published along with the discovered attributes.
+	// AdditionalAttributes contains the attributes that the policy adds to the device: fixed attributes, computed
+	// attributes and attributes from its table. They are published along with the discovered attributes.
 	AdditionalAttributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	// AttributeSources contains, for every attribute that the policy defines, its source or the reason why it is
 	// absent, sorted by name. It is only for display and not part of a claim's recorded persona.
@@ -93,7 +93,7 @@ const (
 	Exposes Outcome = "exposes"
 	// Excludes: the policy hides the device.
 	Excludes Outcome = "excludes"
-	// Lost: the policy matches, but another policy decides.
+	// Lost: the policy matches, but another policy takes precedence.
 	Lost Outcome = "lost"
 	// NoMatch: the policy's expression is false for the device.
 	NoMatch Outcome = "no match"

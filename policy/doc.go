@@ -1,9 +1,9 @@
-// Package policy decides which devices of a node are offered, and how: it turns Facts and DeviceExposurePolicies into a
+// Package policy decides which devices on a node are offered, and how: it turns Facts and DeviceExposurePolicies into a
 // Decision. It owns the attribute vocabulary, that is, the names and values by which devices are selected and
 // published, and the expression language of selectors.
 //
 // The rule of this package: it is pure. The same facts and policies lead to the same decision. Errors in a policy or a
-// device are data in the decision, which contains the reasons for every device. They never affect other policies and
+// device are data in the decision, which contains the reasons for every device. They never affect other policies or
 // devices.
 //
 // Files, in the order in which a policy and its expressions are processed:

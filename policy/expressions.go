@@ -14,7 +14,7 @@ const (
 
 // expressions compiles the expressions in stored policies. It compiles each text once and reuses the results of the
 // previous decision. A result depends only on the text and its purpose. Only the results that a decision has used are
-// kept for the next one, so that expressions of changed or deleted policies do not accumulate.
+// kept for the next decision, so that expressions from changed or deleted policies do not accumulate.
 type expressions struct{ before, used map[written]compiled }
 
 // written is the text of an expression in a policy, together with its purpose.

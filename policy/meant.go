@@ -25,8 +25,8 @@ func (w *walker) noteName(attribute, literal ast.Expr, vars scope) {
 
 // NearNames returns hints for an expression that matches none of the devices: the names in the expression that resemble
 // the name of a device. It is for users who inspect a single machine. Nodes do not use it, since policies for many
-// nodes contain names that do not exist on every node. Names that only differ in digits, such as eth2 and eth0, do not
-// count as similar, since they belong to different devices.
+// nodes contain names that do not exist on every node. Names that only differ in digits, such as eth2 and eth0, are not
+// considered similar, since they belong to different devices.
 func NearNames(expression string, devices []discovery.Device) []string {
 	s, err := compile(expression, environment.StoredExpressions)
 	if err != nil {

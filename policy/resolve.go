@@ -22,9 +22,9 @@ type Node struct {
 
 // Resolve decides on every device of the node. A device is hidden if any exclude policy matches it, or if no policy
 // matches it. Otherwise, the matching policies are grouped by name suffix. In each group, the policy with the highest
-// priority gives the device an entry; if several have the same priority, the first one by name does. An expose policy
-// that is invalid, or whose expression fails for a device, does not match the device; an exclude policy whose
-// expression fails for a device hides it. Resolve does not modify its arguments.
+// priority gives the device an entry; if several policies have the same priority, the first policy by name does. An
+// expose policy that is invalid, or whose expression fails for a device, does not match the device; an exclude policy
+// whose expression fails for a device hides it. Resolve does not modify its arguments.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
 	decision, err := new(Resolver).Resolve(context.Background(), facts, policies, node)
 	if err != nil {
@@ -33,9 +33,9 @@ func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, no
 	return decision
 }
 
-// Resolver makes repeated decisions and reuses the compiled expressions of the previous decision: as long as policies
-// do not change, compilation would otherwise be much of the work. The zero value is ready to use. A Resolver must not
-// be used concurrently.
+// Resolver makes repeated decisions and reuses the compiled expressions of the previous decision: while policies do not
+// change, compilation would otherwise be much of the work. The zero value is ready to use. A Resolver must not be used
+// concurrently.
 type Resolver struct{ last map[written]compiled }
 
 // Resolve is like the function Resolve, but stops when ctx is done. In this case, it does not return a partial
@@ -300,7 +300,7 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 }
 
 // decide reports whether the policy matches a device, and the reason. Even if the policy matches, another matching
-// expose policy with a higher priority may win.
+// expose policy with a higher priority may take precedence.
 func (r *rule) decide(d discovery.Device, a answer) (bool, Reason) {
 	switch {
 	case r.elsewhere:

@@ -39,10 +39,10 @@ const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
 type compiler func(expression string, env environment.Type) (selector, error)
 
 // compile compiles a selector expression. New expressions may only use the features of the oldest supported API server;
-// stored ones may also use newer features.
+// stored expressions may also use newer features.
 //
 // Validation treats expressions as new, so that users cannot store an expression that an older API server or node
-// cannot compile. Nodes treat them as stored: an accepted expression must continue to work with an older driver.
+// cannot compile. Nodes treat expressions as stored: an accepted expression must continue to work with an older driver.
 func compile(expression string, env environment.Type) (selector, error) {
 	result := compileAs(expression, dracel.Options{EnvType: &env})
 	if result.Error != nil {
@@ -92,7 +92,7 @@ func (s selector) evaluate(device variables) (result ref.Val, cost uint64, err e
 }
 
 // CheckSelector returns the error in a policy's expression. The expression must compile to a boolean, must not be too
-// expensive, and must only read attributes of the driver and compare them with literals of the right type.
+// expensive, and must only read the driver's attributes and compare them with literals of the right type.
 func CheckSelector(expression string) error {
 	return errors.Join(checkDiscovered(expression, compile), checkYields(expression))
 }

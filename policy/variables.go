@@ -15,8 +15,8 @@ import (
 type variables map[string]any
 
 // variablesOf returns the variables for a device. With these variables, every expression has the same result as in the
-// scheduler's DeviceMatches, which creates new variables for each expression. That would be most of the cost of an
-// evaluation.
+// scheduler's DeviceMatches, which creates new variables for each expression. Creating them would be most of the cost
+// of an evaluation.
 func variablesOf(d *discovery.Device) variables {
 	all := vocabulary(d)
 	names := map[string]map[string]any{v1alpha1.AttributeDomain: make(map[string]any, len(all))}

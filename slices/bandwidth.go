@@ -88,8 +88,9 @@ func declared(p policy.Persona) *policy.Capacity {
 }
 
 // bandwidthOnRequest returns the persona from which claims take amounts of the link's bandwidth, or none if no policy
-// of its functions requests it or the link is too slow. Functions with a fixed amount consume the counter bandwidth,
-// which this persona consumes in full, so the two never account the same link at the same time.
+// for the link's functions requests such a persona, or if the link is too slow. Functions with a fixed amount consume
+// the counter bandwidth, which this persona consumes in full. Therefore, the two never account for the same link at the
+// same time.
 func (b *builder) bandwidthOnRequest(d conflictDomain, l link) []policy.Persona {
 	if l.onRequest == nil {
 		return nil
@@ -204,7 +205,8 @@ func withBandwidth(capacities []policy.Capacity, amount resource.Quantity) []pol
 }
 
 // heldBandwidth returns the bandwidth of an entry that a claim holds: the amount at the time of the allocation,
-// regardless of the function's current share. It must stay published, since the scheduler counts the published amount.
+// regardless of the function's current share. This amount must stay published, since the scheduler counts the published
+// amount.
 func (b *builder) heldBandwidth(pool, name string) (int64, bool) {
 	holding, held := b.features.Held[EntryID{Pool: pool, Name: name}]
 	return holding.Bandwidth, held
@@ -279,11 +281,11 @@ func mostBandwidth(entries []Entry, limit int64) int64 {
 	return min(max(exclusive, shared), limit)
 }
 
-// budget returns the bandwidth counter. There is none if no entry consumes bandwidth, or if the counter would never
-// reject anything: the default shares never add up to more than the link, and claims take no amounts of it. Its value
-// is the speed of the link, but at least the amount that claims hold, since a lower value would block the whole pool.
-// After an edit to a policy, claims may hold entries of a function that now exclude each other. Therefore the held
-// amount counts if it exceeds the amount that could be held now.
+// budget returns the bandwidth counter. There is no counter if no entry consumes bandwidth. There is also none if the
+// counter would never reject anything, because the default shares never add up to more than the link and claims take no
+// amounts of its bandwidth. The counter's value is the speed of the link, but at least the amount that claims hold,
+// since a lower value would block the whole pool. After an edit to a policy, claims may hold entries of a function that
+// now exclude each other. Therefore, the held amount applies if it exceeds the amount that could be held now.
 func (b *builder) budget(pool string, l link, main []Entry, vfs []function) amounts {
 	wanted, held := int64(0), int64(0)
 	limit := l.speed + 1

@@ -21,13 +21,13 @@ type Features struct {
 	// published: a pod that needs one of them would be scheduled to this node and never start.
 	CNIBinaries sets.Set[string]
 	// UnusableCNIs contains CNI plugins that cannot work on the node, each with the missing prerequisite and the
-	// remedy. They are not published either.
+	// remedy. These plugins are not published either.
 	UnusableCNIs map[string]string
 	// MovingCNIs contains the CNI plugins that move a device into the pod. The kernel cannot move bridges and bonds.
 	MovingCNIs sets.Set[string]
 	// StackingCNIs contains the CNI plugins that create a macvlan or ipvlan on the device, which must be Ethernet.
 	StackingCNIs sets.Set[string]
-	// PCIAddressCNIs contains the CNI plugins that find a device by its PCI address only. They cannot distinguish
+	// PCIAddressCNIs contains the CNI plugins that find a device only by its PCI address. They cannot distinguish
 	// several interfaces of one PCI function.
 	PCIAddressCNIs sets.Set[string]
 	// ListAttributes publishes the CNI plugins of an entry as a list, policy.SupportedCNIs, instead of as a boolean for
@@ -38,7 +38,7 @@ type Features struct {
 	// each other. It requires the feature DRADeviceCompatibilityGroups in every API server and scheduler in the
 	// cluster: an API server without the feature drops the groups, so that nothing keeps the entries apart.
 	CompatibilityGroups bool
-	// CountBandwidth counts the bandwidth of virtual functions even if their shares cannot exceed that of the link.
+	// CountBandwidth counts the bandwidth of virtual functions even if their shares cannot exceed the link's bandwidth.
 	// This is necessary for slices in which a claim may request more than a share.
 	CountBandwidth bool
 	// Held contains the entries that claims hold, as they were published when their claims were prepared. Their
@@ -80,8 +80,8 @@ type Result struct {
 	Resources resourceslice.DriverResources
 	// Entries contains an entry for every published device, sorted by pool and then in the order of publication.
 	Entries []Entry
-	// Problems contains, sorted, the entries that could not be published or that differ from the definition in their
-	// policy.
+	// Problems contains the entries that could not be published or that differ from the definition in their policy. It
+	// is sorted.
 	Problems []policy.Problem
 }
 
@@ -94,7 +94,7 @@ type Entry struct {
 	// Bandwidth is the bandwidth that the entry consumes on its physical function, in Mbit/s, even if there is no
 	// counter for it; 0 if it consumes none.
 	Bandwidth int64
-	// Withdrawn is true if a claim holds the entry but no policy offers it any longer. No other claim must get it.
+	// Withdrawn is true if a claim holds the entry but no policy offers it any longer. Other claims must not get it.
 	Withdrawn bool
 	// Spec is the device as it is published.
 	Spec resourceapi.Device
@@ -225,7 +225,7 @@ func (b *builder) sortedProblems() []policy.Problem {
 // fits.
 //
 // domain first computes the entries, then their common properties, as in functions and bandwidth, and finally the
-// counters, which depend on all of them. Each step drops entries that do not fit. It drops entries that claims hold
+// counters, which depend on all of them. Each step drops entries that do not fit. Entries that claims hold are dropped
 // only as a last resort, since the scheduler would count their share as free.
 func (b *builder) domain(pool string, d conflictDomain) ([]Entry, []resourceapi.CounterSet) {
 	var main []Entry
@@ -278,7 +278,7 @@ func (b *builder) onlyHeld(pool string, entries []Entry) []Entry {
 // other, this must not make a counter negative, which would block the whole pool.
 //
 // For example, two claims share a device, and a new policy puts their entries into the same exclusion group. Each entry
-// then also consumes the mirror of the other one. Together, they consume twice the counter's value, which is raised
+// then also consumes the other entry's mirror. Together, they consume twice the counter's value, which is raised
 // accordingly.
 func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resourceapi.CounterSet) {
 	for _, set := range counterSets {
@@ -303,8 +303,8 @@ func (b *builder) coverHeld(pool string, entries []Entry, counterSets []resource
 	}
 }
 
-// plan separates the entries of a domain by compatibility groups if the cluster supports them and they can express the
-// rules, and by counters otherwise.
+// plan separates the entries of a domain by compatibility groups if the cluster supports these groups and they can
+// express the rules, and by counters otherwise.
 func (b *builder) plan(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if b.features.CompatibilityGroups {
 		plan, err := planGroups(d, main, vfs, budget)
@@ -333,7 +333,7 @@ func (b *builder) withoutDuplicates(entries []Entry) []Entry {
 
 // pool distributes counter sets and devices over slices. A pool with several devices has counters, so its slices have
 // the smaller maximum size, which also applies to list attributes. Counter sets have their own slices: the API does not
-// allow both in the same slice.
+// allow counter sets and devices in the same slice.
 func pool(entries []Entry, counterSets []resourceapi.CounterSet) resourceslice.Pool {
 	var p resourceslice.Pool
 	for chunk := range stdslices.Chunk(counterSets, resourceapi.ResourceSliceMaxCounterSets) {

@@ -19,7 +19,7 @@ const (
 	// share.
 	bandwidthCounter = v1alpha1.Bandwidth
 	// lock is a counter with the value one. Every exclusive entry of a virtual function consumes it, so at most one of
-	// them can be held.
+	// these entries can be held.
 	lock = "lock"
 )
 
@@ -135,13 +135,13 @@ type plan struct {
 	bandwidth bool
 }
 
-// planCounters sets the consumption of the entries of a domain's main device, for the case that only counters separate
+// planCounters sets the consumption of the entries of a domain's main device, for the case where only counters separate
 // them. It returns nil if the main device has no virtual functions and at most one entry. budget is the counter from
 // which virtual functions consume bandwidth, if any.
 //
 // Counters that never reject anything are omitted (ADR 38): if no entry of a physical function is exclusive, its
-// virtual functions take no slots. As soon as an exclusive entry is published, they take slots even if claims already
-// hold them: the scheduler counts the current consumption of a held entry.
+// virtual functions take no slots. As soon as an exclusive entry is published, the virtual functions take slots even if
+// claims already hold them: the scheduler counts the current consumption of a held entry.
 func planCounters(d conflictDomain, main []Entry, vfs []function, budget amounts) (*plan, error) {
 	if len(d.vfs) == 0 && len(main) < 2 {
 		return nil, nil
@@ -185,7 +185,7 @@ func (d conflictDomain) set(values amounts) resourceapi.CounterSet {
 // slots returns the nominal number of exclusion slots, and the number of slots that are taken on the host by virtual
 // functions that are enslaved to a link. The main device has one slot. Each virtual function has one slot for each of
 // its entries that may be held concurrently and one for its master, but at least one. Every entry of a virtual function
-// consumes one slot. An exclusive entry of the physical function needs all slots, so it only fits if none is taken.
+// consumes one slot. An exclusive entry of the physical function needs all slots, so it only fits if no slot is taken.
 // There are no slots if there is no exclusive entry or no other entry that could take a slot.
 func slots(main []Entry, vfs []function) (nominal, taken int64) {
 	nominal = 1

@@ -1,4 +1,4 @@
-// Package slices turns a policy decision into the ResourceSlices of a node: names, pools, attributes, capacities and
+// Package slices turns a policy decision into the ResourceSlices for a node: names, pools, attributes, capacities and
 // the shared counters that prevent conflicting entries of a device from being allocated at the same time.
 //
 // The rule of this package: the result, including the order of all its parts, only depends on the arguments of Build,

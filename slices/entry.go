@@ -161,7 +161,7 @@ func capacity(p policy.Persona) map[resourceapi.QualifiedName]resourceapi.Device
 	return published
 }
 
-// attributes returns the attributes of an entry: those of the device, those from the policy, and the CNI plugins.
+// attributes returns the attributes of an entry: the device's attributes, the policy's attributes, and the CNI plugins.
 func (b *builder) attributes(
 	d discovery.Device, p policy.Persona,
 ) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -201,7 +201,7 @@ func (b *builder) whereMissing(plugin string) string {
 	return advice
 }
 
-// installed returns the plugins of a persona that can work on the node, in the order in the policy.
+// installed returns the plugins of a persona that can work on the node, in the same order as in the policy.
 func (b *builder) installed(p policy.Persona) []string {
 	var installed []string
 	for _, plugin := range p.Plugins {
@@ -239,9 +239,9 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 	}
 }
 
-// withinBudget drops attributes that classes do not need, then those from files on the node, until the entry has no
-// more attributes and capacities than the API allows. If that is not sufficient, it returns false: the entry cannot be
-// published. It also enforces the API's limit for the values of all attributes, including those in lists. This is
+// withinBudget drops attributes that classes do not need, then attributes from files on the node, until the entry has
+// no more attributes and capacities than the API allows. If that is not sufficient, it returns false: the entry cannot
+// be published. It also enforces the API's limit for the values of all attributes, including those in lists. This is
 // always possible, since a policy has at most 16 plugins, and only the device's own NUMA node is needed.
 func (b *builder) withinBudget(e *Entry) bool {
 	const limit = resourceapi.ResourceSliceMaxAttributesAndCapacitiesPerDevice

@@ -22,8 +22,8 @@ func (f function) prefix() string {
 	return fmt.Sprintf("v%d-", f.device.VFIndex)
 }
 
-// local returns the counters that keep the function's own entries apart, and the amounts of them that each entry
-// consumes. A function with a single entry has no such counters.
+// local returns the counters that keep the function's own entries apart, and the amounts that each entry consumes from
+// them. A function with a single entry has no such counters.
 func (f function) local() (all amounts, each []amounts) {
 	if len(f.entries) < 2 {
 		return nil, make([]amounts, len(f.entries))
@@ -55,8 +55,8 @@ func (b *builder) withinSet(pool string, vfs []function) {
 // these additional sets. Each set contains all counters of one or more functions, in the order of their indexes, up to
 // the maximum number of counters.
 //
-// The counters of a function are never split across two sets: together with the domain's set, its entries would have to
-// consume from three sets, and the API allows only two.
+// The counters of a function are never split across two sets: otherwise, its entries would have to consume from three
+// sets, including the domain's set, but the API allows only two.
 func planFunctions(d conflictDomain, vfs []function, plan *plan) []resourceapi.CounterSet {
 	var blocks []resourceapi.CounterSet
 	for _, vf := range vfs {

@@ -12,14 +12,14 @@ import (
 const shared = "shared"
 
 // planGroups separates the entries of a domain by compatibility groups: among the entries that consume from the same
-// counter set, those with a common group may be in use at the same time. It returns nil if nothing in the domain can
+// counter set, entries with a common group may be in use at the same time. It returns nil if nothing in the domain can
 // conflict, and an error if groups cannot express the rules.
 //
 // In the domain's set, virtual functions and shared entries without an exclusion group have the group "shared", and
-// every exclusive entry has its own group. For each exclusion group there is an additional set, in which each of its
-// members, and every exclusive entry, has its own group. Therefore the groups of an entry depend only on its name and
-// policy. They stay the same while the entry is in use, even if other entries change. This matters because the
-// scheduler reads the groups in each cycle.
+// every exclusive entry has its own group. For each exclusion group, there is an additional set, in which each member
+// of the exclusion group and every exclusive entry has its own group. Therefore, the groups of an entry depend only on
+// its name and policy. The groups stay the same while the entry is in use, even if other entries change. This matters
+// because the scheduler reads the groups in each cycle.
 //
 // For example, a device has the shared entries a and b without an exclusion group, c and d in group g, and the
 // exclusive entry x. In the domain's set, a and b have "shared" and x has "only-x". In the set for g, c, d and x each

@@ -26,8 +26,8 @@ type MissingFeatures struct {
 // device than to allocate it to mutually exclusive pods. The receiver is not changed.
 //
 // If at least one entry that uses a counter set remains, the set stays unchanged, since the consumption of the
-// remaining entries was computed together with all others. An unused set is removed; otherwise, an API server that
-// drops counters would drop it on every write.
+// remaining entries was computed together with all other entries. An unused set is removed; otherwise, an API server
+// that drops counters would drop it on every write.
 func (r Result) Without(missing MissingFeatures) Result {
 	if missing == (MissingFeatures{}) {
 		return r

@@ -20,7 +20,7 @@ func ReferenceNode() *Host {
 }
 
 // Examples returns the nodes in the examples of the published design, keyed by the names of their golden files in
-// slices/testdata: example1 to example9, and reference-node. These files contain the nodes' slices.
+// slices/testdata: example1 to example9, and reference-node. The golden files contain the nodes' slices.
 func Examples() map[string]*Host {
 	examples := map[string]*Host{
 		"example1": withNIC(firstPort(), 2), "example2": withNIC(firstPort(), 2),
@@ -48,7 +48,7 @@ func Examples() map[string]*Host {
 // port is a port of a NIC on the nodes in the published design.
 type port struct {
 	name, address string
-	// bus is the bus of the virtual functions; first is the number of the first of them on this bus.
+	// bus is the bus of the virtual functions; first is the number of the first virtual function on this bus.
 	bus, first int
 	// speed is in Mbit/s.
 	speed, numaNode int
@@ -78,8 +78,8 @@ func withNIC(p port, vfs int) *Host {
 	return h
 }
 
-// nic adds a port of a ConnectX NIC with RDMA and the given number of virtual functions. As in the design, these also
-// have interfaces and RDMA devices, but no addresses.
+// nic adds a port of a ConnectX NIC with RDMA and the given number of virtual functions. As in the design, the virtual
+// functions also have interfaces and RDMA devices, but no addresses.
 func (h *Host) nic(p port, vfs int) {
 	h.Function(p.address, fmt.Sprintf("numa_node=%d", p.numaNode))
 	addresses := addressesFrom(p.bus, p.first, vfs)
@@ -98,7 +98,7 @@ func (h *Host) nic(p port, vfs int) {
 	h.Link(p.name).VFs = slices.Repeat([]discovery.VFSettings{{SpoofCheck: true, LinkState: "auto"}}, vfs)
 }
 
-// cluster adds the NIC with the node's address and the cluster network of Open vSwitch.
+// cluster adds the NIC with the node's address, and the Open vSwitch cluster network.
 func (h *Host) cluster() {
 	h.Function("0000:01:00.0", "vendor=0x8086", "device=0x1521")
 	h.NIC("eno1", "0000:01:00.0")
@@ -113,14 +113,14 @@ func (h *Host) openVSwitch(name string) {
 	h.Virtual(discovery.RecordedLink{Name: name, Kind: kindOpenVSwitch})
 }
 
-// dataBridge adds a bridge for pods that an administrator created, with its own address.
+// dataBridge adds an administrator-created bridge for pods, with its own address.
 func (h *Host) dataBridge(name string) {
 	h.Virtual(discovery.RecordedLink{Name: name, Kind: "bridge", MTU: 9000, MAC: "02:00:00:00:00:02",
 		VLANFiltering: true})
 }
 
-// InfiniBand returns a machine with a NIC and two InfiniBand adapters without IPoIB: they have RDMA devices and no
-// interface.
+// InfiniBand returns a machine with a NIC and two InfiniBand adapters without IPoIB: the adapters have RDMA devices,
+// but no interfaces.
 func InfiniBand() *Host {
 	h := NewHost()
 	h.Netlink.RDMANetns = discovery.RDMAShared

@@ -3,18 +3,19 @@ package discoverytest
 import "fmt"
 
 // GPUMachines returns two kinds of nodes with eight GPUs and eight ports for them, keyed by the names of their
-// recordings in discovery/testdata. They are based on public documentation of such machines rather than recorded on
-// real ones. A recording only contains network functions; tests define the slices of the GPU drivers.
+// recordings in discovery/testdata. The recordings are based on public documentation and were not made on real
+// machines. A recording only contains network functions; tests define the GPU drivers' slices.
 //
-// h100 resembles a DGX H100 with its ConnectX-7 as Ethernet NICs: two sockets, and eight PCIe switches, each with its
-// own root and with a GPU and its NIC below it. It also has two NICs with two ports each for storage, and one for the
-// node. The addresses and numbers of the NICs and of their RDMA devices are from the machine's user guide; the numbers
-// of the buses above them are invented. The GPUs are 1b, 43, 52, 61, 9d, c3, d1 and df.
+// h100 resembles a DGX H100 with its ConnectX-7 adapters as Ethernet NICs: two sockets, and eight PCIe switches, each
+// with its own root, and with a GPU and the GPU's NIC below it. It also has two NICs with two ports each for storage,
+// and one for the node. The addresses and numbers of the NICs and their RDMA devices are from the machine's user guide;
+// the bus numbers above them are invented. The GPUs are 1b, 43, 52, 61, 9d, c3, d1 and df.
 //
 // mi300x has the GPUs at the addresses in AMD's documentation of MI300X machines (05, 2b, 5b and 65; the addresses on
-// the second socket, 85, ab, db and e5, are invented accordingly), each with its own root. Instead of a NIC for each
+// the second socket, 85, ab, db and e5, are invented to match). Each GPU has its own root. Instead of a NIC for each
 // GPU, it has four NICs with two ports each in slots connected to the processors, whose roots have no GPU. On each NIC,
-// the port with the higher address is cabled to the lower of the NIC's two rails, which the machine does not report.
+// the port with the higher address is cabled to the lower of the NIC's two rails. The machine does not report this
+// cabling.
 func GPUMachines() map[string]*Host {
 	return map[string]*Host{"h100": h100(), "mi300x": mi300x()}
 }
@@ -56,7 +57,8 @@ func h100() *Host {
 		{0x5e, 1, 5, 0, rail}, {0x9a, 1, 6, 1, rail}, {0xaa, 2, 7, 1, storage}, {0xc0, 1, 9, 1, rail},
 		{0xce, 1, 10, 1, rail}, {0xdc, 1, 11, 1, rail},
 	} {
-		// The switch's port to the NIC is on the bus above the NIC, its port to the processor one bus further up.
+		// The switch's port to the NIC is on the bus above the NIC, and its port to the processor is one bus further
+		// up.
 		root := fmt.Sprintf("0000:%02x", nic.bus-3)
 		bridge := fmt.Sprintf("devices/pci%s/%s:01.0/0000:%02x:00.0/0000:%02x:00.0", root, root, nic.bus-2, nic.bus-1)
 		for port := range nic.ports {

@@ -58,8 +58,8 @@ func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	}
 }
 
-// RDMA adds an RDMA device to a PCI function; its port belongs to the current links of the function. Netlink reports
-// the device, too, like all devices in a network namespace.
+// RDMA adds an RDMA device to a PCI function; its port belongs to the current links of the function. Netlink also
+// reports the device, as it does for all devices in a network namespace.
 func (h *Host) RDMA(function, name string) {
 	dir := h.Dir(function)
 	h.Sys.Dirs = append(h.Sys.Dirs, dir+"/infiniband", dir+"/infiniband/"+name)
@@ -106,10 +106,10 @@ func (h *Host) Virtual(l discovery.RecordedLink) {
 	h.add(l, "devices/virtual/net/"+l.Name)
 }
 
-// add adds a link. Unless the link specifies others, it gets the next index and its own address.
+// add adds a link. Unless the link specifies an index and an address, it gets the next index and an address of its own.
 func (h *Host) add(l discovery.RecordedLink, dir string) {
 	if l.Index == 0 {
-		l.Index = len(h.Netlink.Links) + 2 // the loopback has 1
+		l.Index = len(h.Netlink.Links) + 2 // the loopback link has index 1
 	}
 	if l.MTU == 0 {
 		l.MTU = 1500
@@ -124,7 +124,8 @@ func (h *Host) add(l discovery.RecordedLink, dir string) {
 	h.Symlink("class/net/"+l.Name, dir)
 }
 
-// Link returns the link with this name, so that it can be changed. The pointer is invalid once another link is added.
+// Link returns the link with this name, so that it can be changed. The pointer becomes invalid when another link is
+// added.
 func (h *Host) Link(name string) *discovery.RecordedLink {
 	i := slices.IndexFunc(h.Netlink.Links, func(l discovery.RecordedLink) bool { return l.Name == name })
 	if i < 0 {
@@ -149,7 +150,7 @@ func (h *Host) Enslave(name, master string) {
 	h.Link(name).Master = h.Link(master).Index
 }
 
-// DefaultRoute adds a default route over a link.
+// DefaultRoute adds a default route through a link.
 func (h *Host) DefaultRoute(name string) {
 	h.Netlink.DefaultRoutes = append(h.Netlink.DefaultRoutes, h.Link(name).Index)
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Machine returns a machine with the given number of physical functions, named from ens0 on, on two NUMA nodes, with
-// the given number of virtual functions each. All functions have interfaces. There is room for 15 physical functions
-// with 1,024 virtual functions each.
+// Machine returns a machine with the given number of physical functions on two NUMA nodes, each with the given number
+// of virtual functions. The physical functions are named ens0 and up. All functions have interfaces. There is room for
+// 15 physical functions with 1,024 virtual functions each.
 func Machine(pfs, vfsPerPF int) *Host {
 	h := NewHost()
 	for i := range pfs {
@@ -27,8 +27,8 @@ func Machine(pfs, vfsPerPF int) *Host {
 	return h
 }
 
-// addressesFrom returns count consecutive PCI addresses, starting with function number first on a bus: a bus has 32
-// devices with 8 functions each.
+// addressesFrom returns count consecutive PCI addresses, starting at the function with number first on a bus: a bus has
+// 32 devices with 8 functions each.
 func addressesFrom(bus, first, count int) []string {
 	addresses := make([]string, 0, count)
 	for n := first; n < first+count; n++ {
@@ -55,7 +55,7 @@ func SRIOV() *Host {
 }
 
 // RDMA returns a machine with one RDMA device of each kind: mlx5_bond_0 on bond0, whose members are the two ports of a
-// NIC, and which reports the first member as its link; mlx5_2 on a virtual function; ibp7s0 on an InfiniBand NIC; and
+// NIC (the device reports the first member as its link); mlx5_2 on a virtual function; ibp7s0 on an InfiniBand NIC; and
 // rxe0 on one end of a veth pair. Each namespace has its own RDMA devices.
 func RDMA() *Host {
 	h := NewHost()
@@ -95,7 +95,8 @@ func EnslavedFunction() *Host {
 }
 
 // Switchdev returns a machine with a physical function in switchdev mode, with representors for the function itself
-// towards the host, for a virtual function and for a subfunction. Their indexes are lower than that of the uplink.
+// (towards the host), for a virtual function and for a subfunction. The representors have lower indexes than the
+// uplink.
 func Switchdev() *Host {
 	h := NewHost()
 	h.Function("0000:05:00.0")
@@ -110,9 +111,9 @@ func Switchdev() *Host {
 	return h
 }
 
-// ScalableFunctions returns a machine with a DPU whose two ports have a representor for the host's function each, and
-// two scalable functions with their representors on the first port. The names and addresses are those that the mlx5
-// driver and udev use on such NICs.
+// ScalableFunctions returns a machine with a DPU. Each of its two ports has a representor for the host's function, and
+// the first port also has two scalable functions with their representors. The names and addresses are the ones that the
+// mlx5 driver and udev use on such NICs.
 func ScalableFunctions() *Host {
 	h := NewHost()
 	for port, address := range []string{"0000:03:00.0", "0000:03:00.1"} {

@@ -12,9 +12,9 @@ import (
 )
 
 // Apply returns facts in which devices have the attributes from files. Each attribute comes from the most specific row:
-// one that selects the device, otherwise one that selects its physical function, otherwise one for all devices. Of
-// equally specific rows, the first row in the first file counts. If another one has a different value, there is a
-// problem in the facts. Apply does not modify its arguments.
+// one that selects the device, otherwise one that selects its physical function, otherwise one for all devices. Among
+// equally specific rows, the first row in the first file takes precedence. If another row has a different value, Apply
+// adds a problem to the facts. Apply does not modify its arguments.
 func Apply(facts discovery.Facts, files []File) discovery.Facts {
 	functions := map[discovery.PCIAddress]*discovery.Device{}
 	for i := range facts.Devices {

@@ -1,8 +1,8 @@
-// Package nodeattributes reads attributes of devices from files on the node, such as the rail of a port or the block of
-// a machine. The driver cannot discover them. Programs of the administrator write these files, for example from the
-// metadata service of a cloud.
+// Package nodeattributes reads attributes of devices from files on the node, such as a port's rail or a machine's
+// block. The driver cannot discover these attributes. The administrator's programs write the files, for example from a
+// cloud metadata service.
 //
-// The rule of this package: it never runs a program, and a file that is not valid changes nothing.
+// The rule of this package: it never runs a program, and an invalid file changes nothing.
 package nodeattributes
 
 import (
@@ -23,10 +23,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Limits of a directory. A file has as many rows, and a row as many attributes, as the table of a policy.
+// Limits for a directory. The limits for rows in a file and attributes in a row are the same as in a policy's table.
 const (
 	maxFiles = 16
-	maxBytes = 256 << 10 // of a file
+	maxBytes = 256 << 10 // per file
 )
 
 // File is the content of a file.
@@ -38,17 +38,17 @@ type File struct {
 
 // Row assigns attributes to devices. Exactly one of PCIAddress, Interface, MAC and AllDevices is set.
 type Row struct {
-	// PCIAddress and Attributes are as in the table of a policy, but all names of attributes have a domain.
+	// PCIAddress and Attributes are as in a policy's table, but all attribute names have a domain.
 	v1alpha1.PCIAddressAttributes
-	// Interface is the kernel's current name of an interface of the node.
+	// Interface is the kernel's current name for an interface on the node.
 	Interface string `json:"interface,omitempty"`
-	// MAC is the address of one or several interfaces: octets in hexadecimal with colons.
+	// MAC is the address of one or more interfaces: hexadecimal octets separated by colons.
 	MAC string `json:"mac,omitempty"`
-	// AllDevices selects every device of the node.
+	// AllDevices selects every device on the node.
 	AllDevices bool `json:"allDevices,omitempty"`
 }
 
-// Directory reads the attribute files of a directory. It is safe for concurrent use.
+// Directory reads the attribute files in a directory. It is safe for concurrent use.
 type Directory struct {
 	// Path is the path of the directory. If it is empty or does not exist, there are no files.
 	Path string
@@ -146,7 +146,7 @@ func readFile(path string) (file File, err error) {
 		tables = append(tables, row.PCIAddressAttributes)
 	}
 	if errs = append(errs, v1alpha1.ValidateNodeAttributes(tables, devices)...); len(errs) > 0 {
-		// A program that writes a wrong row probably writes all of them wrong.
+		// A program that writes one row incorrectly probably writes all rows incorrectly.
 		return File{}, fmt.Errorf("%w (the first of %d errors)", errs[0], len(errs))
 	}
 	return file, nil

@@ -4,8 +4,8 @@
 // The rule of this package: it implements the kernel's requests and does not depend on pods or on the use of devices.
 //
 // The file system shows less: /sys/class/infiniband only contains the devices in the reader's network namespace, and
-// /sys/class/infiniband_verbs contains the devices in all namespaces, among which two may have the same name. Netlink
-// answers for the namespace of its socket, and a device keeps its netlink index when it is moved or renamed.
+// /sys/class/infiniband_verbs contains the devices in all namespaces, where two devices may have the same name. Netlink
+// responds for the namespace of its socket, and a device keeps its netlink index when it is moved or renamed.
 package rdmalink
 
 import (
@@ -56,7 +56,7 @@ type Device struct {
 	Protocol string
 	// Ports is the number of ports.
 	Ports uint32
-	// Links contains the indexes of those of the ports' links that are in the namespace, sorted.
+	// Links contains the sorted indexes of the ports' links that are in the namespace.
 	Links []int
 	// LinksUnknown is true if the kernel driver did not respond for every port, so that Links may be incomplete.
 	LinksUnknown bool
@@ -84,8 +84,8 @@ func Open(path string) (*Handle, error) {
 
 // OpenAt opens a handle in a network namespace; netns.None() means the caller's namespace, which requires no privilege.
 // If the kernel has no RDMA support, the error is unix.EPROTONOSUPPORT. Opening a handle may make the kernel load its
-// RDMA module, so only open one if there are RDMA devices. While a handle is open, the kernel's RDMA modules cannot be
-// unloaded.
+// RDMA module, so open a handle only if there are RDMA devices. While a handle is open, the kernel's RDMA modules
+// cannot be unloaded.
 func OpenAt(namespace netns.NsHandle) (*Handle, error) {
 	handle, err := netlink.NewHandleAt(namespace, unix.NETLINK_RDMA)
 	if err != nil {
@@ -124,8 +124,8 @@ func (h *Handle) List() ([]Device, error) {
 	return parseDevices(messages)
 }
 
-// Links returns the indexes of those links of a device's ports that are in the namespace, sorted (fill_port_info in
-// nldev.c).
+// Links returns the sorted indexes of the links that belong to a device's ports and are in the namespace
+// (fill_port_info in nldev.c).
 func (h *Handle) Links(index uint32) ([]int, error) {
 	messages, err := h.ports(index)
 	if err != nil {
@@ -142,9 +142,9 @@ func (h *Handle) ports(index uint32) ([][]byte, error) {
 	return messages, nil
 }
 
-// Devices is like List, but also sets the Links. If devices change meanwhile, it reads all of them again. It queries
-// the drivers, some of which query their hardware. If a driver fails, LinksUnknown is set for its device and there is
-// no error: the caller may not need that device.
+// Devices is like List, but also sets the Links. If devices change in the meantime, it reads all of them again. It
+// queries the drivers, some of which query their hardware. If a driver fails, Devices sets LinksUnknown for its device
+// and returns no error, because the caller might not need that device.
 func (h *Handle) Devices() (devices []Device, err error) {
 	for range 10 {
 		if devices, err = h.devices(); err == nil {
@@ -218,7 +218,7 @@ func (h *Handle) CharacterDevice(kind string, device *Device, port uint32) (stri
 
 // Move moves a device to another namespace. The device must be in the namespace of both the handle and the calling
 // thread, since the kernel moves it out of the thread's namespace. In shared mode, the error is unix.EOPNOTSUPP. If the
-// other namespace already has a device with the same name, it is unix.EEXIST.
+// other namespace already has a device with the same name, the error is unix.EEXIST.
 func (h *Handle) Move(index uint32, namespace netns.NsHandle) error {
 	return h.handle.RdmaLinkSetNsFd(&netlink.RdmaLink{Attrs: netlink.RdmaLinkAttrs{Index: index}}, uint32(namespace))
 }

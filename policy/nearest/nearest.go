@@ -6,9 +6,9 @@ package nearest
 
 import "strings"
 
-// Word returns the known word that the user probably meant: the most similar one that differs in at most two characters
-// and in fewer than half of them, ignoring case. If several words are equally similar, it returns the first one. It
-// returns "" if no word is similar enough.
+// Word returns the known word that the user probably meant: the most similar word that differs in at most two
+// characters and in fewer than half of its characters, ignoring case. If several words are equally similar, Word
+// returns the first one. It returns "" if no word is similar enough.
 func Word(word string, known []string) string {
 	if i := Index(word, known); i >= 0 {
 		return known[i]
@@ -17,7 +17,7 @@ func Word(word string, known []string) string {
 }
 
 // Index returns the index of the word that [Word] returns, or -1 if there is none. Words that differ in at least half
-// of their characters do not count, since short words, such as rack and mac, may be similar by chance.
+// of their characters are not considered, since short words, such as rack and mac, may be similar by chance.
 func Index(word string, known []string) int {
 	best, least := -1, min(2, (len(word)-1)/2)+1
 	for i, candidate := range known {

@@ -18,8 +18,9 @@ func (v AttributeValue) MarshalJSON() ([]byte, error) {
 	return []byte("null"), nil
 }
 
-// UnmarshalJSON reads a bare string, integer or boolean. Of anything else it leaves no field set, which Validate
-// refuses: the definition of the resource can't, and one policy that fails to decode would fail the list of all.
+// UnmarshalJSON reads a bare string, integer or boolean. For anything else, it sets no field, and Validate then rejects
+// the value. The resource definition cannot reject it, and one policy that fails to decode would make listing all
+// policies fail.
 func (v *AttributeValue) UnmarshalJSON(data []byte) error {
 	*v = AttributeValue{}
 	var value any

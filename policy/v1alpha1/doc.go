@@ -1,7 +1,7 @@
-// Package v1alpha1 holds the DeviceExposurePolicy, the custom resource with which a cluster administrator says which
-// network devices of which nodes are offered for allocation, how they are shared and what excludes what.
+// Package v1alpha1 contains DeviceExposurePolicy, the custom resource with which a cluster administrator defines which
+// network devices on which nodes are offered for allocation, how they are shared, and what excludes what.
 //
-// The rule of this package: it describes and validates, it decides nothing. Resolution is package policy's.
+// The rule of this package: it describes and validates policies, but decides nothing. Package policy resolves them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=networking.dra.io

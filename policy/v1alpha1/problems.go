@@ -16,7 +16,7 @@ func (p *problems) invalid(path *field.Path, value any, format string, args ...a
 	p.add(field.Invalid(path, value, fmt.Sprintf(format, args...)))
 }
 
-// duplicate and tooLong replace the library's messages by a reason and a remedy.
+// duplicate and tooLong replace the library's messages with a reason and a remedy.
 func (p *problems) duplicate(path *field.Path, value any, remedy string) {
 	err := field.Duplicate(path, value)
 	err.Detail = remedy
@@ -37,7 +37,8 @@ func (p *problems) tooMany(path *field.Path, count, limit int) {
 	}
 }
 
-// expression checks the text of a CEL expression; only a compiler can check more. example is an expression of its kind.
+// expression checks the text of a CEL expression; only a compiler can check more. example is an expression of the same
+// kind.
 func (p *problems) expression(path *field.Path, text, example, remedy string) {
 	if strings.TrimSpace(text) == "" {
 		p.add(field.Required(path, "an expression over one device, for example "+example))

@@ -11,7 +11,7 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "networking.dra.io", Version: "v1alpha1"}
 }
 
-// AddToScheme registers the types of this package.
+// AddToScheme registers the types in this package.
 func AddToScheme(scheme *runtime.Scheme) error {
 	gv := GroupVersion()
 	scheme.AddKnownTypes(gv, &DeviceExposurePolicy{}, &DeviceExposurePolicyList{})

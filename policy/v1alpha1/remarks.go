@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Remarks returns the parts of a valid policy that have no effect, or another one than the author may expect, and an
-// alternative for each.
+// Remarks returns the parts of a valid policy that have no effect, or a different effect than the author may expect,
+// with an alternative for each.
 func Remarks(p *DeviceExposurePolicy) []string {
 	e := p.Spec.Exposure
 	if p.Spec.Action == ActionExclude || e == nil {
@@ -37,7 +37,8 @@ func Remarks(p *DeviceExposurePolicy) []string {
 }
 
 // mixtureRemark warns that claims that share a device may get plugins that exclude each other: macvlan and ipvlan both
-// register the only receive handler of their parent (netdev_rx_handler_register). It is empty if they cannot.
+// register the only receive handler of their parent (netdev_rx_handler_register). It is empty if claims cannot get such
+// plugins.
 func mixtureRemark(e *Exposure) string {
 	shares := func(name string) bool {
 		return slices.ContainsFunc(e.SupportedCNIPlugins, func(p CNIPlugin) bool {
@@ -51,7 +52,7 @@ func mixtureRemark(e *Exposure) string {
 		"policy for each, with the same exclusionGroup"
 }
 
-// pluginRemarks are those on one plugin.
+// pluginRemarks returns the remarks on one plugin.
 func pluginRemarks(e *Exposure, p *CNIPlugin) []string {
 	var remarks []string
 	if !e.AllowMultipleAllocations && !p.Exclusive {
@@ -67,21 +68,21 @@ func pluginRemarks(e *Exposure, p *CNIPlugin) []string {
 	return remarks
 }
 
-// UnlimitedCounter is the counter with which shared devices of a policy without capacity are published: the scheduler
-// must have something to count. Its value, UnlimitedShares, is more than any node has pods.
+// UnlimitedCounter is the counter that is published for shared devices if their policy has no capacity: the scheduler
+// must have something to count. Its value, UnlimitedShares, exceeds the number of pods on any node.
 const (
 	UnlimitedCounter = "shares"
 	UnlimitedShares  = 1_000_000
 )
 
-// UnlimitedRemark is the remark on a policy that shares devices and has no capacity. Who publishes the devices has the
-// same words, so that people are told once.
+// UnlimitedRemark returns the remark on a policy that shares devices and has no capacity. The code that publishes the
+// devices uses the same text, so that users see the remark only once.
 func UnlimitedRemark() string {
 	return fmt.Sprintf("the number of claims that share a device is not limited: it is published with a counter %q of "+
 		"%d; add a counter to capacity to limit them", UnlimitedCounter, UnlimitedShares)
 }
 
-// sharingRemarks are those on the counters of a device that is shared.
+// sharingRemarks returns the remarks on the counters of a shared device.
 func sharingRemarks(e *Exposure) []string {
 	if !e.AllowMultipleAllocations {
 		return nil
@@ -107,9 +108,9 @@ func sharingRemarks(e *Exposure) []string {
 	return remarks
 }
 
-// bandwidthRemark lists the bandwidths of a valid exposure that no claim can get, and how to offer them. It returns ""
-// if all are available. Kubernetes has no counters from which a claim takes a requested amount, so ranges are reserved
-// for later releases; linkBandwidth does without.
+// bandwidthRemark lists the bandwidths in a valid exposure that no claim can get, and explains how to offer them. It
+// returns "" if all bandwidths are available. Kubernetes has no counters from which a claim takes a requested amount,
+// so ranges are reserved for later releases; linkBandwidth does not need such counters.
 func bandwidthRemark(e *Exposure) string {
 	c, ok := e.Capacity[Bandwidth]
 	if e.AllowMultipleAllocations || !ok || c.RequestPolicy == nil || c.RequestPolicy.ValidRange == nil {

@@ -14,11 +14,11 @@ const (
 	maxPriority     = 1000
 	maxCELLength    = 4096
 	maxSuffixLength = 32
-	maxEntries      = 16 // of capacity, plugins and additional attributes
+	maxEntries      = 16 // for capacity, plugins and additional attributes
 )
 
-// Validate returns everything that is wrong with a policy, but for its CEL expression, which needs a compiler
-// (policy.CheckSelector). Each error has the field, the reason and what to do.
+// Validate returns all errors in a policy except those in its CEL expression, which requires a compiler
+// (policy.CheckSelector). Each error contains the field, the reason and the remedy.
 func Validate(policy *DeviceExposurePolicy) field.ErrorList {
 	spec, path := &policy.Spec, field.NewPath("spec")
 	p := &problems{}
@@ -35,7 +35,7 @@ func Validate(policy *DeviceExposurePolicy) field.ErrorList {
 	return p.list
 }
 
-// action checks that the action and the exposure go together, and the exposure.
+// action checks the exposure, and that it is compatible with the action.
 func (p *problems) action(spec *DeviceExposurePolicySpec, path *field.Path) {
 	exposure := path.Child("exposure")
 	switch spec.Action {
@@ -67,7 +67,7 @@ func (p *problems) exposure(e *Exposure, path *field.Path) {
 	}
 	p.sharing(e, path)
 	p.plugins(e, path.Child("supportedCNIPlugins"))
-	if p.amounts(e, path) { // otherwise no arithmetic with the amounts
+	if p.amounts(e, path) { // otherwise, the amounts cannot be used in calculations
 		p.capacities(e, path.Child("capacity"))
 		p.linkBandwidth(e, path.Child("linkBandwidth"))
 		p.consumption(e, path.Child("supportedCNIPlugins"))
@@ -76,7 +76,7 @@ func (p *problems) exposure(e *Exposure, path *field.Path) {
 	p.attributes(e, path)
 }
 
-// publish checks the names of the discovered attributes that the policy asks for.
+// publish checks the names of the discovered attributes that the policy requests.
 func (p *problems) publish(names []string, path *field.Path) {
 	p.tooMany(path, len(names), maxEntries)
 	for i, name := range names {
@@ -94,7 +94,7 @@ func (p *problems) publish(names []string, path *field.Path) {
 	}
 }
 
-// sharing checks that the plugins' modes and the device's mode go together.
+// sharing checks that the plugins' modes and the device's mode are compatible.
 func (p *problems) sharing(e *Exposure, path *field.Path) {
 	exclusive, shared := false, false
 	for _, plugin := range e.SupportedCNIPlugins {
@@ -144,7 +144,7 @@ func (p *problems) plugins(e *Exposure, path *field.Path) {
 	}
 }
 
-// consumption checks what the plugins consume against the capacity.
+// consumption checks the plugins' consumption against the capacity.
 func (p *problems) consumption(e *Exposure, path *field.Path) {
 	first := map[string]amountOf{}
 	for i, plugin := range e.SupportedCNIPlugins {
@@ -169,8 +169,8 @@ type amountOf struct {
 	amount Amount
 }
 
-// consumed checks what one shared plugin consumes of one counter. The scheduler charges one default for a device,
-// whatever plugin will attach it.
+// consumed checks the amount that one shared plugin consumes from one counter. The scheduler charges one default for a
+// device, regardless of which plugin will attach it.
 func (p *problems) consumed(
 	asked amountOf, counter string, capacity Capacity, first map[string]amountOf, location *field.Path,
 ) {
@@ -195,10 +195,10 @@ func (p *problems) consumed(
 	}
 }
 
-// isSuffix reports whether s can end a device name.
+// isSuffix reports whether s is a valid suffix for a device name.
 func isSuffix(s string) bool {
 	return len(s) <= maxSuffixLength && s[0] == '-' && len(validation.IsDNS1123Label(s[1:])) == 0
 }
 
-// pluginName matches a file name that needs no care.
+// pluginName matches a file name that needs no special handling.
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)

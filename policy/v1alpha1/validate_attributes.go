@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-const maxRows = 256 // of the table of attributes
+const maxRows = 256 // in the attribute table
 
-// Fields of an exposure that set attributes.
+// The fields in an exposure that set attributes.
 const (
 	additionalAttributes   = "additionalAttributes"
 	computedAttributes     = "computedAttributes"
@@ -21,7 +21,7 @@ const (
 	resourceName           = "resourceName"
 )
 
-// attributes checks the attributes that the policy adds, in whatever way.
+// attributes checks all attributes that the policy adds, regardless of how it adds them.
 func (p *problems) attributes(e *Exposure, path *field.Path) {
 	before := len(p.list)
 	p.fixed(e.AdditionalAttributes, path.Child(additionalAttributes))
@@ -33,8 +33,8 @@ func (p *problems) attributes(e *Exposure, path *field.Path) {
 	}
 }
 
-// sources checks that each attribute is set by one field only, and the total number of attributes. A value that another
-// field replaces would be hard to find.
+// sources checks that each attribute is set by only one field, and checks the total number of attributes. A value that
+// another field overrides would be hard to find.
 func (p *problems) sources(e *Exposure, path *field.Path) {
 	sources := map[string]string{}
 	set := func(name, source string, location *field.Path) {
@@ -65,7 +65,7 @@ func (p *problems) sources(e *Exposure, path *field.Path) {
 	}
 }
 
-// resourceName checks that the name is valid as the name of an extended resource and as an attribute.
+// resourceName checks that the name is valid both as an extended resource name and as an attribute.
 func (p *problems) resourceName(name string, path *field.Path) {
 	if name == "" {
 		return
@@ -78,7 +78,7 @@ func (p *problems) resourceName(name string, path *field.Path) {
 	p.tooLong(path, name, maxStringLength, "shorten it")
 }
 
-// computed checks computed attributes, but for their expressions, which need a compiler.
+// computed checks computed attributes, except for their expressions, which require a compiler.
 func (p *problems) computed(computed []ComputedAttribute, path *field.Path) {
 	p.tooMany(path, len(computed), maxEntries)
 	taken := map[string]bool{}
@@ -95,8 +95,8 @@ func (p *problems) computed(computed []ComputedAttribute, path *field.Path) {
 	}
 }
 
-// table checks the rows of the table of attributes. An attribute has one type in all of them: a claim's constraint
-// finds that 1 and "1" differ.
+// table checks the rows in the attribute table. An attribute must have the same type in all rows, because a claim's
+// constraint treats 1 and "1" as different.
 func (p *problems) table(rows []PCIAddressAttributes, path *field.Path) {
 	p.tooMany(path, len(rows), maxRows)
 	taken := map[string]bool{}
@@ -131,10 +131,10 @@ func (p *problems) sameTypes(types map[string]string, attributes map[string]Attr
 	}
 }
 
-// ValidateNodeAttributes returns the problems with a table of attributes that a node reports for its devices. The rules
-// are those for tables in policies, with three differences: a row may have no PCIAddress, names must not be in the
-// driver's domain, and no string is empty. Empty strings match each other, so two machines without the name of a switch
-// would seem to share one.
+// ValidateNodeAttributes returns the problems in an attribute table that a node reports for its devices. The rules are
+// the same as for tables in policies, with three differences: a row may omit PCIAddress, names must not be in the
+// driver's domain, and strings must not be empty. Empty strings match each other, so two machines without a switch name
+// would seem to share a switch.
 func ValidateNodeAttributes(rows []PCIAddressAttributes, path *field.Path) field.ErrorList {
 	var p problems
 	p.tooMany(path, len(rows), maxRows)
@@ -159,7 +159,7 @@ func ValidateNodeAttributes(rows []PCIAddressAttributes, path *field.Path) field
 	return p.list
 }
 
-// typeName returns the type of the value with an article; empty if it has none.
+// typeName returns the type of the value with an article, or "" if the value has no type.
 func (v AttributeValue) typeName() string {
 	switch {
 	case v.String != nil:
@@ -172,7 +172,7 @@ func (v AttributeValue) typeName() string {
 	return ""
 }
 
-// pciAddress matches an address as sysfs writes it. A domain may have more than four digits.
+// pciAddress matches an address in the format used by sysfs. A domain may have more than four digits.
 var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f][.][0-7]$`)
 
 // fixed checks attributes with fixed values.
@@ -195,7 +195,7 @@ func (p *problems) fixed(attributes map[string]AttributeValue, path *field.Path)
 	}
 }
 
-// attributeNameProblem returns why a policy may not add an attribute of this name; empty if it may.
+// attributeNameProblem returns the reason why a policy must not add an attribute with this name, or "" if it may.
 func attributeNameProblem(name string) string {
 	domain, id, _ := strings.Cut(QualifiedName(name), "/")
 	switch {

@@ -14,7 +14,7 @@ import (
 const Bandwidth = "bandwidth"
 
 // amounts checks that every amount can be used in calculations: Kubernetes accepts "1e1000000000" as a quantity, and
-// comparing it would take all memory. For the same reason, amounts out of range are not printed.
+// comparing it would use up all memory. For the same reason, out-of-range amounts are not printed.
 func (p *problems) amounts(e *Exposure, path *field.Path) bool {
 	before := len(p.list)
 	check := func(a *Amount, location *field.Path) {
@@ -39,13 +39,13 @@ func (p *problems) amounts(e *Exposure, path *field.Path) bool {
 	return len(p.list) == before
 }
 
-// each calls check for the amounts of a counter, but for those of a range.
+// each calls check for a counter's amounts, except those in a range.
 func (c *Capacity) each(path *field.Path, check func(*Amount, *field.Path)) {
 	check(&c.Value, path.Child("value"))
 	c.RequestPolicy.each(path.Child("requestPolicy"), check)
 }
 
-// each calls check for the amounts of a request policy, which may be nil, but for those of its range.
+// each calls check for the amounts in a request policy, except those in its range. The request policy may be nil.
 func (r *RequestPolicy) each(path *field.Path, check func(*Amount, *field.Path)) {
 	if r == nil {
 		return
@@ -56,7 +56,7 @@ func (r *RequestPolicy) each(path *field.Path, check func(*Amount, *field.Path))
 	}
 }
 
-// eachOfRange calls check for the amounts of the range of a request policy, if any.
+// eachOfRange calls check for the amounts in a request policy's range, if any.
 func (r *RequestPolicy) eachOfRange(path *field.Path, check func(*Amount, *field.Path)) {
 	if r == nil || r.ValidRange == nil {
 		return
@@ -67,9 +67,9 @@ func (r *RequestPolicy) eachOfRange(path *field.Path, check func(*Amount, *field
 	check(r.ValidRange.Step, allowed.Child("step"))
 }
 
-// inRange reports whether an amount is from 0 to 2^63-1. It looks at the exponent before it does arithmetic.
+// inRange reports whether an amount is between 0 and 2^63-1. It checks the exponent before it does any arithmetic.
 func (a *Amount) inRange() bool {
-	const digits = 40 // of exponent and of number, far more than the range needs
+	const digits = 40 // in the exponent and in the number, far more than the range needs
 	q := a.DeepCopy().Quantity
 	decimal := q.AsDec()
 	if decimal.Scale() < -digits || decimal.Scale() > digits || decimal.UnscaledBig().BitLen() > 4*digits {
@@ -78,7 +78,7 @@ func (a *Amount) inRange() bool {
 	return q.Sign() >= 0 && q.CmpInt64(math.MaxInt64) <= 0
 }
 
-// capacities checks the counters of an exposure by the rules of the ResourceSlice API.
+// capacities checks the counters in an exposure against the rules of the ResourceSlice API.
 func (p *problems) capacities(e *Exposure, path *field.Path) {
 	p.tooMany(path, len(e.Capacity), maxEntries)
 	for _, name := range slices.Sorted(maps.Keys(e.Capacity)) {
@@ -106,16 +106,16 @@ func (p *problems) capacities(e *Exposure, path *field.Path) {
 		}
 	}
 	if bandwidth, ok := e.Capacity[Bandwidth]; ok && !e.AllowMultipleAllocations {
-		// Each amount of an exclusive device is part of the name of an entry or consumed from a counter.
+		// Each amount for an exclusive device is part of an entry's name or is consumed from a counter.
 		bandwidth.each(path.Key(Bandwidth), func(q *Amount, location *field.Path) {
-			if q != nil && (q.Sign() == 0 && q != &bandwidth.Value || !isWhole(q)) { // a value of zero has an error already
+			if q != nil && (q.Sign() == 0 && q != &bandwidth.Value || !isWhole(q)) { // zero already has an error
 				p.invalid(location, q.String(), "is in Mbit/s: write a whole number greater than zero")
 			}
 		})
 	}
 }
 
-// linkBandwidth checks the amounts of the link that claims may choose.
+// linkBandwidth checks the amounts of link bandwidth that claims may choose.
 func (p *problems) linkBandwidth(e *Exposure, path *field.Path) {
 	r := e.LinkBandwidth
 	if r == nil {
@@ -142,13 +142,13 @@ func (p *problems) linkBandwidth(e *Exposure, path *field.Path) {
 	r.eachOfRange(path, whole)
 }
 
-// isYAMLBool reports whether a name is what YAML makes of a key such as n, or would make a boolean of unless it is
-// quoted.
+// isYAMLBool reports whether a name is the result of parsing a YAML key such as n, or would be parsed as a boolean
+// unless it is quoted.
 func isYAMLBool(name string) bool {
 	return slices.Contains([]string{"true", "false", "yes", "no"}, strings.ToLower(name))
 }
 
-// requestPolicy checks what one claim may take of a counter of the value.
+// requestPolicy checks the amounts that one claim may take from a counter with the given value.
 func (p *problems) requestPolicy(r *RequestPolicy, value Amount, path *field.Path) {
 	before := len(p.list)
 	if r.ValidRange != nil && len(r.ValidValues) > 0 {
@@ -162,12 +162,12 @@ func (p *problems) requestPolicy(r *RequestPolicy, value Amount, path *field.Pat
 	switch {
 	case r.Default == nil && (r.ValidRange != nil || len(r.ValidValues) > 0):
 		p.add(field.Required(path.Child("default"), "a request policy with validRange or validValues needs a default"))
-	case r.Default != nil && len(p.list) == before: // the default cannot be judged by a broken range
+	case r.Default != nil && len(p.list) == before: // the default cannot be checked against an invalid range
 		p.defaultAmount(r, value, path.Child("default"))
 	}
 }
 
-// defaultAmount checks the default of a request policy that is right otherwise.
+// defaultAmount checks the default in an otherwise valid request policy.
 func (p *problems) defaultAmount(policy *RequestPolicy, value Amount, path *field.Path) {
 	d := *policy.Default
 	if d.Cmp(value.Quantity) > 0 {
@@ -191,7 +191,7 @@ func (p *problems) defaultAmount(policy *RequestPolicy, value Amount, path *fiel
 	p.onStep(d, r, path)
 }
 
-// validRange checks a range for itself.
+// validRange checks a range on its own.
 func (p *problems) validRange(r *ValidRange, value Amount, path *field.Path) {
 	before := len(p.list)
 	if r.Min == nil {
@@ -249,7 +249,7 @@ func isWhole(a *Amount) bool {
 	return a.CmpInt64(a.Value()) == 0
 }
 
-// validValues checks a list of amounts for itself.
+// validValues checks a list of amounts on its own.
 func (p *problems) validValues(values []Amount, value Amount, path *field.Path) {
 	p.tooMany(path, len(values), maxValidValues)
 	for i, v := range values {

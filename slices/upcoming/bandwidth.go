@@ -17,7 +17,7 @@ const (
 	// bandwidthCounter is the counter of a physical function that its virtual functions share.
 	bandwidthCounter = v1alpha1.Bandwidth
 	// bandwidthStep is the minimum bandwidth of a claim and the granularity of its amounts, in Mbit/s, unless a policy
-	// defines others.
+	// defines other values.
 	bandwidthStep = 100
 )
 
@@ -73,8 +73,8 @@ func withoutRequests(decision policy.Decision) policy.Decision {
 	return changed
 }
 
-// withoutRequest returns the capacities without the bandwidth for a virtual function, and without the bandwidth's
-// request policy for other devices.
+// withoutRequest returns the capacities without the bandwidth for a virtual function. For other devices, it only omits
+// the bandwidth's request policy.
 func withoutRequest(capacities []policy.Capacity, function bool) []policy.Capacity {
 	var changed []policy.Capacity
 	for _, c := range capacities {
@@ -100,7 +100,7 @@ func (s *Slice) setRequestPolicy(requests *resourceapi.CapacityRequestPolicy) {
 }
 
 // takeFromClaims lets claims choose the bandwidth of a device, if the slice contains this device. The share is then no
-// longer a capacity of the device, since this capacity would reject claims for more.
+// longer a capacity of the device, since this capacity would reject claims that request more.
 func (s *Slice) takeFromClaims(name string) {
 	i := slices.IndexFunc(s.Devices, func(d Device) bool { return d.Name == name })
 	if i < 0 {

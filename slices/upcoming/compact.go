@@ -171,7 +171,7 @@ func factor(objects []object) []common {
 	})
 }
 
-// pick returns those entries of a map that are in common.
+// pick returns the entries of a map that are in common.
 func pick[K ~string, V any](values map[K]V, prefix string, common common) map[K]V {
 	var picked map[K]V
 	for key, value := range values {

@@ -78,7 +78,7 @@ type Node struct {
 	// Entries contains the devices in the slices, sorted by pool and then in the order of publication. Their Spec has
 	// the type in the API, not the type in the slices.
 	Entries []draslices.Entry
-	// Problems contains, sorted, the entries that cannot be published in the way their policies define them.
+	// Problems contains the entries that cannot be published as their policies define them. It is sorted.
 	Problems []policy.Problem
 }
 

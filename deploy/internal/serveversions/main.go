@@ -1,4 +1,4 @@
-// Program serveversions adds the served versions to CRDs that controller-gen has generated from the types of the stored
+// Program serveversions adds served versions to the CRDs that controller-gen generates from the types for the stored
 // version. Each added version is a copy of the stored version under another name.
 package main
 
@@ -39,8 +39,9 @@ func rewrite(path string) error {
 	return os.WriteFile(path, served, 0o644) //nolint:gosec // the repository is public
 }
 
-// serve returns a definition in which copies of its only version are served under additional names. They differ from it
-// only in that they are not stored, so that the API server converts by changing apiVersion (strategy None).
+// serve returns the definition with copies of its only version, which are served under additional names. The copies
+// differ from the original only in that they are not stored, so the API server converts by changing only apiVersion
+// (strategy None).
 func serve(definition []byte, names []string) ([]byte, error) {
 	var content map[string]any
 	if err := yaml.UnmarshalStrict(definition, &content); err != nil {
