@@ -249,7 +249,7 @@ func (c *compiler) instance(instance, base int, devices map[string][]RootDevice)
 		c.giveAddresses(step, &steps[i])
 		if len(step.DependOn) == 0 {
 			device := devices[step.Name][instance].Device
-			device.BindTo = step.Driver
+			device.BindTo, device.KeepsLink = step.Driver, steps[i].NoInterface
 			c.giveDevice(&steps[i], &device)
 		}
 	}

@@ -60,6 +60,9 @@ type Device struct {
 	// exclusive RDMA mode and the step provides RDMA devices to the pod, these are the RDMA devices that the device has
 	// at the beginning of its step.
 	Moved []RDMADevice `json:"movedRDMA,omitempty"`
+	// KeepsLink is true if a step without an interface has the device: the link stays on the host, where the node may use
+	// and configure it, so that nothing about the link is checked, changed or restored.
+	KeepsLink bool `json:"keepsLink,omitempty"`
 	// BindTo is the kernel driver to which the device is bound while a pod uses it; empty if the device keeps its own
 	// driver.
 	BindTo string `json:"bindTo,omitempty"`

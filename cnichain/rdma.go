@@ -88,7 +88,7 @@ func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 				"of its ports, and moving it could affect other links; see the kernel log (dmesg) of the node, and "+
 				"consider resetting the NIC", rdma.Name, device.Name)
 		}
-		if len(rdma.Links) > 1 || len(rdma.Links) == 1 && device.Index != 0 && rdma.Links[0] != device.Index {
+		if len(rdma.Links) > 1 || len(rdma.Links) == 1 && rdma.Links[0] != device.Index {
 			return fmt.Errorf("cannot give RDMA device %s of device %s: other links of the node use it, too, and it "+
 				"would leave the host; set \"rdma system set netns shared\" on the node", rdma.Name, device.Name)
 		}

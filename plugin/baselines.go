@@ -77,7 +77,7 @@ func (d *draPlugin) notBusy(ctx context.Context, steps []cnichain.PlanStep) erro
 	var devices []*cnichain.Device
 	var names []discovery.IfName
 	for i := range steps {
-		if device := steps[i].Device; device != nil && device.Exclusive && device.IfName != "" {
+		if device := steps[i].Device; device != nil && device.Exclusive && device.IfName != "" && !device.KeepsLink {
 			devices, names = append(devices, device), append(names, discovery.IfName(device.IfName))
 		}
 	}

@@ -85,6 +85,10 @@ func (d *draPlugin) takeBandwidth(
 			return fmt.Errorf("cannot take bandwidth of device %s for request %s: it is not the bandwidth of a link; "+
 				"let the selector of the DeviceClass require type %q", held.Name, held.Request, policyapi.TypeBandwidth)
 		}
+		if amount, ok := link.Attributes["capacity."+policyapi.Bandwidth].(int64); !ok || amount <= 0 {
+			return fmt.Errorf("cannot take %d Mbit/s of device %s for request %s: settings of NICs treat it as no limit; "+
+				"request at least 1", amount, held.Name, held.Request)
+		}
 		record.Devices = append(record.Devices, held)
 		if n := taken[held.Pool]; n < len(functions[held.Pool]) {
 			publish.GiveBandwidth(&functions[held.Pool][n], &link)

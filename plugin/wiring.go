@@ -20,7 +20,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/discovery"
-	"github.com/dra-networking/dra-network-driver/discovery/nodeattributes"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
@@ -151,7 +150,7 @@ func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecord
 		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.Cluster, Claims: d.Claims, Client: d.client,
 		ListAttributes: d.config.ListAttributes, CompatibilityGroups: d.config.CompatibilityGroups,
 		DB: d.journal.DB, Read: publish.ReadHost(d.sources, &d.attributes),
-		Events:  nodeattributes.Events{Events: discovery.KernelEvents(), Path: d.attributes.Path},
+		Events:  discovery.KernelEvents(),
 		CNIDirs: d.config.CNIDirs, MissingLinkTypes: d.linkTypes.Missing,
 		Quarantined: d.isQuarantined, MayBeInPod: mayBeInPod(d.Claims, d.Sandboxes, d.Executor.Host),
 		HealthChanged: d.Health.Changed,

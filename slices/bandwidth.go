@@ -115,8 +115,15 @@ func (b *builder) bandwidthOnRequest(d conflictDomain, l link) []policy.Persona 
 		return nil
 	}
 	speed, request := quantity(l.speed), p.LinkBandwidth.DeepCopy()
+	smallest := quantity(1) // without a range, a claim could request nothing, which the settings of NICs treat as no limit
+	if request.ValidRange == nil && len(request.ValidValues) == 0 {
+		request.ValidRange = &resourceapi.CapacityRequestPolicyRange{Min: &smallest}
+	}
 	least := request.Default.DeepCopy()
 	if r := request.ValidRange; r != nil {
+		if r.Step == nil && (r.Max == nil || r.Max.Cmp(*r.Min) > 0) {
+			r.Step = &smallest
+		}
 		if r.Step != nil { // the API rejects a range without room for one step
 			least = quantity(max(least.Value(), r.Min.Value()+r.Step.Value()))
 		}

@@ -239,7 +239,7 @@ func (b *builder) addPlugins(attributes map[resourceapi.QualifiedName]resourceap
 	}
 }
 
-// withinBudget drops attributes that classes do not need, then attributes from files on the node, until the entry has
+// withinBudget drops attributes from files on the node, then attributes that classes do not need, until the entry has
 // no more attributes and capacities than the API allows. If that is not sufficient, it returns false: the entry cannot
 // be published. It also enforces the API's limit for the values of all attributes, including those in lists. This is
 // always possible, since a policy has at most 16 plugins, and only the device's own NUMA node is needed.
@@ -256,16 +256,16 @@ func (b *builder) withinBudget(e *Entry) bool {
 		e.Spec.Attributes[deviceattribute.StandardDeviceAttributeNUMANode] = nodes
 	}
 	count := func() int { return len(e.Spec.Attributes) + len(e.Spec.Capacity) }
-	for _, name := range dispensable {
-		if count() > limit {
-			delete(e.Spec.Attributes, name)
-		}
-	}
 	var dropped []string
 	for _, name := range stdslices.Backward(stdslices.Sorted(maps.Keys(e.Device.Attributes))) {
 		if _, ofPolicy := e.Persona.AdditionalAttributes[name]; count() > limit && !ofPolicy {
 			delete(e.Spec.Attributes, name)
 			dropped = append(dropped, string(name))
+		}
+	}
+	for _, name := range dispensable {
+		if count() > limit {
+			delete(e.Spec.Attributes, name)
 		}
 	}
 	if count() <= limit {

@@ -34,7 +34,8 @@ func (b *builder) keep(pool string, d discovery.Device, entries []Entry) []Entry
 		// If either changed, the claim's entry would disappear, and its device would be offered again under the other
 		// name.
 		i := stdslices.IndexFunc(entries, func(e Entry) bool { return e.Name == id.Name })
-		given := i >= 0 && entries[i].Persona.Exclusive == holding.Persona.Exclusive
+		given := i >= 0 && entries[i].Persona.Exclusive == holding.Persona.Exclusive &&
+			entries[i].Persona.IsBandwidth() == holding.Persona.IsBandwidth()
 		if given && !holding.Persona.Exclusive {
 			continue
 		}

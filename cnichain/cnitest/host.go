@@ -98,7 +98,7 @@ func (n *Node) OnHost(device cnichain.Device) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	_, found := n.host[device.IfName]
-	return found || n.ofAnotherBoot(device), nil
+	return found || device.IfName == "" || device.KeepsLink || n.ofAnotherBoot(device), nil
 }
 
 // ofAnotherBoot reports whether a device is virtual and was not moved in this boot.

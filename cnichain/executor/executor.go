@@ -319,7 +319,7 @@ func (e *Executor) bindDriver(record *StepRecord) (err error) {
 	switch {
 	case record.Step.BindsDriver():
 		record.DeviceNodes, err = e.Host.BindDriver(*record.Step.Device)
-	case record.Step.OwnsDevice() && record.Step.Device.VF != nil:
+	case record.Step.OwnsDevice() && record.Step.Device.VF != nil && !record.Step.Device.KeepsLink:
 		err = e.Host.FreeAddress(*record.Step.Device)
 	}
 	return err

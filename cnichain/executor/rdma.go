@@ -60,7 +60,7 @@ func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err e
 		if err != nil {
 			return err
 		}
-		if onHost { // the plugin has no schema declaring that the device stays
+		if onHost && record.Step.Device.IfName != "" { // the plugin has no schema declaring that the device stays
 			step := record.Step
 			step.Stays = true
 			return step.CheckRDMA(record.RDMA, cnichain.RDMAExclusive)

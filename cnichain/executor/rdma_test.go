@@ -118,6 +118,15 @@ func TestRDMAWithoutInterface(t *testing.T) {
 	}
 	w.must(w.del(w.restarted()))
 	w.expect(cleanNode)
+
+	// The node keeps the interface even if only one claim may have the device.
+	made = attachment(w.plan("c", filesStep, rdmaDevice(w, "up1", "0000:01:00.1")))
+	w.must(w.add(made))
+	if device := made.Steps[0].Step.Device; !device.Exclusive || !device.KeepsLink {
+		t.Errorf("exclusive: %t, the interface is kept: %t", device.Exclusive, device.KeepsLink)
+	}
+	w.must(w.del(made))
+	w.expect(cleanNode)
 }
 
 // If each RDMA device belongs to one namespace, a device without an interface moves alone. One whose interface would

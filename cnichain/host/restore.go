@@ -31,6 +31,9 @@ func (h Linux) Restore(device cnichain.Device) error {
 		return fmt.Errorf("cannot check device %s: %w", device.Name, err)
 	}
 	defer handle.Close()
+	if device.KeepsLink {
+		device.IfName, device.Driver, device.VF = "", "", nil
+	}
 	if device.BootID != boot {
 		return restoreDriver(handle, &device)
 	}
@@ -182,8 +185,8 @@ func (h Linux) FreeAddress(device cnichain.Device) error {
 
 // OnHost looks up the device on the host.
 func (h Linux) OnHost(device cnichain.Device) (bool, error) {
-	if device.IfName == "" {
-		return true, nil // it has no link
+	if device.IfName == "" || device.KeepsLink {
+		return true, nil // it has no link, or the link was never moved
 	}
 	boot, err := h.Boot()
 	if err != nil || device.BootID != boot && device.PCIAddress == "" {

@@ -282,3 +282,30 @@ func TestOtherPortIsNotTheDevice(t *testing.T) {
 	}
 	h.expect("the other port", before)
 }
+
+// The node keeps the link of a step without an interface: Restore does not revert what the administrator changed in the
+// meantime, and does not bring the link down because another pod uses it.
+func TestKeptLinkIsNotRestored(t *testing.T) {
+	if !cnitest.OnMachine(t) {
+		return
+	}
+	h := &testHost{T: t}
+	h.veth("port0", "port0p")
+	device, err := host.Linux{}.Snapshot(cnichain.Device{Name: "port0", IfName: "port0", Exclusive: true})
+	h.must(err)
+	link, err := netlink.LinkByName("port0")
+	h.must(err)
+	h.must(netlink.LinkSetMTU(link, 1400))
+	h.must(netlink.LinkSetUp(link))
+	h.must(netlink.LinkAdd(&netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "of-another",
+		ParentIndex: link.Attrs().Index}}))
+	before := h.state()
+	device.KeepsLink = true
+	h.must(host.Linux{}.Restore(device))
+	h.expect("a kept link", before)
+	device.KeepsLink = false
+	_ = host.Linux{}.Restore(device)
+	if now, err := netlink.LinkByName("port0"); err != nil || now.Attrs().MTU != 1500 {
+		t.Errorf("the settings of other links are no longer restored: %v, %v", now, err)
+	}
+}

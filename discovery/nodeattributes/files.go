@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -142,6 +143,10 @@ func readFile(path string) (file File, err error) {
 		if !row.hasOneSelector() {
 			errs = append(errs, field.Required(devices.Index(i),
 				"exactly one of pciAddress, interface, mac and allDevices"))
+		}
+		if _, err := net.ParseMAC(row.MAC); row.MAC != "" && err != nil {
+			errs = append(errs, field.Invalid(devices.Index(i).Child("mac"), row.MAC,
+				"must be octets in hexadecimal with colons"))
 		}
 		tables = append(tables, row.PCIAddressAttributes)
 	}

@@ -1,7 +1,6 @@
 package nodeattributes
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -217,42 +216,5 @@ sf: cloud.example/block="b7" cloud.example/network=4611686018427387905 x.example
 	}
 	if diff := cmp.Diff(got.Devices, copied); err != nil || diff != "" {
 		t.Errorf("as JSON: %v\n%s", err, diff)
-	}
-}
-
-// noEvents is a source without changes.
-type noEvents struct{}
-
-func (noEvents) Subscribe(context.Context, func()) (<-chan error, error) {
-	return make(chan error), nil
-}
-
-// A file is reported when it is complete, and when it is removed. Without the directory, nothing is reported.
-func TestEvents(t *testing.T) {
-	dir := t.TempDir()
-	changes := make(chan struct{}, 100)
-	_, err := Events{Events: noEvents{}, Path: dir}.Subscribe(t.Context(), func() { changes <- struct{}{} })
-	if err != nil {
-		t.Fatal(err)
-	}
-	open, err := os.Create(filepath.Join(dir, "a.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(changes) > 0 {
-		t.Error("an incomplete file was reported")
-	}
-	for _, change := range []func() error{
-		open.Close,
-		func() error { return os.Rename(open.Name(), filepath.Join(dir, "b.json")) },
-		func() error { return os.Remove(filepath.Join(dir, "b.json")) },
-	} {
-		if err := change(); err != nil {
-			t.Fatal(err)
-		}
-		<-changes
-	}
-	if _, err := (Events{Events: noEvents{}, Path: dir + "/missing"}).Subscribe(t.Context(), func() {}); err != nil {
-		t.Error(err)
 	}
 }

@@ -1,5 +1,5 @@
 // Package bench is for tests inside a virtual machine (package vm) without Kubernetes. It provides the machine's links
-// and PCI functions, network namespaces that stand for pods, and the part of the driver that runs chains. The driver
+// and PCI functions, network namespaces as pods, and the part of the driver that runs chains. The driver
 // runs in the test process, where a test can kill it at any call.
 //
 // The rule of this package: it only relies on devices that all machines have. Expectations about Open vSwitch, RDMA or
