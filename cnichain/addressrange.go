@@ -21,10 +21,10 @@ const runtimeRanges = "ipRanges"
 // maxRangeName is the maximum length of an AddressRange's name.
 const maxRangeName = 63
 
-// BlockRoom is an AddressBlock of the node with the number of addresses that no other claim uses.
+// BlockRoom is one of the node's AddressBlocks, with the number of its addresses that no other claim uses.
 type BlockRoom struct {
 	addresses.Block
-	// Room is the number of further pods for which the block has addresses.
+	// Room is the number of additional pods for which the block has addresses.
 	Room int
 }
 
@@ -33,14 +33,14 @@ type StepRange struct {
 	// Name is the name of the AddressRange.
 	Name string `json:"name"`
 	// Block is the node's AddressBlock. The claim reserves one of the block's addresses for each pod that uses the
-	// claim, attached or not, so that the block is never exhausted when a pod starts.
+	// claim, whether or not the pod is attached, so that the block is never exhausted when a pod starts.
 	Block string `json:"block"`
-	// Size is the number of pods that can have addresses from the block.
+	// Size is the number of pods that can get addresses from the block.
 	Size int `json:"size"`
 }
 
-// rangeNetwork returns the CNI network for all steps with a given AddressRange. IPAM plugins store assigned addresses
-// by network, and two topologies must not assign the same address.
+// rangeNetwork returns the CNI network that all steps with a given AddressRange share. IPAM plugins store assigned
+// addresses by network, and two topologies must not assign the same address.
 func rangeNetwork(addressRange string) string { return "addressrange." + addressRange }
 
 // addressRange rejects configurations that would make a plugin assign addresses outside the node's blocks, or the same
@@ -86,8 +86,9 @@ func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 	v.refuseKeys(path.Child("config", "runtimeConfig"), given.RuntimeConfig, []string{"ips", runtimeRanges})
 }
 
-// refuseKeys rejects keys that set addresses in a configuration. It ignores case, since plugins that use Go's JSON
-// package do, too. In runtimeConfig, these are the keys from the CNI conventions ("Dynamic Plugin specific fields").
+// refuseKeys rejects keys that set addresses in a configuration. It ignores case, because plugins that use Go's JSON
+// package also ignore it. In runtimeConfig, these are the keys from the CNI conventions ("Dynamic Plugin specific
+// fields").
 func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessage, keys []string) {
 	for _, key := range slices.Sorted(maps.Keys(given)) {
 		if slices.ContainsFunc(keys, func(refused string) bool { return strings.EqualFold(refused, key) }) {
@@ -96,8 +97,8 @@ func (v *validator) refuseKeys(path *field.Path, given map[string]json.RawMessag
 	}
 }
 
-// giveAddresses selects an AddressBlock of the node that has room for the claim, and adds its addresses to the
-// configuration of the step's IPAM plugin.
+// giveAddresses selects one of the node's AddressBlocks that has room for the claim, and adds the block's addresses to
+// the configuration of the step's IPAM plugin.
 func (c *compiler) giveAddresses(step *v1alpha1.Step, planned *PlanStep) {
 	if step.AddressRange == "" {
 		return
@@ -224,8 +225,8 @@ func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 }
 
 // MisspeltRanges returns remarks on the AddressRanges in a topology whose names are probably misspellings of names in
-// known. It ignores a name that does not resemble a known one, since this range may exist in the cluster or in another
-// file.
+// known. It ignores a name that does not resemble a known one, since a range with that name may exist in the cluster or
+// in another file.
 func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string {
 	var remarks []string
 	for _, name := range Ranges(topology) {
@@ -236,8 +237,8 @@ func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string
 	return remarks
 }
 
-// AddressesPerPod returns the number of addresses of each family that one instance of a topology uses from an
-// AddressRange for each pod.
+// AddressesPerPod returns how many addresses of each family one instance of a topology uses from an AddressRange for
+// each pod.
 func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) int {
 	count := 0
 	for i := range topology.Spec.Steps {
@@ -248,7 +249,7 @@ func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) in
 	return count
 }
 
-// TakenAddresses adds the number of addresses that plans use for the given number of pods to taken, by block name. A
+// TakenAddresses adds to taken, by block name, the number of addresses that plans use for the given number of pods. A
 // claim without a known pod counts as having one pod, since it will have one later.
 func TakenAddresses(plans []Plan, pods int, taken map[string]int) {
 	for i := range plans {

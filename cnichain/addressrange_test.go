@@ -92,7 +92,7 @@ func TestCompileGivesAddressesOfBlocksWithRoom(t *testing.T) {
 	}
 }
 
-// Nodes reject a key that differs from a forbidden one only in case, since the plugin ignores case.
+// Nodes reject a key that differs from a forbidden key only in case, since the plugin ignores case.
 func TestKeysOfAddressesInOtherCase(t *testing.T) {
 	written := topology(t, `[{name: a, type: macvlan, selector: {cel: "true"}, addressRange: storage, `+
 		`config: {ipam: {type: host-local, Subnet: 10.0.0.0/24}}}]`)

@@ -144,7 +144,7 @@ func TestInterfaceNamesOfClaimsAreOrdinary(t *testing.T) {
 	}
 }
 
-// Parameters in a claim apply to one instance; each instance has its own.
+// Parameters in a claim apply to one instance, and each instance has its own parameters.
 func TestInstancesHaveWishesOfTheirOwn(t *testing.T) {
 	binding := Binding{Claim: Claim{Namespace: "ns", Name: "c"}, Schemas: DefaultSchemas(), Plugins: plugins("macvlan")}
 	for i, mac := range []string{"02:00:00:00:00:01", "02:00:00:00:00:02"} {

@@ -20,12 +20,12 @@ import (
 const maxCNIVersion = "1.1.0"
 
 // Compile compiles a topology and the allocated devices into the plan for one claim. It is pure and reports all
-// problems; their paths are fields of the topology. If the claim is the problem (it has no devices for a root step),
-// the error includes the DeviceClass that the claim must request.
+// problems; their paths are fields in the topology. If the claim causes the problem because it has no devices for a
+// root step, the error includes the DeviceClass that the claim must request.
 //
 // It works in three phases. First, it validates the stored topology again, since the API server may have accepted it
 // under older rules. Then it checks the devices and plugins, on which the rest depends. Finally, it compiles each
-// instance and renders the templates once, with placeholders for values that are only known once there is a pod.
+// instance and renders the templates once, with placeholders for values that are unknown until there is a pod.
 func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
@@ -52,8 +52,8 @@ func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.
 	return plan, nil
 }
 
-// Outline returns the parts of a claim's plan that depend neither on the claim's devices nor on the plugins installed
-// on the node: the steps, and the names of their interfaces. The spec must be valid. The plan has no steps if other
+// Outline returns the parts of a claim's plan that do not depend on the claim's devices or on the plugins installed on
+// the node: the steps, and the names of their interfaces. The spec must be valid. The plan has no steps if other
 // components attach the devices.
 func Outline(spec claimspec.Spec, claim Claim, schemas Schemas) Plan {
 	plan := Plan{Topology: spec.Topology.Name, Claim: claim}
@@ -119,9 +119,9 @@ func (c *compiler) distribute() map[string][]RootDevice {
 	return byStep
 }
 
-// defaultNetwork returns the CNI network of a step without a configured network. Instances and claims share this
-// network and therefore its pool of addresses. Plugins that modify another plugin's interface are an exception: they
-// identify their results only by network and container, and a pod may have two claims for the same topology.
+// defaultNetwork returns the CNI network for a step without a configured network. Instances and claims share this
+// network and therefore its pool of addresses. Plugins that modify another plugin's interface are an exception, because
+// they identify their results only by network and container, and a pod may have two claims for the same topology.
 func defaultNetwork(topology, step string, instance int, makes bool, claim Claim) string {
 	if makes {
 		return topology + "." + step
@@ -174,7 +174,7 @@ const NoSuchPlugin = "no such CNI plugin"
 // CannotWork is part of every error message about a node whose kernel lacks a feature that a CNI plugin always needs.
 const CannotWork = "cannot work on node"
 
-// checkPlugin checks that the plugin is installed on the node and supports a CNI version that the driver supports.
+// checkPlugin checks that the plugin is installed on the node and supports one of the driver's CNI versions.
 func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 	if cniType == "" {
 		return
@@ -201,8 +201,8 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 	}
 }
 
-// versions returns the CNI versions that both a step's plugin and its IPAM plugin support, since they get the same
-// configuration.
+// versions returns the CNI versions that both a step's plugin and its IPAM plugin support, since both plugins get the
+// same configuration.
 func (c *compiler) versions(step *v1alpha1.Step) []string {
 	versions := c.binding.Plugins[step.Type].Versions
 	ipam := IPAMType(rawConfig(step))
@@ -215,8 +215,8 @@ func (c *compiler) versions(step *v1alpha1.Step) []string {
 }
 
 // chooseVersion returns the newest version that both the plugin and the driver support, or "" if there is none. The
-// oldest is 0.3.0: results of earlier versions do not list interfaces, which the driver needs to identify what a plugin
-// created.
+// oldest supported version is 0.3.0: results in earlier versions do not list interfaces, which the driver needs to
+// identify what a plugin created.
 func chooseVersion(versions []string) string {
 	best := ""
 	for _, candidate := range versions {
@@ -311,8 +311,8 @@ func (c *compiler) podNetwork(i int) *PodNetwork {
 	return network
 }
 
-// giveDevice sets the parameter that identifies the device: according to the plugin's schema, or, without a schema, the
-// deviceID of the CNI runtime configuration.
+// giveDevice sets the parameter that identifies the device. The plugin's schema determines the parameter; without a
+// schema, it is deviceID in the CNI runtime configuration.
 func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	step.Device = device
 	schema, known := c.binding.Schemas.Lookup(step.Type)
@@ -335,8 +335,8 @@ func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 }
 
 // dryRun renders the tokens that refer to the device, so that a missing device attribute is detected early. Other
-// tokens, such as those that refer to a parent's result, only have values while the chain runs; dryRun replaces them
-// with an empty string.
+// tokens, such as those that refer to a parent's result, have values only while the chain runs; dryRun replaces these
+// tokens with an empty string.
 func (c *compiler) dryRun(plan *Plan) {
 	engine := template.New()
 	for i := range plan.Steps {
@@ -353,7 +353,7 @@ func (c *compiler) dryRun(plan *Plan) {
 			}
 			return "", nil
 		}
-		// The plan contains one instance after the other, each with all steps of the topology.
+		// The plan lists the instances one after another, each with all steps in the topology.
 		path := c.path.Index(i % len(c.topology.Spec.Steps))
 		if _, err := engine.RenderJSON(step.Config, resolve); err != nil {
 			c.add(field.Invalid(path.Child("config"), step.Name, err.Error()))

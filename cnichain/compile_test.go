@@ -136,7 +136,7 @@ func TestCompilePrefersThePCIAddress(t *testing.T) {
 	}
 }
 
-// The address of a PCI function with several interfaces identifies none of them, so plugins get the name.
+// If a PCI function has several interfaces, its address identifies none of them, so plugins get the interface name.
 func TestCompileNamesPortsOfOneFunction(t *testing.T) {
 	if got := DefaultSchemas().ByPCIAddress(); !slices.Equal(got, []string{"ovn-k8s-cni-overlay", "sriov"}) {
 		t.Errorf("these plugins accept no name: %v", got)
@@ -251,8 +251,8 @@ func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 	}
 }
 
-// Macvlan and ipvlan cannot use the same link. Two plans can be checked for this, since the other step may belong to
-// another claim.
+// Macvlan and ipvlan cannot use the same link. This can also be checked for two plans, since the second step may belong
+// to another claim.
 func TestPlansThatClash(t *testing.T) {
 	plan := func(cniType, link string) *PlanStep {
 		device := deviceNamed(link)
@@ -367,7 +367,7 @@ func TestRawExtensionIsOptional(t *testing.T) {
 	}
 }
 
-// A device without an interface requires a driver for applications, and a driver requires a suitable device.
+// A device without an interface requires a driver for applications, and such a driver requires a suitable device.
 func TestCompileDrivers(t *testing.T) {
 	const (
 		oneStep = `[{name: link, type: host-device, selector: {cel: "true"}}]`

@@ -27,7 +27,7 @@ func TestGoTakesValidTopologies(t *testing.T) {
 }
 
 // TestGoRefusesInvalidTopologies checks that the Go validation rejects all topologies in the corpus with one error that
-// contains the expected field and text, and that nodes accept exactly the topologies that the corpus marks.
+// contains the expected field and text, and that nodes accept exactly those that are marked in the corpus.
 func TestGoRefusesInvalidTopologies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func expectOne(t *testing.T, c corpus.Case, problems field.ErrorList) {
 	}
 }
 
-// TestContractsOfTheCluster tests features of contracts that no built-in schema uses.
+// TestContractsOfTheCluster tests contract features that no built-in schema uses.
 func TestContractsOfTheCluster(t *testing.T) {
 	steps := `
 - {name: a, type: host-device, selector: {cel: "true"}}
@@ -121,8 +121,8 @@ func TestContractsOfTheCluster(t *testing.T) {
 }
 
 // TestExtendedResourcesWithoutAddresses checks that the name of an extended resource is rejected if any step gets its
-// addresses only from claims, even if that step depends on the step with the name: a pod that requests an extended
-// resource has no claim in which to set addresses.
+// addresses only from claims, even if that step depends on the step that has the name. The reason is that a pod that
+// requests an extended resource has no claim in which to set addresses.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	var static v1alpha1.CNIPluginSchema
 	if err := yaml.UnmarshalStrict([]byte("{cniType: static, output: {interfaces: none}, capabilities: [ips]}"),

@@ -5,7 +5,7 @@
 // faults of plugins are data in [Schemas].
 //
 // Package cnichain/claimspec defines which claims are valid. Package cnichain/executor runs plans on a machine through
-// the interfaces of package cnichain/host.
+// the interfaces in package cnichain/host.
 //
 // Files, in the order in which a topology is processed:
 //

@@ -15,7 +15,7 @@ const Unlimited uint64 = math.MaxUint64
 // lockedMemoryUnlimited is the value for [Unlimited] in limits.
 const lockedMemoryUnlimited = "unlimited"
 
-// LockedMemory returns the RLIMIT_MEMLOCK that limits configure, in bytes, or 0 if they do not configure it.
+// LockedMemory returns the configured RLIMIT_MEMLOCK from limits in bytes, or 0 if none is configured.
 func LockedMemory(limits *v1alpha1.StepLimits) (bytes uint64, err error) {
 	switch {
 	case limits == nil || limits.LockedMemory == "":

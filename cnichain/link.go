@@ -23,7 +23,7 @@ type Link struct {
 }
 
 // Same reports whether a link is the previously recorded one. An application can create another link with the same
-// name, and even with the same index once that index is free, but not one of the same kind on the same parent.
+// name, and even with the same index once that index is free, but not a link of the same kind on the same parent.
 func (l *Link) Same(seen *Link) bool {
 	if l.Index != seen.Index {
 		return false

@@ -8,7 +8,7 @@ import (
 )
 
 // NetworkConfig is the part of a link's network configuration on the node that is lost when the link moves to another
-// namespace. Routing rules are not part of it, since they persist even without their links.
+// namespace. It does not include routing rules, since they persist even without their links.
 type NetworkConfig struct {
 	Addresses  []NodeAddress  `json:"addresses,omitempty"`
 	Routes     []NodeRoute    `json:"routes,omitempty"`
@@ -18,16 +18,17 @@ type NetworkConfig struct {
 	TakenAt int `json:"takenAt,omitempty"`
 }
 
-// infinite is INFINITY_LIFE_TIME in linux/if_addr.h: a lifetime that never expires.
+// infinite is INFINITY_LIFE_TIME in linux/if_addr.h, which means that an address never expires.
 const infinite = math.MaxUint32
 
-// kernelProtocol is RTPROT_KERNEL in linux/rtnetlink.h: routes that the kernel creates and deletes with their address.
+// kernelProtocol is RTPROT_KERNEL in linux/rtnetlink.h, for routes that the kernel creates and deletes together with
+// their address.
 const kernelProtocol = 2
 
 // Remaining returns the part of a configuration that is still valid at a later time, in seconds since the machine
-// booted. Leased addresses may have expired by then. The others keep their original time of expiry, since the server
-// may assign an expired address to another client. Routes that depend on expired addresses are removed with them.
-// present are the addresses of the link at that time.
+// booted. Leased addresses may have expired by then. The other addresses keep their original time of expiry, since the
+// server may assign an expired address to another client. Routes that depend on expired addresses are removed with
+// those addresses. present are the link's addresses at that time.
 //
 // Routes without a gateway come first, since the gateways of other routes are reached through them.
 func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig {
@@ -86,7 +87,7 @@ type network struct {
 // addresses.
 const mainTable = 254
 
-// networksOf returns the networks that contain the addresses of a link or their peers.
+// networksOf returns the networks that contain a link's addresses or the addresses' peers.
 func networksOf(addresses []NodeAddress) []network {
 	var networks []network
 	for _, address := range addresses {
@@ -101,8 +102,8 @@ func networksOf(addresses []NodeAddress) []network {
 
 // works reports whether a route is still valid without the expired addresses and the networks that disappeared with
 // them. This is the case if the route does not use an expired source address, was not created by the kernel for an
-// expired address, and does not have a gateway that was only reachable through these networks. The kernel looks up a
-// gateway in the table of the route first, and then like any other destination.
+// expired address, and does not have a gateway that was reachable only through these networks. The kernel looks up a
+// gateway in the route's table first, and then like any other destination.
 func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool {
 	for _, address := range ended {
 		madeForIt := r.Protocol == kernelProtocol && r.Destination == address.Masked().String() &&
@@ -119,8 +120,8 @@ func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool 
 	return !slices.ContainsFunc(gone, leads) || slices.ContainsFunc(reachable, leads)
 }
 
-// NodeAddress is an address of a link. Lifetimes are the seconds that remained at the time when the baseline was read.
-// An address with a valid lifetime of 0 never expires.
+// NodeAddress is an address on a link. Lifetimes are the seconds that remained when the baseline was read. An address
+// with a valid lifetime of 0 never expires.
 type NodeAddress struct {
 	Address           string `json:"address"`
 	Peer              string `json:"peer,omitempty"`
@@ -148,13 +149,13 @@ type NodeRoute struct {
 	AdvMSS      int    `json:"advMSS,omitempty"`
 }
 
-// NodeNeighbor is a permanent entry of the neighbour table.
+// NodeNeighbor is a permanent entry in the neighbor table.
 type NodeNeighbor struct {
 	IP  string `json:"ip"`
 	MAC string `json:"mac"`
 }
 
-// String describes the route in the notation of ip(8).
+// String describes the route in ip(8) notation.
 func (r *NodeRoute) String() string {
 	text := "route to everything"
 	if r.Destination != "" {

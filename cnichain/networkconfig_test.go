@@ -53,7 +53,7 @@ func TestRoutesOfEndedAddresses(t *testing.T) {
 	for name, test := range map[string]struct {
 		addresses, present []cnichain.NodeAddress
 		routes             []cnichain.NodeRoute
-		want               int // how many of the routes remain, from the first
+		want               int // how many routes remain, starting with the first
 	}{
 		"another address of the network": {addresses: []cnichain.NodeAddress{lent, {Address: "192.168.60.3/24"}},
 			routes: []cnichain.NodeRoute{toGateway}, want: 1},

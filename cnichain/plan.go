@@ -41,17 +41,17 @@ type Device struct {
 	// empty for virtual links.
 	IfName     string `json:"ifName"`
 	PCIAddress string `json:"pciAddress,omitempty"`
-	// SharedFunction is true if another interface belongs to the same PCI function. Plugins then get the name, because
-	// the address does not identify the interface.
+	// SharedFunction is true if another interface belongs to the same PCI function. Plugins then get the interface's
+	// name, because the address does not identify the interface.
 	SharedFunction bool `json:"sharedFunction,omitempty"`
-	// AuxiliaryDevice is the name of a scalable function on the auxiliary bus; empty for other devices.
+	// AuxiliaryDevice is the name of a scalable function on the auxiliary bus. It is empty for other devices.
 	AuxiliaryDevice string `json:"auxiliaryDevice,omitempty"`
-	// PF is the PCI address of the physical function of a virtual function. The number of concurrent calls for
-	// functions of one PF is limited.
+	// PF is the PCI address of a virtual function's physical function. The number of concurrent calls for functions on
+	// one PF is limited.
 	PF string `json:"pf,omitempty"`
-	// NetworkResource is the resource name by which NetworkAttachmentDefinitions refer to the device, and NetworkID the
-	// ID that they use: the PCI address, or the name on the host for a link without one, unless the policy defines
-	// another ID. NetworkResource is empty if the policy does not define it.
+	// NetworkResource is the resource name by which NetworkAttachmentDefinitions refer to the device. NetworkID is the
+	// ID that they use: the PCI address, or the name on the host for a link without a PCI address, unless the policy
+	// defines another ID. NetworkResource is empty if the policy does not define it.
 	NetworkResource string `json:"networkResource,omitempty"`
 	NetworkID       string `json:"networkID,omitempty"`
 	// AllowInUse is true if the node may have addresses and routes on the device, which are part of the baseline.
@@ -73,19 +73,19 @@ type Device struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is the state of a free device on the host. It is only valid for one boot: in a later boot, virtual devices
+// Baseline is the state of a free device on the host. It is valid only for one boot: in a later boot, virtual devices
 // have not been moved, indexes identify other links, and the current settings of hardware were made by the
 // administrator.
 type Baseline struct {
 	// BootID identifies the boot in which the baseline was read; empty in records from earlier driver versions.
 	BootID string `json:"bootID,omitempty"`
-	// Kind is the link kind in the kernel, or "device" for hardware. Driver is the kernel driver of the hardware.
+	// Kind is the link kind in the kernel, or "device" for hardware. Driver is the hardware's kernel driver.
 	Kind   string `json:"kind,omitempty"`
 	Driver string `json:"driver,omitempty"`
 	// DriverOverride is the only driver that is allowed to bind to the hardware; empty if no administrator has set one.
 	DriverOverride string `json:"driverOverride,omitempty"`
 	Index          int    `json:"index,omitempty"`
-	// Parent is the index of the lower device of a virtual link, or of a veth's other end; 0 if there is none.
+	// Parent is the index of a virtual link's lower device, or of a veth's other end; 0 if there is none.
 	Parent int `json:"parent,omitempty"`
 	// PeerOnHost is true if the link is one end of a pair and the other end, with the index Parent, is also on the
 	// host.
@@ -97,8 +97,8 @@ type Baseline struct {
 	// identify the VLAN.
 	VLANID       int    `json:"vlanID,omitempty"`
 	VLANProtocol string `json:"vlanProtocol,omitempty"`
-	// ParentDev is the bus device of hardware, such as 0000:03:00.1 or virtio0 (IFLA_PARENT_DEV_NAME), and PermMAC its
-	// permanent address. Neither can be changed in a pod.
+	// ParentDev is the hardware's bus device, such as 0000:03:00.1 or virtio0 (IFLA_PARENT_DEV_NAME), and PermMAC is
+	// its permanent address. Neither can be changed in a pod.
 	ParentDev string `json:"parentDev,omitempty"`
 	PermMAC   string `json:"permMAC,omitempty"`
 	// Port distinguishes the links of one PCI function: dev_port and phys_port_name in sysfs.
@@ -109,18 +109,17 @@ type Baseline struct {
 	MAC string `json:"mac,omitempty"`
 	MTU int    `json:"mtu,omitempty"`
 	Up  bool   `json:"up,omitempty"`
-	// State contains all other attributes that the kernel reports for the link of an exclusive device (package
-	// linkstate).
+	// State contains all other attributes that the kernel reports for an exclusive device's link (package linkstate).
 	State map[string][]byte `json:"state,omitempty"`
 	VF    *VFConfig         `json:"vf,omitempty"`
-	// Network is the node's network configuration of the device; nil if the node must not use the device.
+	// Network is the node's network configuration on the device; nil if the node must not use the device.
 	Network *NetworkConfig `json:"network,omitempty"`
 }
 
 // LowerLink is a link on the host that is the lower device of another link, such as a VLAN, macvlan or tunnel.
 type LowerLink struct {
 	Index int `json:"index"`
-	// PF is the PCI address of the physical function, if the link belongs to a virtual function.
+	// PF is the PCI address of the physical function if the link belongs to a virtual function.
 	PF string `json:"pf,omitempty"`
 }
 
@@ -142,7 +141,7 @@ func (d *Device) AttributeValue(name string) (any, error) {
 }
 
 // HasUniqueMAC reports whether the MAC address identifies the device. It returns false for links without an address,
-// such as wireguard and tun, and for tunnels, whose address is that of an endpoint and may be shared.
+// such as wireguard and tun, and for tunnels, whose address is the address of an endpoint and may be shared.
 func (d *Device) HasUniqueMAC() bool {
 	mac, err := net.ParseMAC(d.MAC) // 6, 8 or 20 bytes
 	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
@@ -155,10 +154,10 @@ func (d *Device) IsHardware() bool { return d.PCIAddress != "" || d.Driver != ""
 // VFConfig is the configuration of a virtual function that its physical function stores (IFLA_VF_INFO). It persists
 // when the function moves to another namespace and when its pod terminates.
 type VFConfig struct {
-	// MAC is the administrative address; all zeros if none is set.
+	// MAC is the administrative address; all zeros if no address is set.
 	MAC string `json:"mac"`
-	// VLAN is the VLAN ID that the PF adds; 0 for none. The kernel does not report the protocol of this VLAN
-	// (IFLA_VF_VLAN), so an 802.1ad VLAN is restored as 802.1Q.
+	// VLAN is the VLAN ID that the PF adds; 0 for none. The kernel does not report this VLAN's protocol (IFLA_VF_VLAN),
+	// so an 802.1ad VLAN is restored as 802.1Q.
 	VLAN     int  `json:"vlan"`
 	QoS      int  `json:"qos"`
 	SpoofChk bool `json:"spoofChk"`
@@ -174,7 +173,7 @@ type VFConfig struct {
 type Plugin struct {
 	// Path is the path of the binary.
 	Path string `json:"path"`
-	// Versions are the versions of the CNI specification that the plugin supports.
+	// Versions are the CNI specification versions that the plugin supports.
 	Versions []string `json:"versions"`
 }
 
@@ -186,7 +185,7 @@ type RootDevice struct {
 	Parameters []v1alpha1.ClaimParameters
 }
 
-// Binding contains all inputs of a plan except the topology.
+// Binding contains all inputs for a plan except the topology.
 type Binding struct {
 	Claim   Claim
 	Node    string
@@ -215,16 +214,16 @@ func (b *Binding) pods() int { return max(b.Pods, 1) }
 // Plan is a topology compiled for one claim. It contains all inputs for ADD and DEL, so that the topology, the claim
 // and the device are not read again later, when they may have been changed or deleted.
 //
-// It is stored as JSON in the journal, where other versions of the driver read it. Fields may be added if their zero
-// value means the earlier behavior. Fields must not be renamed, and their meaning must not change, unless
+// It is stored as JSON in the journal, where other driver versions read it. Fields may be added if their zero value
+// corresponds to the earlier behavior. Fields must not be renamed, and their meaning must not change, unless
 // cnichain/journal raises its schema version.
 type Plan struct {
 	Topology string `json:"topology"`
 	Claim    Claim  `json:"claim"`
 	// Steps are in the order of ADD; DEL runs them in reverse.
 	Steps []PlanStep `json:"steps"`
-	// External contains the steps of a topology whose devices are attached by other components. These steps are never
-	// run, and only have a name, a type and a device. A plan with external steps has no Steps.
+	// External contains the steps in a topology whose devices are attached by other components. These steps are never
+	// run, and have only a name, a type and a device. A plan with external steps has no Steps.
 	External []PlanStep `json:"external,omitempty"`
 }
 
@@ -239,7 +238,7 @@ type PlanStep struct {
 	Type     string `json:"type"`
 	// DependsOn are the indexes of earlier steps in the plan, in the order of dependOn.
 	DependsOn []int `json:"dependsOn,omitempty"`
-	// Path is the path of the plugin's binary, and CNIVersion is the CNI version with which it is called.
+	// Path is the path of the plugin's binary, and CNIVersion is the CNI version with which the plugin is called.
 	Path       string `json:"path"`
 	CNIVersion string `json:"cniVersion"`
 	// Network is the CNI network name.
@@ -254,7 +253,8 @@ type PlanStep struct {
 	// Moves is true if the plugin moves its device into the pod. It is never set in records from earlier driver
 	// versions.
 	Moves bool `json:"moves,omitempty"`
-	// Stays is true if the plugin leaves its device on the host. For a plugin without a schema, neither is set.
+	// Stays is true if the plugin leaves its device on the host. For a plugin without a schema, neither Moves nor Stays
+	// is set.
 	Stays bool `json:"stays,omitempty"`
 	// NoInterface is true if the plugin attaches no interface, and containers use the device through its files.
 	NoInterface bool `json:"noInterface,omitempty"`
@@ -268,20 +268,20 @@ type PlanStep struct {
 	DeviceValue     string `json:"deviceValue,omitempty"`
 	// Device is the device that a root step attaches; nil for derived steps.
 	Device *Device `json:"device,omitempty"`
-	// RuntimeDeviceID is the PCI address that is passed as deviceID of the CNI runtime configuration.
+	// RuntimeDeviceID is the PCI address that is passed as deviceID in the CNI runtime configuration.
 	RuntimeDeviceID string `json:"runtimeDeviceID,omitempty"`
 	// MAC and IPs are the claim's parameters for the interface, which are passed in the CNI runtime configuration. They
 	// are empty if the claim does not set them.
 	MAC string   `json:"mac,omitempty"`
 	IPs []string `json:"ips,omitempty"`
-	// Range is the source of the addresses in the configuration; nil if they do not come from an AddressRange.
+	// Range is the source of the addresses in the configuration; nil if the addresses do not come from an AddressRange.
 	Range *StepRange `json:"addressRange,omitempty"`
 	// RDMA selects the device files of the device's RDMA devices that containers get; nil for none.
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
-	// DeviceNodes are further device files that containers get.
+	// DeviceNodes are additional device files that containers get.
 	DeviceNodes []v1alpha1.DeviceNode `json:"deviceNodes,omitempty"`
-	// KeepsDefaultRoute is true if the step must not replace the pod's default route. It is false in plans of earlier
-	// versions, whose topologies could not allow it.
+	// KeepsDefaultRoute is true if the step must not replace the pod's default route. It is false in plans from earlier
+	// versions, whose topologies could not allow a replacement.
 	KeepsDefaultRoute bool `json:"keepsDefaultRoute,omitempty"`
 	// Limits are the resource limits for containers that use the claim; nil for none.
 	Limits *v1alpha1.StepLimits `json:"limits,omitempty"`
@@ -289,13 +289,13 @@ type PlanStep struct {
 	LeavesNoFiles bool `json:"leavesNoFiles,omitempty"`
 	// Quirks are the plugin's known deviations from the CNI specification.
 	Quirks v1alpha1.PluginQuirks `json:"quirks,omitzero"`
-	// ConflictsWith are the CNI types that cannot use the same device. They may be missing from records of earlier
+	// ConflictsWith are the CNI types that cannot use the same device. They may be missing from records from earlier
 	// driver versions.
 	ConflictsWith []string `json:"conflictsWith,omitempty"`
 }
 
-// Clashes reports whether two root steps cannot use the same device at the same time: the schema of one step's plugin
-// lists the type of the other as a conflict. It returns false for steps with different devices.
+// Clashes reports whether two root steps cannot use the same device at the same time, because the schema for one step's
+// plugin lists the other step's type as a conflict. It returns false for steps with different devices.
 func (s *PlanStep) Clashes(second *PlanStep) bool {
 	return s.Device != nil && second.Device != nil && s.Device.Identity() == second.Device.Identity() &&
 		(slices.Contains(s.ConflictsWith, second.Type) || slices.Contains(second.ConflictsWith, s.Type))
@@ -315,7 +315,7 @@ func (s *PlanStep) WithoutInterface() bool { return s.NoInterface || s.BindsDriv
 // OwnsDevice reports whether the step has an exclusive device.
 func (s *PlanStep) OwnsDevice() bool { return s.Device != nil && s.Device.Exclusive }
 
-// Speaks reports whether the step's plugin is called with at least the given version of the CNI specification.
+// Speaks reports whether the step's plugin is called with at least the given CNI specification version.
 func (s *PlanStep) Speaks(wanted string) bool {
 	enough, err := version.GreaterThanOrEqualTo(s.CNIVersion, wanted)
 	return err == nil && enough

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PodNetwork is the network of a step whose plugin only attaches pods that select this network.
+// PodNetwork is the network for a step whose plugin attaches only pods that select this network.
 type PodNetwork struct {
 	// Annotation is the name of the pod annotation that selects networks.
 	Annotation string `json:"annotation"`
@@ -73,15 +73,15 @@ func ParseSelections(text, namespace string) ([]Selection, error) {
 	return selections, nil
 }
 
-// selectionElement is an element of the JSON list.
+// selectionElement is an element in the JSON list.
 type selectionElement struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	Interface string `json:"interface"`
 }
 
-// parseElement parses [namespace/]name[@interface]. Other programs that read the annotation reject it as a whole if one
-// element is invalid, so each part must be a DNS label.
+// parseElement parses [namespace/]name[@interface]. Other programs that read the annotation reject the whole annotation
+// if one element is invalid, so each part must be a DNS label.
 func parseElement(item string) (element selectionElement, valid bool) {
 	network, ifName, named := strings.Cut(strings.TrimSpace(item), "@")
 	namespace, name, qualified := strings.Cut(network, "/")
@@ -106,11 +106,11 @@ type WantedNetwork struct {
 
 // SelectNetworks finds the selection for each wanted network in a pod's annotations, and returns the interface names in
 // the order of wanted: the names in the annotations, or the requested name for a plugin that accepts any name. A
-// network that is selected twice can be attached twice. It reports all problems.
+// network that is selected twice can be attached twice. SelectNetworks reports all problems.
 //
 // For example, a pod selects "net-a@eth1,net-a", and two steps need net-a, one of them as eth1. With a plugin that
-// takes names from the annotation, that step gets the first selection, whatever the order of the steps, and the other
-// step gets the second, which is net2.
+// takes names from the annotation, that step gets the first selection, regardless of the order of the steps, and the
+// other step gets the second selection, which is net2.
 func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, namespace string) ([]string, error) {
 	names := make([]string, len(wanted))
 	free := map[string][]Selection{} // by annotation
@@ -145,7 +145,7 @@ func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, names
 			free[want.Annotation] = slices.Delete(free[want.Annotation], index, index+1)
 		}
 	}
-	for _, named := range []bool{true, false} { // steps that request a name come before steps that accept any
+	for _, named := range []bool{true, false} { // steps that request a name come before steps that accept any name
 		for i := range wanted {
 			if (wanted[i].IfName != "") == named {
 				consume(i)
@@ -174,9 +174,9 @@ func unselected(want *WantedNetwork, text, namespace string) error {
 		"annotation", want.Step, want.Annotation, want.Name, have, add)
 }
 
-// podNetwork returns the network that pods must select for a step, or nil if its plugin does not require one. The name
-// may contain {{ pod.namespace }} and {{ claim.namespace }}, which have the same value: a pod's claims are in its
-// namespace.
+// podNetwork returns the network that pods must select for a step, or nil if the step's plugin does not require a
+// network. The network's name may contain {{ pod.namespace }} and {{ claim.namespace }}, which have the same value,
+// because a pod's claims are in its namespace.
 func podNetwork(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, namespace string,
 ) (*PodNetwork, *field.Error) {
@@ -217,8 +217,8 @@ func configObject(step *v1alpha1.Step) (map[string]any, error) {
 	return config, nil
 }
 
-// PodNetworks returns the networks that a topology attaches to pods in a namespace if the pods select them, one for
-// each step. It omits steps whose network cannot be determined; [Compile] rejects them.
+// PodNetworks returns the networks that a topology attaches to pods in a namespace if the pods select these networks,
+// one for each step. It omits steps whose network cannot be determined; [Compile] rejects them.
 func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string) []WantedNetwork {
 	var wanted []WantedNetwork
 	for i := range topology.Spec.Steps {
@@ -268,8 +268,8 @@ func Definitions(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace 
 }
 
 // Define returns the topology for a claim in a namespace, including the contents of the NetworkAttachmentDefinitions
-// for its networks. configs contains the field spec.config of each existing definition, by namespace/name. The paths of
-// problems are fields of the topology.
+// for its networks. configs contains the field spec.config from each existing definition, by namespace/name. The paths
+// of problems are fields in the topology.
 func Define(
 	topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string, configs map[string]string,
 ) (*v1alpha1.NetworkTopology, field.ErrorList) {
@@ -336,8 +336,8 @@ func define(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, name, tex
 	return err
 }
 
-// definitionOf parses the configuration in a NetworkAttachmentDefinition: the configuration of a plugin, or a list with
-// one plugin. It must not contain templates.
+// definitionOf parses the configuration in a NetworkAttachmentDefinition, which is either a plugin's configuration or a
+// list with one plugin. It must not contain templates.
 func definitionOf(cniType, text string) (map[string]any, error) {
 	decoded, err := template.DecodeJSON(json.RawMessage(text))
 	if err != nil {
@@ -368,7 +368,8 @@ func sameJSON(first, second any) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// checkDefined checks the values in a step after its definition was merged, and that no required value is missing.
+// checkDefined checks the values in a step after its definition was merged, and checks that no required value is
+// missing.
 func checkDefined(path *field.Path, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	config, err := configObject(step)
 	if err != nil || schema.Config == nil {

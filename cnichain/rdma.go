@@ -17,26 +17,26 @@ const RDMAProtocolIWARP = "iw"
 
 // RDMADevice is an RDMA device (a verbs device such as mlx5_0) as it appears in a network namespace.
 type RDMADevice struct {
-	// Index is the kernel's index, which does not change when the device is moved or renamed. After a reload of all
-	// RDMA modules, including ib_core, another device may have the same index.
+	// Index is the kernel's index, which does not change when the device is moved or renamed. After all RDMA modules,
+	// including ib_core, have been reloaded, another device may have the same index.
 	Index uint32 `json:"index"`
 	Name  string `json:"name"`
 	// Ports is the number of the device's ports.
 	Ports uint32 `json:"ports,omitempty"`
-	// Links contains the indexes of the links of its ports that are in the same namespace.
+	// Links contains the indexes of those links on the device's ports that are in the same namespace.
 	Links []int `json:"-"`
 	// LinksUnknown is true if the kernel driver did not report the link of every port.
 	LinksUnknown bool `json:"-"`
 	// Protocol is the protocol of the first port in the kernel's notation: ib, roce, iw, opa or usnic. It is empty if
 	// the protocol is unknown.
 	Protocol string `json:"-"`
-	// PCIAddress is the PCI address of the hardware, which is only visible in the host's namespace.
+	// PCIAddress is the hardware's PCI address, which is visible only in the host's namespace.
 	PCIAddress string `json:"pciAddress,omitempty"`
 }
 
-// RDMADevicesOf returns the RDMA devices on the host that belong to a device: those of its PCI function, and those with
-// a port on its link. A VLAN without its own RDMA device uses the RDMA device of its lower device, whose GIDs include
-// the VLAN's addresses.
+// RDMADevicesOf returns the RDMA devices on the host that belong to a device: those on its PCI function, and those with
+// a port on its link. A VLAN without its own RDMA device uses its lower device's RDMA device, whose GIDs include the
+// VLAN's addresses.
 func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	var direct, below []RDMADevice
 	for _, rdma := range host {
@@ -55,7 +55,7 @@ func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 }
 
 // Same reports whether an RDMA device that is currently on the host is the one that was provided to a pod. The index
-// alone does not identify it; see [RDMADevice].
+// alone does not identify an RDMA device; see [RDMADevice].
 func (d *RDMADevice) Same(seen *RDMADevice) bool {
 	if d.PCIAddress != "" {
 		return d.Index == seen.Index && d.PCIAddress == seen.PCIAddress
@@ -64,7 +64,7 @@ func (d *RDMADevice) Same(seen *RDMADevice) bool {
 }
 
 // CheckRDMA returns an error if the RDMA devices of a step's device cannot be provided to a pod. It returns nil for a
-// step that does not provide RDMA devices. mode is the RDMA mode of the node.
+// step that does not provide RDMA devices. mode is the node's RDMA mode.
 func (s *PlanStep) CheckRDMA(devices []RDMADevice, mode string) error {
 	if s.RDMA == nil || s.Device == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Remarks returns hints on a valid topology: the remarks from the schemas of its plugins, and a hint for each plugin
-// without a schema, since its configuration is not checked. Each hint is returned only once. Plugins that other
+// Remarks returns hints on a valid topology: the remarks from its plugins' schemas, and a hint for each plugin without
+// a schema, since such a plugin's configuration is not checked. Each hint is returned only once. Plugins that other
 // components run are skipped.
 func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
@@ -47,8 +47,9 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	return remarks
 }
 
-// DefaultRouteStep returns the first step whose configuration brings a default route that no step may bring, or nil.
-// It does not find the routes of DHCP servers and unknown plugins, nor those that a later step moves to another table.
+// DefaultRouteStep returns the first step whose configuration adds a default route that no step is allowed to add, or
+// nil. It does not detect routes from DHCP servers and unknown plugins, or routes that a later step moves to another
+// table.
 func DefaultRouteStep(spec *v1alpha1.NetworkTopologySpec) *v1alpha1.Step {
 	if slices.ContainsFunc(spec.Steps, func(step v1alpha1.Step) bool {
 		return step.DefaultRoute || step.Type == "sbr" || step.Type == "vrf"
@@ -80,11 +81,12 @@ func DefaultRouteStep(spec *v1alpha1.NetworkTopologySpec) *v1alpha1.Step {
 	return nil
 }
 
-// inPodParameters returns the parameters that make a plugin look for its lower device in the pod. They are a convention
-// of the reference plugins (vlan, macvlan, ipvlan) and of bond. Without them, these plugins search the host.
+// inPodParameters returns the parameters that make a plugin look for its lower device in the pod. These parameters are
+// a convention of the reference plugins (vlan, macvlan, ipvlan) and of bond. Without them, these plugins search the
+// host.
 func inPodParameters() []string { return []string{"linkInContainer", "linksInContainer"} }
 
-// hostRemark returns a warning if the plugin of a step looks for another step's interface on the host, although that
+// hostRemark returns a warning if a step's plugin looks for another step's interface on the host, although that
 // interface is in the pod; otherwise, it returns "". This is not an error, since the host may have a link with that
 // name, but the pod would get an interface on an unrelated link.
 func (s Schemas) hostRemark(step *v1alpha1.Step) string {
@@ -132,9 +134,9 @@ func staticRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// gatewayRemark warns that the gateway in a step is not in any of the networks of its addresses. It returns ""
-// otherwise. This is only an error if the step also has a route through the gateway: IPAM plugins accept the gateway,
-// and some plugins create a route to it.
+// gatewayRemark returns a warning if a step's gateway is not in any of its addresses' networks; otherwise, it returns
+// "". This is an error only if the step also has a route through the gateway: IPAM plugins accept the gateway, and some
+// plugins create a route to it.
 func gatewayRemark(step *v1alpha1.Step) string {
 	gateway, network := claimspec.StrayGateway(step)
 	if gateway == "" {
@@ -182,8 +184,8 @@ func interfaceOf(config json.RawMessage) (step string) {
 	return step
 }
 
-// MisspeltPlugins returns remarks on the CNI plugins in a policy that are probably misspelled: those that have no
-// schema and whose name resembles that of a plugin with a schema. Other plugins without a schema are accepted.
+// MisspeltPlugins returns remarks on the CNI plugins in a policy that are probably misspelled: plugins that have no
+// schema and whose name resembles the name of a plugin with a schema. Other plugins without a schema are accepted.
 func MisspeltPlugins(names []string, schemas Schemas) []string {
 	var remarks []string
 	for _, name := range names {
@@ -227,8 +229,8 @@ func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 	})
 }
 
-// remark returns the hint on the use of a plugin, or "" if there is none. For a plugin without a schema, it suggests a
-// plugin from alike whose name is similar.
+// remark returns the hint on using a plugin, or "" if there is none. For a plugin without a schema, it suggests a
+// plugin with a similar name from alike.
 func (s Schemas) remark(cniType string, alike []string) string {
 	spec, known := s.Lookup(cniType)
 	switch {

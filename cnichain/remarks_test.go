@@ -107,8 +107,8 @@ func schema(cniType, remark string) v1alpha1.CNIPluginSchema {
 	return v1alpha1.CNIPluginSchema{Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: cniType, Remark: remark}}
 }
 
-// TestRemarkOfABuiltInSchema checks that users of whereabouts are informed about the effect of its reconciler on the
-// pods of this driver, unless a schema in the cluster replaces the built-in one.
+// TestRemarkOfABuiltInSchema checks that users of whereabouts are informed about the effect of its reconciler on this
+// driver's pods, unless a schema in the cluster replaces the built-in schema.
 func TestRemarkOfABuiltInSchema(t *testing.T) {
 	topology := &v1alpha1.NetworkTopology{}
 	const steps = `[{name: a, type: macvlan, selector: {cel: "true"},

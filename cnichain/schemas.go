@@ -21,8 +21,8 @@ import (
 //go:embed schemas/*.yaml
 var builtinSchemas embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
-// Values of fields in a CNIPluginSchema. An empty field is equivalent to the first value of its group, since objects
-// that were not processed by the API server have no defaults.
+// Field values in a CNIPluginSchema. An empty field is equivalent to the first value in its group, since objects that
+// were not processed by the API server have no defaults.
 const (
 	prevResultNone        = "none"
 	prevResultOptional    = "optional"
@@ -80,7 +80,7 @@ func (s Schemas) All() map[string]v1alpha1.CNIPluginSchemaSpec { return maps.Clo
 // With returns a copy of the schemas in which each given schema from the cluster replaces the schema for the same CNI
 // type.
 //
-// A contract from the cluster replaces the built-in one as a whole. If the two were merged, users could not remove
+// A contract from the cluster replaces the whole built-in contract. If the two were merged, users could not remove
 // parts of a built-in contract that are wrong for their version of the plugin.
 func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 	byType := maps.Clone(s.byType)
@@ -93,7 +93,7 @@ func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 	return Schemas{byType: byType}
 }
 
-// Lookup returns the contract of a CNI type, and whether there is one.
+// Lookup returns the contract for a CNI type, and whether there is one.
 func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	spec, ok := s.byType[cniType]
 	return spec, ok
@@ -101,7 +101,7 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 
 // KernelLacks returns the CNI plugins that always need a link type that the kernel does not support, each with the
 // reason and the remedy, by CNI type. missingOf returns the link types that the kernel does not support, like
-// host.MissingLinkTypes; KernelLacks returns its error. If missingOf is nil, all types count as supported.
+// host.MissingLinkTypes; KernelLacks returns its error. If missingOf is nil, all types are considered supported.
 func (s Schemas) KernelLacks(
 	cniTypes []string, missingOf func(linkTypes []string) ([]string, error),
 ) (map[string]string, error) {
@@ -149,14 +149,14 @@ func (s Schemas) Moving() []string {
 	return s.typesWhere(func(spec *v1alpha1.CNIPluginSchemaSpec) bool { return spec.Output.Devices == devicesMove })
 }
 
-// Stacking returns the CNI types that create a macvlan or ipvlan on a device, sorted.
+// Stacking returns the sorted CNI types that create a macvlan or ipvlan on a device.
 func (s Schemas) Stacking() []string {
 	return s.typesWhere(func(spec *v1alpha1.CNIPluginSchemaSpec) bool {
 		return slices.Contains(spec.LinkTypes, "macvlan") || slices.Contains(spec.LinkTypes, "ipvlan")
 	})
 }
 
-// ByPCIAddress returns the CNI types that identify hardware by its PCI address and accept no name, sorted.
+// ByPCIAddress returns the sorted CNI types that identify hardware by its PCI address and accept no name.
 func (s Schemas) ByPCIAddress() []string {
 	return s.typesWhere(func(spec *v1alpha1.CNIPluginSchemaSpec) bool {
 		takes := func(attribute string) bool {

@@ -18,13 +18,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// TestSchemasKnowThePluginsParameters compares the built-in schemas with the structs into which the plugins of
-// containernetworking decode their configuration, in the version that this module requires.
+// TestSchemasKnowThePluginsParameters compares the built-in schemas with the structs into which the containernetworking
+// plugins decode their configuration, using the version that this module requires.
 func TestSchemasKnowThePluginsParameters(t *testing.T) {
 	dir := moduleDir(t, "github.com/containernetworking/plugins")
 	for cniType, plugin := range map[string]struct {
 		folder, config string
-		ours           string   // the directory of a plugin of this project
+		ours           string   // the directory of one of this project's plugins
 		leftOut        []string // intentionally omitted: see the comment at the top of schemas/interfaces.yaml
 	}{
 		"bridge":      {folder: "main/bridge", config: "NetConf", leftOut: []string{"disableContainerInterface"}},

@@ -42,13 +42,13 @@ const DriverVFIO = "vfio-pci"
 const maxSteps = 32
 
 // Validate reports all problems in a topology that can be found without devices, plugins and CEL. It is for new
-// topologies; nodes apply only some of these checks to stored topologies, see [ValidateStored].
+// topologies. Nodes apply only some of these checks to stored topologies; see [ValidateStored].
 func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)
 }
 
 // ValidateStored reports the problems for which a node rejects a topology. It checks names, order, references,
-// templates, and configuration that only the driver may set. It repeats the rules of the CRD, since the CRD in the
+// templates, and configuration that only the driver may set. It repeats the rules in the CRD, since the CRD in the
 // cluster may be older. It does not check the rest of the plugins' configuration, since a schema change must not
 // prevent pods from starting.
 //
@@ -106,7 +106,7 @@ type validator struct {
 func (v *validator) add(problem *field.Error) { v.problems = append(v.problems, problem) }
 
 // step checks a step and its references to earlier steps. It adds the step to seen only at the end, so that a step that
-// depends on itself can be distinguished from one that depends on an earlier step.
+// depends on itself can be distinguished from a step that depends on an earlier step.
 func (v *validator) step(path *field.Path, i int) {
 	step := &v.steps[i]
 	v.name(path.Child("name"), step.Name)
@@ -131,7 +131,7 @@ func (v *validator) step(path *field.Path, i int) {
 	v.seen[step.Name] = i
 }
 
-// name checks a step's name. The name becomes part of DeviceClass names, of the network name for IPAM plugins and of
+// name checks a step's name. The name becomes part of DeviceClass names, the network name for IPAM plugins, and
 // templates, each of which allows fewer characters than an object's name.
 func (v *validator) name(path *field.Path, name string) {
 	for _, problem := range validation.IsDNS1123Label(name) {
@@ -148,14 +148,14 @@ func (v *validator) name(path *field.Path, name string) {
 	}
 }
 
-// binary rejects a type that is not a bare file name: the plugin is only looked up in the CNI directories.
+// binary rejects a type that is not a bare file name, because the plugin is looked up only in the CNI directories.
 func (v *validator) binary(path *field.Path, cniType string) {
 	if err := CheckBinaryName(cniType); err != nil {
 		v.add(field.Invalid(path, cniType, err.Error()))
 	}
 }
 
-// IsNetworkName reports whether a name is valid for a CNI network: IPAM plugins use the name for a directory.
+// IsNetworkName reports whether a name is valid for a CNI network. IPAM plugins use this name for a directory.
 func IsNetworkName(name string) bool { return networkForm.MatchString(name) }
 
 // CheckBinaryName returns an error for a CNI type that is not a bare file name.
@@ -281,8 +281,8 @@ func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// extendedResource checks the API server's rules for the name of an extended resource (isExtendedResourceName in its
-// validation of DeviceClasses), and that no two steps use the same name.
+// extendedResource checks that an extended resource's name satisfies the API server's rules (isExtendedResourceName in
+// its validation of DeviceClasses), and that no two steps use the same name.
 func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 	name, path := step.ExtendedResourceName, path.Child("extendedResourceName")
 	if name == "" {
@@ -338,9 +338,9 @@ func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// capability checks that a plugin supports a key of the runtime configuration. For a plugin that moves a device, which
-// has its own MAC address, the error suggests plugins that modify an interface. For other plugins, it makes no
-// suggestion, since an ipvlan, for example, must have the same MAC address as its parent.
+// capability checks that a plugin supports a key in the runtime configuration. For a plugin that moves a device, which
+// has its own MAC address, the error suggests plugins that modify an interface. For other plugins, the error contains
+// no suggestion, since an ipvlan, for example, must have the same MAC address as its parent.
 func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string,
 	capability v1alpha1.Capability) {
 	schema, known := v.schemas.Lookup(cniType)
@@ -356,7 +356,7 @@ func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParamet
 }
 
 // configuration checks a step's config. It rejects keys that the driver itself sets, since a user's value would be
-// ignored silently, or would select another device than the allocated one.
+// silently ignored, or would select a device other than the allocated one.
 func (v *validator) configuration(path *field.Path, step *v1alpha1.Step) {
 	raw := rawConfig(step)
 	if len(raw) == 0 {
@@ -447,8 +447,8 @@ func (v *validator) dry(step *v1alpha1.Step) template.Lookup {
 	}
 }
 
-// ancestors returns all direct and indirect dependencies of a step: only their results are guaranteed to exist when the
-// step runs.
+// ancestors returns all direct and indirect dependencies of a step. When the step runs, only the results of these
+// dependencies are guaranteed to exist.
 func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 	ancestors := map[string]bool{}
 	pending := slices.Clone(step.DependOn)

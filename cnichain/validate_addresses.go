@@ -13,8 +13,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// addressRun is a range of addresses in the configuration of an IPAM plugin. A field is the invalid zero value if it is
-// missing (all are optional), is a template (its value is only known for a pod) or cannot be parsed (which the format
+// addressRun is a range of addresses in an IPAM plugin's configuration. All fields are optional. A field is the invalid
+// zero value if it is missing, is a template (its value is known only for a pod) or cannot be parsed (which the format
 // check reports).
 type addressRun struct {
 	path        *field.Path
@@ -25,8 +25,8 @@ type addressRun struct {
 	unknown bool
 }
 
-// addressRuns checks the address runs of an IPAM plugin: those in its parameter, and a single run at the top level,
-// which is an older format.
+// addressRuns checks an IPAM plugin's address runs: those in its parameter, and a single run at the top level, which is
+// an older format.
 type addressRuns struct {
 	cniType string
 	form    *v1alpha1.AddressBlocks
@@ -71,7 +71,7 @@ func (a *addressRuns) read(path *field.Path, object map[string]any) addressRun {
 	return run
 }
 
-// list checks the runs of one list. A pod gets one address from each list.
+// list checks the runs in one list. A pod gets one address from each list.
 func (a *addressRuns) list(runs []addressRun) {
 	known := slices.IndexFunc(runs, func(r addressRun) bool { return r.network.IsValid() })
 	for i := range runs {
@@ -99,8 +99,8 @@ func (a *addressRuns) run(run *addressRun) bool {
 			"prefix: write %s", masked)))
 		right = false
 	}
-	// The first address is the network address, the last is the broadcast address, and plugins reserve one for a
-	// gateway.
+	// The first address is the network address, the last address is the broadcast address, and plugins reserve one for
+	// a gateway.
 	if hosts := run.network.Addr().BitLen() - run.network.Bits(); run.network.IsValid() && hosts < 2 {
 		a.add(field.Invalid(run.path.Child(a.form.Network), run.network.String(),
 			"has no address that a pod could get: write a larger one"))
@@ -116,7 +116,7 @@ func (a *addressRuns) run(run *addressRun) bool {
 	return right && first && last
 }
 
-// inside reports whether an end of a run is in the run's network. It returns true if either is unknown.
+// inside reports whether an end of a run is in the run's network. It returns true if the end or the network is unknown.
 func (a *addressRuns) inside(run *addressRun, key string, address netip.Addr) bool {
 	if !address.IsValid() || !run.network.IsValid() || run.network.Contains(address) {
 		return true
@@ -155,9 +155,9 @@ func (r *addressRun) ends() (first, last netip.Addr) {
 	return first, last
 }
 
-// givenRanges returns the parameter for address runs if the configuration may omit it: because the addresses come from
-// the AddressRange, because they are at the top level or in the runtime configuration, or because a key is misspelled,
-// which is a separate error.
+// givenRanges returns the parameter for address runs if the configuration may omit it. This is the case if the
+// addresses come from the AddressRange, are at the top level, or are in the runtime configuration, or if a key is
+// misspelled, which is a separate error.
 func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	form := schema.AddressBlocks
 	var config struct {
@@ -184,8 +184,8 @@ func rangesRemedy(schema *v1alpha1.CNIPluginSchemaSpec) map[string]string {
 		written)}
 }
 
-// withoutEmptyList removes an empty list of runs from the configuration of an IPAM plugin. Plugins treat an empty list
-// like a missing one.
+// withoutEmptyList removes an empty list of runs from an IPAM plugin's configuration. Plugins treat an empty list like
+// a missing list.
 func withoutEmptyList(ipam map[string]any, parameter string) map[string]any {
 	if list, isList := ipam[parameter].([]any); isList && len(list) == 0 {
 		ipam = maps.Clone(ipam)

@@ -52,7 +52,7 @@ func TestRunsOfAddresses(t *testing.T) {
 		`type: host-local, ranges: [[{subnet: 10.1.0.0/24, rangeEnd: 10.1.0.9}, {subnet: 10.1.0.0/24, ` +
 			`rangeStart: 10.1.0.10}]]`: nil,
 
-		// The values of templates are only known for a pod.
+		// Template values are only known for a specific pod.
 		`type: host-local, subnet: "{{ device.net }}", rangeStart: 10.1.0.5`:                                      nil,
 		`type: host-local, subnet: 10.1.0.0/24, rangeStart: "{{ device.first }}", rangeEnd: 10.1.0.9`:             nil,
 		`type: host-local, ranges: [[{subnet: "{{ device.net }}", rangeStart: 10.1.0.5}, {subnet: 10.1.0.0/24}]]`: nil,
@@ -60,7 +60,7 @@ func TestRunsOfAddresses(t *testing.T) {
 			`rangeStart: 10.1.0.200}]]`: nil,
 		`type: host-local, subnet: "{{ device.net }}", rangeStart: 10.1.0.5, rangeEnd: 10.1.0.4`: {
 			`rangeEnd: Invalid value: "10.1.0.4": is before rangeStart, which is 10.1.0.5`},
-		// A value that cannot be parsed is only reported once, by its format.
+		// A value that cannot be parsed is only reported once, by the check of its format.
 		`type: host-local, subnet: 10.300.0.0/24, rangeStart: 10.1.0.5`: {`subnet: Invalid value: "10.300.0.0/24"`},
 		// The ranges are in the runtime configuration.
 		`type: host-local}, runtimeConfig: {ipRanges: [[{subnet: 10.1.0.0/24}]]`: nil,

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckContracts reports violations of the contracts of the plugins in a topology: wrong parameters, a wrong number of
+// CheckContracts reports violations of the contracts for the plugins in a topology: wrong parameters, a wrong number of
 // input interfaces, and plugins that cannot share an interface. It skips steps whose plugin has no schema, and problems
 // that [ValidateStored] reports.
 func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
@@ -59,7 +59,7 @@ type work struct {
 
 func (c *contracts) add(problem *field.Error) { c.problems = append(c.problems, problem) }
 
-// input returns the steps that create the input interfaces of a step.
+// input returns the steps that create a step's input interfaces.
 func (c *contracts) input(step *v1alpha1.Step) []string {
 	var interfaces []string
 	for _, parent := range step.DependOn {
@@ -72,17 +72,17 @@ func (c *contracts) input(step *v1alpha1.Step) []string {
 	return interfaces
 }
 
-// isUnordered reports whether a step depends, directly or indirectly, on a later step, on a missing one, or on itself.
-// That is a separate problem, and the interfaces of the step are unknown until it is fixed.
+// isUnordered reports whether a step depends, directly or indirectly, on a later step, on a missing step, or on itself.
+// This is reported as a separate problem, and until it is fixed, the step's interfaces are unknown.
 func (c *contracts) isUnordered(step *v1alpha1.Step) bool {
 	return slices.ContainsFunc(step.DependOn, func(parent string) bool {
 		return c.steps[parent] == nil || c.unordered[parent]
 	})
 }
 
-// output returns the interfaces that a step passes on: its own if it creates one, and otherwise its input interfaces. A
-// root step that creates none is rejected. It is treated as if it created one, so that later steps are not rejected
-// because of it.
+// output returns the interfaces that a step passes on: its own interface if it creates one, and otherwise its input
+// interfaces. A root step that creates no interface is rejected. It is nevertheless treated as if it created one, so
+// that later steps are not rejected because of it.
 func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	switch {
 	case !c.schemas.AttachesInterface(step.Type):
@@ -93,8 +93,8 @@ func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	return interfaces
 }
 
-// extendedResources rejects extended resource names if a step requires parameters from a claim: a pod that requests an
-// extended resource has no claim in which to set them.
+// extendedResources rejects extended resource names if a step requires parameters from a claim, because a pod that
+// requests an extended resource has no claim in which to set the parameters.
 func (c *contracts) extendedResources(steps []v1alpha1.Step) {
 	needy := slices.IndexFunc(steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
 	if needy < 0 {
@@ -197,8 +197,8 @@ func (c *contracts) conflict(first, second string) bool {
 	return slices.Contains(schema.ConflictsWith, second) || slices.Contains(reverse.ConflictsWith, first)
 }
 
-// config checks a step's configuration against the schemas of its plugin and of the IPAM plugin. interfaces are the
-// steps that make the interfaces of its parents.
+// config checks a step's configuration against the schemas for its plugin and for the IPAM plugin. interfaces are the
+// steps that create its parents' interfaces.
 func (c *contracts) config(stepPath *field.Path, step *v1alpha1.Step, interfaces []string) {
 	path := stepPath.Child("config")
 	decoded, err := template.DecodeJSON(rawConfig(step))
@@ -231,7 +231,7 @@ func (c *contracts) config(stepPath *field.Path, step *v1alpha1.Step, interfaces
 	}
 }
 
-// podNetwork checks the network name and the interface name of a step whose plugin requires that pods select networks
+// podNetwork checks the network name and the interface name in a step whose plugin requires that pods select networks
 // by annotation.
 func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := c.schemas.Lookup(step.Type)
@@ -249,7 +249,7 @@ func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// ipam checks the IPAM section against the schema of its plugin. Unknown plugins are accepted, as for steps: the
+// ipam checks the IPAM section against its plugin's schema. As for steps, unknown plugins are accepted, because the
 // project cannot provide schemas for all plugins.
 func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]any, checker *parameters) {
 	cniType, _ := ipam["type"].(string)
@@ -338,7 +338,7 @@ func definedParameters(schema *v1alpha1.CNIPluginSchemaSpec) []string {
 }
 
 // commonParameters returns the parameters that every plugin accepts: those in the CNI specification and conventions,
-// and the shorthands that topologies can use to refer to the interface of a derived step.
+// and the shorthands with which topologies can refer to a derived step's interface.
 func commonParameters() map[string]v1alpha1.Parameter {
 	text := v1alpha1.Parameter{Type: v1alpha1.TypeString}
 	texts := v1alpha1.Parameter{Type: v1alpha1.TypeArray, Items: &text}

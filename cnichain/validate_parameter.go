@@ -27,7 +27,7 @@ type parameters struct {
 	add       func(*field.Error)
 }
 
-// object checks an object with known fields; owner is the plugin that the parameters belong to.
+// object checks an object with known fields. owner is the plugin to which the parameters belong.
 func (p *parameters) object(path *field.Path, object map[string]any, accepted *v1alpha1.Parameter, owner string) {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		value := object[name]
@@ -60,7 +60,7 @@ func unknownParameter(owner, name string, accepted *v1alpha1.Parameter) string {
 	return fmt.Sprintf("%s has no parameter of that name; it has %s", owner, strings.Join(known, ", "))
 }
 
-// value checks one value. As in plugins, null counts as missing.
+// value checks one value. As in plugins, null is treated as missing.
 func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Parameter, owner string) {
 	if value == nil || parameter.Type == "" {
 		return
@@ -72,7 +72,7 @@ func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Para
 	switch value := value.(type) {
 	case map[string]any:
 		if p.checkType(path, value, v1alpha1.TypeObject, parameter) {
-			nested := parameters{templates: p.templates, add: p.add} // the driver only sets keys at the top level
+			nested := parameters{templates: p.templates, add: p.add} // the driver sets keys only at the top level
 			nested.object(path, value, parameter, owner)
 		}
 	case []any:
@@ -113,7 +113,7 @@ func shown(value any) any {
 	return value
 }
 
-// describeType returns the name of a type for people who write YAML.
+// describeType returns a name for a type that is familiar to people who write YAML.
 func describeType(t v1alpha1.ParameterType) string {
 	switch t {
 	case v1alpha1.TypeInteger:
@@ -128,7 +128,7 @@ func describeType(t v1alpha1.ParameterType) string {
 	return "a " + string(t)
 }
 
-// wantedType describes a parameter's type, with a hint on quotes.
+// wantedType describes a parameter's type, with a hint about quotes.
 func wantedType(parameter *v1alpha1.Parameter) string {
 	switch {
 	case len(parameter.Enum) > 0:
@@ -205,7 +205,7 @@ func (p *parameters) number(path *field.Path, number json.Number, parameter *v1a
 	}
 }
 
-// template checks the type of a template's result, since the value itself is only known for a pod. A device attribute
+// template checks the type of a template's result, since the value itself is known only for a pod. A device attribute
 // may have any of the attribute types, depending on the device.
 func (p *parameters) template(path *field.Path, text string, parameter *v1alpha1.Parameter) {
 	yields := []v1alpha1.ParameterType{v1alpha1.TypeString}

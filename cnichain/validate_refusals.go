@@ -21,9 +21,9 @@ func (c *contracts) refuse(path *field.Path, format string, arguments ...any) {
 	c.add(field.Invalid(path, field.OmitValueType{}, fmt.Sprintf(format, arguments...)))
 }
 
-// refusals reports configuration that well-known plugins always reject at ADD and that schemas cannot describe, since
+// refusals reports configuration that well-known plugins always reject at ADD and that schemas cannot describe because
 // it concerns several parameters or steps. It accepts templates, whose values are not known. interfaces are the steps
-// that make the interfaces of the step's parents.
+// that create the interfaces of the step's parents.
 func (c *contracts) refusals(step *v1alpha1.Step, path *field.Path, config map[string]any, interfaces []string) {
 	location := path.Child("config")
 	if mac, err := net.ParseMAC(c.literal(config["mac"])); err == nil && (mac[0]&1 == 1 || !slices.ContainsFunc(mac,
@@ -70,8 +70,8 @@ func (c *contracts) refusals(step *v1alpha1.Step, path *field.Path, config map[s
 	}
 }
 
-// makers describes the steps that make the interfaces, if all of them are known and have a property; otherwise it
-// returns "".
+// makers describes the steps that create the interfaces, if all of these steps are known and have a given property.
+// Otherwise, it returns "".
 func (c *contracts) makers(interfaces []string,
 	has func(*v1alpha1.Step, *v1alpha1.CNIPluginSchemaSpec) bool) (description string) {
 	for _, name := range interfaces {
@@ -85,23 +85,23 @@ func (c *contracts) makers(interfaces []string,
 	return description
 }
 
-// lacksHostEnd reports whether a plugin makes an interface that has no other end on the host.
+// lacksHostEnd reports whether a plugin creates an interface that has no other end on the host.
 func lacksHostEnd(_ *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	return schema.Output.Devices == devicesMove ||
 		len(schema.LinkTypes) > 0 && !slices.Contains(schema.LinkTypes, "veth")
 }
 
-// lacksIPAM reports whether a step's interface has no addresses, since an IPAM plugin is the only source of them.
+// lacksIPAM reports whether a step's interface has no addresses because they can come only from an IPAM plugin.
 func lacksIPAM(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	return IPAMType(rawConfig(step)) == "" && hasIPAM(schema)
 }
 
-// hasIPAM reports whether a plugin gets the addresses of its interface from an IPAM plugin.
+// hasIPAM reports whether a plugin gets its interface's addresses from an IPAM plugin.
 func hasIPAM(schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	return schema.Config != nil && hasProperty(schema.Config, "ipam") && schema.PodNetworks == nil
 }
 
-// portmap rejects parameters of several backends, and port mappings without ports.
+// portmap rejects parameters for several backends, and port mappings without ports.
 func (c *contracts) portmap(path *field.Path, config map[string]any) {
 	backends := map[string]bool{c.literal(config["backend"]): true, "": true}
 	if isSet(config["externalSetMarkChain"]) {
@@ -133,7 +133,7 @@ func (c *contracts) portmap(path *field.Path, config map[string]any) {
 	}
 }
 
-// trunks rejects ranges of VLANs without an end, or with ends in the wrong order.
+// trunks rejects VLAN ranges without an end, or with ends in the wrong order.
 func (c *contracts) trunks(path *field.Path, value any) {
 	list, _ := value.([]any)
 	for i, item := range list {
@@ -151,7 +151,7 @@ func (c *contracts) trunks(path *field.Path, value any) {
 	}
 }
 
-// literal returns a text; empty for other values and for templates.
+// literal returns the value if it is a text, and "" for templates and other values.
 func (c *contracts) literal(value any) string {
 	if text, isText := value.(string); isText && !c.templates.HasTokens(text) {
 		return text
@@ -159,15 +159,15 @@ func (c *contracts) literal(value any) string {
 	return ""
 }
 
-// isSet reports whether a value differs from the one that plugins use for a missing parameter.
+// isSet reports whether a value differs from the value that plugins use if the parameter is missing.
 func isSet(value any) bool {
 	return value != nil && value != json.Number("0") && value != "" && value != false
 }
 
-// minIPv6 is the minimum MTU of IPv6; the kernel disables it on interfaces with less.
+// minIPv6 is the minimum MTU for IPv6. The kernel disables IPv6 on interfaces with a smaller MTU.
 const minIPv6 = 1280
 
-// assigned reports addresses and routes of an IPAM plugin that the kernel never accepts for the interface.
+// assigned reports addresses and routes from an IPAM plugin that the kernel never accepts for the interface.
 func (c *contracts) assigned(step *v1alpha1.Step, path *field.Path, config, ipam map[string]any) {
 	location := path.Child("ipam")
 	all, exact := claimspec.AssignedBy(step)
@@ -203,7 +203,7 @@ func (c *contracts) assigned(step *v1alpha1.Step, path *field.Path, config, ipam
 	}
 }
 
-// routes checks the routes of one IPAM plugin, in their order.
+// routes checks one IPAM plugin's routes, in order.
 type routes struct {
 	*contracts
 	assigned  []claimspec.Assigned
@@ -214,7 +214,8 @@ type routes struct {
 	refused   map[netip.Addr]bool // gateways; each is reported once
 }
 
-// route checks one route as plugins add it: through its gateway or the first gateway of its family, or without any.
+// route checks one route in the way that plugins add it: through its gateway, through the first gateway of its family,
+// or without a gateway.
 func (r *routes) route(path *field.Path, i int, object map[string]any) {
 	destination, err := netip.ParsePrefix(r.literal(object["dst"]))
 	gateway, gatewayErr := netip.ParseAddr(r.literal(object["gw"]))
@@ -256,8 +257,9 @@ func (r *routes) route(path *field.Path, i int, object map[string]any) {
 	}
 }
 
-// unreachable returns the reason why the kernel rejects routes through a gateway, from the addresses of its family;
-// empty if it accepts them, or if that depends on addresses that are not known here.
+// unreachable uses the addresses of a gateway's family to determine why the kernel rejects routes through the gateway,
+// and returns the reason. It returns "" if the kernel accepts the routes, or if that depends on addresses that are not
+// known here.
 func (r *routes) unreachable(gateway netip.Addr, family []claimspec.Assigned) string {
 	if len(r.assigned) == 0 || gateway.IsLinkLocalUnicast() || gateway.IsUnspecified() {
 		return ""

@@ -36,8 +36,8 @@ var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals /
 //nolint:gochecknoglobals // immutable
 var linkTypeForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-// ValidateSchema reports all problems in a contract. It repeats the rules of the CRD, for contracts in files, and
-// validates nested parameters, which the CRD cannot validate.
+// ValidateSchema reports all problems in a contract. It repeats the CRD's rules, for contracts in files, and validates
+// nested parameters, which the CRD cannot validate.
 func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	s := &schemaProblems{}
 	path := field.NewPath("spec")
@@ -86,11 +86,11 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	return s.problems
 }
 
-// Patterns are compiled whenever a schema is validated or used, so limit their cost.
+// Patterns are compiled whenever a schema is validated or used, so their cost is limited.
 const (
 	// maxPatterns is the maximum number of patterns in a schema.
 	maxPatterns = 300
-	// maxPatternCost is the maximum cost of a pattern, which is approximately the number of instructions of the
+	// maxPatternCost is the maximum cost of a pattern, which is approximately the number of instructions in the
 	// compiled pattern.
 	maxPatternCost = 2000
 )
@@ -109,7 +109,7 @@ func (s *schemaProblems) oneOf(path *field.Path, value string, allowed ...string
 	}
 }
 
-// addressBlocks requires distinct keys: if two values had the same key, a plugin would only get one of them.
+// addressBlocks requires distinct keys: if two values had the same key, a plugin would get only one of them.
 func (s *schemaProblems) addressBlocks(path *field.Path, blocks *v1alpha1.AddressBlocks) {
 	if blocks == nil {
 		return
@@ -157,8 +157,8 @@ func (s *schemaProblems) podNetworks(path *field.Path, spec *v1alpha1.CNIPluginS
 	}
 }
 
-// undefinable returns the reason why the value of a parameter must not come from a NetworkAttachmentDefinition, which
-// namespace users may write: the driver sets the parameter, or the parameter causes other plugins to run.
+// undefinable returns the reason why a parameter's value must not come from a NetworkAttachmentDefinition, which
+// namespace users may write: either the driver sets the parameter, or the parameter causes other plugins to run.
 func undefinable(name string, spec *v1alpha1.CNIPluginSchemaSpec) string {
 	_, reserved := reservedKeys()[name]
 	_, common := commonParameters()[name]
@@ -191,8 +191,8 @@ func (s *schemaProblems) remark(path *field.Path, remark string) {
 	}
 }
 
-// properties checks the parameters of an object, in the order of their names. Every required parameter must be among
-// them; otherwise, no configuration could be valid.
+// properties checks an object's parameters, in the order of their names. Every required parameter must be among them;
+// otherwise, no configuration could be valid.
 func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string,
 	depth int) {
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -230,7 +230,7 @@ func (s *schemaProblems) parameter(path *field.Path, p *v1alpha1.Parameter, dept
 	s.properties(path, p.Properties, p.Required, depth)
 }
 
-// constraints rejects keywords that do not apply to the type of the parameter.
+// constraints rejects keywords that do not apply to the parameter's type.
 func (s *schemaProblems) constraints(path *field.Path, p *v1alpha1.Parameter) {
 	known := []v1alpha1.ParameterType{"", v1alpha1.TypeString, v1alpha1.TypeInteger, v1alpha1.TypeNumber,
 		v1alpha1.TypeBoolean, v1alpha1.TypeArray, v1alpha1.TypeObject}
@@ -264,7 +264,7 @@ func (s *schemaProblems) constraints(path *field.Path, p *v1alpha1.Parameter) {
 	s.pattern(path.Child("pattern"), p.Pattern)
 }
 
-// pattern checks a pattern without compiling an expensive one.
+// pattern checks a pattern without compiling an expensive pattern.
 func (s *schemaProblems) pattern(path *field.Path, pattern string) {
 	if pattern == "" {
 		return
@@ -286,7 +286,7 @@ func (s *schemaProblems) pattern(path *field.Path, pattern string) {
 	}
 }
 
-// patternCost estimates the number of instructions of a compiled pattern. The parser limits nested repetitions.
+// patternCost estimates the number of instructions in a compiled pattern. The parser limits nested repetitions.
 func patternCost(parsed *syntax.Regexp) int {
 	cost := 1 + len(parsed.Rune)
 	for _, sub := range parsed.Sub {

@@ -32,7 +32,7 @@ type VerbsDevice struct {
 }
 
 // GID is an entry in the GID table of an RDMA device's port. An application uses the index to select the address and
-// the protocol for sending.
+// the protocol with which it sends.
 type GID struct {
 	// Port starts at 1, Index at 0.
 	Port  uint32 `json:"port"`
@@ -43,12 +43,12 @@ type GID struct {
 	Type string `json:"type"`
 	// Interface is the interface in the pod; empty with InfiniBand, whose GIDs belong to the port.
 	Interface string `json:"interface,omitempty"`
-	// Address is the interface's IP address that the GID represents; empty for the GID that the kernel derives from the
-	// MAC address.
+	// Address is the interface's IP address that the GID represents. It is empty for the GID that the kernel derives
+	// from the MAC address.
 	Address string `json:"address,omitempty"`
 }
 
-// GIDEntry is a nonempty entry of a port's table, as reported by the kernel.
+// GIDEntry is a nonempty entry in a port's table, as reported by the kernel.
 type GIDEntry struct {
 	Port  uint32
 	Index int
@@ -67,8 +67,9 @@ type LinkAddresses struct {
 }
 
 // FindGIDs returns the entries in an RDMA device's table that belong to a pod's links. If RDMA devices are shared, the
-// table contains the GIDs of all pods, with the names of links in unknown namespaces. Therefore an entry counts as the
-// pod's if its link and address match. Entries that cannot be distinguished are returned as ambiguous, not as found.
+// table contains the GIDs of all pods, with the names of links in unknown namespaces. Therefore, an entry is considered
+// the pod's entry if its link and address match. Entries that cannot be distinguished are returned as ambiguous, not as
+// found.
 func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous []string) {
 	type key struct {
 		port      uint32
@@ -137,7 +138,7 @@ func defaultGID(mac net.HardwareAddr) netip.Addr {
 }
 
 // compareGIDs orders GIDs by interface, and for each interface by the usual preference of applications: RoCE v2, which
-// is routable, before other types, other addresses before link-local ones, and IPv4 before IPv6.
+// is routable, before other types; other addresses before link-local addresses; and IPv4 before IPv6.
 func compareGIDs(a, b GID) int {
 	rank := func(g GID) int {
 		address, err := netip.ParseAddr(g.Address)
@@ -154,7 +155,7 @@ func compareGIDs(a, b GID) int {
 		cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Index, b.Index))
 }
 
-// formatGID formats a GID like sysfs.
+// formatGID formats a GID as in sysfs.
 func formatGID(gid netip.Addr) string {
 	bytes := gid.As16()
 	groups := make([]string, 0, 8)

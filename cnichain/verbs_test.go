@@ -69,7 +69,8 @@ func TestGIDsOfAPod(t *testing.T) {
 	}
 }
 
-// Two pods on one RDMA device have the same address on links with the same name: neither must get the other's entry.
+// Two pods on one RDMA device have the same address on links with the same name: neither pod must get the other pod's
+// entry.
 func TestGIDsThatCannotBeToldApart(t *testing.T) {
 	table := []GIDEntry{entry(2, "10.0.0.1", GIDRoCEv2, "net1"), entry(3, "fd00::1", GIDRoCEv2, "net1"),
 		entry(8, "10.0.0.1", GIDRoCEv2, "net1"), entry(9, "10.0.0.1", GIDRoCEv1, "net1")}

@@ -23,16 +23,16 @@ const attributeSources = "samples/attribute-sources"
 
 // source is a sample script with a stand-in for the service that it queries.
 type source struct {
-	// header is required in every request, as the services do.
+	// header is required in every request, as it is by the real services.
 	header, value string
-	// answers are the responses by path and query. Others are not found.
+	// answers maps paths and queries to responses. Other requests are answered with "not found".
 	answers map[string]string
 	// neighbors is the output of lldpcli.
 	neighbors string
 	want      string
 }
 
-// sources returns the scripts, with the responses in the documentation of each service.
+// sources returns the scripts, with the responses from each service's documentation.
 func sources() map[string]source {
 	const gce, aws = "/computeMetadata/v1/instance/", "/latest/meta-data/"
 	const gceInterfaces = `[{"accessConfigs": [], "ip": "10.128.0.70", "ipAliases": ["10.24.3.0/24"],
@@ -92,7 +92,7 @@ func sources() map[string]source {
 	}
 }
 
-// neighbors returns the output of lldpcli for a number of neighbours on eth0.
+// neighbors returns the output of lldpcli for a number of neighbors on eth0.
 func neighbors(name string, count int) string {
 	neighbor := `{"name": "eth0", "via": "LLDP", "rid": "1", "age": "0 day, 00:01:02", "chassis": [{
 		"id": [{"type": "mac", "value": "00:11:22:33:44:55"}], ` + name + ` "descr": [{"value": "a switch"}]}],
@@ -138,8 +138,8 @@ func run(t *testing.T, script, directory string, environment ...string) (string,
 	return problems.String(), err
 }
 
-// TestAttributeSources runs each script against a stand-in, and reads the result as the driver does. After that, the
-// service fails: the file stays.
+// TestAttributeSources runs each script against a stand-in, and reads the result as the driver does. If the service
+// fails after that, the file is kept.
 func TestAttributeSources(t *testing.T) {
 	for _, tool := range []string{"jq", "curl"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -200,7 +200,7 @@ func attributesOf(d *discovery.Device) string {
 	return text
 }
 
-// A service that fails for one of several requests must not remove attributes.
+// If a service fails for one of several requests, no attributes must be removed.
 func TestAttributeSourceWithAPartOfTheAnswers(t *testing.T) {
 	if _, err := exec.LookPath("jq"); err != nil {
 		t.Skip("the scripts need jq")
@@ -231,7 +231,8 @@ func TestAttributeSourceWithAPartOfTheAnswers(t *testing.T) {
 	}
 }
 
-// The DaemonSet and the unit write where the driver reads by default, and run a script that exists.
+// The DaemonSet and the unit write to the location from which the driver reads by default, and run a script that
+// exists.
 func TestRunnersOfAttributeSources(t *testing.T) {
 	values, err := os.ReadFile("chart/values.yaml")
 	if err != nil {

@@ -59,7 +59,7 @@ func addDefaults(t *testing.T, rows *[]string, prefix string, values map[string]
 	}
 }
 
-// While it runs, `helm test` may run netdra on the nodes. The chart itself does not grant this right to any account.
+// While `helm test` runs, it may run netdra on the nodes. The chart itself does not grant this right to any account.
 func TestHookOfTheChart(t *testing.T) {
 	text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", "dra-network", "--show-only",
 		"templates/tests/doctor.yaml")

@@ -47,8 +47,8 @@ func template(t *testing.T, settings ...string) (string, string, error) {
 	return helm(t, args...)
 }
 
-// rendered renders the chart and decodes the result strictly. Kinds of the Prometheus operator, which has its own
-// types, are left out.
+// rendered renders the chart and decodes the result strictly. Prometheus operator kinds are left out, because the
+// operator has its own types.
 func rendered(t *testing.T, settings ...string) (string, []runtime.Object) {
 	t.Helper()
 	text, problems, err := template(t, settings...)
@@ -138,7 +138,7 @@ func TestSettingsOfTheChart(t *testing.T) {
 			want: []string{"httpGet: {port: 9680, path: /healthz}"}},
 		"features": {
 			set: []string{"features.listAttributes=true", "features.compatibilityGroups=true"},
-			// once for the nodes, once for the controller, which must agree
+			// once for the nodes and once for the controller; both must agree
 			want: []string{"- --list-attributes\n        - --compatibility-groups",
 				"- --list-attributes\n        - --v=2"},
 		},
@@ -185,8 +185,8 @@ func TestSettingsOfTheChart(t *testing.T) {
 	}
 }
 
-// The directory for OVN-Kubernetes is mounted once, even if extraMounts still lists it from a time before the chart
-// mounted it.
+// The directory for OVN-Kubernetes is mounted once, even if extraMounts still lists it because the chart did not mount
+// it in the past.
 func TestFolderOfOVNKubernetesIsMountedOnce(t *testing.T) {
 	const folder = "/var/run/ovn-kubernetes"
 	for set, want := range map[string]int{
@@ -391,14 +391,14 @@ func TestOwnNamesAreReserved(t *testing.T) {
 	}
 }
 
-// reserved returns the pattern that the schema of the chart's values forbids at a path.
+// reserved returns the pattern that the chart's values schema forbids at a path.
 func reserved(t *testing.T, path ...string) *regexp.Regexp {
 	t.Helper()
 	place := []string{"properties", path[0], "properties", path[1]}
 	return patternOf(t, append(append(place, path[2:]...), "then", "if")...)
 }
 
-// patternOf returns the pattern at a path in the schema of the chart's values.
+// patternOf returns the pattern at a path in the chart's values schema.
 func patternOf(t *testing.T, path ...string) *regexp.Regexp {
 	t.Helper()
 	text, err := os.ReadFile("chart/values.schema.json")
@@ -492,7 +492,7 @@ func TestPatternsOfValuesAreThoseOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestNamesThatLookLikeSomethingElse: a namespace may be called 123, and a class true.
+// TestNamesThatLookLikeSomethingElse: a namespace may be called "123", and a class "true".
 func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 	for _, name := range []string{"123", "null", "true", "1e3"} {
 		text, problems, err := helm(t, "template", "dra-network", "chart", "--namespace", name, "--skip-tests", "--set",
@@ -511,8 +511,8 @@ func TestNamesThatLookLikeSomethingElse(t *testing.T) {
 	}
 }
 
-// TestCNIPluginsAreCopied runs the script of the init container: it skips directories and dangling links, and fails
-// without any plugin.
+// TestCNIPluginsAreCopied runs the init container's script. The script skips directories and dangling links, and fails
+// if there is no plugin.
 func TestCNIPluginsAreCopied(t *testing.T) {
 	_, objects := rendered(t, "cniPlugins.image=registry.example/cni")
 	container := all[*appsv1.DaemonSet](objects)[0].Spec.Template.Spec.InitContainers[0]

@@ -20,7 +20,7 @@ func TestClaimsAreWhole(t *testing.T) {
 		lan   = `{metadata: {name: lan}, spec: {steps: []}, status: {deviceClasses: [lan-port]}}`
 		two   = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`
 		fresh = `{metadata: {name: new}, spec: {steps: [{name: a, type: macvlan}]}}`
-		// The labels of the namespace are team: ai, tier: "1".
+		// The namespace has the labels team: ai, tier: "1".
 		ours = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: ai}}}, status: ` +
 			`{deviceClasses: [lan-port]}}`
 		theirs = `{metadata: {name: lan}, spec: {allowedNamespaces: {matchLabels: {team: web}}}, status: ` +
@@ -120,7 +120,7 @@ func created(t *testing.T, kind, spec string, annotations ...string) *admission.
 
 // TestClaimsOfExtendedResources checks that the claim that kube-scheduler generates is rejected with a message for the
 // author of the pod, who has not written a claim. Such a claim never sets addresses, so it is rejected if the topology
-// assigns none. Claims of users can set addresses and are accepted.
+// assigns none. Claims that users write can set addresses and are accepted.
 func TestClaimsOfExtendedResources(t *testing.T) {
 	const (
 		pair = `{metadata: {name: pair}, spec: {steps: []}, status: {deviceClasses: [pair-a, pair-b]}}`

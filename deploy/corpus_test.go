@@ -20,7 +20,7 @@ const (
 	schemaCRD   = "crds/networking.dra.io_cnipluginschemas.yaml"
 )
 
-// TestDefinitionTakesWhatGoTakes checks that no rule of the CRD is stricter than Go's validation.
+// TestDefinitionTakesWhatGoTakes checks that no CRD rule is stricter than Go's validation.
 func TestDefinitionTakesWhatGoTakes(t *testing.T) {
 	policies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, policyCRD))
 	for _, c := range corpus.Valid(t) {
@@ -31,8 +31,8 @@ func TestDefinitionTakesWhatGoTakes(t *testing.T) {
 }
 
 // TestDefinitionRefusesWhatItCan checks that the CRD rejects every invalid policy with the message in the corpus, or
-// that Go does if the corpus declares that the CRD cannot. The tests for Go's rules cover Go's validation of the other
-// policies.
+// that Go rejects it if the corpus declares that the CRD cannot. The tests for Go's rules cover Go's validation of the
+// other policies.
 func TestDefinitionRefusesWhatItCan(t *testing.T) {
 	policies := newDefinition(t, find[*apiextensionsv1.CustomResourceDefinition](t, policyCRD))
 	onlyGo := 0

@@ -57,8 +57,8 @@ func TestPoliciesAreAccepted(t *testing.T) {
 	}
 }
 
-// Applying a sample does not change anything that another sample has created, and deleting it does not remove anything
-// from another one. The index lists all samples.
+// Applying a sample does not change anything that another sample has created, and deleting a sample does not remove
+// anything from another sample. The index lists all samples.
 func TestSamplesLeaveEachOtherAlone(t *testing.T) {
 	index, err := os.ReadFile("samples/examples/README.md")
 	if err != nil {
@@ -166,7 +166,7 @@ func TestCustomResourcesPassTheirDefinitions(t *testing.T) {
 			object := decode(t, document)
 			definition, defined := definitions[object["kind"].(string)]
 			if !defined {
-				continue // of Kubernetes
+				continue // a Kubernetes kind
 			}
 			checked++
 			for _, problem := range definition.admit(t, object) {
@@ -230,8 +230,8 @@ func (d definition) admit(t *testing.T, object map[string]any) field.ErrorList {
 	return append(problems, broken...)
 }
 
-// TestSamplesFitTogether: every class that a pod requests belongs to a topology, every root step has a template, its
-// device is exposed for its plugin, and every container waits for the claim of its pod.
+// TestSamplesFitTogether: every class that a pod requests belongs to a topology, every root step has a template and a
+// device that is exposed for the step's plugin, and every container waits for its pod's claim.
 func TestSamplesFitTogether(t *testing.T) {
 	exposed := map[string]string{} // plugin by selector
 	for _, p := range all[*policyapi.DeviceExposurePolicy](load(t, samplePolicies)) {

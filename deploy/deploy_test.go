@@ -165,7 +165,7 @@ func TestCRDsAreThoseOfTheTypes(t *testing.T) {
 		if file != name || crd.Spec.Scope != apiextensions.ClusterScoped {
 			t.Errorf("%s: want the file %s and the scope Cluster, got %s", file, name, crd.Spec.Scope)
 		}
-		version := crd.Spec.Versions[0] // TestVersions checks that the others are equal
+		version := crd.Spec.Versions[0] // TestVersions checks that the other versions are equal
 		if version.Name != topologyapi.GroupVersion().Version || version.Subresources == nil ||
 			version.Subresources.Status == nil {
 			t.Errorf("%s: want %s first, with status as a subresource", file, topologyapi.GroupVersion().Version)

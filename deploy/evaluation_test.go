@@ -58,7 +58,7 @@ func (e *evaluation) matches() bool {
 	return true
 }
 
-// refusals returns the messages of the validations that fail.
+// refusals returns the messages from the validations that fail.
 func (e *evaluation) refusals() []string {
 	e.t.Helper()
 	var validations, messages []plugincel.ExpressionAccessor

@@ -67,7 +67,7 @@ func versionsOf(t *testing.T) map[string][]served {
 	return kinds
 }
 
-// examples returns objects of every kind as clients send them, valid and invalid ones.
+// examples returns valid and invalid objects of every kind, as clients send them.
 func examples(t *testing.T) []map[string]any {
 	t.Helper()
 	var objects []map[string]any
@@ -93,8 +93,9 @@ func examples(t *testing.T) []map[string]any {
 	return objects
 }
 
-// TestConversion checks that all served versions accept and reject the same random objects, made of valid and invalid
-// ones. The API server and Go programs can write a valid object in one version and read it in another with every field.
+// TestConversion checks that all served versions accept and reject the same random objects, which are made from valid
+// and invalid objects. The API server and Go programs can write a valid object in one version and read it in another
+// with every field.
 func TestConversion(t *testing.T) {
 	kinds := versionsOf(t)
 	originals := examples(t)
@@ -152,8 +153,8 @@ func convert(t *testing.T, versions []served, object map[string]any) bool {
 // version again.
 func exchange(t *testing.T, writer, reader served, object map[string]any) {
 	t.Helper()
-	// Go also writes optional objects that other clients omit if one of their fields has a default, so that they have
-	// all defaults.
+	// If a field of an optional object has a default, Go writes the object even if other clients omit it. As a result,
+	// such objects have all defaults.
 	complete := writer.rewritten(t, object)
 	again := renamed(reader.rewritten(t, renamed(complete, reader.name)), writer.name)
 	if diff := cmp.Diff(complete, again); diff != "" {
@@ -182,7 +183,7 @@ func (s served) rewritten(t *testing.T, object map[string]any) map[string]any {
 		t.Fatal(err)
 	}
 	if _, hasStatus := object["status"]; !hasStatus {
-		delete(written, "status") // Go writes an empty one
+		delete(written, "status") // Go writes an empty status
 	}
 	stored, problems := s.store(t, written)
 	if len(problems) > 0 {
@@ -204,7 +205,7 @@ func (s served) store(t *testing.T, object map[string]any) (stored map[string]an
 	return stored, problems
 }
 
-// validate returns an object as the API server stores it, and the reasons why the API server or otherwise the webhook
+// validate returns an object as the API server stores it, and the reasons why the API server, or otherwise the webhook,
 // rejects it.
 func (s served) validate(t *testing.T, object map[string]any) (stored map[string]any, problems []string) {
 	t.Helper()
@@ -226,7 +227,7 @@ func (s served) validate(t *testing.T, object map[string]any) (stored map[string
 	return stored, problems
 }
 
-// decodeTyped reads an object strictly, as a program with the types of the version does.
+// decodeTyped reads an object strictly, as a program that uses the version's types does.
 func (s served) decodeTyped(t *testing.T, object map[string]any) runtime.Object {
 	t.Helper()
 	data, err := json.Marshal(object)
@@ -311,7 +312,7 @@ func valuesOf(value any, name string) (found []any) {
 	return found
 }
 
-// TestEveryFieldIsSet: a new field in a kind must be added to the objects with which conversions are tested.
+// TestEveryFieldIsSet: a new field in a kind must be added to the objects that are used to test conversions.
 func TestEveryFieldIsSet(t *testing.T) {
 	set := map[string]map[string]bool{}
 	for _, document := range documents(t, everyField) {
@@ -345,7 +346,7 @@ func TestEveryFieldIsSet(t *testing.T) {
 	}
 }
 
-// fieldsOf returns the paths of the fields of a schema, sorted, without metadata.
+// fieldsOf returns the sorted paths of a schema's fields, without metadata.
 func fieldsOf(structural *schema.Structural, path string) (fields []string) {
 	for _, name := range slices.Sorted(maps.Keys(structural.Properties)) {
 		if path == "" && name != "spec" && name != "status" {
@@ -385,8 +386,8 @@ func collectFields(structural *schema.Structural, value any, path string, set ma
 	}
 }
 
-// TestVersions: every kind is served in all versions, stored in the first, and the versions differ only in their names,
-// including columns, selectable fields and subresources. The compiler checks that the Go types are the same.
+// TestVersions: every kind is served in all versions and stored in the first. The versions, including their columns,
+// selectable fields and subresources, differ only in their names. The compiler checks that the Go types are the same.
 func TestVersions(t *testing.T) {
 	for _, file := range files(t, "crds/*.yaml") {
 		crd := find[*apiextensions.CustomResourceDefinition](t, file)

@@ -21,14 +21,14 @@ import (
 
 const webhookFile = "webhook.yaml"
 
-// TestWebhookHoldsNothingUp: the webhook is called for the driver's kinds, and for claims with parameters for the
-// driver that were not created from a template. No request depends on its response.
+// TestWebhookHoldsNothingUp: the webhook is called for the driver's kinds, and for claims that have parameters for the
+// driver and were not created from a template. No request depends on its response.
 func TestWebhookHoldsNothingUp(t *testing.T) {
 	configuration := find[*admissionregistration.ValidatingWebhookConfiguration](t, webhookFile)
 	if len(configuration.Webhooks) != 2 {
 		t.Fatalf("there are %d webhooks", len(configuration.Webhooks))
 	}
-	// The rules of their CRDs are sufficient, and only the controller writes blocks.
+	// Their CRD rules are sufficient, and only the controller writes blocks.
 	elsewhere := []string{"addressblocks", "addressranges"}
 	var resources []string
 	for _, file := range files(t, "crds/*.yaml") {
@@ -79,7 +79,7 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// TestWebhookIsReached: from the configuration through the Service to the port of the container.
+// TestWebhookIsReached follows the path from the configuration, through the Service, to the container's port.
 func TestWebhookIsReached(t *testing.T) {
 	asked := find[*admissionregistration.ValidatingWebhookConfiguration](t, webhookFile).Webhooks[0].ClientConfig
 	service := find[*corev1.Service](t, webhookFile)

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// TestRBACGrantsNoMore lists the permissions of each service account, so that granting a new one requires a change to
-// this test.
+// TestRBACGrantsNoMore lists the permissions of each service account, so that granting a new permission requires a
+// change to this test.
 func TestRBACGrantsNoMore(t *testing.T) {
 	tests := map[string][]string{
 		"node.yaml": {
@@ -164,8 +164,8 @@ func TestNodeDriver(t *testing.T) {
 			t.Errorf("the probe %s asks %+v", name, get)
 		}
 	}
-	// Pods of the node wait for a driver that hangs, so it must be restarted soon. A slow driver must not be killed in
-	// the middle of an attachment.
+	// Pods on the node wait for a driver that hangs, so the driver must be restarted soon. A slow driver must not be
+	// killed in the middle of an attachment.
 	live := container.LivenessProbe
 	if max(live.PeriodSeconds, live.TimeoutSeconds)*live.FailureThreshold > 25 || live.TimeoutSeconds < 8 ||
 		live.TerminationGracePeriodSeconds == nil || *live.TerminationGracePeriodSeconds > 5 {
@@ -191,8 +191,8 @@ func TestNodeDriver(t *testing.T) {
 	}
 }
 
-// hostPaths returns the host paths that a pod mounts. Each must be mounted at the same path as on the host, except
-// /proc, because the container has its own.
+// hostPaths returns the host paths that a pod mounts. Except for /proc, each must be mounted at the same path as on the
+// host. The container has its own /proc.
 func hostPaths(t *testing.T, pod corev1.PodSpec) []string {
 	t.Helper()
 	mounts := map[string]corev1.VolumeMount{}

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// BenchmarkRead reads machines with various numbers of virtual functions, all with interfaces: from files as in sysfs,
-// with a system call for each step, and from memory, where only the work of this package is measured.
+// BenchmarkRead reads machines with various numbers of virtual functions, all of which have interfaces. It reads from
+// files as in sysfs, with a system call for each step, and from memory, where only this package's work is measured.
 func BenchmarkRead(b *testing.B) {
 	for _, count := range []int{16, 128, 1024, 2048} {
 		h := discoverytest.Machine(max(1, count/128), min(count, 128))

@@ -76,8 +76,8 @@ func network(text string) *net.IPNet {
 	return parsed
 }
 
-// Configuration of the node on a link counts as a use, in addition to the node's own traffic. It can be restored unless
-// it does not survive a move between namespaces.
+// The node's configuration on a link counts as a use, in addition to the node's own traffic. This configuration can be
+// restored unless it does not survive a move between namespaces.
 func TestBusyWithAddressesAndRoutes(t *testing.T) {
 	host := discoverytest.Machine(1, 2)
 	index := func(name string) int { return host.Link(name).Index }
@@ -90,7 +90,7 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 		kernel tables
 		link   discovery.IfName
 		want   string
-		lost   bool // whether it cannot be restored
+		lost   bool // true if it cannot be restored
 	}{
 		"nothing": {link: "ens0"},
 		"link-local": {link: "ens0",
@@ -147,7 +147,7 @@ func TestBusyWithAddressesAndRoutes(t *testing.T) {
 	}
 }
 
-// The use of its functions counts as a use of the physical function.
+// A physical function is in use if one of its virtual functions is in use.
 func TestPhysicalFunctionOfVFsInUse(t *testing.T) {
 	for name, use := range map[string]func(*discoverytest.Host){
 		"default route": func(h *discoverytest.Host) { h.DefaultRoute("ens0v0") },

@@ -19,13 +19,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden facts of the recordings in testdata")
 
-// TestRecordings reads the recorded sysfs of a real kernel on a machine with two (emulated) igb NICs, each of them a
-// physical function: without virtual functions, with four each, and with one virtual function in another network
-// namespace and one bound to a userspace driver. Only the sysfs of that machine was recorded: netlink.json was created
-// from the files in class/net, without default routes. rxe-exclusive was recorded on Linux 7.3.4 with Soft RoCE on a
-// veth, a macvlan and two virtual functions, one of which is a member of a bond. ovs was recorded on Linux 6.12 with
-// Open vSwitch 3.5: two bridges with a physical function, a kernel bond, an Open vSwitch bond, an internal port and a
-// tunnel. h100 and mi300x were composed: see discoverytest.GPUMachines.
+// TestRecordings reads the recorded sysfs of a real kernel on a machine with two (emulated) igb NICs, each of which is
+// a physical function. There are recordings without virtual functions, with four virtual functions each, and with one
+// virtual function in another network namespace and one bound to a userspace driver. Only that machine's sysfs was
+// recorded; netlink.json was created from the files in class/net, without default routes. rxe-exclusive was recorded on
+// Linux 7.3.4 with Soft RoCE on a veth, a macvlan and two virtual functions, one of which is a member of a bond. ovs
+// was recorded on Linux 6.12 with Open vSwitch 3.5: two bridges with a physical function, a kernel bond, an Open
+// vSwitch bond, an internal port and a tunnel. h100 and mi300x were composed: see discoverytest.GPUMachines.
 func TestRecordings(t *testing.T) {
 	dirs, err := filepath.Glob("testdata/*/netlink.json")
 	if err != nil || len(dirs) == 0 {
@@ -111,8 +111,8 @@ func readRecording(t *testing.T, recording discovery.Recording) discovery.Facts 
 	return facts
 }
 
-// roundTrip checks that a recording of the sources still has the same facts after it was written and reopened: all
-// facts, or all except addresses if these were removed.
+// roundTrip checks that a recording of the sources still has the same facts after being written and reopened: all
+// facts, or all facts except addresses if the addresses were removed.
 func roundTrip(t *testing.T, sources discovery.Sources) {
 	t.Helper()
 	want, err := discovery.Read(t.Context(), sources)
@@ -165,7 +165,7 @@ func files(t *testing.T, recording discovery.Recording) map[string]string {
 	return texts
 }
 
-// reopened returns the recording after it was written and opened again.
+// reopened returns the recording after it has been written and opened again.
 func reopened(t *testing.T, recording discovery.Recording) discovery.Recording {
 	t.Helper()
 	dir := t.TempDir()
@@ -214,8 +214,8 @@ func TestWithoutAddresses(t *testing.T) {
 	}
 }
 
-// RDMA devices may be named after the GUID of the NIC, which contains the NIC's address; switch IDs often contain it,
-// too.
+// RDMA devices may be named after the GUID of the NIC, which contains the NIC's address; switch IDs often contain this
+// address, too.
 func TestWithoutAddressesOfRDMADevicesAndSwitches(t *testing.T) {
 	h := discoverytest.Switchdev()
 	h.RDMA("0000:05:00.0", "rocex0c42a1fffe4be5f4")

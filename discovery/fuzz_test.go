@@ -14,7 +14,7 @@ import (
 )
 
 // FuzzSysfs writes arbitrary text into arbitrary files and links of a sysfs, including new ones. Regardless of the
-// text, reading must not panic, the results must be consistent, and a recording of them must have the same facts.
+// text, reading must not panic, the results must be consistent, and a recording must contain the same facts.
 func FuzzSysfs(f *testing.F) {
 	machine := discoverytest.Switchdev()
 	names := slices.Sorted(maps.Keys(machine.Sys.Files))
@@ -40,7 +40,7 @@ func FuzzSysfs(f *testing.F) {
 		sources := h.Sources()
 		facts, err := discovery.Read(t.Context(), sources)
 		if err != nil {
-			return // the reading may fail as a whole, but not partially
+			return // reading may fail as a whole, but not partially
 		}
 		checkSense(t, facts)
 		recording, err := discovery.Record(t.Context(), sources)

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// machines contains generated machines, each for a property of real machines.
+// machines contains generated machines, each of which models a property of real machines.
 var machines = map[string]struct {
 	make func() *discoverytest.Host
 	want string // see summary; not compared if empty

@@ -87,7 +87,7 @@ func TestHardwareThatDoesNotSay(t *testing.T) {
 	for name, test := range map[string]struct {
 		hardware *fakeHardware
 		change   func(h *discoverytest.Host)
-		vlan     int // VLAN of the first virtual function; -1 without settings
+		vlan     int // VLAN of the first virtual function; -1 if there are no settings
 		problem  string
 		asked    []string
 	}{
@@ -199,7 +199,7 @@ func words(numbers ...uint32) []byte {
 }
 
 // A function that never had an interface is offered for its RDMA devices. A function whose interface is in a pod is
-// not: its device is known from the time when the interface was on the host.
+// not, because its device is known from the time when the interface was on the host.
 func TestRDMAWithoutInterface(t *testing.T) {
 	h := discoverytest.InfiniBand()
 	want := discovery.Device{

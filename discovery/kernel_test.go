@@ -93,7 +93,7 @@ func subscribed(t *testing.T) (wait func(name string)) {
 	}
 }
 
-// This is a uevent without any change of links, as when a function is bound to another driver.
+// This uevent does not involve any change to links, as when a function is bound to another driver.
 func TestKernelUevents(t *testing.T) {
 	sysfs := inNewNamespace(t)
 	wait := subscribed(t)
@@ -133,7 +133,7 @@ right veth
 `)
 }
 
-// A sysfs of another namespace does not contain the links of this namespace.
+// Another namespace's sysfs does not contain the links of this namespace.
 func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	hostSys := openSysfs(t, "/sys")
 	inNewNamespace(t)
@@ -146,7 +146,7 @@ func TestKernelSysfsOfAnotherNamespace(t *testing.T) {
 	}
 }
 
-// The list of links matches that of the library, except for the fields that are not requested. Links without virtual
+// The list of links matches the library's list, except for the fields that are not requested. Links without virtual
 // functions, and functions that do not exist, have no hardware facts, and querying them is not an error.
 func TestKernelHardware(t *testing.T) {
 	inNewNamespace(t)
@@ -227,7 +227,7 @@ func TestKernelSoftRoCE(t *testing.T) {
 		t.Skip("needs the kernel module rdma_rxe")
 	}
 	inNewNamespace(t)
-	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // of this thread's namespaces
+	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // for this thread's namespaces
 	sources, err := discovery.Host()
 	must(t, err)
 	defer sources.Close()
@@ -282,7 +282,7 @@ func (r onlyRDMA) Read(buffer []byte) (int, error) {
 // are.
 func TestKernelBusy(t *testing.T) {
 	inNewNamespace(t)
-	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // of this thread's namespaces
+	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // for this thread's namespaces
 	sources, err := discovery.Host()
 	must(t, err)
 	defer sources.Close()

@@ -37,7 +37,7 @@ func TestRDMA(t *testing.T) {
 	}
 }
 
-// Devices appear and vanish, and some are in other namespaces: each test case changes the machine and states the
+// Devices appear and disappear, and some are in other namespaces: each test case changes the machine and states the
 // expected difference.
 func TestRDMAOfOtherMachines(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -106,7 +106,7 @@ func TestRDMAInsidePods(t *testing.T) {
 	h.Netlink.RDMADevices = slices.DeleteFunc(h.Netlink.RDMADevices,
 		func(d discovery.RecordedRDMADevice) bool { return d.Name == "mlx5_2" })
 	h.Sys.Dirs = slices.DeleteFunc(h.Sys.Dirs, func(dir string) bool { return strings.HasSuffix(dir, "/mlx5_2") })
-	h.RDMAOn("ibdev4", "v1") // the kernel's name for a returned device if its name has been taken meanwhile
+	h.RDMAOn("ibdev4", "v1") // the kernel's name for a returned device if its name has been taken in the meantime
 	want := rdmaOf(before)
 	want["v1"] = "ibdev4 ethernet exclusive"
 	if diff := cmp.Diff(want, rdmaOf(read(t, h).With(snapshots...))); diff != "" {
@@ -172,7 +172,7 @@ func TestRDMAQuestions(t *testing.T) {
 	}
 }
 
-// A device that disappears during the reading causes another reading, and so does a dump that the kernel interrupts.
+// If a device disappears during reading, or if the kernel interrupts a dump, everything is read again.
 func TestRDMAChangesWhileItIsRead(t *testing.T) {
 	h := discoverytest.RDMA()
 	hardware := &fakeHardware{devices: []discovery.RDMADevice{{Index: 9, Name: "rxe0"}},

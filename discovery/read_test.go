@@ -160,7 +160,7 @@ uplink nic pci=0000:05:00.0
 }
 
 // The ports of one PCI function are marked, so that they are not given to plugins by their address. Representors are
-// no ports.
+// not ports.
 func TestReadPortsOfOneFunction(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string // by interface of the function
@@ -286,8 +286,8 @@ veth9 veth
 `)
 }
 
-// While a physical function is in a pod, its virtual functions have no name until a snapshot of the physical function
-// provides it.
+// While a physical function is in a pod, its virtual functions have no names until a snapshot of the physical function
+// provides them.
 func TestWithNamesOrphans(t *testing.T) {
 	h := discoverytest.SRIOV()
 	pf := read(t, h).Devices[1]
@@ -318,9 +318,9 @@ func TestNamesAreUnique(t *testing.T) {
 	}
 }
 
-// If a physical function is renamed while one of its virtual functions is in use, it keeps its name. Otherwise the two
-// would be in different pools, and the scheduler would allocate the whole physical function despite the allocated
-// virtual function.
+// If a physical function is renamed while one of its virtual functions is in use, its device keeps the old name.
+// Otherwise, the two devices would be in different pools, and the scheduler would allocate the whole physical function
+// despite the allocated virtual function.
 func TestRenamedFunctionKeepsItsNameWhileInUse(t *testing.T) {
 	vf := func(pf discovery.IfName, index int, address discovery.PCIAddress) discovery.Device {
 		return discovery.Device{Name: discovery.IfName(fmt.Sprintf("%sv%d", pf, index)), PFName: pf,

@@ -126,8 +126,9 @@ enp3s0f0v1 vf pci=0000:03:00.3 pf=enp3s0f0
 	roundTrip(t, h.Sources())
 }
 
-// A virtual function that its physical function does not list has no name, and this is reported. It must not be listed
-// as a separate NIC: a pod with it would not prevent another pod from getting the whole physical function.
+// A virtual function that its physical function does not list has no name, and this is reported. The function must not
+// be listed as a separate NIC: in that case, a pod that has this function would not prevent another pod from getting
+// the whole physical function.
 func TestVirtualFunctionWithoutIndex(t *testing.T) {
 	h := discoverytest.SRIOV()
 	delete(h.Sys.Links, pfDir+"/virtfn0")

@@ -9,7 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// A scalable function has the hardware of the physical function above it, and belongs to it like a virtual function.
+// A scalable function has the hardware of the physical function above it, and belongs to the physical function like a
+// virtual function.
 func TestScalableFunctions(t *testing.T) {
 	h := discoverytest.ScalableFunctions()
 	facts := read(t, h)
@@ -41,7 +42,7 @@ func TestScalableFunctions(t *testing.T) {
 		t.Errorf("without the interface of its physical function, the function belongs to %q (%s)", sf.PFName,
 			sf.PFAddress)
 	}
-	// A pod has the physical function, or its name is remembered: the exclusion must not end.
+	// A pod has the physical function, or its name is remembered. In both cases, the exclusion must not end.
 	for name, away := range map[string]discovery.Facts{"in use": read(t, h).With(pf),
 		"remembered": read(t, h).Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "p0"})} {
 		if sf := byName(t, away, "enp3s0f0s1"); sf.PFName != "p0" {
@@ -59,7 +60,8 @@ func TestScalableFunctionKeepsItsName(t *testing.T) {
 	}
 }
 
-// A physical function that was bound to a driver for applications at boot has no interface. Its name is its address.
+// A physical function that was bound to a driver for applications at boot has no interface, so its address is used as
+// its name.
 func TestPhysicalFunctionWithoutInterface(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Remove("enp3s0f0")

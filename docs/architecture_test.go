@@ -1,4 +1,4 @@
-// Package docs tests statements of the documents about the code.
+// Package docs tests the documents' statements about the code.
 package docs
 
 import (
@@ -21,7 +21,7 @@ const module = "github.com/dra-networking/dra-network-driver"
 type rule struct {
 	forTests   bool // only tests may import the package
 	production []string
-	tests      []string // beside those of production
+	tests      []string // in addition to those for production code
 }
 
 // packageTable reads docs/dev/packages.md.

@@ -134,7 +134,7 @@ func TestDocumentsOfTheHowTo(t *testing.T) {
 	}
 }
 
-// TestReasonsAreDescribed checks that observing.md explains every reason of a condition.
+// TestReasonsAreDescribed checks that observing.md explains every condition reason.
 func TestReasonsAreDescribed(t *testing.T) {
 	page, err := os.ReadFile("observing.md")
 	if err != nil {
@@ -163,7 +163,7 @@ func TestReasonsAreDescribed(t *testing.T) {
 	}
 }
 
-// checkOverlay checks that the images and objects which an overlay changes exist in the manifests.
+// checkOverlay checks that the images and objects that an overlay changes exist in the manifests.
 func checkOverlay(t *testing.T, text string) {
 	t.Helper()
 	var overlay struct {
@@ -200,7 +200,7 @@ func checkOverlay(t *testing.T, text string) {
 	}
 }
 
-// TestLinksLeadSomewhere checks that links to files and headings of the project have a target.
+// TestLinksLeadSomewhere checks that links to files and headings in the project have a target.
 func TestLinksLeadSomewhere(t *testing.T) {
 	files, err := filepath.Glob("*.md")
 	if err != nil {

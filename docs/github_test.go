@@ -40,7 +40,7 @@ func TestWorkflowsHaveLeastPermissions(t *testing.T) {
 				if step.Uses != "" && !pinned.MatchString(step.Uses) {
 					t.Errorf("%s, job %s uses %s, which is not pinned by a commit", file, name, step.Uses)
 				}
-				// What others choose, such as the name of a branch, is never part of a script.
+				// Values that others choose, such as branch names, are never part of a script.
 				if strings.Contains(step.Run, "${{") {
 					t.Errorf("%s, job %s: this script has an expression in it: %s", file, name, step.Run)
 				}
@@ -82,7 +82,7 @@ func TestTagsOfReleases(t *testing.T) {
 	}
 }
 
-// Dependabot updates every Go module of the repository.
+// Dependabot updates every Go module in the repository.
 func TestDependabotKnowsAllModules(t *testing.T) {
 	var config struct {
 		Updates []struct {

@@ -34,7 +34,7 @@ type quotaObject struct {
 	}
 }
 
-// TestQuotaOfTheHowTo checks the references between the objects of the Kueue example: the claims' class belongs to a
+// TestQuotaOfTheHowTo checks the references between the objects in the Kueue example: the claims' class belongs to a
 // topology and has a quota, and the job's queue exists. The kinds are from Kueue 0.19; no Go module defines them.
 func TestQuotaOfTheHowTo(t *testing.T) {
 	text, err := os.ReadFile("howto.md")

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Every test of e2e is run by a target.
+// Every e2e test is run by a make target.
 func TestTargetsRunAllTests(t *testing.T) {
 	text, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -30,7 +30,7 @@ func TestTargetsRunAllTests(t *testing.T) {
 		case err != nil:
 			return err
 		case entry.IsDir() && hasModule(file) && file != "../e2e":
-			return fs.SkipDir // kubevirt, which a target of its own tests
+			return fs.SkipDir // kubevirt, which a separate target tests
 		case !strings.HasSuffix(file, "_test.go"):
 			return nil
 		}
@@ -51,7 +51,7 @@ func TestTargetsRunAllTests(t *testing.T) {
 	}
 }
 
-// The documents name the Helm version that "make chart" builds in their instructions for a checkout.
+// In their instructions for a checkout, the documents name the Helm version that "make chart" builds.
 func TestChartBuildsTheHelmOfTheDocuments(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {
@@ -76,7 +76,7 @@ func hasModule(dir string) bool {
 	return err == nil
 }
 
-// The help of make has escape sequences on a terminal only, and not if NO_COLOR is set.
+// The output of "make help" contains escape sequences only on a terminal, and not if NO_COLOR is set.
 func TestColoursOfMakeHelp(t *testing.T) {
 	for _, program := range []string{"make", "script"} {
 		if _, err := exec.LookPath(program); err != nil {

@@ -41,7 +41,7 @@ func phrase(patterns ...string) *regexp.Regexp {
 	return regexp.MustCompile(`(?i)\b(` + strings.Join(patterns, "|") + ")")
 }
 
-// TestProseIsIdiomatic checks the comments and messages of the code, and all pages.
+// TestProseIsIdiomatic checks the comments and messages in the code, and all pages.
 func TestProseIsIdiomatic(t *testing.T) {
 	var patterns []string
 	for _, row := range unidiomatic() {
@@ -49,7 +49,7 @@ func TestProseIsIdiomatic(t *testing.T) {
 	}
 	all := phrase(patterns...)
 	check := func(path string, line int, text string) {
-		if !all.MatchString(text) { // faster than one pattern after the other
+		if !all.MatchString(text) { // faster than one pattern after another
 			return
 		}
 		for _, problem := range unidiomaticIn(text) {
@@ -58,13 +58,13 @@ func TestProseIsIdiomatic(t *testing.T) {
 	}
 	eachGoFile(t, func(path string, text []byte) {
 		if path == "docs/prose_test.go" {
-			return // has the patterns
+			return // this file contains the patterns
 		}
 		for line, prose := range proseOf(t, path, text) {
 			check(path, line, prose)
 		}
 	})
-	// The table of STYLE.md contains bad examples.
+	// The table in STYLE.md contains bad examples.
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.IsDir() && (entry.Name() == "bin" || entry.Name() == "testdata") {
 			return filepath.SkipDir
@@ -95,7 +95,7 @@ func unidiomaticIn(text string) (problems []string) {
 	return problems
 }
 
-// proseOf returns the comments of a Go file and its string literals with spaces, by line.
+// proseOf returns the comments in a Go file and its string literals that contain spaces, keyed by line.
 func proseOf(t *testing.T, path string, text []byte) map[int]string {
 	t.Helper()
 	files, prose := token.NewFileSet(), map[int]string{}

@@ -11,7 +11,7 @@ import (
 )
 
 // concurrent are imports for code that runs in several goroutines. sync.OnceValue and similar functions are allowed:
-// without goroutines they are called once at a time.
+// without goroutines, they are only called one at a time.
 const concurrent = " sync/atomic golang.org/x/sync/errgroup golang.org/x/sync/singleflight "
 
 // The packages that are tested without the race detector (PURE in the Makefile) have no goroutines and no locks,
@@ -49,7 +49,7 @@ func TestConcurrencyIsFound(t *testing.T) {
 	}
 }
 
-// purePackages returns the packages of PURE, without "./". Patterns end in "...".
+// purePackages returns the packages in PURE, without "./". Patterns end in "...".
 func purePackages(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../Makefile")
@@ -76,7 +76,7 @@ func isBelow(path string, packages []string) bool {
 	return false
 }
 
-// concurrency returns the lines of a file that start goroutines or import packages for concurrent code.
+// concurrency returns the lines in a file that start goroutines or import packages for concurrent code.
 func concurrency(t *testing.T, path string, text []byte) (found []string) {
 	t.Helper()
 	set := token.NewFileSet()

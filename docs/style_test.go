@@ -12,11 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxColumns is the maximum width of a line of code; a tab counts for four columns.
+// maxColumns is the maximum width of a line of code; a tab counts as four columns.
 const maxColumns = 120
 
-// longLines is the number of wider lines per thousand that is accepted: raw strings and generator markers cannot be
-// wrapped.
+// longLines is the accepted number of wider lines per thousand: raw strings and generator markers cannot be wrapped.
 const longLines = 3
 
 // eachGoFile calls visit for every Go file that is not generated.
@@ -57,7 +56,7 @@ func TestIdentifiersAreNoFunctionWords(t *testing.T) {
 	})
 }
 
-// functionWords returns the declarations of a file whose identifier is a function word.
+// functionWords returns the declarations in a file whose identifier is a function word.
 func functionWords(t *testing.T, path string, text []byte) (found []string) {
 	t.Helper()
 	words := map[string]string{}

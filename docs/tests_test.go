@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Tests that the documents name exist.
+// All tests that the documents name exist.
 func TestNamedTestsExist(t *testing.T) {
 	declared := map[string]bool{}
 	declaration := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w+)\(`)

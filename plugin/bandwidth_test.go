@@ -23,7 +23,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// onRequest offers the functions of the links p0 and p1, with bandwidth on request, and limits them to this bandwidth.
+// onRequest offers the functions of the links p0 and p1, with bandwidth on request, and limits the functions to this
+// bandwidth.
 func (f *fixture) onRequest() {
 	f.Helper()
 	f.must(os.WriteFile(filepath.Join(f.pluginDir(), "sriov"), nil, 0o755))
@@ -57,7 +58,7 @@ func (f *fixture) onRequest() {
 	}
 }
 
-// taking returns a claim for functions, and for amounts of the bandwidth of links: "p0=7300".
+// taking returns a claim for functions and for amounts of link bandwidth, such as "p0=7300".
 func taking(name string, functions string, amounts ...string) *resourceapi.ResourceClaim {
 	claim := allocatedClaim(name, "p0", "a")
 	allocated := &claim.Status.Allocation.Devices
@@ -80,8 +81,8 @@ func taking(name string, functions string, amounts ...string) *resourceapi.Resou
 	return claim
 }
 
-// A claim that takes bandwidth of a link beside a function of it gets exactly this amount in the configuration of the
-// function's step, and nothing is attached for the bandwidth itself.
+// If a claim takes bandwidth from a link in addition to one of the link's functions, the configuration of the
+// function's step contains exactly this amount. Nothing is attached for the bandwidth itself.
 func TestBandwidthOnRequest(t *testing.T) {
 	f := newFixture(t)
 	f.onRequest()
@@ -121,7 +122,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 	}
 }
 
-// Claims whose amounts cannot be given to their functions are rejected and hold nothing.
+// Claims whose amounts cannot be assigned to their functions are rejected and hold nothing.
 func TestBandwidthThatNoFunctionGets(t *testing.T) {
 	f := newFixture(t)
 	f.onRequest()
@@ -149,7 +150,7 @@ func (f *fixture) expectRefused(claim *resourceapi.ResourceClaim, want string) {
 	}
 }
 
-// A claim for bandwidth of a device that another component attaches has no gate, which would never open.
+// A claim for the bandwidth of a device that another component attaches has no gate, because the gate would never open.
 func TestBandwidthOfDevicesThatOthersAttach(t *testing.T) {
 	f := newFixture(t)
 	f.onRequest()

@@ -15,8 +15,8 @@ import (
 )
 
 // snapshot completes a record: it rejects quarantined devices and records the current state of the others while they
-// are free, since they must return to the host in this state. State left behind by a later crash never becomes the
-// baseline, because the claim is not released until its devices have returned.
+// are free, because they must be returned to the host in this state. State left behind by a later crash never becomes
+// the baseline, because the claim is not released until its devices have returned.
 func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 	plans := make([]cnichain.Plan, 0, len(record.Plans))
 	for _, plan := range record.Plans {
@@ -36,7 +36,7 @@ func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 // ofSteps returns a copy of steps with the baselines of the devices filled in.
 func (d *draPlugin) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
 	steps = slices.Clone(steps)
-	// Check immediately before the snapshots: a use that begins in between is not detected.
+	// Check immediately before the snapshots: a use that begins after this check is not detected.
 	if err := d.notBusy(ctx, steps); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (d *draPlugin) ofDevice(device cnichain.Device) (cnichain.Device, error) {
 }
 
 // notBusy returns an error for links that the node itself uses, because the node could become unreachable without them.
-// A policy can only permit uses that can be restored. The caller must take the baselines immediately afterwards.
+// A policy can permit only uses that can be restored. The caller must take the baselines immediately afterwards.
 func (d *draPlugin) notBusy(ctx context.Context, steps []cnichain.PlanStep) error {
 	var devices []*cnichain.Device
 	var names []discovery.IfName
@@ -130,7 +130,7 @@ func (d *draPlugin) renewed(
 				problems = append(problems, err)
 			}
 			// A shared device may have no baseline. If a device was renamed, keep its old baseline: the attachment then
-			// rejects the device, because the configuration of its plugin contains the old name.
+			// rejects the device, because its plugin's configuration contains the old name.
 			if err == nil && device.BootID != "" && (takesNames || device.IfName == steps[i].Device.IfName) {
 				changed = changed || device.BootID != steps[i].Device.BootID
 				steps[i].Device = device
@@ -153,7 +153,7 @@ func (d *draPlugin) renewed(
 
 // renewBaselines updates the record of a claim with the state of its devices in the current boot.
 func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) error {
-	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // their devices may be moving to a pod or back
+	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // their devices may be moving to or from a pod
 	plans, changed, err := d.renewed(ctx, record.Plans, !onTheirWay)
 	if err != nil || !changed {
 		return err
@@ -172,8 +172,8 @@ type linkUse struct {
 	sources discovery.Sources
 }
 
-// find reports how the node itself uses the named links. As long as the addresses in the Node object are unknown, any
-// address on a link could be one of them, so no use counts as restorable.
+// find reports how the node itself uses the named links. While the addresses in the Node object are unknown, any
+// address on a link could be one of them, so no use is considered restorable.
 func (u *linkUse) find(
 	ctx context.Context, names ...discovery.IfName,
 ) (map[discovery.IfName]discovery.Use, error) {

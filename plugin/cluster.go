@@ -70,8 +70,7 @@ func newCluster(config *rest.Config, client kubernetes.Interface, nodeName strin
 		node:       informer(core, "nodes", &corev1.Node{}, fields.OneTermEqualSelector("metadata.name", nodeName)),
 		namespaces: informer(core, "namespaces", &corev1.Namespace{}, all),
 		pods:       informer(core, "pods", &corev1.Pod{}, onNode),
-		// Without this selector, most events in clusters with thousands of nodes would be about the blocks of other
-		// nodes.
+		// Without this selector, most events in clusters with thousands of nodes would concern other nodes' blocks.
 		blocks: informer(custom, "addressblocks", &chainapi.AddressBlock{}, onNode),
 	}
 	// Strip the objects before they are stored: pods can be arbitrarily large, and the informer lists all namespaces in
@@ -142,7 +141,7 @@ func customClient(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// informer returns an informer for the objects of a resource with matching fields.
+// informer returns an informer for the objects of a resource that have matching fields.
 func informer(
 	client cache.Getter, resource string, example runtime.Object, matching fields.Selector,
 ) cache.SharedIndexInformer {
@@ -217,7 +216,7 @@ func (c *cluster) onChange(trigger func()) error {
 	return err
 }
 
-// changesOffers reports whether an update of a policy may change the offered devices, or is an informer resync. Without
+// changesOffers reports whether an update to a policy may change the offered devices, or is an informer resync. Without
 // this check, every node would recompute its slices whenever the controller updates the counts in a policy's status.
 func changesOffers(before, after any) bool {
 	old, _ := before.(*policyapi.DeviceExposurePolicy)
@@ -320,13 +319,14 @@ func (c *cluster) podWithUID(uid string) *corev1.Pod {
 	return nil
 }
 
-// podUIDIsGone reports whether the cache of this node's pods contains no pod with the UID. It returns false until the
+// podUIDIsGone reports whether the cache of this node's pods contains no pod with this UID. It returns false until the
 // cache is filled.
 func (c *cluster) podUIDIsGone(uid string) bool {
 	return c.pods.HasSynced() && c.podWithUID(uid) == nil
 }
 
-// isAllocated reads a claim from the API server and reports whether the claim is still allocated the devices in record.
+// isAllocated reads a claim from the API server and reports whether the devices in record are still allocated to the
+// claim.
 func (c *cluster) isAllocated(ctx context.Context, record *claims.Record) (bool, error) {
 	claim, err := c.client.ResourceV1().ResourceClaims(record.Claim.Namespace).Get(ctx, record.Claim.Name,
 		metav1.GetOptions{})
@@ -379,9 +379,9 @@ func (c *cluster) podsWithClaim(namespace, claim string) []*corev1.Pod {
 	})
 }
 
-// podHasEnded reports whether a pod is missing from the cache or is in a phase in which its containers never start
-// again: the Pod object may continue to exist for a long time while other pods wait for its devices. It returns false
-// until the cache is filled.
+// podHasEnded reports whether a pod is missing from the cache or has reached a phase in which its containers never
+// start again. It does not rely on deletion alone, because the Pod object may continue to exist for a long time while
+// other pods wait for its devices. podHasEnded returns false until the cache is filled.
 func (c *cluster) podHasEnded(pod executor.Pod) bool {
 	if !c.pods.HasSynced() {
 		return false

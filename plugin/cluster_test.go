@@ -50,7 +50,7 @@ func TestStatusOfPoliciesIsNoChange(t *testing.T) {
 	}
 }
 
-// The devices of a pod are released once none of its containers can start again, even if its object stays.
+// The devices of a pod are released once none of its containers can start again, even if the pod's object still exists.
 func TestPodsThatHaveEnded(t *testing.T) {
 	phases := map[string]corev1.PodPhase{"pending": corev1.PodPending, "running": corev1.PodRunning,
 		"unknown": corev1.PodUnknown, "succeeded": corev1.PodSucceeded, "failed": corev1.PodFailed}
@@ -82,7 +82,8 @@ func TestPodsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// The cache keeps little of a pod, regardless of its size, but everything that the driver reads.
+// The cache keeps only a small part of a pod, regardless of the pod's size. This part includes everything that the
+// driver reads.
 func TestCachedPodsAreSmall(t *testing.T) {
 	pod := podObject("a", "c")
 	pod.Annotations = map[string]string{"example.com/large": strings.Repeat("x", 250<<10)}

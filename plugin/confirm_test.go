@@ -24,8 +24,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// The gate guarantees that a container that names a claim only starts in a network namespace that the runtime reports
-// on the current connection, that is the one at the pin according to the kernel, and that the claim is attached to.
+// The gate guarantees that a container that names a claim only starts in a network namespace that meets three
+// conditions: the runtime reports it on the current connection, the kernel confirms that it is the pinned namespace,
+// and the claim is attached to it.
 
 // admits returns the sandboxes in which containers of a claim may start, according to the file that the OCI hook reads.
 func (f *fixture) admits(claim string) string {
@@ -51,7 +52,7 @@ func (f *fixture) container(sandbox string, claims ...string) *api.Container {
 	return f.runtime.Report(container)
 }
 
-// If a sandbox was replaced while the driver was down, no container starts with the interfaces of the old one.
+// If a sandbox was replaced while the driver was down, no container starts with the interfaces of the old sandbox.
 func TestGateDoesNotOutliveItsSandbox(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -113,7 +114,7 @@ func TestPrepareOfAKnownClaimWhileNotConnected(t *testing.T) {
 }
 
 // If a pod's sandbox was replaced while the driver was down or not connected, the pod gets its interfaces in the new
-// one.
+// sandbox.
 func TestReplacedSandboxIsAttached(t *testing.T) {
 	for name, away := range map[string]func(f *fixture, replace func()){
 		"driver away":   func(f *fixture, replace func()) { f.crash(); replace(); f.start("boot-1") },
@@ -168,8 +169,8 @@ func TestAttachedPodIsNotTriedAgain(t *testing.T) {
 	})
 }
 
-// If no running container names the claim, the pod is attached late: containers that do not name it have no guarantee,
-// and the gate or the hook has held back the containers that do.
+// If no running container names the claim, the pod is attached late: containers that do not name the claim have no
+// guarantee, and the gate or the hook has held back the containers that do.
 func TestSidecarsDoNotKeepAPodFromBeingAttached(t *testing.T) {
 	for name, container := range map[string]func(f *fixture) *api.Container{
 		"sidecar": func(f *fixture) *api.Container { return f.container("a-0") },
@@ -327,15 +328,15 @@ func TestAdministrativeAccessOnTheHostNetwork(t *testing.T) {
 	}
 }
 
-// After the journal was lost, containers of running pods can be restarted until the kubelet releases the claim. This
-// also works if the driver was stopped before and has closed the gates.
+// Even after the journal has been lost, containers of running pods can be restarted until the kubelet releases the
+// claim. This also works if the driver had previously been stopped and had closed the gates.
 func TestLostJournalKeepsGatesOfRunningPods(t *testing.T) {
 	for _, stopped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stopped %t", stopped), func(t *testing.T) { lostJournal(t, stopped) })
 	}
 }
 
-// Both gates of a pod with two claims contain its sandbox's only pin, and both stay open.
+// Both gates of a pod with two claims contain the only pin of the pod's sandbox, and both gates stay open.
 func TestLostJournalKeepsAllGatesOfAPod(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0"), f.prepared("claim-b", "a", "up1")))
@@ -382,7 +383,7 @@ func lostJournal(t *testing.T, stopped bool) {
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-// If an interface vanishes from a pod, this is reported once, and so is its return.
+// If an interface disappears from a pod, this is reported once. Its return is also reported once.
 func TestVanishedInterfaceIsTold(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -417,7 +418,7 @@ func TestVanishedInterfaceIsTold(t *testing.T) {
 	f.must(f.dra.unprepare(context.Background(), "claim-a"))
 }
 
-// Prepare waits for releases in progress, in the order of arrival, and for nothing else.
+// Prepare waits for releases in progress, in order of arrival, and for nothing else.
 func TestPrepareWaitsForARelease(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -453,8 +454,8 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	}
 }
 
-// The kubelet releases the claims of force-deleted pods only after some time. Another claim that was allocated their
-// devices does not wait for this. A pod that still exists never loses its devices.
+// The kubelet releases the claims of force-deleted pods only after some time. Another claim to which their devices were
+// allocated does not wait for this. A pod that still exists never loses its devices.
 func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("a", "claim-a")),
@@ -588,7 +589,7 @@ func TestReleaseWhileNotConnectedLeavesNoGate(t *testing.T) {
 	f.expect(clean)
 }
 
-// If a runtime is killed while it stops a sandbox, it lists the sandbox and its namespace after the restart, but may
+// If a runtime is killed while it stops a sandbox, it lists the sandbox and its namespace after the restart, but might
 // never report the stop. No container starts in the sandbox after that, so it is not attached again.
 func TestStoppedSandboxIsNotAttachedAgain(t *testing.T) {
 	f := newFixture(t)

@@ -38,10 +38,10 @@ func shareable(claim *resourceapi.ResourceClaim) bool {
 }
 
 // addConsumers adds the pods that the claim is reserved for to the record and returns those that exist in the API
-// server. The claim is reserved for pods by name or for PodGroups (KEP-5729); of a PodGroup, addConsumers adds the
-// members that are currently on this node. attaches reports whether the pods get interfaces. It returns an error for a
-// claim without a reservation: the kubelet never prepares such a claim, and no component would release it if another
-// caller prepared it.
+// server. The claim is reserved for pods by name or for PodGroups (KEP-5729); for a PodGroup, addConsumers adds the
+// members that are currently on this node. attaches reports whether the pods get interfaces. addConsumers returns an
+// error for a claim without a reservation: the kubelet never prepares such a claim, and no component would release it
+// if another caller prepared it.
 func (d *draPlugin) addConsumers(
 	ctx context.Context, claim *resourceapi.ResourceClaim, record *claims.Record, attaches bool,
 ) ([]*corev1.Pod, error) {
@@ -90,7 +90,7 @@ func isPod(reference resourceapi.ResourceClaimConsumerReference) bool {
 	return reference.APIGroup == "" && reference.Resource == "pods"
 }
 
-// consumerOf returns the entry of a pod in the record of a claim.
+// consumerOf returns the entry for a pod in a claim's record.
 func consumerOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool) (claims.Consumer, error) {
 	if attaches {
 		if err := claimspec.CheckPod(pod); err != nil {
@@ -101,7 +101,7 @@ func consumerOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool
 	return claims.Consumer{PodUID: string(pod.UID), Position: position(pod, claim), Claims: names}, err
 }
 
-// warnOfContainers sends events to pods with containers that do not name the claim: while the driver is down, only
+// warnOfContainers sends events to pods in which some containers do not name the claim: while the driver is down, only
 // containers that name the claim are prevented from starting.
 func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	for _, pod := range d.Cluster.podsWithClaim(claim.Namespace, claim.Name) {
@@ -115,7 +115,7 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 }
 
 // without returns the names of the containers in a pod that do not name a claim. It returns none for a claim that was
-// created for extended resources, since a container cannot name such a claim without requesting a device itself.
+// created for extended resources, since a container cannot name such a claim without itself requesting a device.
 func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	i := position(pod, claim)
@@ -139,5 +139,5 @@ func position(pod *corev1.Pod, claim *resourceapi.ResourceClaim) int {
 			return i
 		}
 	}
-	return len(pod.Spec.ResourceClaims) // the claim of the pod's extended resources comes last
+	return len(pod.Spec.ResourceClaims) // the claim for the pod's extended resources comes last
 }

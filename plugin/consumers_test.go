@@ -28,7 +28,7 @@ func gangOf(name string) resourceapi.ResourceClaimConsumerReference {
 }
 
 // The consumers of a PodGroup's claim are the known pods in the group; later pods are matched by the name of the group.
-// The claim is in use as long as at least one of them exists.
+// The claim is in use while at least one of these pods exists.
 func TestClaimOfAPodGroup(t *testing.T) {
 	f := newFixture(t)
 	member := func(name, group string, claims ...string) *corev1.Pod {
@@ -69,7 +69,8 @@ func TestClaimOfAPodGroup(t *testing.T) {
 	}
 }
 
-// A driver that composes devices has our claim prepared for a pod that does not list it, but is in reservedFor.
+// A driver that composes devices can have our claim prepared for a pod that does not list the claim but is in
+// reservedFor.
 func TestClaimThatThePodDoesNotList(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.dra.Cluster.pods.GetStore().Add(podObject("a", "composed")))

@@ -30,7 +30,7 @@ func (c *cluster) policyInputs() nodestate.PolicyInputs {
 }
 
 // serveDebug serves the state of the driver (discovery, decisions, claims, attachments and leftovers) as JSON on a Unix
-// socket. Requests can retry or discard the rollback of leftovers and remove orphans; they cannot change anything else.
+// socket. Requests can retry or discard leftovers and remove orphans; they cannot change anything else.
 func (d *Driver) serveDebug(ctx context.Context) error {
 	path := nodeapi.SocketPath(d.config.PluginDir)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // left by an earlier driver process
@@ -91,7 +91,7 @@ func (d *Driver) debugHandler() http.Handler {
 
 // retryLeftover retries the rollback of a leftover. If forget is true, it discards a leftover whose rollback fails, and
 // returns the failure; see [executor.Executor.Forget]. It completes a retry even if the driver is being stopped or the
-// client disconnects: neither may interrupt a running plugin.
+// client disconnects: neither must interrupt a running plugin.
 func (d *Driver) retryLeftover(ctx context.Context, key string, forget bool) (failure, err error) {
 	if !slices.ContainsFunc(d.Executor.Leftovers(), func(l executor.Leftover) bool { return l.Key == key }) {
 		return nil, fmt.Errorf("cannot retry leftover %q: it does not exist; \"netdra release\" lists those "+

@@ -82,8 +82,8 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	}
 }
 
-// A rejected claim is listed while a pod is waiting for it, but not after the pod is gone, nor after another claim with
-// the same name is prepared or rejected.
+// A rejected claim is listed while a pod is waiting for it, but not after the pod no longer exists, nor after another
+// claim with the same name is prepared or rejected.
 func TestRefusedClaimsAreTold(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -114,7 +114,7 @@ func TestRefusedClaimsAreTold(t *testing.T) {
 	}
 }
 
-// The driver reports the CNI plugins that it finds: they may differ between its pod and the node.
+// The driver reports the CNI plugins that it finds, because they may differ between its pod and the node.
 func TestDebugSaysWhichPluginsThereAre(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()
@@ -159,7 +159,7 @@ func TestDebugSocket(t *testing.T) {
 	}
 }
 
-// The input of netdra doctor: versions, topologies in the API server, problems, and the plugins of the runtime.
+// The input for netdra doctor: versions, topologies in the API server, problems, and the plugins of the runtime.
 func TestStateOfTheNode(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()

@@ -63,7 +63,7 @@ type Config struct {
 	LogDir string
 	// LogRetention is how long the log of a released claim is kept after its last line.
 	LogRetention time.Duration
-	// AttributeDir is the directory of files with attributes of devices. If it does not exist, there are none.
+	// AttributeDir is the directory of the files that contain device attributes. It is optional.
 	AttributeDir string
 	// NRISocket is the container runtime's NRI socket.
 	NRISocket string
@@ -77,7 +77,7 @@ type Config struct {
 	CompatibilityGroups bool
 	// Plugins contains, by name, the CNI plugins in the helper binary that the driver can run in its own process.
 	Plugins map[string]executor.InProcess
-	// NetworkStatus enables writing the interfaces of each pod to its annotation k8s.v1.cni.cncf.io/network-status.
+	// NetworkStatus enables writing each pod's interfaces to its k8s.v1.cni.cncf.io/network-status annotation.
 	NetworkStatus bool
 }
 
@@ -152,10 +152,10 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 // journalRetry is the period between attempts to open the journal.
 const journalRetry = 5 * time.Second
 
-// awaitJournal opens the journal and retries until it succeeds. Exiting would only cause restarts. Meanwhile, running
-// pods are not affected, pods without claims start, and pods with claims wait, because the driver is not registered
-// with the kubelet or the runtime. The readiness probe reports the reason. One possible reason is that the previous
-// driver process still holds the lock because it is finishing its chains.
+// awaitJournal opens the journal, retrying until it succeeds, because exiting would only cause restarts. In the
+// meantime, running pods are not affected, pods without claims start, and pods with claims wait, because the driver is
+// not registered with the kubelet or the runtime. The readiness probe reports the reason. One possible reason is that
+// the previous driver process still holds the lock because it is finishing its chains.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
 		"be opened",
@@ -240,7 +240,7 @@ func (d *Driver) serve(ctx context.Context) error {
 		return err
 	}
 	d.startup.complete()
-	// NRI outlives DRA: while the driver stops, it must still attach pods that are already prepared.
+	// NRI outlives DRA: while the driver is stopping, it must still attach pods that are already prepared.
 	nriCtx, stopNRI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopNRI()
 	group, ctx := errgroup.WithContext(ctx)
@@ -259,8 +259,8 @@ func (d *Driver) serve(ctx context.Context) error {
 	group.Go(func() error { return d.watchFatal(ctx) })
 	group.Go(func() error {
 		defer stopNRI()
-		// The shutdown order is DRA, then running chains, then NRI. Pods that start meanwhile are attached or rejected,
-		// since the driver still responds.
+		// The shutdown order is DRA, then running chains, then NRI. Pods that start in the meantime are attached or
+		// rejected, since the driver still responds.
 		defer d.finishWork()
 		return d.serveDRA(ctx)
 	})
@@ -272,7 +272,7 @@ func (d *Driver) serve(ctx context.Context) error {
 const (
 	// sweepPeriod is the interval at which the driver checks for changes that no event reports.
 	sweepPeriod = 30 * time.Second
-	// sweepLimit is the time between two sweeps after which the driver counts as hanging.
+	// sweepLimit is the maximum time between two sweeps before the driver is considered hung.
 	sweepLimit = 5 * time.Minute
 )
 
@@ -370,8 +370,8 @@ func (d *Driver) serveDRA(ctx context.Context) error {
 	return group.Wait()
 }
 
-// finishWork prevents new work and waits for running work. Work that does not finish in time is aborted when the
-// process exits, and the next driver process rolls it back based on the journal.
+// finishWork prevents new work and waits for running work to finish. Work that does not finish in time is aborted when
+// the process exits, and the next driver process rolls it back based on the journal.
 func (d *Driver) finishWork() {
 	d.stopWork()
 	done := make(chan struct{})

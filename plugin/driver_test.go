@@ -13,7 +13,7 @@ import (
 )
 
 // The driver does not exit if it cannot open the journal: restarting it over and over would not help. The readiness
-// probe reports the reason, and the file stays.
+// probe reports the reason, and the file is kept.
 func TestJournalIsAwaited(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "journal.db")

@@ -20,7 +20,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// external offers the devices up0, a PCI function, and up1, a link, with a resource name, and adds a topology whose
+// external offers the devices up0 (a PCI function) and up1 (a link) with a resource name, and adds a topology whose
 // devices another component attaches.
 func (f *fixture) external() {
 	f.Helper()
@@ -155,7 +155,8 @@ func TestClaimThatOthersAttachInPart(t *testing.T) {
 	}
 }
 
-// Files that a killed driver left for deleted claims are removed at the next start. Files of other components stay.
+// Files that a killed driver left for deleted claims are removed at the next start. Files from other components are
+// kept.
 func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -188,8 +189,8 @@ func TestFilesOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// If another component has written a file about a device, this is reported to each claim that shares the device, and to
-// no other claim.
+// If another component has written a file about a device, this is reported for each claim that shares the device, and
+// for no other claim.
 func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
 	f := newFixture(t)
 	for uid, address := range map[string]string{"a": "0000:01:00.0", "b": "0000:01:00.0", "c": "0000:02:00.0"} {
@@ -217,7 +218,7 @@ func TestFilesOfOthersAreToldToAllWhoNeedThem(t *testing.T) {
 	}
 }
 
-// A claim whose name is too long for a file name is prepared nevertheless: only lookups by claim name find no file.
+// A claim whose name is too long for a file name is still prepared, but lookups by claim name find no file.
 func TestExternalClaimWithALongName(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -231,7 +232,7 @@ func TestExternalClaimWithALongName(t *testing.T) {
 	}
 }
 
-// The driver rejects a name that CDI would reject before another component starts to wait for the device.
+// The driver rejects a name that CDI would reject, and does so before another component starts to wait for the device.
 func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -250,7 +251,7 @@ func TestExternalDeviceThatCannotBeNamed(t *testing.T) {
 	}
 }
 
-// After the journal was lost, containers of running pods restart with their previous devices.
+// After the journal has been lost, containers of running pods restart with their previous devices.
 func TestFilesStayAfterALostJournal(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -268,8 +269,8 @@ func TestFilesStayAfterALostJournal(t *testing.T) {
 	}
 }
 
-// After a reboot, the devices of a claim are compared with those of other claims by their current state, not by the
-// interface indexes from the boot in which the claim was first prepared.
+// After a reboot, the devices of a claim are compared with those of other claims based on their current state, not on
+// the interface indexes from the boot in which the claim was first prepared.
 func TestBaselinesAfterAReboot(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -314,7 +315,7 @@ func TestBaselinesAfterAReboot(t *testing.T) {
 }
 
 // After a reboot, a device that another component attaches must return in its current state, not in its state during
-// the boot in which its claim was first prepared. While it is in a pod, its state cannot be read.
+// the boot in which its claim was first prepared. While the device is in a pod, its state cannot be read.
 func TestExternalDevicesAfterAReboot(t *testing.T) {
 	f := newFixture(t)
 	f.external()

@@ -47,7 +47,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// runtimeName selects the simulated runtime of the tests that do not choose one. "make test" runs all tests on both.
+// runtimeName selects the simulated runtime for tests that do not choose one. "make test" runs all tests on both
+// runtimes.
 var runtimeName = flag.String("nri-runtime", nritest.Containerd().Name, "name of the profile of the container runtime")
 
 // fixture is a driver without a kubelet, a runtime or an API server, on a test node with two exclusive links, up0 and
@@ -85,7 +86,7 @@ type fixture struct {
 	bootID string
 	// client contains the claims that recover reads.
 	client *fake.Clientset
-	// failAgain is the error of the next attempt to prepare a claim again.
+	// failAgain is returned by the next attempt to prepare a claim again.
 	failAgain error
 	// podsGone contains the pods that no longer exist in the API server, by UID.
 	podsGone map[string]bool
@@ -107,7 +108,7 @@ func newFixture(t *testing.T) *fixture {
 	return nil
 }
 
-// newFixtureOn returns a fixture with a kind of container runtime.
+// newFixtureOn returns a fixture with the given kind of container runtime.
 func newFixtureOn(t *testing.T, profile nritest.Profile) *fixture {
 	f := &fixture{T: t, dir: t.TempDir(), pinDir: "/run/netns", podsGone: map[string]bool{},
 		node: cnitest.NewNode("up0", "up1"), clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
@@ -221,7 +222,7 @@ func (f *fixture) infoDir() string { return filepath.Join(f.dir, "devinfo", "dp"
 // to identify the binary that it has probed.
 func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 
-// crash terminates the driver as far as this is possible in a test: nothing is retried, and the journal is closed.
+// crash terminates the driver as far as possible in a test: nothing is retried, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
 	f.boxes.FinishWork()
@@ -333,7 +334,7 @@ func (f *fixture) expect(node string, gates ...string) {
 	}
 }
 
-// eventually waits until the condition is met by other goroutines.
+// eventually waits until other goroutines have made the condition true.
 func (f *fixture) eventually(what string, condition func() bool) {
 	f.Helper()
 	deadline := time.After(20 * time.Second)

@@ -41,7 +41,8 @@ func (p *lockProbe) ok(ctx context.Context, limit time.Duration) bool {
 // lockLimit is how long a healthy driver may take to acquire its locks, which are never held during I/O.
 const lockLimit = 2 * time.Second
 
-// hanging returns the parts of the driver that make no progress. If it returns any, the kubelet restarts the driver.
+// hanging returns the parts of the driver that are not making progress. If it returns any, the kubelet restarts the
+// driver.
 func (d *Driver) hanging(ctx context.Context) []string {
 	hanging := d.heartbeats.Overdue()
 	if d.startup.reason() == nil && !d.locks.ok(ctx, lockLimit) {
@@ -112,8 +113,8 @@ const (
 // socketPeriod is the interval between checks of the driver's sockets.
 const socketPeriod = 10 * time.Second
 
-// socketsAreThere returns an error if a socket of the driver was removed. If the registration socket is gone, the
-// kubelet forgets the plugin; if the other one is gone, the kubelet cannot reach the plugin.
+// socketsAreThere returns an error if one of the driver's sockets was removed. Without the registration socket, the
+// kubelet forgets the plugin; without the other socket, the kubelet cannot reach the plugin.
 func (d *Driver) socketsAreThere() error {
 	for _, path := range []string{filepath.Join(d.config.PluginDir, draSocket),
 		filepath.Join(d.config.RegistrarDir, registrarSocket)} {
@@ -129,8 +130,8 @@ func (d *Driver) socketsAreThere() error {
 }
 
 // watchSockets returns an error if sockets are missing in two consecutive checks: only a new process can recreate them.
-// A single failed check may be transient, for example because the directory is being replaced, and a restart makes the
-// current attempt of every starting pod fail.
+// A single failed check may be transient, for example while the directory is being replaced, and a restart would fail
+// the current attempt of every pod that is starting.
 func watchSockets(ctx context.Context, again <-chan time.Time, check func() error) error {
 	for failures := 0; ; {
 		select {
@@ -162,18 +163,18 @@ func newStartup() *startup {
 	return s
 }
 
-// reason returns the reason why the driver is not ready yet, or nil once startup is complete.
+// reason returns the reason that the driver is not ready yet, or nil once startup is complete.
 func (s *startup) reason() error { return *s.waiting.Load() }
 
 // complete marks the startup as complete.
 func (s *startup) complete() { s.note(nil) }
 
-// note sets the reason and reports whether its text differs from the previous one.
+// note sets the reason and reports whether its text differs from that of the previous reason.
 func (s *startup) note(reason error) (isNews bool) {
 	return fmt.Sprint(*s.waiting.Swap(&reason)) != fmt.Sprint(reason)
 }
 
-// await calls try until it succeeds. Until then, reason returns the latest error of try. await logs consecutive
+// await calls try until it succeeds. Until then, reason returns the latest error from try. await logs consecutive
 // identical errors only once.
 func (s *startup) await(ctx context.Context, again <-chan time.Time, message string, try func() error) error {
 	for {

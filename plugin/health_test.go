@@ -22,7 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// If another process uses the port, the error mentions the setting for another port.
+// If another process uses the port, the error mentions the setting that selects another port.
 func TestHealthOnAPortThatIsTaken(t *testing.T) {
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestHangingDriverIsNotHealthy(t *testing.T) {
 	check("")
 }
 
-// If a socket of the driver is removed, the driver is not ready and restarts.
+// If one of the driver's sockets is removed, the driver is not ready and restarts.
 func TestRemovedSockets(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()

@@ -33,8 +33,8 @@ func (f *fixture) report() kubeletplugin.DeviceHealthReport {
 	return <-reports
 }
 
-// A late chain of a pod causes a report that differs from the previous one, which makes the kubelet sync the pod. A
-// chain that completes in time causes no report.
+// If a pod's chain completes late, this causes a report that differs from the previous one, which makes the kubelet
+// sync the pod. A chain that completes in time causes no report.
 func TestLateAttachWakesKubelet(t *testing.T) {
 	f := newFixture(t)
 	release := f.slow(f.prepared("claim-a", "a", "up0"))

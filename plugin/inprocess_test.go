@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// The driver runs a plugin in its own process only if the plugin is in its own installation directory, not in a
-// directory of the node.
+// The driver runs a plugin in its own process only if the plugin is in the driver's installation directory, not in a
+// directory on the node.
 func TestInProcessPluginsAreThoseThatAreInstalled(t *testing.T) {
 	d := &Driver{config: Config{PluginDir: t.TempDir() + "/", Plugins: map[string]executor.InProcess{}}}
 	installed, node := nodeapi.HelperDir(d.config.PluginDir), t.TempDir()

@@ -21,8 +21,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// The kubelet prepares a claim only once. If the journal was lost, running pods keep their claims. But if such a pod
-// gets a new sandbox, its claims must be prepared again, and the kubelet does not request that.
+// The kubelet prepares a claim only once. If the journal was lost, running pods keep their claims. However, if such a
+// pod gets a new sandbox, its claims must be prepared again, and the kubelet does not request that.
 
 // lostLimit limits the duration of one search for claims whose records were lost with the journal: the search runs
 // within a sweep, and the next sweep is due after 30 s.
@@ -69,8 +69,8 @@ func (n *nriPlugin) unclaimedSandboxes() (pods []*api.PodSandbox) {
 	return pods
 }
 
-// isAttachedUnrecorded reports whether at least one claim of a pod was attached before the journal was lost and still
-// is.
+// isAttachedUnrecorded reports whether at least one claim of a pod was attached before the journal was lost and is
+// still attached.
 func (n *nriPlugin) isAttachedUnrecorded(pod *api.PodSandbox) bool {
 	records, err := n.claimsOf(pod)
 	return err == nil && slices.ContainsFunc(records, func(record claims.Record) bool {
@@ -107,7 +107,8 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 	return lost, nil
 }
 
-// isForPod reports whether a claim is allocated devices from this driver and is reserved for a pod or its PodGroup.
+// isForPod reports whether a claim has been allocated devices from this driver and is reserved for a pod or its
+// PodGroup.
 func isForPod(claim *resourceapi.ResourceClaim, pod *corev1.Pod) bool {
 	return claim.Status.Allocation != nil && resourceclaim.IsReservedForPod(pod, claim, true) &&
 		slices.ContainsFunc(claim.Status.Allocation.Devices.Results,

@@ -31,7 +31,7 @@ func withoutJournal(t *testing.T) (f *fixture, prepared *int) {
 	return f, f.recovering(claim)
 }
 
-// recovering creates the input of [fixture.recover] and counts the claims that are prepared again.
+// recovering creates the input for [fixture.recover] and counts the claims that are prepared again.
 func (f *fixture) recovering(claims ...*resourceapi.ResourceClaim) *int {
 	f.client = fake.NewClientset()
 	for _, claim := range claims {
@@ -56,8 +56,8 @@ func (f *fixture) recover(count *int) {
 	d.recoverLost(context.Background())
 }
 
-// If a pod's sandbox was replaced after the journal was lost, the pod is attached again although the kubelet does not
-// call Prepare again.
+// If a pod's sandbox was replaced after the journal was lost, the pod is attached again even though the kubelet does
+// not call Prepare again.
 func TestLostClaimsArePreparedAgain(t *testing.T) {
 	f, count := withoutJournal(t)
 	f.ends("a-0")
@@ -75,7 +75,7 @@ func TestLostClaimsArePreparedAgain(t *testing.T) {
 	}
 }
 
-// A pod that still has its interfaces is not touched, and neither are pods with claims of other drivers.
+// A pod that still has its interfaces is not touched, and neither are pods with claims for other drivers.
 func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	f, count := withoutJournal(t)
 	f.runs("z-0")
@@ -102,7 +102,7 @@ func TestAttachedPodsOfALostJournalAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Claims that were prepared in an attempt that failed later are attached by the next attempt.
+// Claims that were prepared in an attempt that later failed are attached by the next attempt.
 func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
 	f, count := withoutJournal(t)
 	f.ends("a-0")
@@ -118,7 +118,7 @@ func TestLostClaimsThatWerePreparedByAnother(t *testing.T) {
 	}
 }
 
-// A claim whose devices another component attaches is not prepared again and again while the devices are in the pod.
+// A claim whose devices another component attaches is not prepared repeatedly while the devices are in the pod.
 func TestLostClaimsThatOthersAttach(t *testing.T) {
 	f := newFixture(t)
 	f.external()
@@ -139,8 +139,8 @@ func TestLostClaimsThatOthersAttach(t *testing.T) {
 	}
 }
 
-// If a claim cannot be prepared again because it no longer exists in the API server, the files of other claims are
-// restored nevertheless.
+// If a claim cannot be prepared again because it no longer exists in the API server, the files for other claims are
+// still restored.
 func TestMetadataOfEachClaimIsWrittenAgain(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")

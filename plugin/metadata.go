@@ -41,8 +41,8 @@ func metadataVersions() []schema.GroupVersion {
 }
 
 // metadataFiles makes the kubeletplugin library write files in the same way as the driver. By default, the library
-// waits for the disk twice for each file, and each request of a claim has two files, one of which is rewritten in
-// RunPodSandbox. The files need not be durable, since their content is only valid during the current boot: after a
+// waits for the disk twice for each file, and each request in a claim has two files, one of which is rewritten in
+// RunPodSandbox. The files need not be durable, since their content is valid only during the current boot: after a
 // boot, the kubelet prepares all claims again, which rewrites all files.
 func metadataFiles() kubeletplugin.MetadataFileOperations {
 	return kubeletplugin.MetadataFileOperations{
@@ -72,7 +72,7 @@ func metadataOf(
 }
 
 // addVerbs adds the addressing information of the RDMA device, with the GID of the pod's interface if there is one.
-// Attributes beyond the limit of the API are dropped.
+// Attributes beyond the API's limit are dropped.
 func addVerbs(metadata *kubeletplugin.DeviceMetadata, verbs *executor.Verbs) {
 	if verbs == nil || len(verbs.Devices) == 0 {
 		return
@@ -116,7 +116,7 @@ func (d *Driver) describe(ctx context.Context, records []claims.Record) (complet
 	helper := d.helper
 	d.mu.Unlock()
 	if helper == nil {
-		return false // not registered yet; the files are still those of the previous driver process
+		return false // not registered yet; the files are still those from the previous driver process
 	}
 	complete = true
 	for i := range records {
@@ -141,7 +141,7 @@ func (d *Driver) describe(ctx context.Context, records []claims.Record) (complet
 	return complete
 }
 
-// repairLimit limits the duration of one repair of metadata.
+// repairLimit limits the duration of one metadata repair.
 const repairLimit = 20 * time.Second
 
 // repairMetadata rewrites CDI specs with the metadata of prepared claims if they were removed: the kubelet passes the

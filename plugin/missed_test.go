@@ -32,7 +32,7 @@ func (f *fixture) reconnections() func() int {
 	}
 }
 
-// withSandbox adds the kubelet's report that the sandbox of a pod exists.
+// withSandbox adds the kubelet's report that a pod's sandbox exists.
 func withSandbox(pod *corev1.Pod) *corev1.Pod {
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReadyToStartContainers,
 		Status: corev1.ConditionTrue})
@@ -60,7 +60,7 @@ func (f *fixture) await(pod string) (returns func()) {
 	}
 }
 
-// The runtime lists a sandbox that it did not report, once the driver connects again.
+// Once the driver connects again, the runtime lists a sandbox that it had not reported.
 func TestUnreportedSandboxIsFoundByANewConnection(t *testing.T) {
 	f := newFixture(t)
 	f.addPod(withSandbox(podObject("a", "claim-a")))
@@ -78,7 +78,7 @@ func TestUnreportedSandboxIsFoundByANewConnection(t *testing.T) {
 	}
 }
 
-// If the list of the next connection lacks the sandbox, too, the pod gets an event, and no further connection is ended.
+// If the next connection's list also lacks the sandbox, the pod gets an event, and no further connection is ended.
 func TestSandboxThatIsNeverReportedHasAnEvent(t *testing.T) {
 	f := newFixture(t)
 	f.addPod(withSandbox(podObject("a", "claim-a")))
@@ -104,7 +104,7 @@ func TestSandboxThatIsNeverReportedHasAnEvent(t *testing.T) {
 }
 
 // A runtime that resolves CDI devices first does not call the driver for a container. The sandbox is attached without
-// that, although its claim was prepared after it was reported.
+// that call, even though its claim was prepared after the sandbox was reported.
 func TestSandboxReportedBeforeItsClaimIsAttached(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")
@@ -120,7 +120,7 @@ func TestSandboxReportedBeforeItsClaimIsAttached(t *testing.T) {
 	}
 }
 
-// Pods without claims, that end, or whose sandbox is attached end no connection.
+// Pods that have no claims, that terminate, or whose sandbox is attached do not cause a connection to be ended.
 func TestSandboxesThatAreNotMissed(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -141,8 +141,8 @@ func TestSandboxesThatAreNotMissed(t *testing.T) {
 	}
 }
 
-// The end of a reported sandbox is normal, although its claims stay prepared for a moment. A pod whose sandbox the
-// kubelet has not created is not awaited.
+// It is normal for a reported sandbox to end, even though its claims stay prepared for a moment. A pod whose sandbox
+// the kubelet has not created is not awaited.
 func TestSandboxesThatEndAreNotMissed(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")
@@ -183,7 +183,7 @@ func TestConnectionsAreEndedSeldom(t *testing.T) {
 	}
 }
 
-// A sandbox that was stopped is no longer the sandbox of its pod, but a later one of the pod is.
+// A stopped sandbox is no longer its pod's sandbox, but a later sandbox of the pod is.
 func TestReportedSandboxes(t *testing.T) {
 	t.Parallel()
 	box := func(id string) *api.PodSandbox { return &api.PodSandbox{Id: id, Uid: strings.Split(id, "-")[0]} }
@@ -230,7 +230,8 @@ func TestKubeletReportsSandboxes(t *testing.T) {
 	}
 }
 
-// Without CDI devices, the hook identifies the claim, and variables its requests. A user can only set variables.
+// Without CDI devices, the hook identifies the claim, and variables identify the claim's requests. A user can only set
+// variables.
 func TestPartsWithoutCDIDevices(t *testing.T) {
 	t.Parallel()
 	hook := func(args ...string) *api.Hook { return &api.Hook{Path: "/plugins/bin/dra-network-cni", Args: args} }

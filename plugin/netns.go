@@ -30,8 +30,8 @@ const (
 // for which some runtimes report a path (CRI-O), and for a sandbox that has terminated.
 //
 // If containerd (2.4.2) is killed during RunPodSandbox, it considers the sandbox valid after its restart, but has lost
-// the specification of the sandbox, including its namespaces. The kubelet continues to start the containers. The
-// namespace can then only be found through the sandbox's process.
+// the sandbox's specification, including its namespaces. The kubelet continues to start the containers. The namespace
+// can then be found only through the sandbox's process.
 func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	all := pod.GetLinux().GetNamespaces()
 	for _, namespace := range all {
@@ -58,8 +58,8 @@ func (n namespaces) pathOf(pod *api.PodSandbox) (string, error) {
 	return path, nil
 }
 
-// pathOfProcess returns the path of the network namespace of a sandbox's process. If it returns an error, action tells
-// the user how to fix it.
+// pathOfProcess returns the path of the network namespace that a sandbox's process uses. If it returns an error, action
+// tells the user how to fix it.
 func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err error) {
 	process := filepath.Join(n.procDir, strconv.FormatUint(uint64(pod.GetPid()), 10))
 	cgroup, err := os.ReadFile(filepath.Join(process, "cgroup"))
@@ -70,7 +70,7 @@ func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err
 		return "", checkProc, err
 	}
 	// The kernel reuses the IDs of terminated processes. To detect this, compare the cgroup: its name includes the
-	// sandbox's ID, and it contains no processes of other pods.
+	// sandbox's ID, and the cgroup contains no processes of other pods.
 	if !strings.Contains(string(cgroup), pod.GetId()) {
 		return "", deletePod, fmt.Errorf("process %d now belongs to another cgroup", pod.GetPid())
 	}
@@ -81,8 +81,8 @@ func (n namespaces) pathOfProcess(pod *api.PodSandbox) (path, action string, err
 	return path, checkProc, err
 }
 
-// path returns the path of the network namespace of a process. It prefers the path at which the runtime has mounted the
-// namespace, which exists as long as the sandbox.
+// path returns the path of a process's network namespace. It prefers the path at which the runtime has mounted the
+// namespace, which exists as long as the sandbox does.
 func (n namespaces) path(ofProcess string) (string, error) {
 	namespace, err := os.Stat(ofProcess)
 	if err != nil {
@@ -104,7 +104,7 @@ func (n namespaces) path(ofProcess string) (string, error) {
 	return ofProcess, nil
 }
 
-// isOfHost reports whether a network namespace is the one of the host, which is also the driver's.
+// isOfHost reports whether a network namespace is the host's, which is also the driver's.
 func isOfHost(namespace os.FileInfo) (bool, error) {
 	ours, err := os.Stat("/proc/self/ns/net")
 	return err == nil && os.SameFile(ours, namespace), err

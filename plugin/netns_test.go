@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// lostSandboxes creates /proc and the runtime's directory of namespaces after the runtime has lost the processes of
+// lostSandboxes creates /proc and the runtime's namespace directory after the runtime has lost the processes of
 // sandboxes: process 7 belongs to a-0, process 8 now belongs to another pod, and process 9 is in the host's network
 // namespace.
 func lostSandboxes(t *testing.T) namespaces {

@@ -30,8 +30,8 @@ type nriConfig struct {
 	Namespaces namespaces
 }
 
-// nriPlugin implements the handlers for the container runtime. The runtime calls them under a node-wide lock, so a pod
-// without claims costs only a map lookup.
+// nriPlugin implements the handlers for the container runtime. The runtime calls them under a node-wide lock, so for a
+// pod without claims, they only perform a map lookup.
 type nriPlugin struct {
 	nriConfig
 	runtime runtimeView
@@ -48,8 +48,8 @@ func namesClaim(container *api.Container) bool { return len(partsNamed(container
 
 // partsNamed returns the parts of claims that a container names. For such a container, the kubelet passes the CDI
 // devices of the claim's gate to the runtime. A runtime that does not report CDI devices to NRI plugins (CRI-O 1.37)
-// reports the hook and the variables that they add to the container. A user can set variables but not hooks, so the
-// variables only select parts of the claims that the hooks identify.
+// reports the hook and the variables that these devices add to the container. A user can set variables but not hooks,
+// so the variables only select parts of the claims that the hooks identify.
 func partsNamed(container *api.Container) []attach.Part {
 	var parts []attach.Part
 	for _, device := range container.GetCDIDevices() {
@@ -242,7 +242,7 @@ func (n *nriPlugin) RemovePodSandbox(_ context.Context, pod *api.PodSandbox) err
 }
 
 // CreateContainer holds back containers that the gate does not cover: containers that do not name the claim, and
-// containers in further pods of a shared claim. Containers that name claims get the limits set by the claims'
+// containers in additional pods that share a claim. Containers that name claims get the limits set by the claims'
 // topologies.
 func (n *nriPlugin) CreateContainer(
 	_ context.Context, pod *api.PodSandbox, container *api.Container,
@@ -330,14 +330,14 @@ func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) erro
 		return fmt.Errorf("container %s waits for the interfaces of pod %s: claim %s is being attached",
 			container.GetName(), podOf(pod), records[0].Claim)
 	}
-	if len(named) > 0 { // another pod of the claim has opened the gate
+	if len(named) > 0 { // another pod with the claim has opened the gate
 		return n.refuse(pod, container, named[0], "prepared for it on this node")
 	}
 	return nil
 }
 
-// checkGates returns an error if the hook would reject a container in an attached sandbox: crun does not include the
-// reason of a hook in its error.
+// checkGates returns an error if the hook would reject a container in an attached sandbox: crun does not include a
+// hook's reason in its error.
 func (n *nriPlugin) checkGates(pod *api.PodSandbox, container *api.Container, named []attach.Part) error {
 	for _, part := range named {
 		if !n.Sandboxes.Admits(part.ClaimUID, pod.GetId()) {
@@ -347,7 +347,7 @@ func (n *nriPlugin) checkGates(pod *api.PodSandbox, container *api.Container, na
 	return nil
 }
 
-// refuse reports to a pod that a container names a claim without the required state.
+// refuse reports to a pod that a container names a claim that is not in the required state.
 func (n *nriPlugin) refuse(pod *api.PodSandbox, container *api.Container, part attach.Part, state string) error {
 	err := fmt.Errorf("cannot create container %s: pod %s names claim %s, which is not %s; delete the pod, so that it "+
 		"is scheduled again", container.GetName(), podOf(pod), part.ClaimUID, state)
@@ -356,7 +356,7 @@ func (n *nriPlugin) refuse(pod *api.PodSandbox, container *api.Container, part a
 }
 
 // attachMissed attaches, in the background, the claims of a sandbox that RunPodSandbox did not attach, for example
-// because they were not prepared at that time. If that keeps failing, the pod gets an event.
+// because they were not prepared at that time. If the attempts keep failing, the pod gets an event.
 func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
 	if n.Sandboxes.ExpectAlso(pod.GetId()) {
 		n.Sandboxes.GoTracked(func() { n.attachLate(pod, n.runtime.now().busy[pod.GetId()]) })
@@ -365,7 +365,7 @@ func (n *nriPlugin) attachMissed(pod *api.PodSandbox) {
 
 // isToBeAttached reports whether a sandbox that existed before the driver process must be attached late: its pod has
 // prepared claims, and no running container names them. The runtime does not list containers whose creation was
-// rejected, so its list alone cannot answer this.
+// rejected, so its list alone is not sufficient.
 func (n *nriPlugin) isToBeAttached(pod *api.PodSandbox) bool {
 	return !n.runtime.now().busy[pod.GetId()] && len(attachable(n.Claims.OfPod(pod.GetUid()))) > 0
 }

@@ -72,8 +72,8 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	client, err := stub.New(connection,
 		stub.WithPluginName(nriName), stub.WithPluginIdx(nriIndex), stub.WithSocketPath(n.Socket),
 		stub.WithOnClose(func() {}))
-	// Do not set a failure policy: with one, a hanging driver would prevent every pod on the node from starting.
-	// Containers that name a claim are held back by its gate.
+	// Do not set a failure policy: with such a policy, a hanging driver would prevent every pod on the node from
+	// starting. Containers that name a claim are held back by its gate.
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (n *nriPlugin) session(ctx context.Context) error {
 	}
 }
 
-// setConnected records whether the runtime reports new pods. While it does not, gates are closed.
+// setConnected records whether the runtime reports new pods. While it does not report them, gates are closed.
 func (n *nriPlugin) setConnected(connected bool) {
 	n.runtime.setConnected(connected)
 	if connected {
@@ -261,13 +261,13 @@ func (v *runtimeView) setTimeout(timeout time.Duration) {
 	v.timeout = timeout
 }
 
-// If a runtime creates a sandbox while the driver connects, it may neither list nor report the sandbox (CRI-O 1.37,
-// which does not hold pods back during Synchronize). The driver would never attach such a sandbox. But the kubelet
-// reports in the pod's status that the sandbox exists (condition PodReadyToStartContainers), so the driver compares
-// both reports.
+// If a runtime creates a sandbox while the driver connects, the runtime may neither list nor report the sandbox (CRI-O
+// 1.37, which does not hold pods back during Synchronize). The driver would never attach such a sandbox. However, the
+// kubelet reports in the pod's status that the sandbox exists (condition PodReadyToStartContainers), so the driver
+// compares the two reports.
 
 const (
-	// missedDelay is the interval at which the driver compares both reports. Usually the runtime reports the sandbox
+	// missedDelay is the interval at which the driver compares the two reports. Usually the runtime reports the sandbox
 	// first, since the kubelet waits for RunPodSandbox.
 	missedDelay = 3 * time.Second
 	// missedInterval is the minimum time between two connections that the driver itself ends, because all gates are
@@ -309,7 +309,7 @@ func (r *reportedSandboxes) add(pod *api.PodSandbox) {
 	r.byPod[pod.GetUid()] = reportedSandbox{PodSandbox: pod}
 }
 
-// stop marks a sandbox as stopped, unless the pod has another one by now.
+// stop marks a sandbox as stopped, unless the pod now has another sandbox.
 func (r *reportedSandboxes) stop(pod *api.PodSandbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -318,7 +318,7 @@ func (r *reportedSandboxes) stop(pod *api.PodSandbox) {
 	}
 }
 
-// remove forgets a sandbox, unless the pod has another one by now.
+// remove forgets a sandbox, unless the pod now has another sandbox.
 func (r *reportedSandboxes) remove(pod *api.PodSandbox) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -368,11 +368,12 @@ func (n *nriPlugin) expectSandbox(pod executor.Pod) {
 }
 
 // awaitSandbox waits until the runtime has reported the sandbox that the kubelet created for a pod. If the runtime does
-// not report it, awaitSandbox requests a new list of sandboxes, and if this list does not contain the sandbox either,
-// it reports the fault to the pod.
+// not report it, awaitSandbox requests a new list of sandboxes. If this list does not contain the sandbox either,
+// awaitSandbox reports the fault to the pod.
 //
-// A sandbox whose claims were not prepared when it was reported is attached. Usually its containers trigger this (see
-// attachMissed), but a runtime that resolves CDI devices before it calls the driver rejects the containers first.
+// A sandbox whose claims were not yet prepared when the sandbox was reported is attached as well. Usually, its
+// containers trigger this (see attachMissed), but a runtime that resolves CDI devices before it calls the driver
+// rejects the containers first.
 func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
 	begin, first := n.Clock.Now(), n.reported.sandbox(pod.UID)
 	for {
@@ -432,7 +433,7 @@ func (n *nriPlugin) isRunning(sandbox reportedSandbox) bool {
 	return err == nil && netns != "" && n.Sandboxes.NamespaceExists(netns)
 }
 
-// reconnect ends the current connection, unless there is none, or the driver has ended one recently. It reports whether
+// reconnect ends the current connection, unless there is none, or the driver has recently ended one. It reports whether
 // it ended the connection.
 func (v *runtimeView) reconnect(now time.Time, reason error) bool {
 	v.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/attach"
 )
 
-// A new connection replaces the sandbox lists of an earlier one, but the end of a connection does not: containers of
-// decided sandboxes start while the driver is reconnecting.
+// A new connection replaces the sandbox lists from an earlier connection, but the end of a connection does not:
+// containers of decided sandboxes start while the driver is reconnecting.
 func TestRuntimeView(t *testing.T) {
 	t.Parallel()
 	var view runtimeView

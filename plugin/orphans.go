@@ -21,7 +21,8 @@ import (
 )
 
 // findOrphans lists orphaned files. It reads the directories first and looks up the owners afterwards: files that are
-// created in between are not listed, and the owner of a listed file, if there is one, exists before the lookup.
+// created between these steps are not listed, and the owner of a listed file, if there is one, exists before the
+// lookup.
 func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	found, err := d.orphanSpecs()
 	problems := []error{err}
@@ -69,7 +70,7 @@ func (d *Driver) isPrepared(claimUID string) bool {
 	return prepared
 }
 
-// journalLost reports whether a journal was lost. In this case, pods with unknown claims may be running, whose
+// journalLost reports whether a journal was lost. In this case, pods with unknown claims may be running, and their
 // containers need the metadata of these claims when they restart.
 func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
@@ -90,7 +91,7 @@ func (d *Driver) keepsPin(name string) bool {
 // removeOrphans removes orphaned files, each under the lock of the component that may need it. It returns all files
 // that it found; for those that it could not remove, Error contains the reason.
 //
-// The files may have come into use since they were listed. Therefore each component checks again under its lock.
+// The files may have come into use since they were listed. Therefore, each component checks them again under its lock.
 func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) {
 	found, err := d.findOrphans()
 	for i := range found {
@@ -104,8 +105,8 @@ func (d *Driver) removeOrphans(ctx context.Context) ([]nodestate.Orphan, error) 
 	return found, err
 }
 
-// removeOrphan removes an orphaned file. The component that manages this kind of file checks again under its lock that
-// it is an orphan, since the list may be minutes old.
+// removeOrphan removes an orphaned file. The component that manages this kind of file checks again, under its lock,
+// that the file is an orphan, since the list may be minutes old.
 func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error {
 	switch file.Kind {
 	case nodeapi.GateSpec: // kept if the claim has been attached since
@@ -122,7 +123,7 @@ func (d *Driver) removeOrphan(ctx context.Context, file *nodestate.Orphan) error
 	return fmt.Errorf("unknown kind of orphan %q", file.Kind)
 }
 
-// removeMetadata removes a spec unless its claim has been prepared since. Prepare holds the lock until the claim is
+// removeMetadata removes a spec unless its claim has since been prepared. Prepare holds the lock until the claim is
 // recorded, and the spec is written after that.
 func (d *Driver) removeMetadata(ctx context.Context, file *nodestate.Orphan) error {
 	unlock, err := d.dra.locks.Acquire(ctx, file.Claim)

@@ -19,8 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// littered returns a node with a pod that has the claim claim-a, and with files of a claim and a sandbox that no longer
-// exist.
+// littered returns a node with a pod that has the claim claim-a, and with files for a claim and a sandbox that no
+// longer exist.
 func littered(t *testing.T) (*fixture, *Driver) {
 	f := newFixture(t)
 	f.crash()
@@ -66,7 +66,7 @@ func (f *fixture) exists(name string) bool {
 	return err == nil
 }
 
-// Files without an owner are found and removed, while all other files stay.
+// Files without an owner are found and removed, while all other files are kept.
 func TestOrphansIsRemoved(t *testing.T) {
 	f, d := littered(t)
 	want := []string{"cdi/dra.networking-gone.json", "cdi/dra.networking_metadata_gone_net.json", "log/ns_c_gone",
@@ -102,7 +102,7 @@ func TestOrphansIsRemoved(t *testing.T) {
 	}
 }
 
-// Files that get an owner between the scan and the removal stay.
+// Files that get an owner between the scan and the removal are kept.
 func TestOrphansThatGetsAnOwner(t *testing.T) {
 	f, d := littered(t)
 	found, err := d.findOrphans()
@@ -145,7 +145,7 @@ func TestOrphansOfAClaimThatIsBeingPrepared(t *testing.T) {
 	}
 }
 
-// After a journal was lost, the metadata for containers of running pods stays.
+// After a journal has been lost, the metadata for containers in running pods is kept.
 func TestOrphansAfterALostJournal(t *testing.T) {
 	f, d := littered(t)
 	f.must(os.WriteFile(filepath.Join(f.dir, "journal.db.unreadable-20260101T000000"), nil, 0o600))
@@ -202,7 +202,7 @@ func TestOrphansThatGoesByItself(t *testing.T) {
 	}
 }
 
-// pinOf returns the path of the pin of a sandbox's network namespace.
+// pinOf returns the path of the pin for a sandbox's network namespace.
 func pinOf(f *fixture, sandbox string) string {
 	for _, state := range f.boxes.States() {
 		if state.ID == sandbox {

@@ -68,9 +68,9 @@ func (d *draPlugin) compile(ctx context.Context, claim *resourceapi.ResourceClai
 	return record, d.checkSelections(ctx, pods, record.Plans)
 }
 
-// takeBandwidth adds the bandwidth of links that a claim takes to its record, and gives it to the claim's functions of
-// these links, by pool: the first amount to the first function, in the order of the requests. It returns an error if a
-// link has more amounts than functions, or fewer.
+// takeBandwidth adds to a claim's record the bandwidth that the claim takes from links, and assigns this bandwidth, by
+// pool, to the claim's functions on these links: the first amount goes to the first function, in the order of the
+// requests. It returns an error if a link has more or fewer amounts than functions.
 func (d *draPlugin) takeBandwidth(
 	claim *resourceapi.ResourceClaim, record *claims.Record, functions map[string][]cnichain.Device,
 ) error {
@@ -105,7 +105,7 @@ func (d *draPlugin) takeBandwidth(
 	return nil
 }
 
-// plan compiles a topology for the claim of a record. Addresses that earlier plans in the record use are not available.
+// plan compiles a topology for the claim in a record. Addresses that earlier plans in the record use are not available.
 func (d *draPlugin) plan(
 	ctx context.Context, record *claims.Record, name string, roots []cnichain.RootDevice,
 ) (*cnichain.Plan, error) {
@@ -172,7 +172,7 @@ func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace
 const definitionsPath = "/apis/k8s.cni.cncf.io/v1/namespaces/%s/network-attachment-definitions/%s"
 
 // define copies the current content of NetworkAttachmentDefinitions into a topology. The claim's plan contains this
-// copy, so later changes to the definitions only apply to later claims.
+// copy, so later changes to the definitions apply only to later claims.
 func (d *draPlugin) define(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, namespace string,
 ) (*v1alpha1.NetworkTopology, error) {

@@ -98,8 +98,8 @@ func claimNames(pod *corev1.Pod) ([]string, error) {
 	return names, nil
 }
 
-// The facts that a runtime has to report, with the guarantee that does not hold without them. The driver checks for
-// facts instead of versions: distributions patch their runtimes.
+// The facts that a runtime has to report, each with the guarantee that does not hold without it. The driver checks for
+// facts instead of versions, because distributions patch their runtimes.
 const (
 	missingClaims = "the container runtime reports neither the CDI devices nor the hooks of containers to NRI plugins: " +
 		"containers do not get the limits of their claims, and a running pod may be attached again if the driver has " +
@@ -108,7 +108,7 @@ const (
 		"attached"
 )
 
-// checkListed calls checkReported for the containers of a list that name no claim.
+// checkListed calls checkReported for the listed containers that name no claim.
 func (n *nriPlugin) checkListed(pods []*api.PodSandbox, containers []*api.Container) {
 	byID := make(map[string]*api.PodSandbox, len(pods))
 	for _, pod := range pods {
@@ -121,8 +121,8 @@ func (n *nriPlugin) checkListed(pods []*api.PodSandbox, containers []*api.Contai
 	}
 }
 
-// checkReported reports a runtime that does not describe containers completely: a container whose claims it does not
-// report names a claim according to its pod.
+// checkReported reports a runtime that does not describe containers completely. This is the case if a container names a
+// claim according to its pod, but the runtime does not report the claim.
 func (n *nriPlugin) checkReported(pod *api.PodSandbox, container *api.Container) {
 	cached := n.Cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	if cached == nil {
@@ -149,7 +149,7 @@ func (n *nriPlugin) isAttachable(pod *corev1.Pod, named corev1.ResourceClaim) bo
 	return false
 }
 
-// reportMissing reports a missing fact once for each connection: in the log, in an event of the node, and to netdra.
+// reportMissing reports a missing fact once for each connection: in the log, in a node event, and to netdra.
 func (n *nriPlugin) reportMissing(fact string) {
 	if !n.runtime.addMissing(fact) {
 		return

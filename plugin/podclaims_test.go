@@ -23,7 +23,7 @@ func (f *fixture) usesClaims(pod string) ([]string, error) {
 	return names, err
 }
 
-// Kubernetes allows a pod to name the generated claim of another pod, and the kubelet does not prepare the claim again.
+// Kubernetes allows a pod to name another pod's generated claim, and the kubelet does not prepare the claim again.
 func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	f := newFixture(t)
 	claim := allocatedClaim("c", "up0", "a")
@@ -71,7 +71,7 @@ func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 		f.must(results[types.UID(name)].Err)
 	}
 	f.crash()
-	f.start("boot-1") // its cache of pods is empty
+	f.start("boot-1") // its pod cache is empty
 	for pod, want := range map[string][]string{"a": {"c", "d"}, "b": {"d"}} {
 		if names, err := f.usesClaims(pod); err != nil || !slices.Equal(names, want) {
 			t.Errorf("claims of pod %s are %v, %v, want %v", pod, names, err, want)
@@ -79,8 +79,8 @@ func TestClaimsOfAPodWhileTheAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// When a container that names a claim is created, this is the last opportunity to detect an unattached sandbox: either
-// the claim is attached, or the pod gets an event.
+// The creation of a container that names a claim is the last opportunity to detect an unattached sandbox: either the
+// claim is attached, or the pod gets an event.
 func TestMissedSandboxIsAttachedForItsContainer(t *testing.T) {
 	f := newFixture(t)
 	f.runs("a-0")

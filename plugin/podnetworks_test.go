@@ -17,7 +17,8 @@ import (
 
 const selectsNetworks = "example.org/networks"
 
-// selecting makes host-device a plugin that only attaches networks that pods select and definitions describe.
+// selecting makes host-device a plugin that only attaches networks that are selected by pods and described by
+// definitions.
 func selecting(t *testing.T) *fixture {
 	f := newFixture(t)
 	rule := &chainapi.PodNetworks{Annotation: selectsNetworks, Parameter: "network", InterfaceNames: "selected",
@@ -43,8 +44,8 @@ func selecting(t *testing.T) *fixture {
 	return f
 }
 
-// A claim gets the definition of its network as of its preparation, and its pod gets the interface named in the
-// annotation.
+// A claim gets its network's definition as it is when the claim is prepared, and its pod gets the interface that the
+// annotation names.
 func TestNetworkThatThePodSelects(t *testing.T) {
 	f := selecting(t)
 	pod := podObject("a", "c")
@@ -68,7 +69,7 @@ func TestNetworkThatThePodSelects(t *testing.T) {
 	}
 }
 
-// If a pod cannot be attached, it gets the reason when its claim is prepared: no device is held, and no plugin is
+// If a pod cannot be attached, it gets the reason when its claim is prepared. No device is held, and no plugin is
 // called.
 func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "network-attachment-definitions"}, "tenant")

@@ -133,8 +133,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 	defer unlock()
 	record, known := d.Claims.Get(string(claim.UID))
 	if known && !claims.IsRecordOf(&record, claim) {
-		// The claim was deallocated and allocated again, and the kubelet did not release it in between because its last
-		// pod was force-deleted or the node was lost.
+		// The claim was deallocated and allocated again, and the kubelet did not release it in the meantime because its
+		// last pod was force-deleted or the node was lost.
 		klog.FromContext(ctx).Info("The claim has another allocation than the one that was prepared, which is " +
 			"released first")
 		if err := d.release(ctx, record.Claim.UID); err != nil {
@@ -143,7 +143,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		known = false
 	}
 	if known {
-		// The kubelet calls again for new pods of a claim. The call must fail while no driver would attach such a pod.
+		// The kubelet calls again for new pods that use a claim. The call must fail while no driver would attach such a
+		// pod.
 		if err := d.checkConnected(&record); err != nil {
 			return nil, err
 		}
@@ -189,7 +190,7 @@ func (d *draPlugin) tellOthers(record *claims.Record) error {
 }
 
 // compileAndHold builds the record of a claim and reserves its devices and addresses. Concurrent calls may assign the
-// same last addresses of a block; a claim that loses this race is compiled again.
+// same last addresses in a block; a claim that loses this race is compiled again.
 func (d *draPlugin) compileAndHold(
 	ctx context.Context, claim *resourceapi.ResourceClaim,
 ) (record claims.Record, err error) {

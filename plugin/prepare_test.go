@@ -141,7 +141,7 @@ func TestClaimOfTheSameNameWaits(t *testing.T) {
 }
 
 // A device that cannot be returned to the host does not prevent its pod from terminating. The device is quarantined:
-// the next claim for it is rejected immediately, and it becomes allocatable again once it is back on the host.
+// the next claim for it is rejected immediately, and the device becomes allocatable again once it is back on the host.
 func TestQuarantine(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -226,7 +226,7 @@ func TestLeftoverIsGivenUpOnRequest(t *testing.T) {
 	}
 }
 
-// Missing records of attachments are irrelevant: a claim is released once its devices are on the host.
+// Missing attachment records are irrelevant: a claim is released once its devices are on the host.
 func TestReleaseProvesTheDeviceHome(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -288,7 +288,8 @@ func TestBusyLinksAreRefused(t *testing.T) {
 	f.must(f.claims.Hold(record, f.baselines))
 }
 
-// A link with addresses of the node is only taken if the policy allows it and the addresses can be restored.
+// A link with addresses that belong to the node is only taken if the policy allows it and the addresses can be
+// restored.
 func TestLinksInUseAreTakenIfThePolicySaysSo(t *testing.T) {
 	for _, test := range []struct {
 		use   discovery.Use
@@ -337,8 +338,8 @@ func (h renamedHost) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, err
 }
 
-// A claim survives a reboot after which its NIC has a different name: with the old name, a plugin would take another
-// NIC.
+// A claim survives a reboot after which its NIC has a different name. If it used the old name, a plugin would take
+// another NIC.
 func TestRecordedPlanOfARenamedCard(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

@@ -40,13 +40,13 @@ type ReplayConfig struct {
 	NodeName string
 	// RestConfig is the configuration for clients of the API server.
 	RestConfig *rest.Config
-	// CNIDirs are the directories with CNI plugins: devices are only offered for installed plugins.
+	// CNIDirs are the directories with CNI plugins: devices are offered only for installed plugins.
 	CNIDirs []string
 	// ListAttributes and CompatibilityGroups are as in [Config].
 	ListAttributes, CompatibilityGroups bool
 }
 
-// replayPeriod is the interval between checks of the recording. A changed recording is published like a change of the
+// replayPeriod is the interval between checks of the recording. A changed recording is published like a change to the
 // machine.
 const replayPeriod = time.Second
 

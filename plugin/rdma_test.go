@@ -27,7 +27,7 @@ func withRDMA(t *testing.T, mode string) *fixture {
 	return f
 }
 
-// limited turns a prepared record into one for a topology with RDMA and limits.
+// limited turns a prepared record into a record for a topology with RDMA and limits.
 func (f *fixture) limited(record claims.Record) claims.Record {
 	f.Helper()
 	step := &record.Plans[0].Steps[0]
@@ -82,7 +82,8 @@ func TestContainersGetRDMADevicesAndLimits(t *testing.T) {
 	}
 }
 
-// After its module was reloaded, an RDMA device has different device nodes; the old ones may belong to another pod.
+// After its module has been reloaded, an RDMA device has different device nodes; the old nodes may belong to another
+// pod.
 func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAShared)
 	f.node.RemoveRDMA("mlx5_0")
@@ -103,7 +104,8 @@ func TestContainersOfAnRDMADeviceThatIsGone(t *testing.T) {
 	f.expect("host [up0 up1] pods [] leases []")
 }
 
-// A claim whose device has no RDMA device, or one that cannot leave the host, is rejected before anything is changed.
+// A claim is rejected before anything is changed if its device has no RDMA device, or has an RDMA device that cannot
+// leave the host.
 func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f := newFixture(t)
 	topology := testTopology()
@@ -123,7 +125,7 @@ func TestClaimOfADeviceWithoutRDMA(t *testing.T) {
 	f.must(results["c"].Err)
 }
 
-// A NIC that does not respond does not affect pods without its RDMA devices.
+// A NIC that does not respond does not affect pods that do not use its RDMA devices.
 func TestClaimWithoutRDMANextToASickCard(t *testing.T) {
 	f := newFixture(t)
 	f.node.AddRDMA("mlx5_0", "up0", "", cnichain.RDMAShared)
@@ -134,7 +136,8 @@ func TestClaimWithoutRDMANextToASickCard(t *testing.T) {
 	f.must(results["c"].Err)
 }
 
-// To list ports, the kernel queries the hardware, which may be slow, but containers are created under a node-wide lock.
+// To list ports, the kernel queries the hardware, which may be slow. Containers must not wait for this, because they
+// are created under a node-wide lock.
 func TestContainersDoNotWaitForCards(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAShared)
 	f.node.Fail("rdma ports", errors.New("the hardware was queried"))
@@ -142,7 +145,7 @@ func TestContainersDoNotWaitForCards(t *testing.T) {
 	f.must(err)
 }
 
-// The application has renamed its RDMA device in such a way that the line in rdma.max would limit a different one.
+// The application has renamed its RDMA device in such a way that the line in rdma.max would limit a different device.
 func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 	for name, fine := range map[string]bool{
 		"ibp1s0": true, "mlx5_1 hca_handle=1": false, "a\nmlx5_1": false, "": false, "\u00a0": false,

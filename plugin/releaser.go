@@ -15,12 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// unprepareLimit covers one plugin call, which is limited to 30 s, and some seconds for the journal: the response must
-// arrive before the kubelet gives up; otherwise the error in it is lost. The next call continues the work.
+// unprepareLimit covers one plugin call, which is limited to 30 s, and a few seconds for the journal: the response must
+// arrive before the kubelet gives up; otherwise the error in the response is lost. The next call continues the work.
 const unprepareLimit = 35 * time.Second
 
-// A claim is released if the kubelet requests it, if the claim has been allocated again, or if its devices have been
-// allocated to another claim and it has no pods.
+// A claim is released if the kubelet requests it, if the claim has been allocated again, or if it has no pods and its
+// devices have been allocated to another claim.
 
 // unprepare releases a claim. The caller runs it to the end even if the driver is being stopped: the gRPC server does
 // not wait for running calls, and the plugins would be killed together with the driver. The response also waits until
@@ -34,7 +34,7 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	return d.release(ctx, uid)
 }
 
-// rivalsOf returns the rules for claims that hold devices of another claim. An earlier claim with the same name is
+// rivalsOf returns the rules for claims that hold another claim's devices. An earlier claim with the same name is
 // treated as having no pods: the kubelet has just read the claim that now has this name from the API server. Otherwise,
 // the pod that waits for the new claim would prevent the old claim from being released.
 func (d *draPlugin) rivalsOf(claim cnichain.Claim) claims.Rivals {
@@ -51,7 +51,7 @@ func (d *draPlugin) rivalsOf(claim cnichain.Claim) claims.Rivals {
 }
 
 // isLeaving reports whether a claim is being released or soon will be because all of its pods, both its consumers and
-// the pods that name it, are terminating or gone. The kubelet releases a claim some time after its pod was
+// the pods that name it, are terminating or no longer exist. The kubelet releases a claim some time after its pod was
 // force-deleted.
 func (d *draPlugin) isLeaving(record *claims.Record, naming []*corev1.Pod) bool {
 	if d.Sandboxes.IsReleasing(record.Claim.UID) {
@@ -63,7 +63,7 @@ func (d *draPlugin) isLeaving(record *claims.Record, naming []*corev1.Pod) bool 
 }
 
 // evict releases a claim whose device the scheduler has allocated to another claim, if the claim has no allocation and
-// no pods in the API server, because its pods were force-deleted. The kubelet would release the claim some seconds
+// no pods in the API server, because its pods were force-deleted. The kubelet would release the claim a few seconds
 // later, after stopping the containers. Until then, the containers run without their interfaces, as they do after every
 // forced deletion.
 func (d *draPlugin) evict(record *claims.Record, naming []*corev1.Pod) {
@@ -103,7 +103,7 @@ func (d *draPlugin) evict(record *claims.Record, naming []*corev1.Pod) {
 	}
 }
 
-// isAbandoned reports whether none of the known users of a claim exists in the API server any longer.
+// isAbandoned reports whether none of a claim's known users exist in the API server anymore.
 func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 	for _, consumer := range record.Consumers {
 		if !d.Cluster.podUIDIsGone(consumer.PodUID) {
@@ -116,9 +116,9 @@ func (d *draPlugin) isAbandoned(record *claims.Record) bool {
 
 // release returns every device to the host. The caller must hold the claim's lock.
 //
-// The order matters if the process terminates in between. First, the devices are returned and verified. Then the record
-// is deleted, which frees the devices for other claims. The remaining steps concern files, which a sweep repairs, and
-// the status of the claim.
+// The order matters if the process terminates partway through. First, the devices are returned and verified. Then the
+// record is deleted, which frees the devices for other claims. The remaining steps concern files, which a sweep
+// repairs, and the status of the claim.
 func (d *draPlugin) release(ctx context.Context, uid string) error {
 	done, err := d.Sandboxes.ReleaseClaim(ctx, uid)
 	defer done()

@@ -31,7 +31,7 @@ type defects struct {
 	byPart map[string]error
 }
 
-// note records the defect of a part, nil if there is none, and logs the defect if it has changed.
+// note records the defect in a part (nil if there is none), and logs the defect if it has changed.
 func (s *defects) note(ctx context.Context, part string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (d *Driver) repairInstallation(ctx context.Context) {
 	d.installed.defects.note(ctx, partJournal, d.journalIsThere())
 }
 
-// repairFiles restores the files about claims that the kubelet, the runtime and components that attach devices read.
+// repairFiles restores the claim files that the kubelet, the runtime and components that attach devices read.
 func (d *Driver) repairFiles(ctx context.Context) {
 	d.installed.defects.note(ctx, partMetadata, d.repairMetadata(ctx))
 	d.installed.defects.note(ctx, partExternal, d.External.Sync(""))

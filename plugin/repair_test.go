@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// repairing returns a driver whose sweeps repair its installation, and a sweep.
+// repairing returns a driver whose sweeps repair its installation, and a function that runs a sweep.
 func (f *fixture) repairing() (d *Driver, sweep func()) {
 	f.Helper()
 	d = f.driver()
@@ -38,7 +38,7 @@ func TestRemovedFilesAreRepaired(t *testing.T) {
 		name   string
 		damage func() error
 		repair func() error // the administrator's repair; may be nil
-		want   string       // the message of /readyz until then
+		want   string       // the /readyz message until then
 	}{
 		{name: "CDI directory removed", damage: func() error { return os.RemoveAll(d.config.CDIDir) }},
 		{name: "gate removed", damage: func() error { return os.Remove(gate) }},

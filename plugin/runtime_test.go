@@ -54,8 +54,8 @@ func (f *fixture) dial() (disconnect func()) {
 	return disconnect
 }
 
-// connected waits until the driver is connected to the runtime and gets its calls. It advances the clock slowly, so that
-// the limit for a connection is not reached.
+// connected waits until the driver is connected to the runtime and receives the runtime's calls. It advances the clock
+// slowly, so that the limit for a connection is not reached.
 func (f *fixture) connected() {
 	f.Helper()
 	last := time.Now()
@@ -78,14 +78,14 @@ func (f *fixture) restartRuntime() {
 	f.connected()
 }
 
-// withLimits gives the topology of a prepared claim a limit of locked memory.
+// withLimits adds a locked-memory limit to the topology of a prepared claim.
 func (f *fixture) withLimits(record claims.Record) {
 	f.Helper()
 	record.Plans[0].Steps[0].Limits = &v1alpha1.StepLimits{LockedMemory: "1Gi"}
 	f.must(f.claims.Hold(record, asItIs))
 }
 
-// device returns the name of the CDI device of a claim.
+// device returns the name of a claim's CDI device.
 func (f *fixture) device(claim string) string { return f.gate.DeviceID(attach.Part{ClaimUID: claim}) }
 
 // podNaming returns a pod whose container c names a claim.
@@ -96,7 +96,7 @@ func podNaming(name, claim string) *corev1.Pod {
 	return pod
 }
 
-// nodeEvents returns the events of the node since the last call.
+// nodeEvents returns the node's events since the last call.
 func (f *fixture) nodeEvents() (events []string) {
 	for {
 		select {
@@ -108,15 +108,15 @@ func (f *fixture) nodeEvents() (events []string) {
 	}
 }
 
-// failures returns the events of pods.
+// failures returns the events for pods.
 func (f *fixture) failures() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return strings.Join(f.failed, "\n")
 }
 
-// From its start to its end, a pod has its interfaces, and its containers get their limits, although runtimes report
-// different properties of them. The runtime restarts meanwhile.
+// From its start to its end, a pod has its interfaces, and its containers get their limits, even though runtimes report
+// different properties. The runtime restarts in the meantime.
 func TestPodOnEachRuntime(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		ctx := f.Context()
@@ -204,7 +204,8 @@ func TestSandboxThatStartsWhileTheDriverConnects(t *testing.T) {
 	})
 }
 
-// A pod in the host's network has no interfaces of claims, whether the runtime reports its network namespace or not.
+// A pod in the host's network has no interfaces from claims, regardless of whether the runtime reports the pod's
+// network namespace.
 func TestPodInTheHostsNetworkOnEachRuntime(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		f.prepared("claim-a", "a", "up0")
@@ -222,8 +223,8 @@ func TestPodInTheHostsNetworkOnEachRuntime(t *testing.T) {
 	})
 }
 
-// The runtime's error contains the reason for a container in the wrong sandbox, although some runtimes drop the reason
-// of the hook.
+// If a container is in the wrong sandbox, the runtime's error contains the reason, even though some runtimes drop the
+// hook's reason.
 func TestContainerInTheWrongSandboxHasAReason(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		ctx := f.Context()
@@ -246,7 +247,7 @@ func TestContainerInTheWrongSandboxHasAReason(t *testing.T) {
 	})
 }
 
-// A runtime that reports too little for a guarantee causes one event of the node for each connection.
+// If a runtime reports too little for a guarantee, this causes one event for the node per connection.
 func TestRuntimeThatReportsTooLittle(t *testing.T) {
 	f := newFixtureOn(t, nritest.Mute())
 	ctx := f.Context()

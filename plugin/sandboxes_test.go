@@ -93,7 +93,7 @@ func TestDetachIsTriedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// A ready sandbox survives a restart of the driver; its gate is opened again even if its file was removed.
+// A ready sandbox survives a restart of the driver; its gate is opened again even if the gate's file was removed.
 func TestRestartKeepsWhatIsReady(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -148,7 +148,8 @@ func TestReleasedClaimIsNotAttachedAgain(t *testing.T) {
 	f.expect(clean)
 }
 
-// Two sandboxes of the same pod were missed: one is attached, and the other once the first is gone.
+// Two sandboxes of the same pod were missed: one is attached, and the other is attached once the first no longer
+// exists.
 func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "a", "up0")
@@ -165,7 +166,7 @@ func TestMissedSandboxesOfOnePodDoNotUndoEachOther(t *testing.T) {
 	f.expect("host [up1] pods [dra-"+second+"[net1]] leases ["+second+"/net1]", "claim-a")
 }
 
-// A later pod of a shared claim must not pass the gate that was opened for the first pod.
+// A later pod that uses a shared claim must not pass the gate that was opened for the first pod.
 func TestContainerWithAForeignGateIsRefused(t *testing.T) {
 	f := newFixture(t)
 	sandbox := &api.PodSandbox{Id: "z-0", Uid: "z", Name: "z", Namespace: "other"}
@@ -210,8 +211,8 @@ func TestPodsThatAreNotOurs(t *testing.T) {
 	}
 }
 
-// Containers find the name of their interface in a file that is complete before they are created. A claim with several
-// pods has no such file, since the name differs between pods.
+// Containers find the name of their interface in a file that is complete before the containers are created. A claim
+// with several pods has no such file, since the name differs between pods.
 func TestContainersAreToldTheirInterfaces(t *testing.T) {
 	for _, shareable := range []bool{false, true} {
 		f := newFixture(t)

@@ -27,7 +27,8 @@ func (f *fixture) verbsEnv(claim string) []string {
 		func(variable string) bool { return strings.HasPrefix(variable, "DRA_NETWORK_CLAIM_") })
 }
 
-// Containers that name a claim get the GID for its address in their environment and in the claim's metadata file.
+// Containers that name a claim get the GID for the claim's address in their environment and in the claim's metadata
+// file.
 func TestContainersAreToldGIDs(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	if diff := cmp.Diff([]string{
@@ -59,7 +60,8 @@ func TestContainersAreToldGIDs(t *testing.T) {
 	}
 }
 
-// Once the driver has read values that the kernel has changed or added, containers that are created later get them.
+// Once the driver has read values that the kernel has changed or added, containers that are created later get the new
+// values.
 func TestGIDsThatChange(t *testing.T) {
 	f := withRDMA(t, cnichain.RDMAExclusive)
 	index := func() string {

@@ -71,7 +71,7 @@ func (d *Driver) readJournal(ctx context.Context) error {
 // killed them after 30 s; the remaining ten seconds give them time to exit.
 const earlierLimit = 40 * time.Second
 
-// exec returns the executor of CNI plugins.
+// exec returns the executor for CNI plugins.
 func (d *Driver) exec() executor.PluginExec {
 	return executor.PluginExec{Lock: filepath.Join(d.config.PluginDir, "cni.lock")}
 }
@@ -87,8 +87,8 @@ func (d *Driver) inProcess() executor.InProcessExec {
 
 // build connects the components.
 //
-// Some components depend on others that do not exist yet: CheckFree, for example, uses d.dra. They get functions that
-// access these components only when called, after everything is built.
+// Some components depend on others that do not exist yet: CheckFree, for example, uses d.dra. Such components get
+// functions that access the others only when called, after everything is built.
 func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 	var host host.Linux
 	bootID, err := host.Boot()
@@ -144,7 +144,7 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		d.Cluster.onPodGone(d.Claims.Wake), d.Cluster.onSandbox(d.nri.expectSandbox))
 }
 
-// buildPublisher creates the publisher of devices.
+// buildPublisher creates the device publisher.
 func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, bootID string) error {
 	publisher, damaged, err := publish.New(publish.Config{
 		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.Cluster, Claims: d.Claims, Client: d.client,

@@ -325,8 +325,8 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// Devices have the attributes with which Multus finds them. Devices without a PCI address are identified by the name of
-// their link.
+// Devices have the attributes that Multus uses to find them. Devices without a PCI address are identified by the name
+// of their link.
 func TestResourceName(t *testing.T) {
 	got := attributesOf(t, rails(), "  resourceName: example.com/nic\n")
 	for _, want := range []string{

@@ -11,7 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// expensive is an expression within Kubernetes' limit for one evaluation that takes tens of milliseconds of CPU time.
+// expensive is an expression that is within Kubernetes' limit for one evaluation, but takes tens of milliseconds of CPU
+// time.
 const expensive = "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, " +
 	"[0,1,2,3,4,5,6,7,8,9].all(d, a+b+c+d >= 0))))"
 
@@ -37,7 +38,7 @@ func TestExpensivePolicies(t *testing.T) {
 	for name, test := range map[string]struct {
 		expression  string
 		devices     int
-		least, most int // bounds of the number of exposed devices
+		least, most int // bounds for the number of exposed devices
 		says        string
 	}{
 		"immediately":     {expression: expensive, devices: 2, says: "cost"},

@@ -329,7 +329,7 @@ func TestPublished(t *testing.T) {
 }
 
 // If a claim could get exclusive use of a device that the node needs for its own traffic, there is a remark, since the
-// pod would not start. There is none for shared devices, which stay on the node.
+// pod would not start. There is no remark for shared devices, which stay on the node.
 func TestNodeTrafficIsRemarked(t *testing.T) {
 	node := facts()
 	node.Devices[1].DefaultRoute = true

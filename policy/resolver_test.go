@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// A Resolver makes the same decisions as a new one, regardless of its previous decisions.
+// A Resolver makes the same decisions as a new Resolver, regardless of its previous decisions.
 func TestAResolverDecidesLikeANewOne(t *testing.T) {
 	const (
 		all   = "selector: {cel: 'true'}" + exposed

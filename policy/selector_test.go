@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// expand expands @x to the attribute x of the driver's domain.
+// expand expands @x to the attribute x in the driver's domain.
 func expand(expression string) string {
 	return strings.ReplaceAll(expression, "@", `device.attributes["dra.networking"].`)
 }

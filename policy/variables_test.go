@@ -62,7 +62,7 @@ func TestExpressionsAsInTheScheduler(t *testing.T) {
 	}
 }
 
-// It is an error if an expression does not yield a boolean, as in the scheduler. Without the error, an exclude policy
+// As in the scheduler, it is an error if an expression does not yield a boolean. Without the error, an exclude policy
 // with such an expression would not hide anything.
 func TestSelectorsThatAreNotBoolean(t *testing.T) {
 	d := discovery.Device{Name: "eth0", Type: discovery.TypeNIC, MTU: 9000}

@@ -92,7 +92,7 @@ func BenchmarkAllocate(b *testing.B) {
 	}
 }
 
-// allocateOne repeatedly allocates one entry of a virtual function.
+// allocateOne repeatedly allocates one entry for a virtual function.
 func allocateOne(b *testing.B, result draslices.Result, wanted wish, last bool) {
 	s := newScheduler(b, result)
 	taken := map[discovery.IfName]draslices.Entry{} // the first entry of each function

@@ -14,8 +14,8 @@ import (
 )
 
 // For every published attribute, the real allocator decides for each pair of devices whether a claim can get both if
-// their values must match, and if their values must be distinct. Devices without the attribute satisfy neither
-// constraint.
+// their values must match, and whether it can get both if their values must be distinct. Devices without the attribute
+// satisfy neither constraint.
 func TestConstraints(t *testing.T) {
 	all := stdslices.Concat(policy.AlwaysPublished(), policy.PublishedWhereFact(), policy.PublishedOnRequest())
 	facts := constrainedFacts()

@@ -48,8 +48,8 @@ func deviations() map[string]string {
 	}
 }
 
-// TestPublishedDesign compares the slices with lists, value by value, with the published design: devices, attributes,
-// capacities and counters. The design omits facts, so additional attributes are allowed.
+// TestPublishedDesign compares the slices that use lists with the published design, value by value: devices,
+// attributes, capacities and counters. The design omits facts, so additional attributes are allowed.
 func TestPublishedDesign(t *testing.T) {
 	document, err := os.ReadFile("../docs/seed-and-kubernetes.md")
 	if err != nil {
@@ -80,7 +80,7 @@ func TestPublishedDesign(t *testing.T) {
 	checkDifferences(t, strings.Join(lines, "\n")+"\n")
 }
 
-// checkDifferences compares the differences with the reviewed ones.
+// checkDifferences compares the differences with the reviewed differences.
 func checkDifferences(t *testing.T, got string) {
 	t.Helper()
 	const golden = "testdata/design/differences.txt"
@@ -223,7 +223,7 @@ func differences(design []designSlice, published map[string]any) []string {
 	return lines
 }
 
-// setName returns our name for a counter set in the design: it contains the interface instead of the number of the NIC.
+// setName returns our name for a counter set in the design: it contains the interface instead of the NIC's number.
 func setName(name any) string {
 	return map[string]string{"pf0-counters": "enp3s0f0-counters", "pf1-counters": "enp3s0f1-counters",
 		"pf1-rx-handler": "enp3s0f1-counters"}[name.(string)]

@@ -109,8 +109,8 @@ pool worker-1/enp3s0f0
 	}
 }
 
-// Counters that are local to virtual functions are distributed over sets, and sets over slices, without splitting the
-// counters of a function.
+// Counters that are local to virtual functions are distributed over sets, and sets over slices, without splitting a
+// function's counters.
 func TestBlocksOfVirtualFunctions(t *testing.T) {
 	result := build(t, slow(110), passthroughPolicy, vf(vfExclusive), vf(vfSpare), vf(vfMacvlan), vf(vfIpvlan))
 	var got []string
@@ -253,8 +253,8 @@ problem policy policy-0: device enp3s0f0: entries of its virtual functions with 
 	}
 }
 
-// The number of functions rises from two to four. The share that one function was allocated before and the new shares
-// together exceed the speed of the link, so bandwidth is now counted, including the bandwidth of allocated entries.
+// The number of functions rises from two to four. Together, the share that one function was allocated earlier and the
+// new shares exceed the link's speed, so bandwidth is now counted, including the bandwidth of allocated entries.
 func TestBandwidthIsCountedUnderAClaim(t *testing.T) {
 	before := build(t, pf("enp3s0f0", 2), vf(vfExclusive))
 	check(t, buildWith(t, withHeld(t, features(), before, "enp3s0f0v0"), pf("enp3s0f0", 4), vf(vfExclusive)), `
@@ -268,8 +268,8 @@ pool worker-1/enp3s0f0
 `)
 }
 
-// Claims hold two entries of a function when a policy puts both entries into the same exclusion group. The bandwidth of
-// both is still counted.
+// Claims hold two entries for a function when a policy puts both entries into the same exclusion group. The bandwidth
+// of both is still counted.
 func TestBandwidthOfEntriesThatBeginToExclude(t *testing.T) {
 	takes := func(spec, group string) string {
 		spec = strings.Replace(spec, "capacity: {", `capacity: {bandwidth: {value: "10000"}, `, 1)
@@ -341,7 +341,7 @@ func TestBandwidthThatIsHeldStays(t *testing.T) {
 	}
 }
 
-// Adapters without an interface are allocated for their RDMA devices, also to several claims if the policy allows it.
+// Adapters without an interface are allocated for their RDMA devices, even to several claims if the policy allows it.
 func TestAdaptersWithoutInterface(t *testing.T) {
 	facts, err := discovery.Read(t.Context(), discoverytest.InfiniBand().Sources())
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the slices in testdata; the text before them stays")
 
-// firstSlice is the text with which the slices in a golden file begin.
+// firstSlice is the text at the beginning of the slices in a golden file.
 const firstSlice = "---\napiVersion: resource.k8s.io/v1\nkind: ResourceSlice\n"
 
 // TestGolden builds the slices for the examples in the published design. Each file in testdata contains the differences
@@ -140,7 +140,7 @@ func nameRDMA(devices []discovery.Device) {
 }
 
 // function returns a ConnectX-7 function from the document, with its virtual functions. The virtual functions of a
-// NIC's second function follow the eight of the first.
+// NIC's second function follow the eight virtual functions of the first function.
 func function(name, address string, speed, vfs int) []discovery.Device {
 	devices := pf(name, vfs)
 	mac := map[string]string{"enp3s0f0": "04:3f:72:b0:d4:60", "enp3s0f1": "04:3f:72:b0:d4:61"}[name]
@@ -192,7 +192,7 @@ func printSlices(t *testing.T, result draslices.Result) string {
 	return out.String()
 }
 
-// checkReads checks that the printed slices match the published ones.
+// checkReads checks that the printed slices match the published slices.
 func checkReads(t *testing.T, text string, want resourceapi.ResourceSliceSpec) {
 	t.Helper()
 	var got resourceapi.ResourceSlice

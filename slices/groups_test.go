@@ -94,8 +94,8 @@ pool worker-1/eth1
 	}
 }
 
-// Regardless of its device's name, an exclusive entry never has the group of the entries that may be in use at the same
-// time.
+// Regardless of its device's name, an exclusive entry never belongs to the group of entries that may be in use at the
+// same time.
 func TestGroupsOfAnyName(t *testing.T) {
 	groups := features()
 	groups.CompatibilityGroups = true

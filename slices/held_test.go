@@ -162,7 +162,7 @@ func publish(t *testing.T, features draslices.Features, m machine) draslices.Res
 	return result
 }
 
-// holding returns the driver's record about claims: the entries with their published bandwidth.
+// holding returns the driver's record of claims: the entries with their published bandwidth.
 func holding(
 	t *testing.T, result draslices.Result, claims map[string]*resourceapi.AllocationResult,
 ) map[draslices.EntryID]draslices.Holding {
@@ -230,7 +230,7 @@ func checkSameGroups(t *testing.T, before, after draslices.Result, held map[dras
 }
 
 // change changes the speeds of NICs and the numbers of their virtual functions. Some functions become ports of a
-// bridge, or stop being ports. Held functions stay.
+// bridge, or stop being ports. Held functions are kept.
 func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) machine {
 	inUse := func(name string) bool {
 		for id := range held {
@@ -265,7 +265,7 @@ func (d dice) change(m machine, held map[draslices.EntryID]draslices.Holding) ma
 	return changed
 }
 
-// edit edits policies, including policies of held entries.
+// edit edits policies, including policies for held entries.
 func (d dice) edit(m machine) machine {
 	var edited machine
 	for _, c := range m.nics {

@@ -15,7 +15,7 @@ import (
 
 var karpenterPath = flag.String("karpenter", "", "program with the allocator of Karpenter, of `make karpenter-check`")
 
-// karpenter is a process that runs the allocator of Karpenter, which decides which nodes to start.
+// karpenter is a process that runs Karpenter's allocator, which decides which nodes to start.
 type karpenter struct {
 	questions *json.Encoder
 	answers   *json.Decoder
@@ -94,7 +94,7 @@ func (k *karpenter) decide(
 // agreement counts the agreements and disagreements between Karpenter and kube-scheduler.
 type agreement struct {
 	both, neither int
-	// onlyScheduler and onlyKarpenter count, by cause, the decisions in which only one of them allocates devices.
+	// onlyScheduler and onlyKarpenter count, by cause, the decisions in which only one of the two allocates devices.
 	onlyScheduler, onlyKarpenter map[string]int
 }
 
@@ -115,7 +115,7 @@ func newAgreement() *agreement {
 	return &agreement{onlyScheduler: map[string]int{}, onlyKarpenter: map[string]int{}}
 }
 
-// add counts a decision about claims in addition to the held ones; results contains the decisions of kube-scheduler.
+// add counts a decision about claims in addition to the held ones; results contains kube-scheduler's decisions.
 func (a *agreement) add(
 	claims []*resourceapi.ResourceClaim, results []resourceapi.AllocationResult, held map[string]bool, karpenter bool,
 ) {

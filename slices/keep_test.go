@@ -12,7 +12,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// withHeld returns the features with some entries of a result held.
+// withHeld returns the features with some of a result's entries marked as held.
 func withHeld(t *testing.T, features draslices.Features, result draslices.Result, names ...string) draslices.Features {
 	t.Helper()
 	features.Held = map[draslices.EntryID]draslices.Holding{}
@@ -29,7 +29,7 @@ func withHeld(t *testing.T, features draslices.Features, result draslices.Result
 	return features
 }
 
-// heldAs returns the driver's record about an allocated entry.
+// heldAs returns the driver's record of an allocated entry.
 func heldAs(e draslices.Entry) draslices.Holding {
 	return draslices.Holding{Device: e.Device.Name, Bandwidth: e.Bandwidth, Persona: &e.Persona}
 }
@@ -173,7 +173,7 @@ func published(result draslices.Result) string {
 	return strings.Join(all, " ")
 }
 
-// Taints appear on entries and in slices, and keep claims away.
+// Taints appear on entries and in slices, and prevent claims from being allocated the entries.
 func TestTaintedDevicesAreNotGiven(t *testing.T) {
 	plain := build(t, pf("enp3s0f0", 2), vfPolicy)
 	tainted := plain.Tainted(func(e draslices.Entry) []resourceapi.DeviceTaint {
@@ -236,8 +236,8 @@ func TestWhatTheClusterLacks(t *testing.T) {
 	}
 }
 
-// If a policy edit puts two shared entries that are both held into the same exclusion group, this must not make a
-// counter negative, which would block the whole pool.
+// If two shared entries are both held, and a policy edit puts them into the same exclusion group, this must not make a
+// counter negative, because a negative counter would block the whole pool.
 func TestGroupsAreMadeUnderClaims(t *testing.T) {
 	grouped := []string{macvlanPolicy, ipvlanPolicy}
 	var separate []string

@@ -44,8 +44,8 @@ func TestNoPluginIsNoList(t *testing.T) {
 	}
 }
 
-// Classes read the list, so an entry with too many attributes keeps it. The limit for an entry with a list is the same
-// as for an entry with booleans, which first loses its string.
+// Classes read the list, so an entry with too many attributes keeps the list. The limit for an entry with a list is the
+// same as for an entry with booleans, which first loses its string.
 func TestAttributeBudgetWithLists(t *testing.T) {
 	lists := features()
 	lists.ListAttributes = true

@@ -11,7 +11,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// The kernel cannot create a macvlan on a device that is not Ethernet, so it is not offered to plugins that would.
+// The kernel cannot create a macvlan on a device that is not Ethernet, so such a device is not offered to plugins that
+// would create one.
 func TestOtherDevicesThanEthernetAreNotOfferedForMacvlan(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "eth1", Interface: "eth1", Type: discovery.TypeNIC},
@@ -85,8 +86,8 @@ func TestImmovableDevicesAreNotOfferedToPluginsThatMoveThem(t *testing.T) {
 	}
 }
 
-// A plugin that finds a device by its PCI address would attach any port of a function. Plugins that take a name can
-// attach each of them.
+// A plugin that finds a device by its PCI address would attach an arbitrary port of a function. Plugins that take a
+// name can attach each port.
 func TestPortsOfOneFunctionAreNotOfferedByAddress(t *testing.T) {
 	devices := []discovery.Device{
 		{Name: "eth0", Interface: "eth0", Type: discovery.TypeNIC, PCIAddress: "0000:05:00.0", SharedFunction: true},

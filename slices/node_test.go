@@ -122,7 +122,7 @@ func buildWith(
 	return result
 }
 
-// clusters returns the features of clusters without and with the alpha features of Kubernetes.
+// clusters returns the features of clusters with and without the Kubernetes alpha features.
 func clusters() map[string]draslices.Features {
 	groups, all := features(), features()
 	groups.CompatibilityGroups = true

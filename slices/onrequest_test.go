@@ -25,7 +25,7 @@ const (
 	pfNameKey    resourceapi.FullyQualifiedName = "dra.networking/pfName"
 )
 
-// onRequest returns a claim for a function and an amount of the bandwidth of its link; no amount if it is 0.
+// onRequest returns a claim for a function and an amount of its link's bandwidth, or for no amount if amount is 0.
 func (s *scheduler) onRequest(amount int64) *resourceapi.ResourceClaim {
 	c := s.claim(classBandwidth, "sriov")
 	if amount > 0 {
@@ -37,9 +37,9 @@ func (s *scheduler) onRequest(amount int64) *resourceapi.ResourceClaim {
 	return c
 }
 
-// Claims get exactly the amount that they request, rounded up to a step, from the link of their function. In 2,000
-// random claims and releases on two links of different speed, the amounts never exceed the speed of a link, and a claim
-// is only rejected if no link has enough bandwidth and a free function left.
+// Claims get exactly the amount that they request, rounded up to a step, from their function's link. In 2,000 random
+// claims and releases on two links with different speeds, the amounts never exceed the speed of a link, and a claim is
+// only rejected if no link has enough bandwidth and a free function left.
 func TestBandwidthOnRequest(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 				amount int64
 			}
 			held := map[string]holding{}
-			var names []string // of the claims in held
+			var names []string // names of the claims in held
 			granted, refused := 0, 0
 			for range 2000 {
 				for len(names) > 0 && random.IntN(3) == 0 {
@@ -113,7 +113,7 @@ func TestBandwidthOnRequest(t *testing.T) {
 	}
 }
 
-// The range of a policy is published as far as the link allows.
+// A policy's range is published as far as the link allows.
 func TestRangesOfBandwidthOnRequest(t *testing.T) {
 	rangeOf := func(text string) string {
 		return vf(`{supportedCNIPlugins: [{name: sriov, exclusive: true}], linkBandwidth: ` + text + `}`)
@@ -121,7 +121,7 @@ func TestRangesOfBandwidthOnRequest(t *testing.T) {
 	for _, test := range []struct {
 		spec  string
 		speed int
-		// amounts contains the amount that a claim gets for each requested amount; 0 means none, in either place.
+		// amounts contains the amount that a claim gets for each requested amount; 0 means none in both cases.
 		amounts map[int64]int64
 	}{
 		{rangeOf("{default: 1000, validRange: {min: 500, max: 7000, step: 100}}"), 10_000,
@@ -196,8 +196,8 @@ func TestExclusionOfBandwidthOnRequest(t *testing.T) {
 	}
 }
 
-// After a policy is edited, claims that hold amounts of one kind keep claims of the other kind away from the link until
-// they are released.
+// After a policy is edited, claims that hold amounts of one kind prevent claims of the other kind from using the link
+// until the holding claims are released.
 func TestBandwidthIsSwitchedUnderClaims(t *testing.T) {
 	for cluster, features := range clusters() {
 		for _, specs := range [][]string{{vf(vfExclusive), vf(vfOnRequest)}, {vf(vfOnRequest), vf(vfExclusive)}} {
@@ -235,7 +235,8 @@ func TestBandwidthIsSwitchedUnderClaims(t *testing.T) {
 	}
 }
 
-// If policies of functions of one link disagree on the amounts, the first one decides and the other one is reported.
+// If policies for functions on one link disagree on the amounts, the first policy takes precedence and the other one is
+// reported.
 func TestOneRangeForEachLink(t *testing.T) {
 	other := strings.Replace(vf(strings.Replace(vfOnRequest, "{supported", `{deviceNameSuffix: "-b", supported`, 1)),
 		"20000", "5000", 1)

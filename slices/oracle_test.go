@@ -60,7 +60,7 @@ func (m machine) things() map[string]thing {
 	return all
 }
 
-// thingsOf returns the things of a virtual function.
+// thingsOf returns the things for a virtual function.
 func (c modelNIC) thingsOf(vf vfunc) []thing {
 	fair := c.speed / int64(len(c.vfs))
 	if fair >= 100 {

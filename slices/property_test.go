@@ -48,8 +48,8 @@ func TestSchedulerAgreesWithPolicies(t *testing.T) {
 	}
 }
 
-// rounds returns the number of runs for a random test that should run n times. It is smaller with -short, and with the
-// race detector, which finds no errors in pure functions.
+// rounds returns the number of runs for a random test that should run n times. The number is smaller with -short, and
+// with the race detector, which finds no errors in pure functions.
 func rounds(n int) int {
 	if testing.Short() || raceDetector {
 		return n / 8
@@ -57,7 +57,8 @@ func rounds(n int) int {
 	return n
 }
 
-// checkThings checks that every thing in the oracle's model is published exactly once, and nothing else.
+// checkThings checks that every thing in the oracle's model is published exactly once, and that nothing else is
+// published.
 func checkThings(t *testing.T, m machine, result draslices.Result) {
 	t.Helper()
 	things := m.things()
@@ -223,7 +224,7 @@ func (r run) minimised() string {
 	return out.String()
 }
 
-// smaller returns all runs that have one element fewer.
+// smaller returns all runs that have one fewer element.
 func (r run) smaller() []run {
 	var all []run
 	add := func(m machine, s []step) {
@@ -357,7 +358,7 @@ func anyMachine(d dice) machine {
 	return m
 }
 
-// withoutCounter removes the consumption of counters whose names have a suffix.
+// withoutCounter removes the consumption of counters whose names have the given suffix.
 func withoutCounter(suffix string) func(draslices.Result, machine) {
 	return func(result draslices.Result, _ machine) {
 		eachDevice(result, func(d *resourceapi.Device) {
@@ -439,8 +440,8 @@ func eachDevice(result draslices.Result, change func(*resourceapi.Device)) {
 	}
 }
 
-// Every published counter can run out. Others would only cost time, since kube-scheduler has to process each counter on
-// every node that it tries.
+// Every published counter can run out. Other counters would only cost time, since kube-scheduler has to process each
+// counter on every node that it tries.
 func TestCountersCanRefuse(t *testing.T) {
 	for seed := range uint64(rounds(400)) {
 		m := anyMachine(dice{rand.New(rand.NewPCG(seed, 7))})

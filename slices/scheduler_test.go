@@ -57,7 +57,7 @@ func newScheduler(t testing.TB, result draslices.Result) *scheduler {
 	return s
 }
 
-// classBandwidth is the class for the bandwidth of links.
+// classBandwidth is the class for link bandwidth.
 const classBandwidth = "bandwidth"
 
 // List and Get return classes named after a CNI plugin, like those that the controller creates for root steps.
@@ -225,7 +225,7 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// checkPair allocates two uses in each of the ways in which claims can arrive.
+// checkPair allocates two uses in every way in which claims can arrive.
 func checkPair(t *testing.T, result draslices.Result, first, second use, allowed bool) {
 	t.Helper()
 	report := func(how string, devices []string) {
@@ -287,7 +287,7 @@ func TestSharesAreCounted(t *testing.T) {
 	}
 }
 
-// All virtual functions can be allocated in addition to a macvlan, each of them once.
+// All virtual functions can be allocated in addition to a macvlan, but each only once.
 func TestAllVirtualFunctionsFit(t *testing.T) {
 	s := newScheduler(t, build(t, pf("enp3s0f0", 4), macvlanPolicy, passthroughPolicy, vfPolicy))
 	if devices, _ := s.cycle(s.claim("macvlan")); len(devices) != 1 {

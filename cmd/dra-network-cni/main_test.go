@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The name of the binary selects the program, regardless of its directory; if it names no program, the first argument
-// does.
+// The binary's name selects the program, regardless of the binary's directory. If the name does not match a program,
+// the first argument selects the program.
 func TestPrograms(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -49,7 +49,7 @@ type options struct {
 	webhook              webhookOptions
 }
 
-// main runs the command until the first signal. SetupSignalHandler exits the process at the second signal.
+// main runs the command until the first signal. SetupSignalHandler exits the process on the second signal.
 func main() {
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "dra-network-controller:", err)
@@ -102,7 +102,7 @@ Services. One instance, the leader, does this for the whole cluster; all instanc
 	flags.BoolVar(&o.serviceEndpoints, "service-endpoints", false,
 		"write EndpointSlices for Services with the annotation "+endpoints.AnnotationTopology+
 			"; caches a few fields of every pod in memory")
-	// Only the verbosity flag of klog is added: the others configure log files, which a container does not have.
+	// Only klog's verbosity flag is added: its other flags configure log files, which a container does not have.
 	logging := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(logging)
 	flags.AddGoFlag(logging.Lookup("v"))
@@ -151,7 +151,7 @@ func run(c *cobra.Command, o *options) error {
 	return manager.Start(c.Context())
 }
 
-// kubeconfig loads the configuration like kubectl: from the file, $KUBECONFIG, or the pod's service account.
+// kubeconfig loads the configuration as kubectl does: from the file, $KUBECONFIG, or the pod's service account.
 func kubeconfig(path string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = path
@@ -166,9 +166,9 @@ func kubeconfig(path string) (*rest.Config, error) {
 }
 
 // newManager creates the manager and restricts its cache: objects are stripped before they are stored, and only
-// EndpointSlices that this controller manages are listed. Otherwise, memory would grow with the size of every object
-// that users create. The informers stream their first list object by object (WatchList), so the complete list is never
-// in memory.
+// EndpointSlices that this controller manages are listed. Otherwise, memory usage would grow with the size of every
+// object that users create. The informers stream their first list object by object (WatchList), so the complete list is
+// never in memory.
 func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), topologyapi.AddToScheme(scheme),
@@ -207,7 +207,7 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 	return manager, nil
 }
 
-// strip removes managed fields, which the controller does not read. It also removes the annotations from metadata-only
+// strip removes managed fields, which the controller does not read. It also removes annotations from metadata-only
 // objects, because the controller only reads the labels of nodes.
 func strip(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/dra-network-controller/internal/webhook"
 )
 
-// webhookOptions configures whether the webhook is served and where its certificate comes from: a directory that the
-// user manages, or a Secret that the controller manages.
+// webhookOptions configures whether the webhook is served and where its certificate comes from: either a directory that
+// the user manages or a Secret that the controller manages.
 type webhookOptions struct {
 	address       string
 	certDir       string
@@ -44,8 +44,8 @@ func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 			"left")
 }
 
-// validate rejects contradictory options before anything starts, because a webhook that cannot work would otherwise
-// only be visible in the log.
+// validate rejects contradictory options before anything starts; otherwise, only the log would show that the webhook
+// cannot work.
 func (o *webhookOptions) validate() error {
 	namespace, name, _ := strings.Cut(o.secret, "/")
 	switch {
@@ -98,8 +98,8 @@ func (o *webhookOptions) serve(m ctrl.Manager) error {
 	return nil
 }
 
-// ownCertificate returns the source and the keeper of the certificate that the controller manages. Both read the Secret
-// from the API server instead of a cache, which would need permission to list all Secrets.
+// ownCertificate returns the source and the keeper for the certificate that the controller manages. Both read the
+// Secret from the API server, because a cache would need permission to list all Secrets.
 func (o *webhookOptions) ownCertificate(m ctrl.Manager) (*certificate.Source, *certificate.Keeper) {
 	namespace, name, _ := strings.Cut(o.secret, "/")
 	secret := types.NamespacedName{Namespace: namespace, Name: name}

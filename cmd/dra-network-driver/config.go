@@ -12,8 +12,8 @@ import (
 )
 
 // applyFile sets flags from a file, unless they are set on the command line. The file is a YAML map from flag names to
-// strings, numbers, booleans or lists of strings. An unknown key is an error, because silently ignoring a setting would
-// be worse.
+// strings, numbers, booleans or lists of strings. An unknown key is an error, because silently ignoring it would be
+// worse.
 //
 // It must be called after the command line is parsed, since parsing marks flags as changed. Names are processed in
 // sorted order, so that the reported error is deterministic.
@@ -34,7 +34,7 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 				"--help", path, name)
 		}
 		// The command line takes precedence: to try a setting, an administrator adds a flag without changing the file
-		// of all nodes.
+		// that all nodes share.
 		if flag.Changed {
 			continue
 		}
@@ -49,7 +49,7 @@ func applyFile(flags *pflag.FlagSet, path string) error {
 	return nil
 }
 
-// asText formats a value for the command line. Lists are joined with commas, where pflag splits them again, so an
+// asText formats a value for the command line. Lists are joined with commas, at which pflag splits them again, so an
 // element cannot contain a comma.
 func asText(value any) (string, error) {
 	switch value := value.(type) {
@@ -69,7 +69,7 @@ func asText(value any) (string, error) {
 	return "", fmt.Errorf("%v is not a string, a number, a boolean or a list of strings", value)
 }
 
-// isOfCobra reports whether cobra adds the flag to every command and handles it before a file is read.
+// isOfCobra reports whether the flag is one that cobra adds to every command and handles before a file is read.
 func isOfCobra(name string) bool { return name == "help" || name == "version" }
 
 // settings returns all flags with their values, for the log.

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Settings come from the command line, then from the file, then from the defaults.
+// Settings are taken from the command line first, then from the file, then from the defaults.
 func TestSettings(t *testing.T) {
 	for name, test := range map[string]struct {
 		file      string

@@ -27,7 +27,7 @@ import (
 )
 
 // main runs the command. The first signal cancels the context. The driver then waits for running plugins, closes its
-// gates, and exits. The kubelet kills it after the pod's grace period.
+// gates, and exits. The kubelet kills the driver after the pod's grace period.
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
@@ -84,7 +84,7 @@ all at the same paths as on the host.`,
 }
 
 // inProcess returns the CNI plugins from dra-network-cni that do not need a separate process. Only this function refers
-// to such a plugin; the engine uses program paths and this interface.
+// to specific plugins; the engine uses program paths and this interface.
 func inProcess() map[string]executor.InProcess {
 	return map[string]executor.InProcess{netdev.Name: netdev.NewInProcess(), deviceonly.Name: deviceonly.InProcess{}}
 }
@@ -121,7 +121,7 @@ func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 		"write the interfaces of pods to their annotation k8s.v1.cni.cncf.io/network-status")
 }
 
-// configFlag is the name of the flag for the file with settings.
+// configFlag is the name of the flag for the settings file.
 const configFlag = "config"
 
 const (
@@ -133,8 +133,8 @@ const (
 	verbosityHelp  = "log level: 0 only problems, 2 actions, 4 reasons, 6 every call"
 )
 
-// replayCommand returns the command "publish", which allows testing schedulers and policies without the hardware. It
-// only publishes devices, and does not register with the kubelet or the container runtime.
+// replayCommand returns the command "publish", for testing schedulers and policies without the hardware. The command
+// only publishes devices; it does not register with the kubelet or the container runtime.
 func replayCommand() *cobra.Command {
 	config := plugin.ReplayConfig{}
 	var kubeconfig string
@@ -181,7 +181,7 @@ one of these devices never starts, because nothing is attached.
 // logging returns a context with a logger that writes text to stderr.
 func logging(ctx context.Context, verbosity int) context.Context {
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(verbosity)))
-	klog.SetLogger(logger) // for libraries that do not use a context
+	klog.SetLogger(logger) // for libraries that do not take a context
 	return klog.NewContext(ctx, logger)
 }
 
@@ -202,10 +202,10 @@ func run(ctx context.Context, config plugin.Config, kubeconfig string) error {
 
 // restConfig returns the client configuration for the API server; an empty path selects the pod's service account. The
 // rate limit exceeds client-go's default of 5 requests per second, because package kubeletplugin reads every claim
-// before it is prepared, and pods that start together would otherwise wait for each other.
+// before the claim is prepared, and pods that start together would otherwise wait for each other.
 //
-// Built-in objects are requested as protobuf, as in Kubernetes' own components. The API server encodes each of them
-// once for all watchers, and JSON would require an additional encoding of pod and claim when a pod starts.
+// Built-in objects are requested as protobuf, as Kubernetes' own components do. The API server encodes each object once
+// for all watchers; JSON would require encoding the pod and the claim again when a pod starts.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

@@ -46,7 +46,7 @@ func simulateDocuments(t *testing.T, documents ...string) []simulate.Answer {
 	return tried
 }
 
-// simulate reports the driver's refusals with the same text.
+// simulate reports refusals with the same text as the driver.
 func TestSimulateRefusesBadClaims(t *testing.T) {
 	objects := claimspectest.Topologies("eth0", "eth1") + "---\n" + claimspectest.Classes("eth0", "eth1")
 	for _, bad := range claimspectest.Cases(t) {
@@ -97,8 +97,8 @@ spec: {steps: [{name: vf, type: sriov, selector: {cel: 'device.attributes["dra.n
 	}
 }
 
-// If only the classes of a topology are known, its claims are only checked for missing devices, and a remark states
-// this.
+// If only a topology's classes are known, claims for the topology are only checked for missing devices, and a remark
+// states this.
 func TestSimulateWithClassesOnly(t *testing.T) {
 	class := func(step string) string {
 		return `
@@ -127,7 +127,8 @@ spec:
 	}
 }
 
-// A missing plugin is reported with its name in topologies instead of its attribute name, if it has a built-in schema.
+// If a missing plugin has a built-in schema, it is reported by the name that topologies use instead of its attribute
+// name.
 func TestSimulateNamesThePlugin(t *testing.T) {
 	for plugin, name := range map[string]string{"host-device": "host-device", "my.own-plugin": "my_own_plugin"} {
 		tried := simulateDocuments(t, `

@@ -110,7 +110,7 @@ Exit status: 0 the topologies and ranges are valid, 2 there is a problem.`,
 
 // validation is the result for one object, or for a file without a readable object.
 type validation struct {
-	// Location is the location of the object as FILE:LINE, or the file.
+	// Location is the object's location as FILE:LINE, or the file.
 	Location string `json:"location"`
 	Kind     string `json:"kind,omitempty"`
 	Name     string `json:"name,omitempty"`
@@ -140,7 +140,7 @@ func (v *validation) print(out *printer.Printer) {
 }
 
 // validateFile returns a result for each topology and range in a file. A file with neither is an error. A name selects
-// topologies and skips ranges; an unknown name is an error.
+// topologies by name and skips ranges; an unknown name is an error.
 func validateFile(streams printer.Streams, file, name string, schemas cnichain.Schemas) []validation {
 	documents, err := manifest.Read(file, streams.In)
 	if err == nil && (name != "" || !slices.ContainsFunc(documents, isValidated)) {
@@ -177,7 +177,7 @@ func validateFile(streams printer.Streams, file, name string, schemas cnichain.S
 	return results
 }
 
-// validateDocument validates a topology, given the ranges in the same file.
+// validateDocument validates a topology against the ranges in the same file.
 func validateDocument(found *manifest.Document, schemas cnichain.Schemas, ranges []string) validation {
 	topology, problems := manifest.ReadTopology(found, schemas)
 	result := validation{Location: found.Location(), Kind: found.Kind, Name: found.Name, Valid: len(problems) == 0,

@@ -31,7 +31,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// TestExplainGolden compares the explanation of the first device of each type in the published examples with files in
+// TestExplainGolden compares the explanations for the first device of each type in the published examples with files in
 // testdata.
 func TestExplainGolden(t *testing.T) {
 	for name, machine := range discoverytest.Examples() {
@@ -59,8 +59,8 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
-// The attributes of policies are explained for each device, with the reason if it lacks one. The first device has no
-// row in the table and is named in the problem; the third lacks a column.
+// Policy attributes are explained for each device. If a device lacks an attribute, the reason is shown. The first
+// device has no row in the table and is named in the problem; the third device lacks a column.
 func TestExplainAttributesGolden(t *testing.T) {
 	var all strings.Builder
 	for _, device := range []string{"enp121s0f0np0", "enp49s0f0np0", "0000:31:00.1"} {
@@ -73,7 +73,7 @@ func TestExplainAttributesGolden(t *testing.T) {
 	golden(t, filepath.Join("testdata", "explain", "attributes.txt"), all.String())
 }
 
-// A misspelled attribute is reported once, with the text of validation and without the hint from CEL.
+// A misspelled attribute is reported once, with the validation message and without the CEL hint.
 func TestMisspeltAttributesAreToldOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "worker-1")
 	if err := discoverytest.Examples()["example1"].Write(dir); err != nil {
@@ -194,7 +194,7 @@ func TestExplainFindsDevicesByAllTheirNames(t *testing.T) {
 	}
 }
 
-// Without files, explain reads policies, holders and devices in pods from the driver of the node.
+// Without files, explain reads policies, holders and devices in pods from the node's driver.
 func TestExplainAsksTheDriver(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
@@ -218,7 +218,7 @@ func TestExplainAsksTheDriver(t *testing.T) {
 	})} //nolint:gosec // a test
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
-	var addresses []netip.Addr // they identify the links of the infrastructure, as in the driver
+	var addresses []netip.Addr // they identify infrastructure links, as in the driver
 	deps := osdeps.Deps{Facts: func(_ context.Context, given []netip.Addr) (discovery.Facts, error) {
 		addresses = given
 		return discovery.Facts{Devices: []discovery.Device{{Name: "eth0", Interface: "eth0", Type: "nic"}}}, nil

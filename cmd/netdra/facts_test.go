@@ -124,7 +124,7 @@ func settledFacts(t *testing.T, links ...string) discovery.Facts {
 	}
 }
 
-// compareWithoutAddresses compares facts after replacing the addresses of the machine with the anonymized ones.
+// compareWithoutAddresses compares facts after replacing the machine's addresses with the anonymized addresses.
 func compareWithoutAddresses(t *testing.T, here, shown discovery.Facts) {
 	t.Helper()
 	if len(here.Devices) != len(shown.Devices) {

@@ -69,7 +69,7 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-// machine returns the fake as the dependencies of the commands.
+// machine returns the fake as the commands' dependencies.
 func (f *fake) machine() osdeps.Deps {
 	return osdeps.Deps{
 		Plugins:          func(string) osdeps.PluginRunner { return &fakePlugins{Node: f.node, fake: f} },
@@ -100,7 +100,7 @@ func (f *fake) missingLinkTypes(types []string) ([]string, error) {
 	return sets.List(sets.New(types...).Intersection(sets.New(f.missing...))), nil
 }
 
-// inspect returns the names of links only, because the fake has no other data.
+// inspect returns only the names of links, because the fake has no other data.
 func (f *fake) inspect(path string) (view.View, error) {
 	shown := view.View{Interfaces: []view.Interface{}, Routes: []view.Route{}}
 	if path == "" {

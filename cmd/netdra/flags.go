@@ -36,7 +36,7 @@ func listFlag(cmd *cobra.Command, form *string) {
 func outputFlag(cmd *cobra.Command, form *string, forms []string, standard string) {
 	*form = standard
 	cmd.Flags().VarP(formValue{form, forms}, "output", "o", "form of the result: "+printer.Alternatives(forms))
-	// The error would be that the flag does not exist.
+	// The only possible error is that the flag does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -138,8 +138,8 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	_ = cmd.MarkFlagDirname("from") // the flag exists
 }
 
-// logDirFlag adds the flag for the directory of the driver's log. An environment variable sets the default; otherwise
-// users would have to repeat the flag in the driver's pod and on nodes with other paths.
+// logDirFlag adds the flag for the directory of the driver's log. An environment variable sets the default; otherwise,
+// users would have to specify the flag each time in the driver's pod and on nodes with other paths.
 func logDirFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "log-dir", cmp.Or(os.Getenv("NETDRA_LOG_DIR"), nodeclient.DefaultLogDir),
 		"directory of the driver's log of CNI calls; $NETDRA_LOG_DIR sets the default")

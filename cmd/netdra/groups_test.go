@@ -19,7 +19,7 @@ func TestGroupsOfCommands(t *testing.T) {
 	}
 }
 
-// A Short is an imperative phrase, for a list of commands.
+// A Short is an imperative phrase that fits into a list of commands.
 func TestShortsAreShort(t *testing.T) {
 	for _, cmd := range rootCommand(osdeps.Deps{}, printer.Streams{}).Commands() {
 		if words := strings.Fields(cmd.Short); len(words) > 8 {

@@ -39,10 +39,10 @@ func displayName(name string) string {
 	return "netdra"
 }
 
-// The following checks replace the checks of package cobra, which count arguments but do not name the missing one.
+// The following checks replace those in package cobra, which count arguments but do not name the missing one.
 
-// noArguments rejects arguments. advice is the command that the user probably meant, with {} for the argument. If it is
-// empty, the error refers to the help.
+// noArguments rejects arguments. advice is the command that the user probably meant, with {} for the argument. If
+// advice is empty, the error refers to the help.
 func noArguments(advice string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
 		if len(arguments) == 0 {
@@ -53,7 +53,7 @@ func noArguments(advice string) cobra.PositionalArgs {
 	}
 }
 
-// countArguments requires a number of arguments. example is an example of the argument.
+// countArguments requires between least and most arguments. example is an example of an argument.
 func countArguments(least, most int, name, example string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, arguments []string) error {
 		switch path := cmd.CommandPath(); {
@@ -91,7 +91,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	return exit.Refusef("unknown command %q for %q; %s", name, parent.CommandPath(), advice)
 }
 
-// helpCommand replaces the help command of package cobra, which exits with status 0 for an unknown command.
+// helpCommand replaces package cobra's help command, which exits with status 0 for an unknown command.
 func helpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [command]",

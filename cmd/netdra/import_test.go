@@ -19,8 +19,8 @@ spec:
 `
 }
 
-// Objects go to stdout and the report to stderr. With -o text only the report is printed, with -o json both. The exit
-// status shows whether manual steps remain.
+// Objects go to stdout and the report to stderr. With -o text, only the report is printed; with -o json, both are
+// printed. The exit status shows whether manual steps remain.
 func TestImport(t *testing.T) {
 	for name, test := range map[string]struct {
 		input          string

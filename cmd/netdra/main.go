@@ -1,10 +1,11 @@
-// Command netdra is a tool for authors of policies and topologies, and for administrators of nodes. It shows network
-// devices, runs NetworkTopologies without Kubernetes, and queries a node's driver for its devices, claims and problems.
+// Command netdra is a tool for policy and topology authors, and for node administrators. It shows network devices, runs
+// NetworkTopologies without Kubernetes, and queries a node's driver for its devices, claims and problems.
 //
 // This package only contains flags and help texts; every command is a single call to an internal package. Package
 // cnichain makes all changes to the machine and records them in a journal, so that another process can roll them back.
-// Only the driver changes its own state, when netdra requests this through the driver's socket. No code here depends on
-// a particular CNI plugin. netdra only reads from Kubernetes, and only with --cluster, --pod or --kubeconfig.
+// Only the driver changes the driver's state, when netdra requests this through the driver's socket. No code here
+// depends on a particular CNI plugin. netdra only reads from Kubernetes, and only with --cluster, --pod or
+// --kubeconfig.
 package main
 
 import (
@@ -31,9 +32,9 @@ func main() {
 }
 
 // notifyContext returns a context that is canceled by the first termination signal. Further signals are ignored: the
-// rollback is bounded by its time limits, and a killed process would leave work for "netdra chain undo". SIGPIPE is
-// also ignored; without a handler, Go terminates a process whose standard output is closed (package os/signal,
-// "SIGPIPE"), possibly in the middle of a run.
+// rollback has its own time limits, and a killed process would leave work for "netdra chain undo". SIGPIPE is also
+// ignored; without a handler, Go terminates a process whose standard output is closed (package os/signal, "SIGPIPE"),
+// possibly in the middle of a run.
 func notifyContext() (context.Context, context.CancelFunc) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}

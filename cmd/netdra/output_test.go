@@ -107,7 +107,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Output of plugins and names of interfaces must not control the terminal of the user.
+// Plugin output and interface names must not control the user's terminal.
 func TestHarmless(t *testing.T) {
 	hostile := "a\x1b[2Jb\x1b]0;title\x07c\rd\x9be\u009bf\u202eg\x7f\x1b[32mh\tÄ 東\u00a0\n"
 	marked := "a�[2Jb�]0;title�c�d�e�f�g�"

@@ -28,7 +28,7 @@ spec:
   - {name: tagged, type: vlan, dependOn: [both], ifName: "{{ both.interfaceName }}.5", config: {vlanId: 5, master: "{{ both.interfaceName }}", linkInContainer: true}}
 `
 
-// A plugin that only attaches networks that pods select gets the name from the annotation.
+// A plugin that attaches only networks that pods select gets the network's name from the annotation.
 func TestPlanOfASelectedNetwork(t *testing.T) {
 	f := newFake(t)
 	schema := f.write("s.yaml", `apiVersion: networking.dra.io/v1alpha1
@@ -89,7 +89,7 @@ Topology moved; a claim asks for deviceClassName moved-link
 	f.expectNode(clean)
 }
 
-// A plan changes nothing, so it also works for a link that a run rejects, and shows the error of the run.
+// A plan changes nothing, so it also works for a link that a run rejects, and shows the run's error.
 func TestPlanOfTheDefaultRoute(t *testing.T) {
 	f := newFake(t)
 	f.facts.Devices[1].DefaultRoute = true

@@ -97,7 +97,7 @@ Exit status: 0 the slices are shown, 2 the machine, or a file, cannot be read.`,
 	set.StringVar(&flags.Form, "form", offers.SlicesCounters, "form of the slices: counters, kep5941, mixins or flat")
 	set.BoolVar(&flags.Template, "template", false, "print the slices of any node of this kind")
 	manifestFlag(cmd, &flags.Output)
-	// The error would be that the flag does not exist.
+	// The only possible error is that the flag does not exist.
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(offers.SliceForms(),
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// newPolicies exclude the physical function of recordedFunctions. Some of them have errors.
+// newPolicies exclude the physical function of recordedFunctions. Some of these policies have errors.
 const newPolicies = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -122,7 +122,7 @@ spec:
 	}
 }
 
-// A policy whose expression returns an error for devices is distinguished from one whose expression is false.
+// A policy whose expression returns an error for devices is distinguished from a policy whose expression is false.
 func TestPoliciesTestTellsErrorsFromFalse(t *testing.T) {
 	for spec, want := range map[string]string{
 		`selector: {cel: '@type == "dummy"'}`: "✓ policy p\n  matches none of the 6 devices of this machine: its " +
@@ -340,7 +340,7 @@ func TestPoliciesList(t *testing.T) {
 	}
 }
 
-// Devices that no class can select are not counted as exposed, neither for current policies nor for new ones.
+// Devices that no class can select are not counted as exposed, neither for current nor for new policies.
 func TestPoliciesWithoutPlugins(t *testing.T) {
 	exposes := `{"selector": {"cel": "true"}, "exposure": {"supportedCNIPlugins": [{"name": "macvaln", ` +
 		`"exclusive": true}]}}`
@@ -427,7 +427,7 @@ func TestDryRunsAskTheKernel(t *testing.T) {
 	}
 }
 
-// Without a driver and current policies, the error describes how to provide them.
+// If there is neither a driver nor current policies, the error describes how to provide them.
 func TestPoliciesTestWithoutDriver(t *testing.T) {
 	code, stdout, stderr := runNetdra(t, "", "policies", "test", policyFile(t, somePolicies), "--alone", "--socket",
 		filepath.Join(t.TempDir(), "none.sock"))

@@ -74,7 +74,7 @@ func (r *real) write(name, content string, mode os.FileMode) string {
 	return path
 }
 
-// topology writes a topology with the steps.
+// topology writes a topology with the given steps.
 func (r *real) topology(steps string) string {
 	return r.write("topology.yaml", "apiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: "+
 		"t}\nspec:\n  steps:"+steps, 0o600)

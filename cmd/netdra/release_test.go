@@ -71,7 +71,7 @@ func testDriver(t *testing.T, keys ...string) (socket string) {
 	return socket
 }
 
-// A driver of another version may not support a request.
+// A driver with a different version might not support a request.
 func TestDriverOfAnotherVersion(t *testing.T) {
 	socket := answering(t, map[string]any{"/published": []any{}})
 	if code, _, stderr := runNetdra(t, "", "devices", "--socket", socket); code != exit.Refused ||

@@ -20,16 +20,16 @@ import (
 // remoteCommand describes how a command runs on another node.
 type remoteCommand struct {
 	// forward lists the flags that are passed to the node. Other flags apply to the local machine and are rejected. The
-	// exceptions are the flags in local, which select the local command unless all nodes are queried.
+	// flags in local are an exception: they select the local command unless all nodes are queried.
 	forward, local []string
-	// object returns the arguments for an object. If nil, objects only determine the node. If each is true, the command
-	// only accepts one argument, and is run for each of them.
+	// object returns the arguments for an object. If object is nil, objects only determine the node. If each is true,
+	// the command only accepts one argument at a time, and is run once per argument.
 	object func(*remote.Place) []string
 	each   bool
 	// claims is true if the command's arguments are claims.
 	claims bool
-	// single and all replace the command on one node and on all nodes. If single is nil, the command's output is
-	// relayed; if all is nil, there is no --all-nodes. all only gets arguments if allArguments is true.
+	// single and all replace the command for one node and for all nodes, respectively. If single is nil, the command's
+	// output is relayed; if all is nil, there is no --all-nodes. all only gets arguments if allArguments is true.
 	single       func(ctx context.Context, cluster *remote.Cluster, node string) error
 	all          func(ctx context.Context, cluster *remote.Cluster, arguments []string) error
 	allArguments bool
@@ -41,8 +41,8 @@ type remoteCommand struct {
 	every   bool
 }
 
-// rootVariable is the environment variable with the directory that contains the node's files. It is set in the driver's
-// container.
+// rootVariable is the environment variable that specifies the directory with the node's files. It is set in the
+// driver's container.
 const rootVariable = "NETDRA_ROOT"
 
 // remoteHelp is appended to the help of each command that can query other nodes.
@@ -51,10 +51,10 @@ const remoteHelp = `
 To query another node, name it with --node, or name an object on it: pod/NAME, claim/NAME or node/NAME. netdra then runs
 in the driver's pod on that node, with your permissions in the cluster ("netdra help remote").`
 
-// addRemote adds the flags to a command, and makes it query the node that they name.
+// addRemote adds the remote flags to a command, and makes the command query the node that they select.
 //
-// It wraps the command's current RunE and Args, so it must be called last. Existing flags of the command, such as
-// --node in policies, keep their meaning and are looked up by name.
+// It wraps the command's current RunE and Args, so it must be called last. The command's existing flags, such as --node
+// in policies, keep their meaning and are looked up by name.
 func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r *remoteCommand) {
 	r.deps, r.streams = deps, streams
 	set := cmd.Flags()
@@ -100,7 +100,7 @@ func addRemote(cmd *cobra.Command, deps osdeps.Deps, streams printer.Streams, r 
 // cluster with the driver's permissions.
 func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool, err error) {
 	flags := cmd.Flags()
-	node, _ := flags.GetString("node") // a --node flag of the command has the same meaning
+	node, _ := flags.GetString("node") // the command's own --node flag has the same meaning
 	r.access.Kubeconfig, _ = flags.GetString("kubeconfig")
 	objects, rest := splitObjects(arguments)
 	switch {
@@ -149,7 +149,7 @@ func splitObjects(arguments []string) (objects []remote.Object, rest []string) {
 	return objects, rest
 }
 
-// checkFlags rejects flags that have no meaning on another node. Dropping them silently would return a wrong result.
+// checkFlags rejects flags that have no meaning on another node. Silently dropping them would lead to wrong results.
 func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	var wrong []string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -169,7 +169,7 @@ func (r *remoteCommand) checkFlags(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// query runs the command on the objects' node, which must be the same for all.
+// query runs the command on the objects' node, which must be the same for all objects.
 func (r *remoteCommand) query(
 	cmd *cobra.Command, cluster *remote.Cluster, objects []remote.Object, rest []string,
 ) error {
@@ -217,8 +217,8 @@ func (r *remoteCommand) query(
 	return cluster.Relay(ctx, r.streams, node, lines...)
 }
 
-// commandPath returns the names in a command's path below the root. It resolves aliases because an older netdra on the
-// node may not support them.
+// commandPath returns the names in a command's path below the root. It resolves aliases, because an older netdra on the
+// node might not support them.
 func commandPath(cmd *cobra.Command) []string {
 	if !cmd.HasParent() {
 		return nil
@@ -238,8 +238,8 @@ func qualified(names []string, namespace string) []string {
 	return all
 }
 
-// setFlags returns the flags that the user set, in the form --name=value. With a separate argument, a value with a
-// leading dash would be parsed as a flag.
+// setFlags returns the flags that the user set, in the form --name=value. If the value were a separate argument, a
+// value with a leading dash would be parsed as a flag.
 func setFlags(flags *pflag.FlagSet, forward []string) []string {
 	var arguments []string
 	flags.Visit(func(flag *pflag.Flag) {
@@ -250,7 +250,7 @@ func setFlags(flags *pflag.FlagSet, forward []string) []string {
 	return arguments
 }
 
-// saveFrom returns a function that runs a command on one node, and saves its output in the file that path names.
+// saveFrom returns a function that runs a command on one node, and saves the output in the file specified by path.
 func saveFrom(
 	streams printer.Streams, path *string, command string,
 ) func(ctx context.Context, cluster *remote.Cluster, node string) error {

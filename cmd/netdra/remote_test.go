@@ -55,7 +55,7 @@ func newWorkstation(t *testing.T) *workstation {
 		facts: newFake(t).machine()}
 }
 
-// driverPod returns a pod of the driver on a node.
+// driverPod returns a driver pod on a node.
 func driverPod(name, node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "dra-network", Name: name,
@@ -64,7 +64,7 @@ func driverPod(name, node string) *corev1.Pod {
 	}
 }
 
-// allocated returns a claim with a device of a node.
+// allocated returns a claim with a device from a node.
 func allocated(namespace, name, driver, device, node string) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -296,7 +296,7 @@ func TestDriverPodAsksItself(t *testing.T) {
 	}
 }
 
-// An unreachable node does not remove the others from the report and the lists.
+// An unreachable node does not remove other nodes from the report and the lists.
 func TestAllNodes(t *testing.T) {
 	w := newWorkstation(t)
 	for line, want := range map[string][]string{
@@ -351,7 +351,7 @@ func TestNodeThatHangs(t *testing.T) {
 	}
 }
 
-// Output of a node cannot control the terminal.
+// Output from a node cannot control the terminal.
 func TestNodesAreStrangers(t *testing.T) {
 	w := newWorkstation(t)
 	cluster, _ := w.cluster(remote.Access{DriverNamespace: "dra-network"})
@@ -368,7 +368,8 @@ func TestNodesAreStrangers(t *testing.T) {
 	}
 }
 
-// A bundle of a node contains the output of commands and no secrets. If the node cannot create one, its error is shown.
+// A bundle for a node contains the output of commands and no secrets. If the node cannot create one, its error is
+// shown.
 func TestBundle(t *testing.T) {
 	w := newWorkstation(t)
 	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
@@ -426,7 +427,7 @@ func unpack(t *testing.T, path string) map[string]string {
 	}
 }
 
-// A node that cannot create a file does not control the terminal with its error.
+// If a node cannot create a file, its error cannot control the terminal.
 func TestFileOfANodeThatRefuses(t *testing.T) {
 	w := newWorkstation(t)
 	deps := osdeps.Deps{Cluster: func(access remote.Access) (*remote.Cluster, error) {

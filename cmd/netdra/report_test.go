@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// A report of files is written completely, with mode 0600, and is reproducible except for the time.
+// A report based on files is written completely, with mode 0600, and is reproducible except for the time.
 func TestReportOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	recording, file := filepath.Join(dir, "worker-1"), filepath.Join(dir, "report.html")

@@ -188,7 +188,7 @@ func TestRunThatCannotBeUndone(t *testing.T) {
 	f.expectNode(clean)
 }
 
-// after returns the output after the text.
+// after returns the output that follows the text.
 func after(output, text string) string {
 	_, rest, found := strings.Cut(output, text)
 	if !found {

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// TestSamplesOfTheExamples: on the machine of a published example, its topologies are valid, its pods fit, and its
-// policies match the policies of the golden files.
+// TestSamplesOfTheExamples: on the machine from a published example, the example's topologies are valid, its pods fit,
+// and its policies match those in the golden files.
 func TestSamplesOfTheExamples(t *testing.T) {
 	const samples = "../../deploy/samples/examples"
 	machines := discoverytest.Examples()
@@ -77,7 +77,7 @@ func TestSamplesOfTheExamples(t *testing.T) {
 	}
 }
 
-// policiesOf returns the policies of a file, without the name prefix that separates a sample from others.
+// policiesOf returns the policies in a file, without the name prefix that separates a sample from others.
 func policiesOf(t *testing.T, file, prefix string) []map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// recordedExample writes a recording of the machine of a published example as worker-1, and returns its directory and
-// the policies of the example.
+// recordedExample records the machine from a published example as worker-1, and returns the recording's directory and
+// the example's policies.
 func recordedExample(t *testing.T, name string) (dir, policies string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "worker-1")
@@ -39,7 +39,7 @@ func recordedExample(t *testing.T, name string) (dir, policies string) {
 	return dir, policies
 }
 
-// Each kind of refusal occurs on the machine of the example with macvlan, passthrough and virtual functions.
+// Each kind of refusal occurs on the machine from the example with macvlan, passthrough and virtual functions.
 func TestSimulateGolden(t *testing.T) {
 	dir, policies := recordedExample(t, "example6")
 	claims := filepath.Join("testdata", "simulate", "claims.yaml")
@@ -165,9 +165,9 @@ spec:
 	}
 }
 
-// NICs are paired with GPUs of another driver. On h100, the attributes come from the discovery of both drivers. On
-// mi300x, they come from the policy and the claim, or from a GPU driver that publishes the same attribute. A device
-// without the attribute does not satisfy any constraint.
+// NICs are paired with GPUs from another driver. On h100, both drivers discover the attributes. On mi300x, they come
+// from the policy and the claim, or from a GPU driver that publishes the same attribute. A device without the attribute
+// does not satisfy any constraint.
 func TestSimulateEightGPUsGolden(t *testing.T) {
 	const samples, machines = "../../deploy/samples/examples/", "../../discovery/testdata/"
 	data := func(name string) string { return filepath.Join("testdata", "simulate", name) }
@@ -275,7 +275,7 @@ spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 2, 
 	}
 }
 
-// A claim that two pods reference is allocated for the first one. Its devices determine the node of the second pod,
+// A claim that two pods reference is allocated for the first pod. Its devices determine the node of the second pod,
 // even if that pod has another claim.
 func TestSimulateClaimOfTwoPods(t *testing.T) {
 	const files = `apiVersion: networking.dra.io/v1alpha1

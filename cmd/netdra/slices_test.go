@@ -109,7 +109,7 @@ func runSlices(t *testing.T, stdin string, arguments ...string) (code int, stdou
 	return code, out.String(), errs.String()
 }
 
-// slicesOf runs "netdra slices" for the recording with the policies.
+// slicesOf runs "netdra slices" for the recording with the given policies.
 func slicesOf(t *testing.T, arguments ...string) (stdout, stderr string) {
 	t.Helper()
 	code, stdout, stderr := runSlices(t, somePolicies,
@@ -186,7 +186,7 @@ func TestSlicesGolden(t *testing.T) {
 	}
 }
 
-// The default form is the form of the API: its types decode every field. The flat form is equivalent.
+// The default form is the API form: the API types decode every field. The flat form is equivalent.
 func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	counters, _ := slicesOf(t)
 	var read []resourceapi.ResourceSlice
@@ -268,7 +268,7 @@ func TestSlicesRefuses(t *testing.T) {
 	}
 }
 
-// Policies from files have the API server's defaults.
+// Policies from files get the API server's defaults.
 func TestPolicyDefaults(t *testing.T) {
 	const policies = `
 apiVersion: networking.dra.io/v1alpha1

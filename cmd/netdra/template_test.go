@@ -26,7 +26,7 @@ spec:
     publish: [altNames, switchID, vfMAC, totalVFs]
 `
 
-// recordedMachine writes a recording of a NIC with two virtual functions. number makes its addresses unique.
+// recordedMachine writes a recording of a NIC with two virtual functions. number makes the NIC's addresses unique.
 func recordedMachine(t *testing.T, name string, number string, change func(*discoverytest.Host)) string {
 	t.Helper()
 	h := discoverytest.NewHost()
@@ -56,8 +56,8 @@ func templateOf(t *testing.T, recording string, arguments ...string) string {
 	return stdout
 }
 
-// Machines of the same kind have the same template. Their slices differ from it only in names and in the attributes
-// that the output lists. Other hardware has a different template.
+// Machines of the same kind have the same template. Their slices differ from the template only in names and in the
+// attributes that the output lists. Other hardware has a different template.
 func TestTemplateIsThatOfTheKind(t *testing.T) {
 	same := func(*discoverytest.Host) {}
 	first, second := recordedMachine(t, "worker-1", "01", same), recordedMachine(t, "worker-2", "02", same)

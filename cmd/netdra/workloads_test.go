@@ -188,7 +188,7 @@ func TestSimulateExclusiveDeviceOfTwoPods(t *testing.T) {
 	}
 }
 
-// Objects without a namespace get the namespace of the flag; others keep theirs.
+// Objects without a namespace get the namespace from the flag; others keep theirs.
 func TestSimulateNamespace(t *testing.T) {
 	run := func(stdin string, arguments ...string) (int, string) {
 		code, stdout, stderr := runNetdra(t, stdin, append([]string{"simulate", "-f", "-", "--machines",

@@ -15,11 +15,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// maxBlocks is the maximum number of blocks in a range, regardless of the size of its CIDRs: each block is an API
+// maxBlocks is the maximum number of blocks in a range, regardless of its CIDR sizes, because each block is an API
 // object.
 const maxBlocks = 1 << 16
 
-// Limits of blockSize in the CRD of AddressRange.
+// Limits for blockSize in the AddressRange CRD.
 const (
 	minBlockSize = 4
 	maxBlockSize = 4096
@@ -100,7 +100,7 @@ func parseExcluded(text string) (netip.Prefix, error) {
 }
 
 // Count returns the number of blocks in the range. For example, 10.20.0.0/16 with blocks of 64 addresses has
-// 2^(32-16-6) = 1024 blocks. The number is limited to maxBlocks, since an IPv6 network could have far more blocks than
+// 2^(32-16-6) = 1024 blocks. The number is capped at maxBlocks, since an IPv6 network could have far more blocks than
 // necessary.
 func (r Range) Count() int {
 	count := maxBlocks
@@ -112,8 +112,8 @@ func (r Range) Count() int {
 	return count
 }
 
-// BlockSize returns the number of addresses that a block has from each CIDR. Pods get all of them except the reserved
-// and excluded ones.
+// BlockSize returns the number of addresses that a block contains from each CIDR. Pods get all of these addresses
+// except the reserved and excluded ones.
 func (r Range) BlockSize() int { return 1 << r.blockBits }
 
 // Spec returns the specification of the block with the given index, without a node. The index must be less than
@@ -136,8 +136,8 @@ func (r Range) Spec(name string, index int) v1alpha1.AddressBlockSpec {
 	return spec
 }
 
-// Name returns the name of a block's object. It contains the index of the block and no part of the node's name, so that
-// two nodes can never have the same block.
+// Name returns the name of a block's object. The name contains the block's index but no part of the node's name, so
+// that two nodes can never have the same block.
 func Name(addressRange string, index int32) string { return fmt.Sprintf("%s-%d", addressRange, index) }
 
 // Run is a contiguous sequence of addresses.
@@ -150,7 +150,7 @@ type Run struct {
 type Family struct {
 	// Network determines the prefix length of the addresses that pods get.
 	Network netip.Prefix
-	// Runs are sorted, and there is a gap between any two of them.
+	// Runs are sorted, and there is a gap between any two runs.
 	Runs []Run
 }
 
@@ -160,7 +160,7 @@ type Block struct {
 	Name string
 	// Families has one or two elements. A pod gets one address from each.
 	Families []Family
-	// Size is the number of pods that can have addresses from the block: the size of its smallest family.
+	// Size is the number of pods that can get addresses from the block: the size of its smallest family.
 	Size int
 }
 

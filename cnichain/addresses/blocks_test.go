@@ -81,7 +81,7 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestRunsAreTheAddressesThatNothingExcludes checks, for each individual address, whether it is in a run.
+// TestRunsAreTheAddressesThatNothingExcludes checks for each individual address whether it is in a run.
 func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {

@@ -41,12 +41,12 @@ func (b *Background) Record(call executor.Call) {
 	b.waiting <- call
 }
 
-// roomFor returns the room that a call needs. A call that exceeds maxWaitingBytes needs all of it.
+// roomFor returns the room that a call needs. A call that exceeds maxWaitingBytes needs all of the room.
 func roomFor(call *executor.Call) int64 {
 	return int64(min(1+len(call.Stdin)+len(call.Output.Stdout)+len(call.Output.Stderr), maxWaitingBytes))
 }
 
-// Flush waits until all calls have been passed on.
+// Flush waits until all calls have been passed to the recorder.
 func (b *Background) Flush() {
 	_ = b.room.Acquire(context.Background(), maxWaitingBytes) // as in Record
 	b.room.Release(maxWaitingBytes)

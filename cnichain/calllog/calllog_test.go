@@ -195,7 +195,7 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// A few calls with large output wait like many calls with small output.
+// A few calls with large output have to wait, just like many calls with small output.
 func TestBackgroundIsBounded(t *testing.T) {
 	huge := executor.Call{Output: executor.CallOutput{Stdout: make([]byte, maxWaitingBytes)}, Stdin: []byte("{}")}
 	slow := &slowRecorder{let: make(chan struct{})}
@@ -218,7 +218,7 @@ func closedChannel() chan struct{} {
 	return channel
 }
 
-// All calls of several concurrent chains are passed on, and the calls of each chain stay in order.
+// All calls from several concurrent chains are passed on, and the calls of each chain stay in order.
 func TestBackgroundOfManyChains(t *testing.T) {
 	recorder := &slowRecorder{let: closedChannel()}
 	background := NewBackground(recorder)

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxSandboxes is the number of sandboxes that a claim's log keeps: a pod that cannot be attached gets another
+	// maxSandboxes is the number of sandboxes that a claim's log keeps. A pod that cannot be attached gets a new
 	// sandbox for each attempt.
 	maxSandboxes = 32
 	// maxFileName is the maximum length of a file name.
@@ -43,7 +43,7 @@ func removeSandboxes(dir string) error {
 	if err != nil {
 		return err
 	}
-	last := map[string]time.Time{} // of the last write, by sandbox
+	last := map[string]time.Time{} // time of the last write, by sandbox
 	for _, entry := range entries {
 		id, _, isLog := strings.Cut(entry.Name(), suffix)
 		if info, err := entry.Info(); isLog && err == nil && !info.ModTime().Before(last[id]) {

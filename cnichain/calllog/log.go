@@ -38,7 +38,7 @@ func New(dir string, onError func(error)) *Log {
 	return &Log{dir: dir, onError: onError, secret: sanitize.SecretKeys()}
 }
 
-// Record implements [executor.Recorder]. It appends the call to the file of its sandbox.
+// Record implements [executor.Recorder]. It appends the call to its sandbox's file.
 func (l *Log) Record(call executor.Call) {
 	logged := Call{
 		Time: call.Time.UTC(), Duration: Duration(call.Duration.Round(time.Microsecond)),

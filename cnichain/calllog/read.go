@@ -60,11 +60,10 @@ func Claims(dir string) ([]string, error) {
 	return slices.Compact(claims), err
 }
 
-// Read returns the calls of a claim in the log, in chronological order, including the calls of earlier claims with the
-// same name. If some lines are unreadable, for example after a crash, it returns an error in addition to the readable
-// calls.
+// Read returns a claim's calls from the log in chronological order, including the calls of earlier claims with the same
+// name. If some lines are unreadable, for example after a crash, it returns an error in addition to the readable calls.
 func Read(dir, namespace, name string) ([]Call, error) {
-	// Namespaces and names cannot contain "_" or characters that have a meaning in patterns.
+	// Namespaces and names cannot contain "_" or characters that have a special meaning in patterns.
 	files, err := filepath.Glob(filepath.Join(dir, folderPrefix(namespace, name)+"*", "*"+suffix+"*"))
 	problems := []error{err}
 	var calls []Call

@@ -40,7 +40,7 @@ func (e *InUseError) Error() string {
 
 // HasExclusive reports whether an allocation includes an exclusive device, which only one pod can use at a time. The
 // driver publishes exclusive devices without allowMultipleAllocations, and the scheduler assigns a share ID to all
-// others.
+// other devices.
 func HasExclusive(allocation *resourceapi.AllocationResult) bool {
 	return slices.ContainsFunc(allocation.Devices.Results, func(result resourceapi.DeviceRequestAllocationResult) bool {
 		return result.Driver == v1alpha1.DriverName && !ptr.Deref(result.AdminAccess, false) && result.ShareID == nil

@@ -40,8 +40,8 @@ func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	return devices, checkOneInterfaceEach(devices)
 }
 
-// Bandwidths returns the devices in a claim's allocation from which the claim only takes bandwidth, in request order:
-// their DeviceClass has BandwidthParameters.
+// Bandwidths returns the devices in a claim's allocation from which the claim takes only bandwidth, in request order.
+// The DeviceClass of such a device has BandwidthParameters.
 func Bandwidths(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocationResult {
 	return slices.DeleteFunc(results(claim),
 		func(r resourceapi.DeviceRequestAllocationResult) bool { return !isBandwidth(claim, r.Request) })
@@ -64,9 +64,9 @@ func isBandwidth(claim *resourceapi.ResourceClaim, request string) bool {
 		v1alpha1.IsBandwidthParameters)
 }
 
-// CheckClasses rejects an allocation from a class other than the requested one. It can only check classes that were
+// CheckClasses rejects an allocation from a class other than the requested one. It can check only classes that were
 // generated for the topologies in the cluster, each of which belongs to one step of one topology. For a pod in a
-// PodGroup, the scheduler of Kubernetes 1.37 can swap the devices of two of the pod's claims. The pod would then be
+// PodGroup, the Kubernetes 1.37 scheduler can swap the devices of two of the pod's claims. The pod would then be
 // attached to a network that it did not request.
 func CheckClasses(
 	claim *resourceapi.ResourceClaim, devices []Device, topologies []*v1alpha1.NetworkTopology,
@@ -88,8 +88,8 @@ func CheckClasses(
 	return nil
 }
 
-// requested returns the class and the allocation mode of a request, or of the chosen alternative of the request. Both
-// are empty if there is no such request.
+// requested returns the class and the allocation mode of a request, or of its chosen alternative. Both results are
+// empty if there is no such request.
 func requested(
 	claim *resourceapi.ResourceClaim, name string,
 ) (class string, mode resourceapi.DeviceAllocationMode) {

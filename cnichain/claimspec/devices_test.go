@@ -89,8 +89,8 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 	}
 }
 
-// A request takes only bandwidth if its class says so in a form that the driver understands completely. A claim cannot
-// say so, because that would free its author from the topology.
+// A request takes only bandwidth if its class specifies this in a form that the driver fully understands. A claim
+// cannot specify it, because that would allow the claim's author to bypass the topology.
 func TestBandwidthsComeOnlyFromTheClass(t *testing.T) {
 	for parameters, want := range map[string]bool{
 		`{"kind":"BandwidthParameters"}`:                                          true,

@@ -43,7 +43,7 @@ func LacksAddresses(step *v1alpha1.Step) bool {
 	return isEmpty(config.IPAM.Addresses) && isEmpty(config.Args.CNI.IPs) && isEmpty(config.RuntimeConfig.IPs)
 }
 
-// isEmpty reports whether a list is missing or has no elements. A template counts as nonempty.
+// isEmpty reports whether a list is missing or has no elements. A template is treated as nonempty.
 func isEmpty(value any) bool {
 	list, isList := value.([]any)
 	return value == nil || isList && len(list) == 0

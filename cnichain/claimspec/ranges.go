@@ -14,7 +14,7 @@ import (
 // ranges.
 const ipamHostLocal = "host-local"
 
-// ipRange is a range of host-local (plugins/ipam/host-local/backend/allocator, Range).
+// ipRange is a host-local range (plugins/ipam/host-local/backend/allocator, Range).
 type ipRange struct {
 	Subnet     string `json:"subnet"`
 	RangeStart string `json:"rangeStart"`
@@ -22,8 +22,8 @@ type ipRange struct {
 	Gateway    string `json:"gateway"`
 }
 
-// ipRangesOf returns the ranges of a step's IPAM plugin. It returns none if they cannot be determined because the
-// plugin is a different one, the ranges are templates, or the format is unknown.
+// ipRangesOf returns the ranges of a step's IPAM plugin. It returns none if the ranges cannot be determined because the
+// plugin is not host-local, the ranges are templates, or the format is unknown.
 func ipRangesOf(step *v1alpha1.Step) []ipRange {
 	if step.Config == nil {
 		return nil
@@ -83,7 +83,7 @@ func (r *ipRange) contains(address netip.Addr) bool {
 	}
 	last, err := netip.ParseAddr(r.RangeEnd)
 	if err != nil {
-		next := address.Next() // outside the subnet if address is its last address
+		next := address.Next() // outside the subnet if address is the subnet's last address
 		return !address.Is4() || subnet.Contains(next)
 	}
 	return !last.Unmap().Less(address)
@@ -105,8 +105,9 @@ type Assigned struct {
 	Gateway netip.Addr
 }
 
-// AssignedBy returns the addresses that a step's IPAM plugin assigns in the order of the configuration, and whether it
-// always assigns exactly these, instead of some address of each network. It returns none if they cannot be determined.
+// AssignedBy returns the addresses that a step's IPAM plugin assigns, in configuration order. exact is true if the
+// plugin always assigns exactly these addresses, and false if it assigns some address from each network. AssignedBy
+// returns none if the addresses cannot be determined.
 func AssignedBy(step *v1alpha1.Step) (all []Assigned, exact bool) {
 	for _, r := range ipRangesOf(step) {
 		prefix, _ := netip.ParsePrefix(r.Subnet) // the range is readable
@@ -133,13 +134,13 @@ func AssignedBy(step *v1alpha1.Step) (all []Assigned, exact bool) {
 	return all, true
 }
 
-// StrayGateway returns a gateway of a step's addresses that is outside of the network, and that network. It returns ""
-// if there is none. IPAM plugins accept any gateway.
+// StrayGateway returns a gateway for a step's addresses that is outside its network, together with that network. It
+// returns "" if there is no such gateway. IPAM plugins accept any gateway.
 func StrayGateway(step *v1alpha1.Step) (gateway, network string) {
 	all, _ := AssignedBy(step)
 	var pool struct {
 		IPAM struct {
-			Range   string     `json:"range"` // of whereabouts: NETWORK, or FIRST-LAST/LENGTH
+			Range   string     `json:"range"` // for whereabouts: NETWORK, or FIRST-LAST/LENGTH
 			Gateway netip.Addr `json:"gateway"`
 		} `json:"ipam"`
 	}

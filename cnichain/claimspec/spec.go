@@ -50,7 +50,7 @@ func SpecOf(topology *v1alpha1.NetworkTopology, claim string, devices []Device) 
 	return spec
 }
 
-// Check reports all problems in the claim. The paths of the problems are fields of the topology.
+// Check reports all problems in the claim. The path of each problem is a field in the topology.
 func (s *Spec) Check() field.ErrorList {
 	if problems := s.CheckDevices(); len(problems) > 0 {
 		return problems // the devices do not form complete instances
@@ -118,7 +118,7 @@ func (s *Spec) CheckDevices() field.ErrorList {
 	return problems
 }
 
-// CheckNames rejects several instances of a topology that contains a fixed interface name.
+// CheckNames rejects multiple instances of a topology that contains a fixed interface name.
 func (s *Spec) CheckNames() field.ErrorList {
 	if s.Instances() < 2 {
 		return nil
@@ -135,7 +135,7 @@ func (s *Spec) CheckNames() field.ErrorList {
 	return problems
 }
 
-// Parameters returns the claim's parameters for the steps of an instance, by step, as far as the topology allows them.
+// Parameters returns the claim's parameters for the steps of an instance, by step, if the topology allows them.
 //
 // For example, the second of three devices for the step left belongs to instance 1, together with the claim's
 // parameters for its request.
@@ -150,7 +150,7 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 		}
 		seen[root.Step]++
 	}
-	// Use a fixed order, so that of two values for one step, the same one is rejected regardless of the order of the
+	// Use a fixed order. If a step is given two values, the same value is then rejected regardless of the order of the
 	// requests.
 	slices.SortStableFunc(roots, func(a, b *Root) int { return strings.Compare(a.Step, b.Step) })
 	for _, root := range roots {
@@ -238,7 +238,7 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	p.bySteps[name] = result
 }
 
-// remedy returns the remedy for a parameter in the request for a root step that the chosen step does not allow.
+// remedy returns the remedy if the request for a root step has a parameter that the chosen step does not allow.
 func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) string {
 	for i := range p.Topology.Spec.Steps {
 		step := &p.Topology.Spec.Steps[i]

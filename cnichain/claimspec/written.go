@@ -12,14 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckWritten reports the reasons why no node will prepare a claim, as far as they are known when the claim is created
-// and has no devices yet. path is the field that contains the claim's specification; every problem refers to its field
-// devices.
+// CheckWritten reports the reasons why no node will prepare a claim, if they are already known when the claim is
+// created and has no devices yet. path is the field that contains the claim's specification. Every problem refers to
+// the devices field below path.
 //
-// It considers requests for DeviceClasses that the controller generated for the topologies (status.deviceClasses), as
-// if each were allocated. It accepts all other requests: those for other classes, and those with alternatives, from
-// which the scheduler chooses one. Such requests may cover the remaining steps of a topology, so if a claim has any, no
-// step counts as missing.
+// If a request is for a DeviceClass that the controller generated for the topologies (status.deviceClasses),
+// CheckWritten checks the request as if it were allocated. It accepts requests for other classes, and requests with
+// alternatives, from which the scheduler chooses one. Such requests may cover the remaining steps of a topology, so if
+// a claim has any, CheckWritten does not report missing steps.
 func CheckWritten(
 	claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology, path *field.Path,
 ) field.ErrorList {
@@ -63,8 +63,8 @@ func CheckWritten(
 	return problems
 }
 
-// writtenDevices returns the devices that a request will get, without their names, if it is for a generated class of
-// the topologies.
+// writtenDevices returns the devices that a request will get, without their names, if the request is for a class that
+// was generated for one of the topologies.
 func writtenDevices(
 	claim *resourceapi.ResourceClaim, request *resourceapi.DeviceRequest, topologies []*v1alpha1.NetworkTopology,
 ) ([]Device, error) {
@@ -86,7 +86,7 @@ func writtenDevices(
 	return slices.Repeat([]Device{device}, int(count)), err
 }
 
-// writtenParameters returns the driver's parameters for a request in the specification of a claim.
+// writtenParameters returns the driver's parameters for a request in a claim's specification.
 func writtenParameters(claim *resourceapi.ResourceClaim, request string) [][]byte {
 	var found [][]byte
 	for _, config := range claim.Spec.Devices.Config {

@@ -101,7 +101,7 @@ func (n *Node) OnHost(device cnichain.Device) (bool, error) {
 	return found || device.IfName == "" || device.KeepsLink || n.ofAnotherBoot(device), nil
 }
 
-// ofAnotherBoot reports whether a device is virtual and was not moved in this boot.
+// ofAnotherBoot reports whether a device is virtual and was not moved during this boot.
 func (n *Node) ofAnotherBoot(device cnichain.Device) bool {
 	return device.PCIAddress == "" && device.BootID != n.boot()
 }
@@ -164,7 +164,7 @@ func (n *Node) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// Pin creates the pod, with eth0, if it does not exist: a namespace exists as long as any of its paths exists.
+// Pin creates the pod, with eth0, if it does not exist: a namespace exists while any of its paths exists.
 func (n *Node) Pin(netns, pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -255,8 +255,8 @@ func (n *Node) Links(path string) ([]cnichain.Link, error) {
 	}), nil
 }
 
-// DefaultRoutes implements host.Host. The default route of every pod uses a link with the index 1 until a plugin adds
-// another one.
+// DefaultRoutes implements host.Host. The default route of every pod uses a link with index 1 until a plugin adds
+// another default route.
 func (n *Node) DefaultRoutes(path string) (map[string][]int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

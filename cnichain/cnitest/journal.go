@@ -35,7 +35,7 @@ func (j *Journal) Flush() {
 	j.onDisk = maps.Clone(j.records)
 }
 
-// Fill makes every further commit fail.
+// Fill makes every subsequent commit fail.
 func (j *Journal) Fill() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -89,7 +89,7 @@ func (j *Journal) Notes() int {
 	return j.notes
 }
 
-// Keys returns the sorted IDs of the sandboxes that have a record.
+// Keys returns the sorted IDs of the sandboxes that have records.
 func (j *Journal) Keys() []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -133,8 +133,8 @@ func (j *Journal) commit(change func()) error {
 	return nil
 }
 
-// note stores a change without waiting for the disk. On a full disk, the real journal rejects notes after a short time;
-// this one rejects them immediately.
+// note stores a change without waiting for the disk. On a full disk, the real journal rejects notes after a short time,
+// whereas this journal rejects them immediately.
 func (j *Journal) note(change func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -148,7 +148,7 @@ func (j *Journal) note(change func()) error {
 
 var errFull = errors.New("cannot write to the journal: no space left on device")
 
-// Load returns the record of a sandbox, or nil if there is none.
+// Load returns a sandbox's record, or nil if there is none.
 func (j *Journal) Load(sandboxID string) (*executor.Attachment, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

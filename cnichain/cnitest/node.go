@@ -17,8 +17,8 @@ type Node struct {
 	index int
 	host  map[string]cnichain.Link            // by name
 	pods  map[string]map[string]cnichain.Link // by pin, by name
-	// unpinned contains the runtime's paths of pods that no attachment has pinned yet. These pods contain no results of
-	// a chain.
+	// unpinned contains the runtime's paths of pods that no attachment has pinned yet. These pods contain no results
+	// from a chain.
 	unpinned map[string]bool
 	// pinned maps each pin to the runtime's path of the namespace. namespaces contains the runtime's paths that exist.
 	pinned     map[string]string
@@ -35,14 +35,14 @@ type Node struct {
 	kept     bool
 	// removed contains the PCI functions that the machine no longer has.
 	removed map[string]bool
-	// volatile contains the plugins that leave no state behind that survives a reboot.
+	// volatile contains the plugins that leave behind no state that survives a reboot.
 	volatile map[string]bool
 	// bound contains the links of devices that are bound to another driver, by name.
 	bound map[string]cnichain.Link
-	// rdma contains the RDMA devices by index. rdmaMode is the RDMA mode of the node.
+	// rdma contains the RDMA devices by index. rdmaMode is the node's RDMA mode.
 	rdma     map[uint32]*rdmaDevice
 	rdmaMode string
-	// lateGIDs is the number of further readings in which GID tables are empty.
+	// lateGIDs is the number of remaining reads for which GID tables are empty.
 	lateGIDs int
 	// functions contains the settings that physical functions store, by PCI address of the virtual function.
 	functions map[string]cnichain.VFConfig
@@ -96,8 +96,8 @@ func (n *Node) ForgetCalls() {
 	n.calls = nil
 }
 
-// Fail makes calls fail: "tuning ADD" before any effect, "tuning ADD after" after the effect. A nil error makes them
-// succeed again.
+// Fail makes calls fail: "tuning ADD" fails before any effect, and "tuning ADD after" fails after the effect. A nil
+// error makes the calls succeed again.
 func (n *Node) Fail(call string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -112,14 +112,14 @@ func (n *Node) Lie(call string) {
 }
 
 // Lose makes devices disappear when they leave a pod, as hardware does temporarily or when it breaks. Find ends this
-// effect; AddHostLink makes a device reappear.
+// effect, and AddHostLink makes a device reappear.
 func (n *Node) Lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lost = true
 }
 
-// KeepPods makes pods outlive their pin, as they do while their containers run, so that tests can inspect them.
+// KeepPods makes pods outlive their pin, as real pods do while their containers run, so that tests can inspect them.
 func (n *Node) KeepPods() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

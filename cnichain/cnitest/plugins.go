@@ -27,7 +27,7 @@ func (n *Node) Decode(data []byte) (version.PluginInfo, error) {
 	return (&version.PluginDecoder{}).Decode(data)
 }
 
-// ExecPlugin is like Call, but only returns stdout.
+// ExecPlugin is like Call, but returns only stdout.
 func (n *Node) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	output, err := n.Call(ctx, path, stdin, environ)
 	return output.Stdout, err
@@ -47,7 +47,7 @@ type config struct {
 	IPAM       json.RawMessage `json:"ipam"`
 }
 
-// Persists returns true for every plugin except those declared [Node.Volatile].
+// Persists returns true for every plugin except those declared with [Node.Volatile].
 func (n *Node) Persists(path, _ string, _ []byte) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -135,8 +135,8 @@ func (n *Node) effect(c call) error {
 
 func (c call) lease() string { return c.container + "/" + c.ifName }
 
-// device returns the name of the call's device. If the call identifies it by PCI address, it is up0, the only device
-// with one.
+// device returns the name of the call's device. If the call identifies the device by PCI address, the name is up0, the
+// only device with a PCI address.
 func (c call) device() string {
 	if c.config.PCIBusID != "" {
 		return "up0"
@@ -175,8 +175,8 @@ func (n *Node) add(c call) error {
 	return nil
 }
 
-// del behaves like the real plugins: host-device fails on a second DEL, and does not release its lease without a
-// namespace.
+// del behaves like the real plugins: host-device fails on a second DEL and, without a namespace, does not release its
+// lease.
 func (n *Node) del(c call) error {
 	link, found := n.pods[c.netns][c.ifName]
 	if c.plugin == "host-device" {
@@ -198,8 +198,8 @@ func (n *Node) del(c call) error {
 	return nil
 }
 
-// answer returns the output of a plugin. "tuning" creates no interface and prints the result that it received, as the
-// section "Result" of the CNI specification requires for chained plugins.
+// answer returns the output of a plugin. "tuning" creates no interface and prints the result that it received, as
+// required for chained plugins by the section "Result" in the CNI specification.
 func (c call) answer() (executor.CallOutput, error) {
 	switch {
 	case c.command == "VERSION":

@@ -23,8 +23,8 @@ type rdmaDevice struct {
 	number int
 }
 
-// AddRDMA creates an RDMA device on a link on the host and on a PCI function, which may be empty. mode sets the RDMA
-// mode of the node: cnichain.RDMAShared or RDMAExclusive.
+// AddRDMA creates an RDMA device for a link on the host and a PCI function, which may be empty. mode sets the node's
+// RDMA mode: cnichain.RDMAShared or RDMAExclusive.
 func (n *Node) AddRDMA(name, link, address, mode string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -113,7 +113,8 @@ func (n *Node) RenameRDMA(name, wanted string) {
 	}
 }
 
-// RenumberRDMA changes the number of an RDMA device, as if another process had moved it away and back.
+// RenumberRDMA changes the number of an RDMA device, as if another process had moved the device to another namespace
+// and back.
 func (n *Node) RenumberRDMA(name string, number int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -124,8 +125,8 @@ func (n *Node) RenumberRDMA(name string, number int) {
 	}
 }
 
-// rdmaIn returns the RDMA devices that are visible in a namespace. As in the kernel (nldev.c, fill_port_info), all
-// devices are visible in every namespace in shared mode, but only with links in that namespace.
+// rdmaIn returns the RDMA devices that are visible in a namespace. As in the kernel (nldev.c, fill_port_info), shared
+// mode makes all devices visible in every namespace, but lists only the links in that namespace.
 func (n *Node) rdmaIn(netns string) []cnichain.RDMADevice {
 	var devices []cnichain.RDMADevice
 	for _, index := range slices.Sorted(maps.Keys(n.rdma)) {

@@ -14,16 +14,16 @@ import (
 // podAddress returns the address that every plugin assigns to its interface.
 func podAddress() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, 2}) }
 
-// DelayGIDs makes the GID tables of RDMA devices empty for the given number of readings. The kernel's tables also lack
-// new GIDs for some time.
+// DelayGIDs makes the GID tables of RDMA devices empty for the given number of reads. The kernel's tables also lack new
+// GIDs for some time.
 func (n *Node) DelayGIDs(readings int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lateGIDs = readings
 }
 
-// VerbsDevice implements host.Host. A table has two entries, for RoCE v1 and v2, for the address of each interface in
-// each pod that can use the device, in the order of the names.
+// VerbsDevice implements host.Host. For the address of each interface in each pod that can use the device, a table has
+// two entries, one for RoCE v1 and one for RoCE v2. The entries are sorted by name.
 func (n *Node) VerbsDevice(netns string, asked cnichain.RDMADevice) (string, []cnichain.GIDEntry, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package deviceclasses generates the DeviceClasses for a NetworkTopology, through which users request its devices.
+// Package deviceclasses generates the DeviceClasses for a NetworkTopology. Users request the topology's devices through
+// these classes.
 //
 // The rule of this package: it is pure, and it alone defines the contents of generated classes. Code that writes
 // classes to a cluster, or that evaluates which devices a class would select, calls this package.
@@ -23,15 +24,15 @@ import (
 // OwnerKind is the kind of the object that owns generated classes.
 const OwnerKind = "NetworkTopology"
 
-// isOurDriver is the CEL condition that is true for devices of this driver. Every selector starts with it: the
-// scheduler evaluates a selector for the devices of all drivers, and reading an attribute that a device lacks is an
-// error that aborts the scheduling of the pod.
+// isOurDriver is the CEL condition that is true for devices of this driver. Every selector starts with this condition,
+// because the scheduler evaluates a selector for the devices of all drivers, and reading an attribute that a device
+// lacks is an error that aborts the scheduling of the pod.
 const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
 
-// Of returns the DeviceClasses for a topology, one for each root step, in the order of the steps. If listAttributes is
-// true, the classes look for the CNI plugin in the list attribute that nodes with that option publish; otherwise, they
-// check the boolean attribute for the plugin. attachesInterface reports whether steps with a CNI type attach an
-// interface (cnichain.Schemas.AttachesInterface).
+// Of returns the DeviceClasses for a topology, one for each root step, in step order. If listAttributes is true, the
+// classes look for the CNI plugin in the list attribute that nodes with that option publish; otherwise, they check the
+// boolean attribute for the plugin. attachesInterface reports whether steps with a given CNI type attach an interface
+// (cnichain.Schemas.AttachesInterface).
 func Of(
 	topology *v1alpha1.NetworkTopology, attachesInterface func(cniType string) bool, listAttributes bool,
 ) []resourceapi.DeviceClass {
@@ -91,8 +92,8 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, selector str
 }
 
 // expression returns a CEL expression that is true for devices that a step can attach. It is a single expression rather
-// than one per condition: most of the scheduler's time is spent not on the evaluation but on converting the device's
-// attributes, which it repeats for each expression.
+// than one per condition, because the scheduler spends most of its time not on the evaluation but on converting the
+// device's attributes, and it repeats the conversion for each expression.
 func expression(step *v1alpha1.Step, needsInterface, listAttributes bool) string {
 	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain,
 		policyapi.CNIAttribute(step.Type))
@@ -109,14 +110,14 @@ func expression(step *v1alpha1.Step, needsInterface, listAttributes bool) string
 	return strings.Join(conditions, " && ")
 }
 
-// needs returns conditions for the properties that a step needs and that a device may lack: a claim would be allocated a
-// device without them, and Prepare would reject it on every attempt. needsInterface is false for an external component,
-// which decides for itself which devices it can attach.
+// needs returns conditions for the properties that a step needs and that a device may lack. Without these conditions,
+// the scheduler would allocate a device without the properties to a claim, and Prepare would reject the claim on every
+// attempt. needsInterface is false for an external component, which decides for itself which devices it can attach.
 func needs(step *v1alpha1.Step, needsInterface bool) []string {
 	attributes := fmt.Sprintf("device.attributes[%q]", policyapi.AttributeDomain)
 	var conditions []string
 	if step.RDMA != nil {
-		// Both are published for every device. A VLAN uses the RDMA devices of its parent.
+		// Every device publishes both attributes. A VLAN uses the RDMA devices of its parent.
 		conditions = append(conditions, "("+attributes+".rdma || "+attributes+`.type == "vlan")`)
 	}
 	switch {
@@ -130,8 +131,8 @@ func needs(step *v1alpha1.Step, needsInterface bool) []string {
 	return conditions
 }
 
-// complete returns a step's expression in the form for a class, with guards for missing attributes. If guards cannot be
-// added, the controller rejects the expression, so complete returns the author's text.
+// complete returns a step's expression as it appears in a class, with guards for missing attributes. If guards cannot
+// be added, complete returns the author's text, since the controller rejects the expression in this case.
 func complete(expression string) string {
 	guarded, err := policy.ClassExpression(expression)
 	if err != nil {
@@ -140,8 +141,8 @@ func complete(expression string) string {
 	return guarded
 }
 
-// Remarks returns a remark for each attribute that is probably misspelled in a selector of a valid topology. Such a
-// class selects no devices.
+// Remarks returns a remark for each attribute that is probably misspelled in a selector in a valid topology. A class
+// with such a selector selects no devices.
 func Remarks(topology *v1alpha1.NetworkTopology) []string {
 	var remarks []string
 	for i := range topology.Spec.Steps {
@@ -156,7 +157,7 @@ func Remarks(topology *v1alpha1.NetworkTopology) []string {
 	return remarks
 }
 
-// Plugin returns the CNI plugin that a generated class requires. This is the name of the plugin's attribute
+// Plugin returns the name of the CNI plugin that a generated class requires. This is the name of the plugin's attribute
 // (host_device for host-device), or the plugin's own name if the class uses list attributes. Plugin returns "" for
 // other classes.
 func Plugin(class *resourceapi.DeviceClass) string {
@@ -172,8 +173,8 @@ func Plugin(class *resourceapi.DeviceClass) string {
 	return match[1] + match[2]
 }
 
-// closable returns the expression in a form that can be followed by a closing bracket: it adds a newline to an
-// expression that may end in a comment.
+// closable returns the expression in a form that can be followed by a closing bracket: it adds a newline if the
+// expression may end in a comment.
 func closable(expression string) string {
 	expression = strings.TrimSpace(expression)
 	if strings.Contains(expression, "//") {

@@ -36,10 +36,10 @@ spec:
   - {name: bond0, type: bond, dependOn: [vf0, vf1], config: {mode: active-backup, miimon: "100", links: [{name: a}, {name: b}]}}
 `
 
-// mtu is a value of the attribute mtu, which only devices that have an interface have.
+// mtu is a value for the attribute mtu, which is only present on devices that have an interface.
 var mtu = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1500)}
 
-// attachesInterface is the answer of the schemas for the plugins in these tests.
+// attachesInterface answers as the schemas would for the plugins in these tests.
 func attachesInterface(cniType string) bool { return cniType != "files" }
 
 func TestClasses(t *testing.T) {
@@ -101,8 +101,8 @@ func TestParametersAreReadByTheDriver(t *testing.T) {
 }
 
 // TestSelectorsAsTheSchedulerEvaluatesThem evaluates the selectors of classes with the scheduler's own compiler, for
-// devices of this driver and of other drivers, and for both forms in which nodes publish CNI plugins. A class for one
-// form selects no devices published in the other form.
+// devices from this driver and from other drivers, and for both forms in which nodes publish CNI plugins. A class for
+// one form selects no devices published in the other form.
 func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 	device := func(driver string, attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) dracel.Device {
 		return dracel.Device{Driver: driver, Attributes: attributes}
@@ -155,7 +155,7 @@ func TestSelectorsAsTheSchedulerEvaluatesThem(t *testing.T) {
 	}
 }
 
-// evaluate reports whether the first class selects a device, and compiles the selectors of the second.
+// evaluate reports whether the first class selects a device, and compiles the selectors of the second class.
 func evaluate(t *testing.T, listAttributes bool, device dracel.Device) bool {
 	t.Helper()
 	compiler := dracel.GetCompiler(dracel.Features{EnableListTypeAttributes: listAttributes})
@@ -196,8 +196,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// If a device lacks an attribute in a step's expression, the default value is used, as in policies, and the pod's
-// scheduling does not fail.
+// If a device lacks an attribute in a step's expression, the default value is used, as in policies, and scheduling the
+// pod does not fail.
 func TestClassesGuardWhatDevicesMayLack(t *testing.T) {
 	topology := parse(t, `
 metadata: {name: free}
@@ -229,8 +229,8 @@ spec:
 	}
 }
 
-// A class only selects devices that have what its step needs: otherwise, a claim would be allocated a device that
-// Prepare rejects on every attempt.
+// A class only selects devices that meet the needs of the class's step. Otherwise, a claim would be allocated a device
+// that Prepare rejects on every attempt.
 func TestClassesSelectWhatStepsNeed(t *testing.T) {
 	topology := parse(t, `
 metadata: {name: needs}

@@ -13,7 +13,7 @@ import (
 // returns an error if the device is quarantined, if the node itself uses it, or if it is no longer the device for which
 // the claim was prepared.
 //
-// It makes these checks immediately before ADD, on every attempt and for every sandbox: a claim may stay prepared for
+// It makes these checks immediately before ADD, on every attempt and for every sandbox. A claim may stay prepared for
 // days, and between two attempts the device is on the host, where an administrator may configure it. The owner is set
 // first, so that no other attachment gets the device between these checks and ADD.
 func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
@@ -36,9 +36,9 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 }
 
 // currentDevice returns a device that is about to be attached, with its current baseline. The plan keeps the baseline
-// read during Prepare; the attachment, which restores the device, gets the current one.
+// that was read during Prepare; the attachment, which restores the device, gets the current one.
 //
-// Shared devices stay on the host, and their settings are not restored, so they need no new baseline in the boot in
+// Shared devices stay on the host, and their settings are not restored, so they need no new baseline during the boot in
 // which they were planned. However, they must still have the name that the plugin's configuration contains.
 func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	if err := e.Quarantined(planned); err != nil {
@@ -63,7 +63,7 @@ func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) 
 	return now, err
 }
 
-// RenewedBaseline returns a device with a baseline of this boot. The device must not be in use by any pod.
+// RenewedBaseline returns a device with a baseline from this boot. The device must not be in use by any pod.
 // RenewedBaseline reads a new baseline if the existing one is from an earlier boot. It returns os.ErrNotExist for an
 // exclusive device that is not on the host.
 func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
@@ -83,7 +83,7 @@ func (e *Executor) readBaseline(ctx context.Context, planned *cnichain.Device, b
 		free <- nil
 	case planned.AllowInUse: // the baseline contains the addresses and routes that the check allows
 		free <- e.CheckFree(ctx, planned)
-	default: // both read much from the kernel, and the pod waits
+	default: // both read a lot of data from the kernel while the pod waits
 		go func() { free <- e.CheckFree(ctx, planned) }()
 	}
 	now, err := e.Host.Snapshot(*planned)
@@ -113,9 +113,9 @@ func vlanSuffix(device *cnichain.Device) string {
 	return fmt.Sprintf(" with ID %d", device.VLANID)
 }
 
-// checkReturned returns an error unless a device of a released claim is on the host and matches its baseline. If this
-// process restored the device after its last pod, the device only has to be on the host: any later differences are
-// changes made by an administrator.
+// checkReturned returns an error unless a released claim's device is on the host and matches its baseline. If this
+// process restored the device after its last pod, the device only has to be on the host, because any later differences
+// are changes made by an administrator.
 func (e *Executor) checkReturned(device *cnichain.Device) error {
 	if _, isReturned := e.returned.Load(device.Identity()); !isReturned {
 		return e.restore(device)

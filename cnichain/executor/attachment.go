@@ -16,7 +16,7 @@ type Pod struct {
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
 	// Annotations are the pod's annotations as reported by the runtime. They list the networks that the pod selects.
-	// They are not stored, since they are only needed to assign interface names.
+	// They are not stored, since they are needed only to assign interface names.
 	Annotations map[string]string `json:"-"`
 }
 
@@ -29,7 +29,7 @@ type Phase string
 const (
 	// PhaseAttaching means that steps may have run; after a crash, the attachment is rolled back.
 	PhaseAttaching Phase = "Attaching"
-	// PhaseReady means that every step has completed and was verified.
+	// PhaseReady means that every step has completed and has been verified.
 	PhaseReady Phase = "Ready"
 	// PhaseDetaching means that the attachment is being rolled back and that no other operation is allowed.
 	PhaseDetaching Phase = "Detaching"
@@ -37,7 +37,7 @@ const (
 
 // StepPhase is the phase of a step in an attachment. The order is Planned, Adding, Added, Deleting, Deleted. A step
 // that never began goes directly from Planned to Deleted. After a crash, Adding and Added are equivalent unless the
-// attachment is Ready: the step is rolled back.
+// attachment is Ready: in both phases, the step is rolled back.
 type StepPhase string
 
 const (
@@ -46,7 +46,7 @@ const (
 	StepPlanned StepPhase = "Planned"
 	// StepAdding means that ADD was about to be called; it may or may not have had an effect.
 	StepAdding StepPhase = "Adding"
-	// StepAdded means that ADD succeeded and its interface was verified.
+	// StepAdded means that ADD succeeded and the step's interface was verified.
 	StepAdded StepPhase = "Added"
 	// StepDeleting means that DEL was about to be called; it may or may not have had an effect.
 	StepDeleting StepPhase = "Deleting"
@@ -68,9 +68,10 @@ type Attachment struct {
 	// Pin is the path that keeps the sandbox's network namespace alive, so that DEL finds it after the runtime has
 	// removed its own path.
 	Pin string `json:"pin"`
-	// NetNS is the runtime's path to the namespace. The runtime removes it when it stops the sandbox.
+	// NetNS is the runtime's path to the namespace. The runtime removes the path when it stops the sandbox.
 	NetNS string `json:"netNS,omitempty"`
-	// NetNSID identifies the namespace within its boot, so that it can be pinned again if the pin is missing.
+	// NetNSID identifies the namespace within its boot, so that the namespace can be pinned again if the pin is
+	// missing.
 	NetNSID string `json:"netNSID,omitempty"`
 	// DefaultRoutes are the pod's default routes before the first attempt to attach its sandbox (see routeCheck).
 	DefaultRoutes map[string][]int `json:"defaultRoutes,omitempty"`
@@ -80,14 +81,14 @@ type Attachment struct {
 
 	// unsaved is true if the last write to the journal failed, so that the journal does not contain this state.
 	unsaved bool
-	// failingSince is the time of the first failed DEL in this process. It is not stored; if it were, the next failure
-	// after a clock jump or a long downtime of the driver would immediately exceed GiveUpAfter.
+	// failingSince is the time of the first failed DEL in this process. It is not stored: otherwise, after a clock jump
+	// or a long downtime of the driver, the next failure would immediately exceed GiveUpAfter.
 	failingSince time.Time
 }
 
 // StepRecord is the durable record of one step.
 //
-// It includes the plan's step with the plugin's quirks and the device's baseline. Therefore a driver that starts after
+// It includes the plan's step with the plugin's quirks and the device's baseline. Therefore, a driver that starts after
 // a crash can roll back the step without the topology, schema and claim, which may have been changed or deleted in the
 // meantime.
 type StepRecord struct {
@@ -102,32 +103,33 @@ type StepRecord struct {
 	Announced bool `json:"announced,omitempty"`
 	// Stdin is the standard input of the plugin for ADD and DEL.
 	Stdin json.RawMessage `json:"stdin,omitempty"`
-	// Result is the plugin's result in the plugin's CNI version; it is the prevResult of its DEL.
+	// Result is the plugin's result in the plugin's CNI version. It is passed to the plugin's DEL as prevResult.
 	Result json.RawMessage `json:"result,omitempty"`
 	// Merged is the result merged with the results of the step's parents.
 	Merged *types100.Result `json:"merged,omitempty"`
 	// RDMA are the RDMA devices that the step provides to containers, as they were on the host.
 	RDMA []cnichain.RDMADevice `json:"rdma,omitempty"`
 	// DeviceNodes are the device files through which the pod's application uses the step's RDMA devices, or the device
-	// that the step binds to another driver; see [StepRecord.Files] for all files.
+	// that the step binds to another driver. See [StepRecord.Files] for all files.
 	DeviceNodes []string `json:"deviceNodes,omitempty"`
 	// Verbs is the information that applications need to address the RDMA devices. It is recorded after all steps have
 	// completed.
 	Verbs *Verbs `json:"verbs,omitempty"`
-	// Link is the interface as it was after ADD; nil if the plugin does not create one.
+	// Link is the interface as it was after ADD; nil if the plugin does not create an interface.
 	Link *cnichain.Link `json:"link,omitempty"`
-	// Foreign is true if ADD failed because the pod has an interface with this name that another process created. DEL
-	// must not touch it.
+	// Foreign is true if ADD failed because the pod already has an interface with this name that another process
+	// created. DEL must not touch that interface.
 	Foreign bool `json:"foreign,omitempty"`
 	// Epoch orders the attachments that have owned an exclusive device, starting at 1. It is 0 for steps without an
 	// exclusive device.
 	Epoch uint64 `json:"epoch,omitempty"`
-	// Failures is the number of failed DELs. FailingSince is the time of the first one.
+	// Failures is the number of failed DELs. FailingSince is the time of the first failure.
 	Failures     int        `json:"failures,omitempty"`
 	FailingSince *time.Time `json:"failingSince,omitempty"`
 }
 
-// Files returns all device files that containers get for the step: those of its device, and those in its topology.
+// Files returns all device files that containers get for the step: the files for its device, and those listed in its
+// topology.
 func (s *StepRecord) Files() []string {
 	files := slices.Clone(s.DeviceNodes)
 	if s.Phase == StepAdded {
@@ -141,10 +143,10 @@ func (s *StepRecord) Files() []string {
 // Title returns a description of the step for messages.
 func (s *StepRecord) Title() string { return s.Step.Title(s.Topology) }
 
-// NewAttachment creates the record of a sandbox from the plans of its claims, which must be in the order of the pod's
+// NewAttachment creates the record for a sandbox from the plans of its claims, which must be in the order of the pod's
 // resource claims. It runs no steps; [AssignNames] assigns interface names later. The record shares steps and devices
-// with the plans, and therefore with the attachments of other pods that use the claim: they may be replaced in a record
-// but must never be modified.
+// with the plans, and therefore with the attachments of other pods that use the claim. Steps and devices may be
+// replaced in a record but must never be modified.
 func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment {
 	attachment := &Attachment{SandboxID: sandboxID, Pod: pod, Phase: PhaseAttaching}
 	for _, plan := range plans {
@@ -164,8 +166,8 @@ func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment
 }
 
 // Journal stores attachments durably. When Save returns nil, the record is on disk. When Note or Delete returns nil,
-// the change survives a crash of the process. It only survives a crash of the machine some time later: after a power
-// loss, the latest changes may be missing, but an earlier change is never missing if a later one is present.
+// the change survives a crash of the process, but does not survive a crash of the machine until some time later. After
+// a power loss, the latest changes may be missing, but if a change is present, no earlier change is missing.
 //
 // The executor calls Save before steps that may leave data on a disk, and Note before all other steps, in both cases
 // with the results so far. If either fails during Add, the attachment is rolled back. Deleting a missing record is not

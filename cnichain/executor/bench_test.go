@@ -44,7 +44,7 @@ func cycle(b *testing.B, executor *executor.Executor, made *executor.Attachment)
 	}
 }
 
-// BenchmarkChain measures ADD and DEL of a chain of two steps, excluding the time spent in plugins, once with the
+// BenchmarkChain measures ADD and DEL for a chain of two steps, excluding the time spent in plugins, once with the
 // journal in memory and once with the journal on disk.
 func BenchmarkChain(b *testing.B) {
 	for _, name := range []string{"memory", "disk"} {

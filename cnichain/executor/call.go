@@ -34,8 +34,8 @@ type Call struct {
 }
 
 // Recorder receives every CNI call after it completes. Implementations are safe for concurrent use. A recorder must not
-// make a chain fail: calls that it cannot write are lost. The Stdin of a call contains the secrets in its
-// configuration; recorders must remove them.
+// make a chain fail: calls that it cannot write are lost. A call's Stdin contains the secrets in its configuration, so
+// recorders must remove them.
 type Recorder interface {
 	Record(Call)
 }
@@ -56,8 +56,8 @@ type callPlan struct {
 // call makes one CNI call within the step's time limit, and records it.
 //
 // The time spent waiting for the physical function counts towards the deadline of ctx, but not towards the step's
-// limit: a plugin must not have less time because of the calls before it. The returned output and error do not contain
-// secrets.
+// limit, because a plugin must not have less time as a result of the calls before it. The returned output and error do
+// not contain secrets.
 func (e *Executor) call(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (CallOutput, error) {
@@ -98,9 +98,9 @@ func (e *Executor) call(
 	return output, err
 }
 
-// callContext returns a context with the time limit of a call. When ctx ends, even by its deadline, the returned
-// context is cancelled rather than timed out. Therefore a plugin that was called late in an attempt is not treated as
-// hung and may finish (see [PluginExec]).
+// callContext returns a context with the time limit for a call. When ctx ends, even by reaching its deadline, the
+// returned context is cancelled and does not time out. Therefore, a plugin that was called late in an attempt is not
+// treated as hung and may finish (see [PluginExec]).
 func (e *Executor) callContext(ctx context.Context) (called context.Context, release func()) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.StepTimeout)
 	called, interrupt := context.WithCancelCause(limited)
@@ -108,8 +108,9 @@ func (e *Executor) callContext(ctx context.Context) (called context.Context, rel
 	return called, func() { stop(); interrupt(nil); cancel() }
 }
 
-// environ returns the complete environment of a plugin (CNI specification, section 2 "Parameters"). Of the driver's own
-// variables, it only includes PATH: some plugins are scripts, and others run programs on the host, such as iptables.
+// environ returns the complete environment of a plugin (CNI specification, section 2 "Parameters"). PATH is the only
+// one of the driver's own variables that it includes: some plugins are scripts, and others run programs on the host,
+// such as iptables.
 func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan callPlan) []string {
 	environ := []string{
 		"CNI_COMMAND=" + plan.command,
@@ -136,7 +137,7 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 	)
 }
 
-// perPF is the maximum number of concurrent calls for the virtual functions of one physical function. Its firmware
+// perPF is the maximum number of concurrent calls for the virtual functions of one physical function, whose firmware
 // processes requests sequentially anyway.
 const perPF = 2
 

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Commands of the CNI specification.
+// Commands from the CNI specification.
 const (
 	commandAdd    = "ADD"
 	commandDel    = "DEL"
@@ -20,10 +20,11 @@ const (
 )
 
 // Check verifies that a ready attachment is unchanged: every interface is in the pod under its name, and every plugin
-// that supports CHECK (CNI 0.4.0) agrees, unless its CHECK is known to be wrong (quirks.checkUnsafe). It skips plugins
-// whose interface is changed by a later step, since they compare the interface with their own result: for example, sbr
-// moves routes, and tuning may set the address. Check changes nothing, checks all steps and joins the errors. It helps
-// users diagnose a fault: an application may change its interfaces, so a failed check is not a reason for a rollback.
+// that supports CHECK (CNI 0.4.0) confirms this, unless its CHECK is known to be wrong (quirks.checkUnsafe). Check
+// skips plugins whose interface is changed by a later step, since such plugins compare the interface with their own
+// result: for example, sbr moves routes, and tuning may set the address. Check changes nothing, checks all steps and
+// joins the errors. It helps users diagnose a fault. Since an application may change its interfaces, a failed check is
+// not a reason for a rollback.
 func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 	var problems []error
 	for i := range attachment.Steps {
@@ -80,16 +81,16 @@ func (e *Executor) checkRDMA(attachment *Attachment, record *StepRecord) error {
 	return err
 }
 
-// Codes of STATUS (CNI specification, section 2 "STATUS").
+// STATUS codes (CNI specification, section 2 "STATUS").
 const (
 	codeNotAvailable        = 50
 	codeLimitedConnectivity = 51
 )
 
 // Status calls STATUS (CNI 1.1.0) for the plugins in a plan that support it, to check whether they could serve ADD now.
-// Only codes 50 and 51 count as errors, since many plugins do not fully implement the CNI version that they report.
-// Steps whose configuration depends on the pod are skipped. Status starts a process for each step. It is not called
-// when a pod starts, since ADD would fail with the same message.
+// Only codes 50 and 51 are treated as errors, since many plugins do not fully implement the CNI version that they
+// report. Steps whose configuration depends on the pod are skipped. Status starts a process for each step. It is not
+// called when a pod starts, since ADD would fail with the same message.
 func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	var problems []error
 	attachment := NewAttachment("", Pod{}, []cnichain.Plan{*plan})

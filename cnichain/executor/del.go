@@ -12,11 +12,11 @@ import (
 
 // Del rolls back an attachment, or only the steps of the given claims. It calls DEL for every step that may have had an
 // effect, in reverse order and with the stdin of the step's ADD, and verifies that every exclusive device is on the
-// host. It may be called in any phase and any number of times; each call continues where the previous one stopped. It
-// tries all steps and joins the errors. After a complete rollback, it unpins the namespace and deletes the record;
-// until then the record stays, and the caller retries later.
+// host. Del may be called in any phase and any number of times; each call continues where the previous call stopped. It
+// tries all steps and joins the errors. After a complete rollback, it unpins the namespace and deletes the record.
+// Until then, the record stays, and the caller retries later.
 //
-// Del does not fail forever: a step that fails too often or for too long becomes a [Leftover] and counts as rolled
+// Del does not fail forever: a step that fails too often or for too long becomes a [Leftover] and is treated as rolled
 // back.
 func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...string) error {
 	release, err := e.sandboxes.Acquire(ctx, attachment.SandboxID)
@@ -28,8 +28,8 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 }
 
 // delAll is Del for callers that hold the sandbox's semaphore. It records which steps to roll back, ensures that the
-// pin exists, rolls back the steps from the last to the first, and deletes the record when all are done. Without a pin,
-// it does not roll back anything, because an existing namespace would count as deleted, and a device in it as
+// pin exists, rolls back the steps from last to first, and deletes the record when all steps are rolled back. Without a
+// pin, it does not roll back anything, because an existing namespace would be treated as deleted, and a device in it as
 // destroyed.
 func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
 	boot, err := e.Host.Boot()
@@ -44,11 +44,11 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 			problems = append(problems, err)
 		}
 	}
-	if err := e.pinAgain(attachment, boot); err != nil { // otherwise an existing namespace would count as deleted
+	if err := e.pinAgain(attachment, boot); err != nil { // without a pin, the namespace would seem to be deleted
 		return errors.Join(append(problems, err)...)
 	}
 	// A failed step does not prevent the rollback of others: a plugin that hangs must not hold on to the devices of
-	// other steps. If no time is left for a step, its rollback is not started, and this does not count as a failure.
+	// other steps. If no time is left for a step, its rollback is not started, and this is not counted as a failure.
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]
 		if record.Phase != StepDeleting {
@@ -79,9 +79,9 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	return nil
 }
 
-// pinAgain pins a namespace that exists but has no pin: the pin was removed, or the driver was killed before it created
-// the pin. Without a pin, the namespace would count as deleted, and its links as destroyed. If no step has to be rolled
-// back, the namespace is not pinned, since the pin would only have to be removed again.
+// pinAgain pins a namespace that exists but has no pin, because the pin was removed or the driver was killed before it
+// created the pin. Without a pin, the namespace would be treated as deleted, and its links as destroyed. If no step has
+// to be rolled back, the namespace is not pinned, since the pin would only have to be removed again.
 func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 	if !slices.ContainsFunc(attachment.Steps, func(r StepRecord) bool { return r.Phase == StepDeleting }) {
 		return nil
@@ -115,8 +115,8 @@ func markDeleting(attachment *Attachment, boot string, claims []string) (changed
 		case record.Phase == StepAdding, record.Phase == StepAdded,
 			record.Phase == StepPlanned && record.Announced && attachment.BootID != boot:
 			record.Phase, changed = StepDeleting, true
-		// This needs no commit: after a crash, the step is Planned again and handled in the same way or, after a
-		// reboot, by an additional DEL.
+		// This needs no commit. After a crash, the step is Planned again. It is then handled in the same way or, after
+		// a reboot, with an additional DEL.
 		case record.Phase == StepPlanned:
 			record.Phase = StepDeleted // the step did not begin
 		}
@@ -126,14 +126,14 @@ func markDeleting(attachment *Attachment, boot string, claims []string) (changed
 
 // delStep rolls back a step and records the result.
 //
-// The completion of the step is written before the step's device loses its owner, so that the journal never contains a
-// later owner first. For the last step, the deletion of the record is that write: see finish.
+// The step's completion is written before the step's device loses its owner, so that the journal never contains a later
+// owner before the completion. For the last step, that write is the deletion of the record: see finish.
 func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	failure := e.undo(ctx, attachment, record)
 	if failure != nil {
 		failure = stepError(record, commandDel, failure)
 		if ctx.Err() != nil {
-			return failure // do not count this as a failure, since other steps have used up the time
+			return failure // do not count this as a failure, since other steps have used up the available time
 		}
 		e.countFailure(attachment, record)
 		if !e.retriesExhausted(attachment, record) {
@@ -141,9 +141,9 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		}
 		// The interface is no longer needed, and its namespace is destroyed with the pod.
 		failure = errors.Join(failure, e.releaseAddresses(ctx, attachment, record))
-		// The leftover is on disk before the step counts as deleted. A crash in between leaves both: the step is then
-		// rolled back again, and its leftover is rewritten under the same key. In the opposite order, a crash in
-		// between would lose the device.
+		// The leftover is on disk before the step is considered deleted. After a crash in between, both exist: the step
+		// is then rolled back again, and its leftover is rewritten under the same key. In the opposite order, a crash
+		// in between would lose the device.
 		if err := e.recordLeftover(attachment, record, failure); err != nil {
 			return errors.Join(failure, err)
 		}
@@ -165,8 +165,8 @@ func (e *Executor) save(attachment *Attachment) error {
 	return err
 }
 
-// note is like save, but for state that does not survive a reboot. This includes all results of DEL: if one is lost,
-// DEL is repeated.
+// note is like save, but for state that does not have to survive a reboot. This includes all results of DEL: if a
+// result is lost, DEL is repeated.
 func (e *Executor) note(attachment *Attachment) error {
 	err := e.Journal.Note(attachment)
 	attachment.unsaved = err != nil
@@ -184,10 +184,10 @@ func isDeleted(attachment *Attachment) bool {
 	return !slices.ContainsFunc(attachment.Steps, func(record StepRecord) bool { return record.Phase != StepDeleted })
 }
 
-// finish deletes the record of a completely rolled back attachment ([isDeleted]).
+// finish deletes the record of a completely rolled-back attachment ([isDeleted]).
 //
-// Pins are removed before the record: a crash in between leaves a record without pins, which is finished again. In the
-// opposite order, pins without a record would remain, and with them namespaces that contain devices.
+// Pins are removed before the record. A crash in between leaves a record without pins, which is then finished again. In
+// the opposite order, a crash would leave pins without a record, and therefore namespaces that contain devices.
 func (e *Executor) finish(attachment *Attachment) error {
 	if err := e.unpinReturned(attachment); err != nil {
 		return err

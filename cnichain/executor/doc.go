@@ -17,7 +17,7 @@
 //   - No call waits forever: a step that cannot be rolled back becomes a [Leftover], and its device is
 //     quarantined until [Executor.Retry] succeeds.
 //
-// # Commits of the journal
+// # Journal commits
 //
 // Each line is one commit. After a crash, the actions between two commits may be complete, incomplete or not started.
 //
@@ -29,20 +29,20 @@
 //	      last step Deleted                          then: the same for the step before
 //	      the record is deleted, instead of the first step's Deleted
 //
-// A chain with RDMA devices has one more commit before it is Ready, since it waits for their GIDs.
+// A chain with RDMA devices has an additional commit before it is Ready, since it waits for their GIDs.
 //
 // # Files
 //
 // attachment.go contains the records, executor.go Add, del.go and undo.go Del, leftover.go and retry.go the handling of
 // steps that could not be rolled back, owners.go the owners of devices, and errors.go the errors for callers. exec.go
-// and inprocess.go run plugins, call.go contains the common part of all calls. result.go, stdin.go, names.go and
-// templatevars.go compute the input of plugins and process their results. check.go contains CHECK and STATUS, which
-// only run on a user's request. Package calllog writes and reads the call log for users.
+// and inprocess.go run plugins, and call.go contains the common part of all calls. result.go, stdin.go, names.go and
+// templatevars.go compute the input for plugins and process their results. check.go contains CHECK and STATUS, which
+// run only on a user's request. Package calllog writes and reads the call log for users.
 //
 // # Usage
 //
 // Load a journal ([github.com/dra-networking/dra-network-driver/cnichain/journal] implements one) into a new executor,
-// wait for plugins that an earlier process started with [PluginExec.AwaitEarlier], and call Del for every attachment
+// use [PluginExec.AwaitEarlier] to wait for plugins that an earlier process started, and call Del for every attachment
 // that is not ready. Then, for each claim, call [Executor.Probe] and [cnichain.Compile]; for each pod, call
 // [NewAttachment], Add, and finally Del. Calls for one pod must not overlap; calls for different pods may. The package
 // works without Kubernetes: see cmd/netdra.

@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// StepError identifies the step of an attachment that failed.
+// StepError identifies the failed step in an attachment.
 type StepError struct {
 	Claim    cnichain.Claim
 	Topology string
@@ -30,9 +30,9 @@ func (e *StepError) Error() string {
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// KernelHint returns the remedy for a failed step if the kernel of the node probably lacks a feature that the step's
-// plugin needs. It returns "" for other errors. Plugins report errors as text, so the text of the kernel's error is the
-// only indication.
+// KernelHint returns the remedy for a failed step if the node's kernel probably lacks a feature that the step's plugin
+// needs. It returns "" for other errors. Plugins report errors as text, so the text of the kernel's error is the only
+// indication.
 func KernelHint(err error, node string) string {
 	var step *StepError
 	if !errors.As(err, &step) || !strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
@@ -43,7 +43,7 @@ func KernelHint(err error, node string) string {
 }
 
 // kernelRemedy explains how to add the feature that a plugin needs to the kernel, based on the link types that the
-// plugin creates. VLAN filtering of bridges is a build option of the kernel without a module.
+// plugin creates. VLAN filtering on bridges is a kernel build option without a module.
 func kernelRemedy(cniType string) string {
 	schema, _ := cnichain.DefaultSchemas().Lookup(cniType)
 	switch {

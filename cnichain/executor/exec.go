@@ -29,15 +29,15 @@ const (
 	maxMessage = 4096
 	// finishGrace is how long a plugin may continue after its context was cancelled, for example because its pod was
 	// deleted. A plugin that is killed during a move may lose the link permanently: host-device (CNI plugins 1.9)
-	// renames it in a temporary network namespace that is destroyed when the plugin exits, and the kernel then deletes
-	// the virtual links in it. Healthy plugins finish in less than a second.
+	// renames the link in a temporary network namespace. That namespace is destroyed when the plugin exits, and the
+	// kernel then deletes the virtual links in it. Healthy plugins finish in less than a second.
 	finishGrace = 5 * time.Second
-	// killGrace is the time between SIGTERM and SIGKILL, and also limits how long grandchildren of a plugin may hold
-	// its output open.
+	// killGrace is the time between SIGTERM and SIGKILL. It also limits how long a plugin's grandchildren may hold the
+	// plugin's output open.
 	killGrace = 2 * time.Second
 )
 
-// ExecError is the error of a failed CNI call. It unwraps to the plugin's own error (*types.Error) if the plugin
+// ExecError is the error for a failed CNI call. It unwraps to the plugin's own error (*types.Error) if the plugin
 // printed one.
 type ExecError struct {
 	Plugin   string
@@ -46,7 +46,7 @@ type ExecError struct {
 	Err      error
 }
 
-// Error returns the message of the plugin.
+// Error returns the plugin's message.
 func (e *ExecError) Error() string {
 	var plugin *types.Error
 	text := fmt.Sprintf("%s: %v", e.Plugin, e.Err)
@@ -63,8 +63,8 @@ func (e *ExecError) Error() string {
 // Unwrap returns the cause.
 func (e *ExecError) Unwrap() error { return e.Err }
 
-// CallOutput is the output and exit code of a plugin, also after a failure. ExitCode is -1 if the program did not start
-// or was terminated by a signal. Truncated is true if one of the streams was longer than maxOutput.
+// CallOutput is a plugin's output and exit code, even after a failure. ExitCode is -1 if the program did not start or
+// was terminated by a signal. Truncated is true if one of the streams was longer than maxOutput.
 type CallOutput struct {
 	Stdout, Stderr []byte
 	ExitCode       int
@@ -76,8 +76,9 @@ type CallOutput struct {
 // context is cancelled. It does not wait for grandchildren that hold the output open. The zero value is ready to use.
 // It is safe for concurrent use.
 type PluginExec struct {
-	// Lock is the path of a file that is locked while a plugin runs, even if the plugin's caller was killed: see
-	// AwaitEarlier. Processes that a plugin leaves behind also keep the file open. If Lock is empty, no file is locked.
+	// Lock is the path of a file that is locked while a plugin runs, even if the process that called the plugin was
+	// killed: see AwaitEarlier. Processes that a plugin leaves behind also keep the file open. If Lock is empty, no
+	// file is locked.
 	Lock string
 }
 
@@ -105,14 +106,14 @@ func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ
 	}
 }
 
-// callOnce starts a plugin as the leader of its own process group (Setpgid). A signal for the group therefore also
-// reaches the plugin's helpers, a signal for the driver's group does not reach the plugin, and isPlugin can distinguish
-// the plugin from a daemon. The plugin inherits the lock file as descriptor 3: a flock(2) lock belongs to the open
-// file, so the lock is held until the last process that has this file open has exited, even if the driver exits
+// callOnce starts a plugin as the leader of its own process group (Setpgid). A signal to the group therefore also
+// reaches the plugin's helpers, a signal to the driver's group does not reach the plugin, and isPlugin can distinguish
+// the plugin from a daemon. The plugin inherits the lock file as descriptor 3. Since a flock(2) lock belongs to the
+// open file, the lock is held until the last process that has this file open has exited, even if the driver exits
 // earlier.
 func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
-	// exec.Cmd only checks the context running, which outlives ctx by finishGrace. It would therefore start a plugin
-	// even though the caller has given up.
+	// exec.Cmd checks only the context running, which outlives ctx by finishGrace. Without this check, it would start a
+	// plugin even though the caller has given up.
 	if ctx.Err() != nil {
 		return CallOutput{ExitCode: -1}, &ExecError{Plugin: filepath.Base(path), ExitCode: -1,
 			Err: fmt.Errorf("not called: %w", context.Cause(ctx))}
@@ -127,7 +128,7 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 	cmd := exec.CommandContext(running, path)
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	// The delay begins when the plugin exits or Cancel is called, whichever is first. After the delay, os/exec sends
+	// The delay begins when the plugin exits or Cancel is called, whichever comes first. After the delay, os/exec sends
 	// SIGKILL to the plugin, and closes the pipes that grandchildren may still hold open. The rest of the group is
 	// killed below.
 	cmd.WaitDelay = killGrace
@@ -166,8 +167,8 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 }
 
 // untilFinished returns a context that ends at the deadline of ctx, or finishGrace after ctx is cancelled. There is no
-// grace period after a deadline: the caller is still waiting, and a step that has used up its time is assumed to hang.
-// A deadline that passes after the cancellation does not shorten the grace period, which is short anyway.
+// grace period after a deadline, because the caller is still waiting, and a step that has used up its time is assumed
+// to hang. A deadline that passes after the cancellation does not shorten the grace period, which is short anyway.
 func untilFinished(ctx context.Context) (running context.Context, release func()) {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -182,7 +183,7 @@ func untilFinished(ctx context.Context) (running context.Context, release func()
 	return running, func() { stop(); end() }
 }
 
-// lock acquires the lock; it returns nil if no lock is configured. It never waits. A shared lock is only rejected while
+// lock acquires the lock; it returns nil if no lock is configured. It never waits. A shared lock is rejected only while
 // another process holds the exclusive lock, which happens briefly when that process checks that no plugin is running.
 func (e PluginExec) lock(mode int) (*os.File, error) {
 	if e.Lock == "" {
@@ -200,12 +201,12 @@ func (e PluginExec) lock(mode int) (*os.File, error) {
 }
 
 // AwaitEarlier waits until all plugins that an earlier process started have exited. That process may have been killed
-// during a call: an ADD that finishes after its DEL would leave unrecorded results. AwaitEarlier must be called before
-// any rollback.
+// during a call, and an ADD that finishes after its DEL would leave unrecorded results. AwaitEarlier must be called
+// before any rollback.
 //
 // It polls, since flock(2) has no timeout. Without [PluginExec.Lock], it cannot detect earlier plugins and returns
-// immediately. After an error, the caller may continue: the verification after every DEL finds what the plugin left
-// behind, or it becomes a [Leftover].
+// immediately. After an error, the caller may continue: the verification after every DEL either finds what the plugin
+// left behind, or the step becomes a [Leftover].
 func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -231,8 +232,8 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 	}
 }
 
-// onlyHelpersLeft reports whether none of the processes that hold the lock is a plugin: plugins may leave processes
-// behind, such as a daemon that is started on first use. A process that cannot be inspected counts as a plugin.
+// onlyHelpersLeft reports whether none of the processes that hold the lock is a plugin. Plugins may leave processes
+// behind, such as a daemon that is started on first use. A process that cannot be inspected is treated as a plugin.
 func (e PluginExec) onlyHelpersLeft() bool {
 	lock, err := os.Stat(e.Lock)
 	if err != nil {
@@ -269,7 +270,7 @@ func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 			continue
 		}
 		open = true
-		// The flags are octal, see proc_pid_fdinfo(5). If the process has just exited, the next poll detects this.
+		// The flags are octal; see proc_pid_fdinfo(5). If the process has just exited, the next poll detects this.
 		info, err := os.ReadFile(filepath.Join(process, "fdinfo", filepath.Base(path)))
 		_, after, _ := strings.Cut(string(info), "flags:")
 		line, _, _ := strings.Cut(after, "\n")
@@ -280,8 +281,8 @@ func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 }
 
 // isPlugin reports whether a process was started by the driver: it leads a process group, but not a session. Its
-// children are in its group; daemons lead a session, which the leader of a group cannot create. If the process has just
-// exited, isPlugin returns true, and the next poll detects the exit.
+// children are in its group. Daemons, in contrast, lead a session, which the leader of a group cannot create. If the
+// process has just exited, isPlugin returns true, and the next poll detects the exit.
 func isPlugin(process string) bool {
 	data, err := os.ReadFile(filepath.Join(process, "stat"))
 	if err != nil {
@@ -293,7 +294,7 @@ func isPlugin(process string) bool {
 	return len(fields) < 4 || fields[2] == pid && fields[3] != pid
 }
 
-// signalGroup sends a signal to a plugin and to all its children in its group. It is not an error if the group no
+// signalGroup sends a signal to a plugin and to all of its children in its group. It returns no error if the group no
 // longer exists.
 func signalGroup(pid int, signal syscall.Signal) error {
 	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -302,9 +303,9 @@ func signalGroup(pid int, signal syscall.Signal) error {
 	return nil
 }
 
-// pluginError returns the error that the plugin printed (CNI specification, section 5 "Error") if there is one, and
-// otherwise err. Any other output is quoted in the error: some plugins print text before they fail, others print a
-// result.
+// pluginError returns the error that the plugin printed (CNI specification, section 5 "Error"), if any; otherwise, it
+// returns err. Any other output is quoted in the error, because some plugins print text before they fail, and others
+// print a result.
 func pluginError(output CallOutput, err error) error {
 	var printed types.Error
 	if output.ExitCode > 0 && json.Unmarshal(output.Stdout, &printed) == nil && printed.Code != 0 {
@@ -322,7 +323,7 @@ func (e PluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	return output.Stdout, err
 }
 
-// FindInPath only accepts a bare file name and only searches the given directories. Types come from topologies and
+// FindInPath accepts only a bare file name and searches only the given directories. Types come from topologies and
 // NetworkAttachmentDefinitions: if slashes were allowed, a type could name any program on the host.
 func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 	if err := cnichain.CheckBinaryName(plugin); err != nil {
@@ -338,21 +339,21 @@ func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 	return "", fmt.Errorf("no CNI plugin %q in %v; install it there", plugin, paths)
 }
 
-// Decode parses the result of VERSION.
+// Decode parses the VERSION result.
 func (PluginExec) Decode(document []byte) (version.PluginInfo, error) {
 	return (&version.PluginDecoder{}).Decode(document)
 }
 
-// boundedBuffer keeps the first bytes and discards the rest, so that a plugin with endless output neither fills memory
-// nor blocks.
+// boundedBuffer keeps the first bytes and discards the rest, so that a plugin with endless output neither fills the
+// memory nor blocks.
 type boundedBuffer struct {
 	kept      bytes.Buffer // not embedded, since its ReadFrom would bypass the limit
 	limit     int
 	truncated bool
 }
 
-// Write implements io.Writer. It reports all data as written: after an error, os/exec would stop reading, and SIGPIPE
-// would kill the plugin.
+// Write implements io.Writer. It always reports all data as written, because after an error, os/exec would stop
+// reading, and SIGPIPE would kill the plugin.
 func (b *boundedBuffer) Write(data []byte) (int, error) {
 	room := b.limit - b.kept.Len()
 	if len(data) > room {

@@ -101,7 +101,7 @@ func TestCallEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
-// A plugin whose context is cancelled finishes its work, and is not called again.
+// A plugin whose context is canceled finishes its work and is not called again.
 func TestCallLetsPluginsFinish(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "begun")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -123,7 +123,7 @@ func TestCallLetsPluginsFinish(t *testing.T) {
 	}
 }
 
-// A call that begins late in an attempt is cancelled at the attempt's deadline, before its own time limit has passed.
+// A call that begins late in an attempt is canceled at the attempt's deadline, before its own time limit has passed.
 // The plugin may then finish.
 func TestCallContext(t *testing.T) {
 	e := New(Options{})
@@ -137,7 +137,7 @@ func TestCallContext(t *testing.T) {
 	}
 }
 
-// A plugin that hangs is killed after its context is cancelled.
+// A plugin that hangs is killed after its context is canceled.
 func TestCallEndsPluginsThatHang(t *testing.T) {
 	t.Parallel() // takes as long as the grace period
 	ctx, cancel := context.WithCancel(t.Context())

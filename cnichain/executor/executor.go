@@ -33,31 +33,31 @@ type Exec interface {
 	Persists(path, command string, stdin []byte) bool
 }
 
-// Options configures an executor. Exec, Host and Journal are required. All other fields have a useful zero value.
+// Options configures an executor. Exec, Host and Journal are required. For all other fields, the zero value is useful.
 type Options struct {
 	Exec    Exec
 	Host    host.Host
 	Journal Journal
-	// Log receives every CNI call; may be nil.
+	// Log receives every CNI call. It may be nil.
 	Log Recorder
 	// Dirs are the directories in which CNI plugins are looked up (CNI_PATH). The first match wins.
 	Dirs []string
-	// StepTimeout limits one CNI call. Default: 30 s.
+	// StepTimeout is the time limit for one CNI call. Default: 30 s.
 	StepTimeout time.Duration
-	// A step becomes a Leftover if its DEL has failed GiveUpAttempts times (default: 10), or if it fails after its
-	// attachment has been failing for GiveUpAfter (default: 5 min) in this process. OnLeftover (may be nil) is then
-	// called.
+	// A step becomes a Leftover if its DEL has failed GiveUpAttempts times (default: 10), or if its DEL fails after its
+	// attachment has been failing for GiveUpAfter (default: 5 min) in this process. OnLeftover, which may be nil, is
+	// then called.
 	GiveUpAttempts int
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
 	// CheckFree returns an error if the node itself uses an exclusive device. It is called immediately before every ADD
-	// that acquires the device, and must not read caches. If it is nil, every device counts as free.
+	// that acquires the device, and must not read caches. If CheckFree is nil, every device is considered free.
 	CheckFree func(context.Context, *cnichain.Device) error
 	Clock     clock.Clock
 }
 
-// Executor runs attachments. It is safe for concurrent use, but not for one attachment: the CNI specification forbids
-// parallel operations on one container, so callers serialize by sandbox.
+// Executor runs attachments. It is safe for concurrent use, but not for concurrent calls for the same attachment: the
+// CNI specification forbids parallel operations on one container, so callers must serialize the calls for each sandbox.
 //
 // owners and leftovers are indexes of the journal; [Executor.Load] fills them. As a safeguard, sandboxes makes a
 // concurrent call for the same sandbox wait. byPF limits calls for one physical function (see perPF). probed caches the
@@ -71,7 +71,8 @@ type Executor struct {
 	sandboxes *keylock.Locks
 	probed    sync.Map // of probeKey to cnichain.Plugin
 	// returned contains the identities of the exclusive devices that this process has restored and that have had no new
-	// owner since. While they are on the host, they belong to the administrator, whose changes must not be reverted.
+	// owner since then. While they are on the host, they belong to the administrator, whose changes must not be
+	// reverted.
 	returned sync.Map
 }
 
@@ -100,7 +101,7 @@ func New(options Options) *Executor {
 // Add runs the steps of a new attachment in order and verifies each of them. netns is the sandbox's network namespace,
 // and node is the name of the node. After an error, everything is rolled back before Add returns. If the rollback
 // fails, the error is an UndoError, and the attachment stays in the journal in [PhaseDetaching] for another
-// [Executor.Del]. The rollback does not stop when ctx ends.
+// [Executor.Del] call. The rollback does not stop when ctx ends.
 //
 // After any other error, nothing remains of the attachment. A sandbox with leftovers is rejected before anything is
 // written.
@@ -134,7 +135,7 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	}
 	attachment.BootID = cmp.Or(attachment.BootID, boot)
 	attachment.Phase, attachment.NetNS = PhaseAttaching, netns
-	// While a namespace is held, the kernel does not reuse its ID for another one, so pin can compare IDs.
+	// While a namespace is held, the kernel does not reuse its ID for another namespace, so pin can compare IDs.
 	held, release, err := e.Host.HoldNamespace(netns)
 	if err != nil {
 		return err
@@ -173,9 +174,9 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	return e.note(attachment)
 }
 
-// addStep runs a step. Its result is written in the next commit, together with the intention of the next step, the
-// state Ready, or the rollback. Nothing happens in between, so a crash before that commit has the same effect as a
-// crash at the end of ADD. seen are the pod's links before the step; addStep returns its links after the step.
+// addStep runs a step. Its result is written in the next commit, together with the intention for the next step, the
+// Ready state, or the rollback. Nothing happens in between, so a crash before that commit has the same effect as a
+// crash at the end of ADD. seen are the pod's links before the step; addStep returns the links after the step.
 func (e *Executor) addStep(
 	ctx context.Context, attachment *Attachment, i int, node string, seen []cnichain.Link,
 ) ([]cnichain.Link, error) {
@@ -206,7 +207,7 @@ func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *
 	if err != nil {
 		if e.nameTaken(attachment, record, err) {
 			record.Foreign = true
-			_ = e.note(attachment) // otherwise Del writes it
+			_ = e.note(attachment) // if this fails, Del writes the record
 		}
 		return nil, e.withMissingDevice(record.Step.Device, err)
 	}
@@ -221,8 +222,8 @@ func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *
 }
 
 // withMissingDevice adds to a plugin's error that the device is no longer on the host, if that is the case. Exclusive
-// devices were checked before. For a shared device, the plugin is the first to detect that it is missing, and it only
-// reports "Link not found".
+// devices have already been checked. If a shared device is missing, the plugin is the first to detect this, and it
+// reports only "Link not found".
 func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) error {
 	if device == nil || device.Exclusive {
 		return failure
@@ -233,11 +234,11 @@ func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) err
 	return failure
 }
 
-// beginStep prepares a step, and records that it may have effects from now on. If beginStep fails, nothing has changed
-// on the machine, so the step still counts as planned, and DEL is not called for it.
+// beginStep prepares a step, and records that the step may have effects from now on. If beginStep fails, nothing has
+// changed on the machine, so the step is still considered planned, and DEL is not called for it.
 //
-// It only waits for the disk if the plugin may leave data on a disk. In that case, it also announces the following
-// steps of this kind, so that only the first of them waits.
+// It waits for the disk only if the plugin may leave data on a disk. In that case, it also announces the following
+// steps of this kind, so that only the first of these steps waits.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
@@ -270,12 +271,12 @@ func (e *Executor) persists(record *StepRecord) bool {
 }
 
 // announce adds all following steps that may leave data on a disk to the next commit, so that they need no commit of
-// their own. It protects against a power loss, after which all later notes may be lost: DEL is then called for each of
-// these steps, whether it began or not, as CNI allows (CNI specification, section "DEL"). Without a power loss, the
+// their own. This protects against a power loss, after which all later notes may be lost: DEL is then called for each
+// of these steps, whether or not it began, as CNI allows (CNI specification, section "DEL"). Without a power loss, the
 // notes contain the steps that began.
 //
-// Two kinds of steps are not announced: a step that depends on the result of another has no configuration yet, and a
-// step with an exclusive device has no epoch yet. Announced steps run as recorded, since the inputs of their
+// Two kinds of steps are not announced: a step that depends on the result of another step has no configuration yet, and
+// a step with an exclusive device has no epoch yet. Announced steps run as recorded, since the inputs for their
 // configuration do not change before they run.
 func (e *Executor) announce(attachment *Attachment, node string) {
 	for i := range attachment.Steps {
@@ -298,9 +299,9 @@ func (e *Executor) notBegun(record *StepRecord) {
 	e.owners.release(record)
 }
 
-// pin pins the namespace of an attachment. It runs after the first commit, so that every pin has an owner after a
-// crash; the rollback handles a missing pin (pinAgain). From then on, only the pin identifies the namespace: the
-// runtime may remove its own path at any time, and may have created another namespace at that path since the check.
+// pin pins an attachment's namespace. It runs after the first commit, so that every pin has an owner after a crash; the
+// rollback handles a missing pin (pinAgain). From then on, only the pin identifies the namespace: since the check, the
+// runtime may have created another namespace at its own path, and it may remove that path at any time.
 func (e *Executor) pin(attachment *Attachment) error {
 	if err := e.Host.Pin(attachment.NetNS, attachment.Pin); err != nil {
 		return err
@@ -327,13 +328,13 @@ func (e *Executor) bindDriver(record *StepRecord) (err error) {
 
 // nameTaken reports whether ADD failed because another process created an interface with the step's name after the name
 // was checked. DEL would delete that interface. Plugins also report "file exists" for routes and addresses, so
-// nameTaken inspects the link: it is the step's own if it is the device, or if it is on top of the device or of a
+// nameTaken inspects the link. The link is the step's own if it is the device, or if it is on top of the device or of a
 // parent step's interface.
 //
 // The message is the only indication: CNI has no error code for a name that is in use (specification, section 5
-// "Error"), and netlink's EEXIST reaches the driver as the plugin's text. If nameTaken wrongly returns true, a link
-// stays in the pod until its namespace is destroyed; if it wrongly returns false, a link is deleted that the pod's own
-// network may need.
+// "Error"), and netlink's EEXIST reaches the driver only as text from the plugin. If nameTaken wrongly returns true, a
+// link stays in the pod until its namespace is destroyed. If nameTaken wrongly returns false, a link that the pod's own
+// network may need is deleted.
 func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure error) bool {
 	text := strings.ToLower(failure.Error())
 	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
@@ -360,14 +361,14 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 	return true
 }
 
-// isAbove reports whether a link was created on top of another, in the same namespace or elsewhere. Indexes in
+// isAbove reports whether a link was created on top of another link, in the same namespace or elsewhere. Indexes in
 // different namespaces are not comparable, and the other end of a veth is not a parent.
 func isAbove(link *cnichain.Link, index int, elsewhere bool) bool {
 	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && !linkkind.IsPair(link.Kind)
 }
 
-// prepareStep sets the step's interface name and stdin, and checks that the name is free: a failed ADD is followed by
-// DEL, which would delete another interface with that name.
+// prepareStep sets the step's interface name and stdin, and checks that the name is free. Otherwise, ADD would fail and
+// would be followed by DEL, which would delete the other interface with that name.
 //
 // seen are the pod's links after the previous step. They are not read again: only plugins and other processes that
 // write to the pod's namespace can have changed them, and nameTaken handles those cases.

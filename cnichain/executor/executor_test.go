@@ -194,7 +194,7 @@ func TestSuccessWithoutEffectIsAFailure(t *testing.T) {
 // podNetNS is the runtime's path to the pod's network namespace.
 const podNetNS = "/proc/1/ns/net"
 
-// A DEL after an ADD that failed because of a name collision would delete the other interface.
+// A DEL after an ADD that failed because of a name collision would delete the interface that already had the name.
 func TestCollisionNeverDestroysTheOther(t *testing.T) {
 	w := newWorkbench(t)
 	second := device("b", "up1")
@@ -390,7 +390,7 @@ func TestNamesAreGivenOnce(t *testing.T) {
 }
 
 // The interface of a network that the pod selects by annotation gets the name given in the annotation. Other interfaces
-// get names that do not clash with it. A pod that does not select the network is rejected.
+// get names that do not clash with that name. A pod that does not select the network is rejected.
 func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", `
@@ -461,7 +461,7 @@ func TestDriverOfApplications(t *testing.T) {
 		hardware := device("link", "up0")
 		hardware.Device.PCIAddress = "0000:01:00.0"
 		plan := w.plan("c", steps, hardware, device("other", "up1"))
-		// so that DEL is called although there is no interface
+		// so that DEL is called even though there is no interface
 		plan.Steps[0].Quirks.DelFailsWithoutInterface = false
 		return w, attachment(plan)
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// isolate moves the exclusive device of a step from the pod into a network namespace that belongs to the driver. DEL
-// and the rest of the step's rollback use that namespace. The move is necessary because the containers may still be
-// running after a forced deletion: a container with NET_ADMIN could rename the device, replace it, or stack links on it
-// while the plugin returns it to the host.
+// isolate moves a step's exclusive device from the pod into a network namespace that belongs to the driver. DEL and the
+// rest of the step's rollback use that namespace. The move is necessary because the containers may still be running
+// after a forced deletion: a container with NET_ADMIN could rename the device, replace it, or stack links on it while
+// the plugin returns the device to the host.
 //
 // Links that the application stacked on the device are deleted before and after the move, since an application can
 // still create links in between. Links in namespaces that the driver cannot enter are detected when the device is
@@ -24,7 +24,7 @@ func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
 		return nil
 	}
 	target := host.ReturnPath(attachment.Pin)
-	const attempts = 5 // an application may replace the device with a link of its own during the move
+	const attempts = 5 // during the move, an application may replace the device with its own link
 	for range attempts {
 		link, path, err := e.findDevice(attachment, record)
 		if err != nil || link == nil {
@@ -51,7 +51,7 @@ func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
 }
 
 // adoptIsolated records the device's link in the driver's namespace, and removes links in the pod that are stacked on
-// it.
+// that link.
 func (e *Executor) adoptIsolated(attachment *Attachment, record *StepRecord, link *cnichain.Link) error {
 	if record.Link == nil || !link.Same(record.Link) {
 		seen := *link
@@ -66,8 +66,8 @@ func (e *Executor) adoptIsolated(attachment *Attachment, record *StepRecord, lin
 	return e.Host.RemoveStacked(attachment.Pin, host.ReturnPath(attachment.Pin), link.Index)
 }
 
-// unpinReturned removes the driver's namespace for an attachment, unless it still contains a device. A later attempt
-// returns that device to the host; deleting the namespace would delete a virtual device.
+// unpinReturned removes the driver's namespace for an attachment, unless the namespace still contains a device. A later
+// attempt returns that device to the host; deleting the namespace would delete a virtual device.
 func (e *Executor) unpinReturned(attachment *Attachment) error {
 	path := host.ReturnPath(attachment.Pin)
 	if !e.Host.Exists(path) {
@@ -81,8 +81,8 @@ func (e *Executor) unpinReturned(attachment *Attachment) error {
 	return e.Host.Unpin(path)
 }
 
-// namespaceOf returns the path of the namespace in which the interface of a step is looked up: the driver's namespace
-// if the device was moved there, otherwise the pod's.
+// namespaceOf returns the path of the namespace in which a step's interface is looked up: the driver's namespace if the
+// device was moved there, otherwise the pod's.
 func (e *Executor) namespaceOf(attachment *Attachment, record *StepRecord) string {
 	path := host.ReturnPath(attachment.Pin)
 	if !record.Step.OwnsDevice() || !record.Step.Makes || !e.Host.Exists(path) {
@@ -95,8 +95,8 @@ func (e *Executor) namespaceOf(attachment *Attachment, record *StepRecord) strin
 	return path
 }
 
-// findDevice finds the exclusive device of a step in the driver's namespace or in the pod. The link is nil if the
-// device is in neither.
+// findDevice finds a step's exclusive device in the driver's namespace or in the pod. The link is nil if the device is
+// in neither.
 func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnichain.Link, string, error) {
 	for _, path := range []string{host.ReturnPath(attachment.Pin), attachment.Pin} {
 		if !e.Host.Exists(path) {
@@ -121,7 +121,7 @@ func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnic
 }
 
 // chooseDevice returns the link that is a step's device, or nil if there is none. If several links match because they
-// share a parent or are ports of one PCI function, it returns the link that was recorded after ADD.
+// share a parent or are ports on one PCI function, it returns the link that was recorded after ADD.
 func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnichain.Link {
 	var found *cnichain.Link
 	for i := range links {
@@ -138,20 +138,20 @@ func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnic
 	return found
 }
 
-// isPort reports whether a link has the permanent MAC address of a device. The permanent address distinguishes the
-// ports of one PCI function, but it does not prove identity: a physical function may change the address of its virtual
+// isPort reports whether a link has a device's permanent MAC address. The permanent address distinguishes the ports on
+// one PCI function, but it does not prove identity, because a physical function may change the addresses of its virtual
 // functions.
 func isPort(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PermMAC != "" && link.PermMAC == device.PermMAC
 }
 
-// hasIdentity reports whether a device has a property that an application cannot reproduce on a link of its own: its
-// bus device, its parent on the host, or its other end.
+// hasIdentity reports whether a device has a property that an application cannot reproduce on its own link: a bus
+// device, a parent on the host, or another end.
 func hasIdentity(device *cnichain.Device) bool {
 	return device.ParentDev != "" || device.PeerOnHost || device.Parent != 0 && !linkkind.IsPair(device.Kind)
 }
 
-// isOwnDevice reports whether a link in a pod is the given device of the host. If the device has properties that an
+// isOwnDevice reports whether a link in a pod is the given host device. If the device has properties that an
 // application cannot change, names, addresses and indexes are not compared, since an application with NET_ADMIN can
 // change all of these. A device without such properties, such as a dummy, is identified by the link that was recorded
 // after ADD.

@@ -14,14 +14,14 @@ import (
 )
 
 // Leftover is a step that could not be rolled back despite many attempts. It does not prevent its pod from terminating.
-// If it holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry] succeeds.
+// If the step holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry] succeeds.
 type Leftover struct {
 	// Key is unique and stable: sandbox, claim, step and instance.
 	Key string `json:"key"`
 	// Attachment contains only this step.
 	Attachment Attachment `json:"attachment"`
 	Since      time.Time  `json:"since"`
-	// Reason is the last failure, Attempts the number of failures.
+	// Reason is the last failure, and Attempts is the number of failures.
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
 	// OnHost is true if the device is on the host in its original state, or has a newer owner. In that case, only other
@@ -29,8 +29,8 @@ type Leftover struct {
 	OnHost bool `json:"onHost,omitempty"`
 }
 
-// storedLeftover is the format of a leftover in the journal and on the node socket. Versions of the driver and netdra
-// that predate the field "onHost" read the field "home" instead. If it were missing, they would quarantine a free
+// storedLeftover is the format of a leftover in the journal and on the node socket. Driver and netdra versions that
+// predate the field "onHost" read the field "home" instead. If "home" were missing, they would quarantine a free
 // device.
 type storedLeftover struct {
 	leftoverFields
@@ -71,7 +71,7 @@ func (l *Leftover) Quarantines() *cnichain.Device {
 type leftovers struct {
 	mu    sync.Mutex
 	byKey map[string]Leftover
-	// away counts, by identity, how often a device without an attachment was not on the host.
+	// away counts, by identity, how often a device without an attachment was missing from the host.
 	away map[string]int
 }
 
@@ -119,7 +119,7 @@ func (l *leftovers) checkSandbox(id string) error {
 	return nil
 }
 
-// all returns the leftovers sorted by key, so that two results can be compared.
+// all returns the leftovers, sorted by key so that two results can be compared.
 func (l *leftovers) all() []Leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,8 +144,8 @@ func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 }
 
 // retriesExhausted reports whether a step has failed too often, or its attachment for too long. The time is measured
-// for the attachment as a whole: an attempt only has time for a few steps that hang, so the times of individual steps
-// would add up. Only time spent in this process counts.
+// for the attachment as a whole: if several steps hang, one attempt has time for only a few of them, so times measured
+// for individual steps would add up. Only time spent in this process counts.
 func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }
@@ -153,7 +153,7 @@ func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) 
 // recordLeftover records that a step cannot be rolled back. The device is quarantined before its owner is removed.
 //
 // The attachment and the step are copied, since the attachment continues without the step and in another phase. Like
-// every restore, the check whether the device is on the host may also repair the device.
+// every restore operation, the check whether the device is on the host may also repair the device.
 func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, reason error) error {
 	alone := *record
 	alone.Step.DependsOn = nil
@@ -176,8 +176,8 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 }
 
 // VerifyReturned is called when a claim is released. It verifies that the exclusive devices in the claim's plans are on
-// the host in their original state, regardless of the content of the journal, since the record of an attachment may be
-// damaged. A virtual device that is missing from the host no longer exists, since it has no attachment. The error names
+// the host in their original state, regardless of what the journal contains, since an attachment's record may be
+// damaged. A virtual device that is missing from the host has no attachment, so it no longer exists. The error names
 // the devices that have not returned; the caller retries. After GiveUpAttempts, such a device is quarantined, as in
 // Del, and no longer causes an error.
 func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
@@ -199,7 +199,7 @@ func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 }
 
 // verifyReturned is VerifyReturned for one device. A leftover that it creates has the sandbox ID claim-<UID>, which no
-// runtime uses: there is neither a pin nor a plugin to call, so [Executor.Retry] only restores the device.
+// runtime uses. Since there is neither a pin nor a plugin to call, [Executor.Retry] only restores the device.
 func (e *Executor) verifyReturned(record *StepRecord) error {
 	device := record.Step.Device
 	err := e.checkReturned(device)
@@ -215,7 +215,7 @@ func (e *Executor) verifyReturned(record *StepRecord) error {
 	}
 	// No plugin is called.
 	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = cnichain.DelNetnsSkip, false
-	// This epoch is not older than that of the current owner, if there is one.
+	// This epoch is at least as new as that of the current owner, if any.
 	record.Epoch = e.owners.newest()
 	attachment := &Attachment{SandboxID: "claim-" + record.Claim.UID}
 	if err := e.recordLeftover(attachment, record, err); err != nil {

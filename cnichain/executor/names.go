@@ -11,12 +11,11 @@ import (
 )
 
 // AssignNames assigns, for each step of a new attachment, the name of the interface that the step creates or modifies.
-// taken are the links in the pod's namespace, with their names and alternative names. Names that contain templates
-// referring to earlier steps are assigned when the step runs. If two steps need the same name, the error names both
-// steps.
+// taken are the links in the pod's namespace, with their names and alternative names. Names with templates that refer
+// to earlier steps are assigned when the step runs. If two steps need the same name, the error names both steps.
 //
 // The order is: names from the pod's annotations, names from topologies and claims, and then net1, net2 and so on, in
-// the order of the pod's claims. Thus an additional claim at the end does not rename any interface.
+// the order of the pod's claims. Thus, an additional claim at the end does not rename any interface.
 func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	owner := map[string]string{}
 	for _, link := range taken {
@@ -49,8 +48,8 @@ func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	return nil
 }
 
-// assignSelected assigns names from the pod's annotations to the interfaces of networks that pods select. It returns an
-// error before anything is attached if the pod lacks an annotation.
+// assignSelected assigns names from the pod's annotations to the interfaces on networks that pods select. If the pod
+// lacks an annotation, it returns an error before anything is attached.
 func assignSelected(attachment *Attachment) error {
 	var wanted []cnichain.WantedNetwork
 	var records []*StepRecord
@@ -77,12 +76,12 @@ func assignSelected(attachment *Attachment) error {
 	return nil
 }
 
-// isNamedByPod reports whether an annotation of the pod names the interface.
+// isNamedByPod reports whether one of the pod's annotations names the interface.
 func isNamedByPod(record *StepRecord) bool {
 	return record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface
 }
 
-// nameSource describes where the name of an interface is configured.
+// nameSource describes where an interface's name is configured.
 func nameSource(record *StepRecord) string {
 	if isNamedByPod(record) {
 		return "the pod's annotation " + record.Step.PodNetwork.Annotation
@@ -90,7 +89,8 @@ func nameSource(record *StepRecord) string {
 	return "ifName in the topology or interfaceName in the claim"
 }
 
-// assignFixed assigns the names from topologies and annotations, so that the names net1, net2 and so on avoid them.
+// assignFixed assigns the names from topologies and annotations, so that these names are not also assigned as net1,
+// net2 and so on.
 func assignFixed(attachment *Attachment, owner map[string]string) error {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]

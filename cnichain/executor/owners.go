@@ -6,12 +6,12 @@ import (
 )
 
 // owners records which attachment may touch which exclusive device. The owners of a device are numbered (epochs), and
-// the journal contains the number with the step. If a crash prevents the journal from recording that an old owner's DEL
-// is complete, that DEL is repeated, and must not touch a device that has a newer owner.
+// the journal contains this number for each step. If a crash prevents the journal from recording that an old owner's
+// DEL is complete, that DEL is repeated, and must not touch a device that has a newer owner.
 type owners struct {
 	mu      sync.Mutex
 	last    uint64
-	devices map[string]owner // by identity of the device
+	devices map[string]owner // by device identity
 }
 
 type owner struct {
@@ -21,7 +21,7 @@ type owner struct {
 }
 
 // load adds an attachment from the journal as the owner of its devices. If several records own the same device, the
-// newest owner counts: a crash prevented the journal from recording that the others were complete.
+// newest owner takes precedence: a crash prevented the journal from recording that the others were complete.
 func (o *owners) load(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,7 +51,7 @@ func (o *owners) outrank(attachment *Attachment) {
 }
 
 // acquire makes the attachment the owner of the step's device. It returns an error if the device already has an owner,
-// which means that the owner's DEL is not complete.
+// because that owner's DEL is not complete.
 func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	identity, owned := ownedDevice(record)
 	if !owned {
@@ -82,7 +82,7 @@ func (o *owners) hold(attachment *Attachment, record *StepRecord) (done func()) 
 	return func() { o.release(record) }
 }
 
-// release frees the step's device, unless it has a newer owner.
+// release frees the step's device, unless the device has a newer owner.
 func (o *owners) release(record *StepRecord) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,7 +92,7 @@ func (o *owners) release(record *StepRecord) {
 	}
 }
 
-// newest returns the last epoch that was assigned.
+// newest returns the most recently assigned epoch.
 func (o *owners) newest() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

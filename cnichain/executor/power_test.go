@@ -35,7 +35,7 @@ const (
 )
 
 // A machine may lose power at any write to the journal. The namespaces and all notes since the last save or flush are
-// lost, but the files that plugins have written remain. The driver cleans up everything in the next boot, even if the
+// lost, but the files that plugins have written remain. The driver cleans up everything on the next boot, even if the
 // devices were assigned to another sandbox before the power loss.
 func TestMachineLosesItsPower(t *testing.T) {
 	t.Parallel() // run concurrently with tests that wait
@@ -123,8 +123,8 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 }
 
 // The first commit also records the steps that follow. Whether they count as begun depends on how the driver stopped:
-// after a power loss, they may have begun although the notes about it are lost; if the driver was killed, the notes are
-// complete.
+// after a power loss, they may have begun even though the notes about this are lost; if the driver was killed, the
+// notes are complete.
 func TestAnnouncedSteps(t *testing.T) {
 	const chain = `
 - {name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}

@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// probeKey changes when a binary is replaced: after a rename, the path refers to another inode, and a write to the file
+// probeKey changes when a binary is replaced: a rename makes the path refer to another inode, and a write to the file
 // changes its modification time.
 type probeKey struct {
 	path  string
@@ -36,8 +36,8 @@ func (e *Executor) binary(step *cnichain.PlanStep) string {
 // CannotAsk is part of every error message about a CNI plugin that does not report its supported versions.
 const CannotAsk = "cannot ask CNI plugin"
 
-// Probe finds plugins and queries the versions that each supports, once per binary. Types without a binary are omitted
-// from the result; [cnichain.Compile] reports them. Probe returns an error if a binary does not respond.
+// Probe finds plugins and queries the versions that each plugin supports, once per binary. Types without a binary are
+// omitted from the result; [cnichain.Compile] reports them. Probe returns an error if a binary does not respond.
 func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cnichain.Plugin, error) {
 	plugins := make(map[string]cnichain.Plugin, len(cniTypes))
 	for _, cniType := range cniTypes {

@@ -8,7 +8,7 @@ import (
 )
 
 // planRDMA determines in advance which RDMA devices the step provides and whether they move, so that the journal
-// contains their names and indexes before the first one moves.
+// contains their names and indexes before the first device moves.
 func (e *Executor) planRDMA(record *StepRecord) error {
 	devices, mode, err := e.FindRDMA(&record.Step)
 	if err != nil || len(devices) == 0 {
@@ -23,9 +23,9 @@ func (e *Executor) planRDMA(record *StepRecord) error {
 	return nil
 }
 
-// FindRDMA returns the RDMA devices that a step provides to the pod, and the RDMA mode of the node. For steps that
-// provide none, it returns immediately without querying the kernel. It returns an error if a device is not available.
-// The step's device must be on the host.
+// FindRDMA returns the RDMA devices that a step provides to the pod, and the node's RDMA mode. For steps that provide
+// none, it returns immediately without querying the kernel. It returns an error if a device is not available. The
+// step's device must be on the host.
 func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADevice, mode string, err error) {
 	if step.RDMA == nil || step.Device == nil {
 		return nil, "", nil
@@ -37,7 +37,7 @@ func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADev
 	if err != nil {
 		return nil, "", err
 	}
-	// The index of a link that has returned from a pod may differ from that in its baseline.
+	// The index of a link that has returned from a pod may differ from the index in its baseline.
 	now, err := e.Host.Snapshot(*step.Device)
 	if err != nil {
 		return nil, "", err
@@ -48,8 +48,8 @@ func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADev
 	return devices, mode, asked.CheckRDMA(devices, mode)
 }
 
-// attachRDMA moves the RDMA devices after their link, and looks up their device nodes afterwards: a move changes the
-// numbers in the names of the nodes, and two concurrent moves may swap them.
+// attachRDMA moves the RDMA devices after their link, and looks up their device nodes afterwards, because a move
+// changes the numbers in the names of the nodes, and two concurrent moves may swap the numbers.
 func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err error) {
 	if len(record.RDMA) == 0 {
 		return nil
@@ -90,9 +90,9 @@ func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error 
 }
 
 // RDMANow returns the current RDMA devices of an attached step, in the order of the record, and the name of the first
-// device that is no longer in the pod, or "" if none is missing. After a reload of its kernel module, a device has a
-// new identity and different device nodes. Its old nodes may now belong to another pod's device, and its index may be
-// reused, too. Containers use the device nodes, so RDMANow compares these.
+// device that is no longer in the pod, or "" if none is missing. After its kernel module is reloaded, a device has a
+// new identity and different device nodes. Its old nodes may now belong to another pod's device, and its index may also
+// be reused. Containers use the device nodes, so RDMANow compares the nodes.
 func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.RDMADevice, missing string, err error) {
 	if len(record.RDMA) == 0 || record.Phase != StepAdded {
 		return nil, "", nil

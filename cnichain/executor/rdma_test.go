@@ -23,7 +23,7 @@ func withRDMA(t *testing.T, mode, steps string) (*workbench, *executor.Attachmen
 	return w, attachment(w.plan("c", steps, rdmaDevice(w, "up0", "0000:01:00.0")))
 }
 
-// rdmaDevice returns a device in the state in which its claim was prepared.
+// rdmaDevice returns a device in the state that it had when its claim was prepared.
 func rdmaDevice(w *workbench, name, address string) cnichain.RootDevice {
 	root := device("link", name)
 	root.Device.PCIAddress = address
@@ -129,8 +129,8 @@ func TestRDMAWithoutInterface(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// If each RDMA device belongs to one namespace, a device without an interface moves alone. One whose interface would
-// stay on the host is refused.
+// If each RDMA device belongs to one namespace, a device without an interface moves alone. A device whose interface
+// would stay on the host is refused.
 func TestRDMADeviceWithoutInterfaceMoves(t *testing.T) {
 	w, _ := withRDMA(t, cnichain.RDMAExclusive, filesStep)
 	w.node.AddRDMA("mlx5_2", "", "0000:02:00.0", cnichain.RDMAExclusive)
@@ -260,7 +260,7 @@ func TestRDMAThatCannotBeGiven(t *testing.T) {
 	}
 }
 
-// macvlan leaves its device on the host, so its RDMA device must stay, too.
+// macvlan leaves its device on the host, so the device's RDMA device must stay there, too.
 func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared)
@@ -272,8 +272,8 @@ func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "other"}, nil)
 }
 
-// If an RDMA module is unloaded while a pod uses its device, the device is quarantined with the reason until the module
-// is loaded again.
+// If an RDMA module is unloaded while a pod uses its device, the device is quarantined until the module is loaded
+// again, and the quarantine states the reason.
 func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
@@ -290,7 +290,7 @@ func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// If the kernel refuses to return an RDMA device at first, a later DEL returns it.
+// If the kernel initially refuses to return an RDMA device, a later DEL returns it.
 func TestReturnThatFails(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// parseResult parses the output of a successful ADD: exactly one result, in the CNI version of the call unless the
-// result states another one.
+// parseResult parses the output of a successful ADD, which is exactly one result. The result is in the CNI version of
+// the call unless it states another version.
 func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	decoder := json.NewDecoder(bytes.NewReader(stdout))
 	var document json.RawMessage
@@ -55,12 +55,12 @@ func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	return converted, nil
 }
 
-// mostEntries is the maximum length of each list in a plugin's result: the entries are copied to the journal, the
-// claim's status and the input of later plugins.
+// mostEntries is the maximum length of each list in a plugin's result, since the entries are copied to the journal, the
+// claim's status and the input for later plugins.
 const mostEntries = 1024
 
-// checkLists rejects results that the types of the CNI library cannot represent: the library accepts null as an entry,
-// and then dereferences a nil pointer.
+// checkLists rejects results that the CNI library's types cannot represent: the library accepts null as an entry, and
+// then dereferences a nil pointer.
 func checkLists(document json.RawMessage) error {
 	type lists struct {
 		Interfaces, IPs, Routes []any
@@ -89,8 +89,8 @@ func checkLists(document json.RawMessage) error {
 	return nil
 }
 
-// mergeResults merges results: interfaces by sandbox and name, where later ones replace earlier ones; addresses, with
-// adjusted interface indexes; routes; and the last nonempty DNS configuration. Any result may be nil.
+// mergeResults merges results: interfaces by sandbox and name, where later interfaces replace earlier ones; addresses,
+// with adjusted interface indexes; routes; and the last nonempty DNS configuration. Any result may be nil.
 func mergeResults(results ...*types100.Result) *types100.Result {
 	merged := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
 	for _, result := range results {
@@ -107,7 +107,7 @@ func mergeResults(results ...*types100.Result) *types100.Result {
 	return merged
 }
 
-// mergeInterfaces returns, for each interface of the result, its index in merged.
+// mergeInterfaces returns, for each interface in result, its index in merged.
 func mergeInterfaces(merged, result *types100.Result) []int {
 	positions := make([]int, len(result.Interfaces))
 	for i, link := range result.Interfaces {
@@ -127,8 +127,8 @@ func mergeInterfaces(merged, result *types100.Result) []int {
 }
 
 // mergeIPs adds the addresses in result. Their interface indexes refer to the interfaces in result; positions maps
-// these to the indexes in merged. If an index is out of range, mergeIPs removes the index but keeps the address, since
-// some plugins print such results.
+// these indexes to the indexes in merged. If an index is out of range, mergeIPs removes the index but keeps the
+// address, since some plugins print such results.
 func mergeIPs(merged, result *types100.Result, positions []int) {
 	for _, ip := range result.IPs {
 		ip = ip.Copy()
@@ -143,7 +143,8 @@ func mergeIPs(merged, result *types100.Result, positions []int) {
 	}
 }
 
-// hasIP reports whether an address exists on the same interface. The same address on two interfaces is not a duplicate.
+// hasIP reports whether the same interface already has an address. The same address on two interfaces is not a
+// duplicate.
 func hasIP(ips []*types100.IPConfig, wanted *types100.IPConfig) bool {
 	for _, ip := range ips {
 		sameLink := ip.Interface == nil && wanted.Interface == nil ||

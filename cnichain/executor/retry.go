@@ -9,7 +9,7 @@ import (
 )
 
 // Load fills a new executor with the records in the journal, by key. It must be called before any other method. From
-// then on, every device of an attachment that is not rolled back has an owner, so no other pod gets the device.
+// then on, every device has an owner until its attachment is rolled back, so no other pod gets the device.
 func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
 	for _, attachment := range attachments {
 		adoptBoot(attachment)
@@ -23,7 +23,7 @@ func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string
 }
 
 // adoptBoot completes records from driver versions that did not record the boot ID with a baseline. The baseline was
-// read in the attachment's boot or in an earlier one, so its link index is unreliable.
+// read during the attachment's boot or an earlier boot, so its link index is unreliable.
 func adoptBoot(attachment *Attachment) {
 	for i := range attachment.Steps {
 		step := &attachment.Steps[i].Step
@@ -53,7 +53,7 @@ func (e *Executor) Quarantined(device *cnichain.Device) error {
 // QuarantineError is the error for a quarantined device.
 type QuarantineError struct{ Leftover Leftover }
 
-// Error returns a message that contains the start of the quarantine, its reason and the remedy.
+// Error returns a message with the start of the quarantine, its reason and the remedy.
 func (e *QuarantineError) Error() string {
 	held := e.Leftover.Step().Step.Device
 	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be returned to the "+
@@ -62,16 +62,16 @@ func (e *QuarantineError) Error() string {
 		e.Leftover.Attempts, e.Leftover.Reason)
 }
 
-// Retry retries the rollback of a leftover, and deletes the leftover if that succeeds. It is not an error if the key is
-// unknown.
+// Retry retries the rollback of a leftover, and deletes the leftover if the rollback succeeds. It returns no error if
+// the key is unknown.
 func (e *Executor) Retry(ctx context.Context, key string) error {
 	return e.retry(ctx, key, nil)
 }
 
 // Forget is like Retry, but for a leftover whose rollback can never succeed, for example because the plugin rejects its
-// configuration. The leftover is also deleted if DEL fails again, provided that its exclusive device is on the host in
-// its original state, or has a newer owner. failure is the error of DEL, or nil after a complete rollback. Other state
-// created by the plugin, such as addresses and rules, remains.
+// configuration. Even if DEL fails again, Forget deletes the leftover, provided that its exclusive device is on the
+// host in its original state, or has a newer owner. failure is the error from DEL, or nil after a complete rollback.
+// Other state created by the plugin, such as addresses and rules, remains.
 func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) {
 	err = e.retry(ctx, key, func(record *StepRecord, delFailure, away error) error {
 		if away != nil {
@@ -91,8 +91,8 @@ func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) 
 }
 
 // retry rolls back a leftover. If this fails, forgive decides whether to delete the leftover anyway; if forgive is nil,
-// retry returns the failure. The last argument of forgive is the reason why the device could not be restored; it is nil
-// if the device was restored or has a newer owner.
+// retry returns the failure. The last argument of forgive is the reason why the device could not be restored, or nil if
+// the device was restored or has a newer owner.
 func (e *Executor) retry(
 	ctx context.Context, key string, forgive func(record *StepRecord, failure, away error) error,
 ) error {
@@ -105,7 +105,7 @@ func (e *Executor) retry(
 		return err
 	}
 	defer release()
-	// Another call may have rolled the leftover back while this call waited.
+	// Another call may have rolled back the leftover while this call waited.
 	if leftover, known = e.leftovers.get(key); !known {
 		return nil
 	}

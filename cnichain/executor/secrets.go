@@ -15,8 +15,8 @@ import (
 // shortestSecret is the minimum length of a secret. Shorter values would match unrelated text by chance.
 const shortestSecret = 4
 
-// secrets are the values in a plugin's configuration that must not appear in messages: errors are copied to events and
-// conditions, which many users can read, and plugins may print anything.
+// secrets are the values in a plugin's configuration that must not appear in messages, since errors are copied to
+// events and conditions, which many users can read, and plugins may print anything.
 type secrets []string
 
 // secretsOf returns the values of all keys whose names suggest that the value is a secret.
@@ -61,7 +61,7 @@ func (s secrets) text(text string) string {
 	return text
 }
 
-// output removes the secrets from the output of a plugin.
+// output removes the secrets from a plugin's output.
 func (s secrets) output(output CallOutput) CallOutput {
 	if len(s) > 0 {
 		output.Stdout, output.Stderr = []byte(s.text(string(output.Stdout))), []byte(s.text(string(output.Stderr)))
@@ -69,8 +69,8 @@ func (s secrets) output(output CallOutput) CallOutput {
 	return output
 }
 
-// error removes the secrets from an error. The returned error unwraps to the plugin's own error, which contains no
-// secrets either, and to the reason why the call was stopped.
+// error removes the secrets from an error. The returned error unwraps to the plugin's own error, from which the secrets
+// are also removed, and to the reason why the call was stopped.
 func (s secrets) error(err error) error {
 	if err == nil || len(s) == 0 || s.text(err.Error()) == err.Error() && !errors.As(err, new(*ExecError)) {
 		return err
@@ -84,7 +84,7 @@ func (s secrets) error(err error) error {
 	return &clean
 }
 
-// cause removes the secrets from the text of an error. A CNI error keeps its code, which the executor evaluates. Other
+// cause removes the secrets from an error's text. A CNI error keeps its code, which the executor evaluates. Other
 // errors are reduced to their text, since a wrapped error would still contain the secret.
 func (s secrets) cause(err error) error {
 	var printed *types.Error

@@ -16,8 +16,8 @@ type calls []Call
 
 func (c *calls) Record(call Call) { *c = append(*c, call) }
 
-// Errors are copied to events and conditions. If a plugin prints a secret setting, it is removed from the error and
-// from the call log.
+// Errors are copied to events and conditions. If a plugin prints a secret setting, the setting is removed from the
+// error and from the call log.
 func TestSecretsAreNotRepeated(t *testing.T) {
 	const secret, stdin = "hunter2-of-the-fabric",
 		`{"type":"x","fabric":{"apiToken":"hunter2-of-the-fabric","user":"admin"},"pin":{"secrets":["short","abc"]}}`

@@ -10,19 +10,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// repairAfter is the number of failed DELs after which the driver itself removes the results of a step as far as it
-// can.
+// repairAfter is the number of failed DELs after which the driver itself removes the step's results, as far as
+// possible.
 const repairAfter = 3
 
 // undo rolls back a step completely: it calls DEL, removes links that the plugin left in the pod although its DEL
-// succeeded, and releases addresses. It verifies that the exclusive device is on the host. It only touches the step's
+// succeeded, and releases addresses. It verifies that the exclusive device is on the host. It touches only the step's
 // own results. If DEL fails, undo fails even if no result is visible any longer, since plugins keep state that the
 // driver cannot inspect.
 //
 // The order matters. RDMA devices return first, since some kernel drivers remove an RDMA device together with its link.
 // Then the device leaves the pod, so that no application can interfere with the remaining steps. DEL comes before the
-// driver's own cleanup, since only the plugin can remove its other state: before repairAfter failures, the driver
-// changes nothing else, so that the plugin finds its results. Then the driver inspects the pod and releases the
+// driver's own cleanup, since only the plugin can remove its other state. Until DEL has failed repairAfter times, the
+// driver changes nothing else, so that the plugin finds its results. Then the driver inspects the pod and releases the
 // addresses unless the interface is still in the pod. The device is restored last, when nothing else can change it.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
@@ -40,15 +40,15 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 		return failure
 	}
 	found, err := e.removeFromPod(attachment, record)
-	// As long as the interface is in the pod, the namespace responds to packets for its addresses, even if no process
-	// runs in it. If the interface stays, delStep releases the addresses when it gives up.
+	// While the interface is in the pod, the namespace responds to packets for its addresses, even if no process runs
+	// in the namespace. If the interface stays, delStep releases the addresses when it gives up.
 	if err == nil && (found || failure != nil) {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
 	}
 	return errors.Join(failure, err, e.restoreDevice(attachment, record), e.unpinReturned(attachment))
 }
 
-// linkState describes where the interface of a step is.
+// linkState describes where a step's interface is.
 type linkState int
 
 const (
@@ -67,8 +67,8 @@ const (
 	linkAbsent
 )
 
-// locate finds the interface of a step by its properties after ADD. Its name is not sufficient, since the application
-// may have assigned the name to another link. The returned link is nil if the interface no longer exists.
+// locate finds a step's interface by its properties after ADD. Its name is not sufficient, since the application may
+// have assigned the name to another link. The returned link is nil if the interface no longer exists.
 func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState, *cnichain.Link, error) {
 	path := e.namespaceOf(attachment, record)
 	if !e.Host.Exists(path) {
@@ -121,8 +121,9 @@ func knownLink(attachment *Attachment, record *StepRecord) *cnichain.Link {
 	return nil
 }
 
-// findLink finds the link with a name or alternative name. The kernel does not distinguish between the two: it finds a
-// link by either, and rejects a name that any link uses as either (net/core/dev.c, netdev_name_node_lookup).
+// findLink finds the link with a name or alternative name. The kernel treats both kinds of names alike: it finds a link
+// by either kind, and rejects a name that any link already uses as either kind (net/core/dev.c,
+// netdev_name_node_lookup).
 func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	for i := range links {
 		if links[i].Name == name {
@@ -137,7 +138,7 @@ func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	return nil
 }
 
-// del calls the plugin's DEL in such a way that the plugin can only find the step's own interface.
+// del calls the plugin's DEL in such a way that the plugin can find only the step's own interface.
 func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if record.Step.WithoutInterface() {
 		return e.delWithoutNetns(ctx, attachment, record) // there is no interface for the plugin to look up
@@ -186,7 +187,7 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if onHost, err := e.Host.OnHost(*record.Step.Device); err != nil || !onHost {
 		return failure
 	}
-	// An earlier DEL moved the device to the host, but was killed before it completed.
+	// An earlier DEL moved the device to the host, but its process was killed before it completed.
 	return e.delWithoutNetns(ctx, attachment, record)
 }
 
@@ -205,7 +206,7 @@ func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *
 }
 
 // away reports whether the step has an exclusive device that is not on the host. link is the step's interface in the
-// pod; it may be nil. If link is the device, a similar link on the host is a different link.
+// pod, and may be nil. If link is the device, a similar link on the host is a different link.
 func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnichain.Device, away bool, err error) {
 	if !record.Step.OwnsDevice() {
 		return nil, false, nil
@@ -216,8 +217,8 @@ func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnicha
 }
 
 // delWithoutNetns rolls back a step whose interface disappeared with its namespace, or must not be looked up by name.
-// CNI_NETNS is then empty, which the CNI specification allows for DEL (section 2 "DEL"), unless the plugin's schema
-// states that the plugin needs another value.
+// In this case, CNI_NETNS is empty, which the CNI specification allows for DEL (section 2 "DEL"), unless the plugin's
+// schema states that the plugin needs another value.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	plan := callPlan{command: commandDel}
 	switch {
@@ -239,7 +240,7 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 }
 
 // delMayFail reports whether a failed DEL is acceptable if the plugin does not find its interface. For removed
-// hardware, it always is.
+// hardware, a failed DEL is always acceptable.
 func (e *Executor) delMayFail(record *StepRecord) bool {
 	return record.Step.Quirks.DelFailsWithoutInterface || record.Step.OwnsDevice() && e.Host.Gone(*record.Step.Device)
 }
@@ -285,8 +286,8 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 	return err
 }
 
-// removeFromPod removes the step's own interface from the pod if it is still there: it moves a device to the host, and
-// deletes any other link.
+// removeFromPod removes the step's own interface from the pod if it is still present: it moves a device to the host,
+// and deletes any other link.
 func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (found bool, err error) {
 	if !record.Step.Makes || record.Step.WithoutInterface() {
 		return false, nil
@@ -311,9 +312,9 @@ func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (fo
 	return true, e.Host.Remove(e.namespaceOf(attachment, record), link.Index)
 }
 
-// findInPod finds the device of a step whose ADD was interrupted, under any name. No application has run in the pod
-// since then, so a matching MAC address is sufficient proof. It returns nil if the device is not in the pod, or if its
-// link was recorded after ADD and no longer exists.
+// findInPod finds the device for a step whose ADD was interrupted, under any name. No application has run in the pod
+// since then, so a matching MAC address is sufficient proof. It returns nil if the device is not in the pod, or if the
+// device's link was recorded after ADD and no longer exists.
 func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnichain.Link, error) {
 	if record.Link != nil {
 		return nil, nil
@@ -351,7 +352,7 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 }
 
 // restore restores a device and verifies that it is on the host in its original state. It ignores removed hardware: a
-// device that later appears at the same address is a new one.
+// device that later appears at the same address is a new device.
 func (e *Executor) restore(device *cnichain.Device) error {
 	if e.Host.Gone(*device) {
 		return nil
@@ -359,9 +360,10 @@ func (e *Executor) restore(device *cnichain.Device) error {
 	return e.Host.Restore(*device)
 }
 
-// destroyed reports whether a virtual device that is not on the host no longer exists: its namespace was destroyed, or
-// does not contain the device, for example because the other end of a veth was deleted. Hardware always returns to the
-// host, but only some time after its namespace was destroyed (net/core/dev.c, default_device_exit_net).
+// destroyed reports whether a virtual device that is not on the host no longer exists, because its namespace was
+// destroyed or does not contain the device. The latter happens, for example, if the other end of a veth was deleted.
+// Hardware always returns to the host, but only some time after its namespace was destroyed (net/core/dev.c,
+// default_device_exit_net).
 func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	device := record.Step.Device
 	if device.IsHardware() {
@@ -386,15 +388,15 @@ func couldBe(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.Kind == "" || link.Kind == device.Kind
 }
 
-// isMoved reports whether a link in a pod is a virtual device that a plugin moved there. The name is not sufficient: an
-// application can create another link with the same name.
+// isMoved reports whether a link in a pod is a virtual device that a plugin moved into the pod. The name is not
+// sufficient, because an application can create another link with the same name.
 func isMoved(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PCIAddress == "" && device.Index != 0 &&
 		link.Kind == device.Kind && link.Parent == device.Parent && sameVLAN(link, device)
 }
 
-// isDevice reports whether a link in a pod is the given device of the host, under any name: a move keeps the MAC
-// address. VLANs on one NIC share its MAC address, and a pod may have several of them.
+// isDevice reports whether a link in a pod is the given host device, under any name: a move keeps the MAC address.
+// VLANs on one NIC share its MAC address, and a pod may have several of these VLANs.
 func isDevice(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && link.MAC == device.MAC && couldBe(link, device) && sameVLAN(link, device)
 }

@@ -344,7 +344,7 @@ type deletingJournal struct{ executor.Journal }
 func (deletingJournal) Note(*executor.Attachment) error { return unix.ENOSPC }
 
 // A name does not identify an interface: the application may have renamed the interface and given its name to another
-// one.
+// interface.
 func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
 	for name, test := range map[string]struct {
 		app  func(*cnitest.Node)
@@ -492,7 +492,7 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	}
 }
 
-// A restarted driver loads leftovers of pods that no longer exist. The next owner of their device still gets a newer
+// A restarted driver loads leftovers from pods that no longer exist. The next owner of their device still gets a newer
 // epoch.
 func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
 	w := newWorkbench(t)
@@ -543,8 +543,8 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// The driver and its plugin are killed after DEL has returned the device to the host, but before it has completed. The
-// next DEL would not find the device in the pod, so it is called without a namespace and completes the rest.
+// The driver and its plugin are killed after DEL has returned the device to the host, but before DEL has completed. The
+// next DEL would not find the device in the pod, so DEL is called without a namespace and completes the rest.
 func TestPluginThatWasKilledInDel(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
@@ -558,8 +558,8 @@ func TestPluginThatWasKilledInDel(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// The time limit applies to the whole attachment: it does not restart for each of several steps that hang one after
-// another.
+// The time limit applies to the whole attachment: if several steps hang one after another, it does not restart for each
+// of them.
 func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	w := newWorkbench(t)
 	const step = `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`
@@ -576,8 +576,7 @@ func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	}
 }
 
-// After a long downtime of the driver, or a clock jump during its restart, the second failure must not exhaust the
-// retries.
+// After long driver downtime, or a clock jump during a driver restart, the second failure must not exhaust the retries.
 func TestJumpOfTheClock(t *testing.T) {
 	w := newWorkbench(t)
 	w.must(w.add(w.linkThenTune()))

@@ -11,24 +11,25 @@ import (
 )
 
 const (
-	// gidWait is how long an attachment waits for the GIDs of its addresses. The kernel adds them from a work queue,
+	// gidWait is how long an attachment waits for the GIDs of its addresses. The kernel adds GIDs from a work queue,
 	// under its lock for link changes, usually within a millisecond. A link without its own RDMA port never gets GIDs,
-	// so this delays the start of its pods.
+	// so gidWait delays the start of each pod that uses such a link.
 	gidWait = 500 * time.Millisecond
-	// gidInterval is the delay before the table is read again. It doubles after each reading.
+	// gidInterval is the delay before the table is read again. It doubles after each read.
 	gidInterval = 2 * time.Millisecond
 )
 
-// Verbs is the information that a pod's application needs to use the RDMA devices of a step.
+// Verbs is the information that a pod's application needs to use a step's RDMA devices.
 type Verbs struct {
 	Devices []cnichain.VerbsDevice `json:"devices,omitempty"`
-	// Unknown is the reason why Devices lack GIDs. It is empty if they have a GID for each address of the chain's
+	// Unknown is the reason why Devices lack GIDs. It is empty if Devices have a GID for each address on the chain's
 	// interfaces.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// VerbsReader reads the addressing of RDMA devices. It reads each table only once, since many pods share the table of a
-// shared device. Use it for one round only, since it caches all results. It is not safe for concurrent use.
+// VerbsReader reads the addressing information for RDMA devices. It reads each table only once, since many pods share
+// the table of a shared device. Use it for only one round, since it caches all results. It is not safe for concurrent
+// use.
 type VerbsReader struct {
 	executor *Executor
 	tables   map[string]verbsTable
@@ -45,8 +46,9 @@ func (e *Executor) VerbsReader() *VerbsReader {
 	return &VerbsReader{executor: e, tables: map[string]verbsTable{}, links: map[string][]cnichain.LinkAddresses{}}
 }
 
-// Read returns the addressing for the step with the given index in an attachment whose namespace is pinned. It returns
-// nil for a step without RDMA devices. Failures are part of the result, since a pod can run without the addressing.
+// Read returns the addressing information for the step with the given index in an attachment whose namespace is pinned.
+// It returns nil for a step without RDMA devices. Failures are part of the result, since a pod can run without this
+// information.
 func (r *VerbsReader) Read(pin string, steps []StepRecord, step int) *Verbs {
 	if len(steps[step].RDMA) == 0 || steps[step].Phase != StepAdded {
 		return nil
@@ -105,8 +107,8 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 	return verbs, without
 }
 
-// joinFirst joins the first few texts and appends the number of remaining ones: an application can have thousands of
-// addresses.
+// joinFirst joins the first few texts and appends the number of remaining texts, since an application can have
+// thousands of addresses.
 func joinFirst(texts []string, separator string) string {
 	const limit = 4
 	if len(texts) <= limit {
@@ -146,7 +148,7 @@ func ofLinks(links []cnichain.LinkAddresses, indexes []int) []cnichain.LinkAddre
 		func(link cnichain.LinkAddresses) bool { return !slices.Contains(indexes, link.Index) })
 }
 
-// addresses returns the addresses of a pod's links. It reads them once for all RDMA devices of the pod.
+// addresses returns the addresses on a pod's links. It reads them once for all of the pod's RDMA devices.
 func (r *VerbsReader) addresses(pin string) ([]cnichain.LinkAddresses, error) {
 	if links, known := r.links[pin]; known {
 		return links, nil
@@ -172,8 +174,8 @@ func (r *VerbsReader) table(netns string, device cnichain.RDMADevice) (verbsTabl
 	return table, err
 }
 
-// readVerbs records the addressing of RDMA devices after all steps have completed. It waits for GIDs for a limited
-// time, since an attachment without them is still valid.
+// readVerbs records the addressing information for RDMA devices after all steps have completed. It waits for GIDs for a
+// limited time, since an attachment without GIDs is still valid.
 func (e *Executor) readVerbs(ctx context.Context, attachment *Attachment) {
 	deadline := e.Clock.Now().Add(gidWait)
 	for interval := gidInterval; ; interval *= 2 {

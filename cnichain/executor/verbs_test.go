@@ -39,7 +39,7 @@ func withGIDs(t *testing.T, mode string) (*workbench, *executor.Attachment, *has
 	return w, made, clock
 }
 
-// The kernel adds the GID of an address some time after the address. The reported GIDs are recorded in the journal.
+// The kernel adds an address's GID some time after it adds the address. The reported GIDs are recorded in the journal.
 func TestAttachmentWaitsForGIDs(t *testing.T) {
 	for _, mode := range []string{cnichain.RDMAShared, cnichain.RDMAExclusive} {
 		w, made, clock := withGIDs(t, mode)

@@ -16,18 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysPCI is the sysfs directory of the PCI functions.
+// sysPCI is the sysfs directory for PCI functions.
 const sysPCI = "/sys/bus/pci/devices"
 
 // Snapshot reads the baseline of a device that is on the host. It ignores a baseline recorded in an earlier boot, which
-// does not describe the links of this boot, and looks up a virtual device by its name instead.
+// does not describe the links in this boot, and looks up a virtual device by its name instead.
 func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	boot, err := h.Boot()
 	if err != nil {
 		return device, err
 	}
 	if device.BootID != boot {
-		// Keep the kind and the port: they select one of several links of a function, and do not change at a reboot.
+		// Keep the kind and the port: they select one of a function's links, and a reboot does not change them.
 		device.Baseline = cnichain.Baseline{Kind: device.Kind, Port: device.Port}
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -55,8 +55,8 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 			}
 		}
 	}
-	// Set the boot ID after all other link properties: if it were set, findDevice would compare links with a baseline
-	// that has not been read yet.
+	// Set the boot ID after all other link properties. If it were set earlier, findDevice would compare links with a
+	// baseline that has not been read yet.
 	device.BootID = boot
 	device.Driver = driverOf(&device)
 	if device.PCIAddress != "" {
@@ -95,8 +95,8 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 }
 
 // lowerLink returns the lower device of a link if it is in the same namespace (IFLA_LINK without IFLA_LINK_NETNSID), or
-// nil if there is none. It also returns nil for kinds that are created in pairs, since these report their peer as the
-// lower device.
+// nil if there is none. It also returns nil for kinds that are created in pairs, since links of these kinds report
+// their peer as the lower device.
 func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, error) {
 	attrs := link.Attrs()
 	if linkkind.IsPair(link.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == 0 ||
@@ -128,10 +128,10 @@ func portOf(link string) string {
 	return strings.TrimSpace(readSys(link, "dev_port") + " " + readSys(link, "phys_port_name"))
 }
 
-// readSys reads a sysfs file of a link. It returns "" if the file is missing or the driver does not support it.
+// readSys reads a link's sysfs file. It returns "" if the file is missing or the driver does not support it.
 func readSys(link, file string) string { return readFile("/sys/class/net", link, file) }
 
-// readFunction reads a sysfs file of a PCI function, like readSys.
+// readFunction reads a PCI function's sysfs file, like readSys.
 func readFunction(address, file string) string { return readFile(sysPCI, address, file) }
 
 func readFile(path ...string) string {
@@ -142,7 +142,7 @@ func readFile(path ...string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// driverOf returns the kernel driver of the hardware, or "" for virtual links.
+// driverOf returns the hardware's kernel driver, or "" for virtual links.
 func driverOf(device *cnichain.Device) string {
 	path := filepath.Join(sysPCI, device.PCIAddress, "driver")
 	if device.PCIAddress == "" {

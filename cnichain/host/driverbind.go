@@ -14,24 +14,24 @@ import (
 // This file handles devices that an application drives directly: they are bound to a driver such as vfio-pci, and pods
 // get their device nodes.
 
-// busPCI is the sysfs directory of the PCI bus, which contains its drivers.
+// busPCI is the sysfs directory for the PCI bus, which contains the drivers for the bus.
 const busPCI = "/sys/bus/pci"
 
 // driverBinding is the current kernel driver of a PCI function ("" for none), and the only driver that is allowed to
-// bind to it ("" if any matching driver is).
+// bind to the function ("" if any matching driver is allowed).
 type driverBinding struct{ driver, override string }
 
 // busWrite is a file below busPCI and the value to write.
 type busWrite struct{ file, value string }
 
-// rebind lists the writes that change the binding of a function. No other driver can bind to the function in between,
-// since the override is set first. A crash can happen after any of the writes; it leaves a valid binding, from which
-// rebind can continue.
+// rebind lists the writes that change a function's binding. No other driver can bind to the function in between, since
+// the override is set first. A crash can happen after any of the writes. It leaves a valid binding, from which rebind
+// can continue.
 //
 // For example, from mlx5_core to vfio-pci: driver_override is set to "vfio-pci", the function is unbound, and a write
 // to drivers_probe makes the kernel search for a driver; only vfio-pci is allowed. On the way back, the override is
-// mlx5_core during the probe, and is cleared afterwards if there was none originally. Writing a newline clears it
-// (Documentation/ABI/testing/sysfs-bus-pci).
+// mlx5_core during the probe, and is cleared afterwards if there was no override originally. Writing a newline clears
+// the override (Documentation/ABI/testing/sysfs-bus-pci).
 func rebind(address string, current, want driverBinding) []busWrite {
 	function := filepath.Join("devices", address)
 	override := func(driver string) busWrite {
@@ -60,12 +60,12 @@ func readBinding(address string) driverBinding {
 	return driverBinding{driver: driverOf(&cnichain.Device{PCIAddress: address}), override: overrideOf(address)}
 }
 
-// overrideOf returns the driver override of a function, or "" if there is none, which the kernel shows as "(null)".
+// overrideOf returns a function's driver override, or "" if there is none, which the kernel shows as "(null)".
 func overrideOf(address string) string {
 	return strings.TrimPrefix(readFunction(address, "driver_override"), "(null)")
 }
 
-// changeBinding changes the binding of a function and verifies it.
+// changeBinding changes a function's binding and verifies the new binding.
 //
 // The kernel reports a probe as successful even if no driver was bound, so changeBinding reads the binding again.
 func changeBinding(device *cnichain.Device, want driverBinding) error {
@@ -94,8 +94,8 @@ func writeBus(write busWrite) error {
 
 // BindDriver binds a device to the driver that its step requests.
 //
-// It checks all possible reasons to reject the device before it changes anything: a function that has lost its driver
-// and does not get another one is unusable.
+// It checks all possible reasons to reject the device before it changes anything, because a function that has lost its
+// driver and does not get another one is unusable.
 func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(busPCI, "drivers", device.BindTo)); err != nil {
 		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)",
@@ -125,7 +125,7 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 		}
 	}
 	if group, err = readGroup(device.PCIAddress); err == nil {
-		err = group.viable(device.PCIAddress) // another step may have bound another function of the group
+		err = group.viable(device.PCIAddress) // another step may have bound another function in the group
 	}
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
@@ -138,9 +138,9 @@ func noIOMMUAllowed() bool {
 	return readFile("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode") == "Y"
 }
 
-// restoreBinding unbinds the device from the driver of its step and restores the original binding, unless an
-// application still has the device open. In that case, the kernel would block until the device is closed
-// (vfio_unregister_group_dev), and nothing could interrupt the caller, which holds the lock of the journal.
+// restoreBinding unbinds the device from its step's driver and restores the original binding, unless an application
+// still has the device open. In that case, the kernel would block until the device is closed
+// (vfio_unregister_group_dev), and nothing could interrupt the caller, which holds the journal's lock.
 func restoreBinding(device *cnichain.Device) error {
 	if driver := driverOf(device); driver == device.BindTo && driver != device.Driver &&
 		isOpen(readFunction(device.PCIAddress, "enable")) {
@@ -152,18 +152,18 @@ func restoreBinding(device *cnichain.Device) error {
 
 // isOpen reports whether an application has opened a function that is bound to a driver such as vfio-pci. These drivers
 // enable the function when it is opened, and disable it when it is closed. The sysfs file "enable" contains the number
-// of times that the function is enabled.
+// of times that the function has been enabled.
 func isOpen(enable string) bool {
 	enable = strings.TrimSpace(enable)
 	return enable != "" && enable != "0"
 }
 
-// iommuGroup is a group of devices that the IOMMU cannot isolate from each other. An application gets the whole group
-// or none of it.
+// iommuGroup is a group of devices that the IOMMU cannot isolate from one another. An application gets either the whole
+// group or nothing.
 type iommuGroup struct {
 	number string
 	// unprotected is set if the machine has no IOMMU and an administrator allows applications to drive devices without
-	// one.
+	// an IOMMU.
 	unprotected bool
 	members     []groupMember
 }
@@ -198,7 +198,7 @@ func readGroup(address string) (iommuGroup, error) {
 }
 
 // viable rejects a group in which another device has a driver. Such a device is in use by the host or by another
-// application, but an application that opens the group's device node would control all devices of the group.
+// application, but an application that opens the group's device node would control all devices in the group.
 func (g iommuGroup) viable(address string) error {
 	index := slices.IndexFunc(g.members, func(m groupMember) bool {
 		return m.address != address && !m.bridge && m.driver != ""
@@ -219,8 +219,8 @@ func (g iommuGroup) nodes() []string {
 	return []string{"/dev/vfio/" + name, "/dev/vfio/vfio"}
 }
 
-// CheckDeviceNode implements Host. It looks for the device in sysfs, since udev creates the files below /dev even if the
-// kernel has no such module.
+// CheckDeviceNode implements Host. It looks for the device in sysfs, since udev creates the files below /dev even if
+// the kernel does not have the corresponding module.
 func (Linux) CheckDeviceNode(file string) error {
 	name := filepath.Base(file)
 	if _, err := os.Stat(filepath.Join("/sys/class/misc", name)); err != nil {

@@ -49,7 +49,8 @@ func TestRebind(t *testing.T) {
 	}
 }
 
-// bus reacts to writes like the kernel: a probe binds the driver of the override, or igbvf without an override.
+// bus reacts to writes like the kernel: a probe binds the driver that the override names, or igbvf if there is no
+// override.
 type bus struct{ driverBinding }
 
 func (b *bus) write(t *testing.T, w busWrite) {

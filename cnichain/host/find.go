@@ -17,10 +17,10 @@ import (
 )
 
 // findDevice finds hardware by its PCI address, and a virtual device by properties that no other link can have. Since
-// callers may rename, set down and move the link, findDevice only returns a link that is proven to be the device.
+// callers may rename the link, set it down and move it, findDevice returns only a link that is proven to be the device.
 //
-// It lists all links only if it has to: the list is long, and to create it, the kernel queries the hardware for the
-// state of all virtual functions.
+// It lists all links only if it has to, because the list is long, and to create it, the kernel queries the hardware for
+// the state of all virtual functions.
 func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.Link, err error) {
 	switch {
 	case device.PCIAddress != "":
@@ -42,8 +42,8 @@ func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.L
 		device.Index, device.MAC, os.ErrNotExist)
 }
 
-// linkNamed returns the link with a name, or nil if there is none. It ignores a link that has the name only as an
-// alternative name, which the kernel would also return.
+// linkNamed returns the link with a name, or nil if there is none. It ignores a link for which the name is only an
+// alternative name; the kernel would also return such a link.
 func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := handle.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) || err == nil && link.Attrs().Name != name {
@@ -52,9 +52,9 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	return link, err
 }
 
-// findVirtual finds the link of a virtual device with a baseline of this boot, and returns nil if there is none. It
-// prefers a link with the device's transit name, which only the driver assigns: another process may have created a
-// similar link in the meantime.
+// findVirtual finds the link of a virtual device with a baseline from this boot, and returns nil if there is none. It
+// prefers a link with the device's transit name, which only the driver assigns, because another process may have
+// created a similar link in the meantime.
 //
 // For example, the driver is killed while it returns eth5 from a pod, and then an administrator creates another eth5.
 // The device is found by its transit name dra-1a2b3c4d, and the other link is left unchanged.
@@ -72,9 +72,9 @@ func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 	return found
 }
 
-// isDeviceOnHost reports whether a link of the device's kind is proven to be the virtual device, given a baseline of
+// isDeviceOnHost reports whether a link of the device's kind is proven to be the virtual device, given a baseline from
 // this boot. The kernel allows only one VLAN with a given ID and protocol on a parent. Other links must match two of
-// name, index and MAC address: any one of these may have changed or may now belong to another link.
+// name, index and MAC address, because any one of these may have changed or may now belong to another link.
 func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 	attrs := link.Attrs()
 	if device.Index == 0 { // recorded without a boot ID: the index may be from an earlier boot
@@ -107,8 +107,9 @@ func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
 // findByPCI returns the function's link on the device's port. If several links match equally well, it returns the
 // oldest one, which has the lowest index.
 //
-// A function can have several links: a NIC with two ports on one function, or the representors of its virtual
-// functions. dev_port and phys_port_name distinguish them, and do not change when links are renamed.
+// A function can have several links, for example if a NIC has two ports on one function, or if there are representors
+// for the function's virtual functions. dev_port and phys_port_name distinguish the links, and do not change when links
+// are renamed.
 func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
 	var best netlink.Link
 	for link, err := range linksOfFunction(handle, device.PCIAddress) {
@@ -132,8 +133,8 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 }
 
 // linksOfFunction yields a PCI function's links on the host, ordered by name, or an error, which ends the sequence.
-// With virtio, there is a virtio device between a function and its links. Links are looked up on demand: a physical
-// function may have a representor for each of its virtual functions.
+// With virtio, there is a virtio device between a function and its links. Links are looked up on demand, because a
+// physical function may have a representor for each of its virtual functions.
 func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.Link, error] {
 	return func(yield func(netlink.Link, error) bool) {
 		for _, between := range []string{"", "virtio*"} {
@@ -173,8 +174,8 @@ func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
 	return link, err
 }
 
-// belongsTo reports whether a link belongs to the device whose links are in a given sysfs directory. While a link of
-// the device is being moved to another network namespace, sysfs may already show its index in the new namespace, and
+// belongsTo reports whether a link belongs to the device whose links are in a given sysfs directory. While the device's
+// link is being moved to another network namespace, sysfs may already show the link's index in the new namespace, and
 // another link in this namespace may have that index (__dev_change_net_namespace).
 func belongsTo(attrs *netlink.LinkAttrs, dir string) bool {
 	if attrs.ParentDev != "" {

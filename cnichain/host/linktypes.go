@@ -16,8 +16,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// missingFor is how long a link type counts as missing before the kernel is queried again: an administrator may install
-// the module. A supported type counts as supported for the lifetime of this process.
+// missingFor is how long a link type is considered missing before the kernel is queried again, since an administrator
+// may install the module. A supported type is considered supported for the lifetime of this process.
 const missingFor = time.Minute
 
 // LinkTypes caches which link types the kernel supports. It is safe for concurrent use.
@@ -40,8 +40,8 @@ func NewLinkTypes(query func(types []string) (missing []string, err error), cloc
 }
 
 // Missing returns the types that the kernel does not support, in the order of the argument. If a query fails, it
-// returns the error and the cached results. It does not hold the lock during the query: the kernel may load modules,
-// and claims with other link types must not wait for a module that hangs.
+// returns the error and the cached results. It does not hold the lock during the query, because the kernel may load
+// modules, and claims with other link types must not wait for a module that hangs.
 func (l *LinkTypes) Missing(types []string) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,15 +64,15 @@ func (l *LinkTypes) Missing(types []string) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(types), func(name string) bool { return !l.known[name].missing }), err
 }
 
-// MissingLinkTypes returns the link types (IFLA_INFO_KIND of rtnetlink(7), such as vlan) that the kernel does not
-// support, in the order of the argument. It tries to create a link of each type in a temporary network namespace: the
+// MissingLinkTypes returns the link types (IFLA_INFO_KIND in rtnetlink(7), such as vlan) that the kernel does not
+// support, in the order of the argument. It tries to create a link of each type in a temporary network namespace. The
 // kernel rejects unknown types with EOPNOTSUPP (rtnl_newlink), and supported types that lack a parent or a parameter
 // with other errors.
 //
-// The kernel loads the module of a type if there is one, and a module may create links of its own on the host (bonding
+// The kernel loads the module for a type if there is one, and a module may create its own links on the host (bonding
 // creates bond0). Call MissingLinkTypes only for types without a module on the node.
 //
-// It returns an error if it cannot create the namespace, for example without root.
+// It returns an error if it cannot create the namespace, for example without root privileges.
 func MissingLinkTypes(types []string) (missing []string, err error) {
 	err = onOwnThread(func() (err error) {
 		missing, err = missingInNamespace(types)
@@ -94,9 +94,9 @@ func WithoutModule(types []string, aliases string) []string {
 }
 
 // UnavailableLinkTypes returns the link types that the kernel neither supports nor has a module for, in the order of
-// the argument. It is [MissingLinkTypes] without loading modules: a type counts as supported if its module exists. If
-// the modules of the machine are not visible, for example in a container, it queries the kernel for all types, which
-// loads modules just as creating the links would. It returns the error of MissingLinkTypes.
+// the argument. It is like [MissingLinkTypes], but without loading modules: a type is considered supported if its
+// module exists. If the machine's modules are not visible, for example in a container, it queries the kernel for all
+// types, which loads modules just as creating the links would. It returns the error from MissingLinkTypes.
 func UnavailableLinkTypes(types []string) ([]string, error) {
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {

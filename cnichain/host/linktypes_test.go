@@ -14,7 +14,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// The main thread never terminates. If the call left it in another namespace, it would stay there, and so would
+// The main thread never terminates. If the call left it in another namespace, the thread would stay there, and so would
 // /proc/self, which refers to the main thread. This must be the first test, since it cannot use a thread that another
 // test left in a namespace.
 func TestMissingLinkTypesLeaveTheMainThread(t *testing.T) {
@@ -71,7 +71,7 @@ func TestUnavailableLinkTypes(t *testing.T) {
 	}
 }
 
-// Types that need a parent are requested without one. The result must match that of a complete request.
+// Types that need a parent are requested without a parent. The result must match that of a complete request.
 func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -134,7 +134,7 @@ func onMainThread(t *testing.T, do func()) {
 	t.Skip("the main thread is occupied by other work")
 }
 
-// Supported link types are queried once. Missing ones are queried once a minute, since a module may have been
+// Supported link types are queried once. Missing types are queried once a minute, since a module may have been
 // installed.
 func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 	missing, asked := []string{"vlan", "bond"}, []string{}
@@ -155,7 +155,7 @@ func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 		}
 	}
 	failure = errors.New("no namespace")
-	check(nil, []string{"veth", "vlan"}, "veth", "vlan") // types with an unknown state count as supported
+	check(nil, []string{"veth", "vlan"}, "veth", "vlan") // types with an unknown state are treated as supported
 	failure = nil
 	check([]string{"vlan"}, []string{"veth", "vlan"}, "veth", "vlan")
 	check([]string{"vlan", "bond"}, []string{"bond"}, "vlan", "veth", "bond")

@@ -40,7 +40,7 @@ func (h Linux) Boot() (string, error) {
 }
 
 // Pin bind-mounts the namespace. The mount holds a reference to the namespace, just as a process in it would. Without
-// the mount, the kernel destroys the namespace when its last process exits.
+// the mount, the kernel destroys the namespace when the last process in it exits.
 func (h Linux) Pin(path, pin string) error {
 	if h.Exists(pin) {
 		return nil
@@ -68,7 +68,7 @@ func (h Linux) Pin(path, pin string) error {
 // Unpin unmounts and removes the pin.
 //
 // The mount is detached immediately, even while a plugin has the file open. EINVAL means that nothing is mounted at the
-// path, and ENOENT that the file does not exist.
+// path, and ENOENT means that the file does not exist.
 func (Linux) Unpin(pin string) error {
 	err := unix.Unmount(pin, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -83,8 +83,8 @@ func (Linux) Unpin(pin string) error {
 // Exists checks whether a namespace file system is mounted at the path.
 func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
-// HoldNamespace opens the namespace's file: the kernel keeps a namespace alive as long as a file descriptor refers to
-// it (namespaces(7)).
+// HoldNamespace opens the namespace's file, because the kernel keeps a namespace alive while a file descriptor refers
+// to it (namespaces(7)).
 func (Linux) HoldNamespace(path string) (held string, release func(), err error) {
 	file, err := os.Open(path) //nolint:gosec // the runtime reports the path
 	if err != nil {
@@ -94,7 +94,7 @@ func (Linux) HoldNamespace(path string) (held string, release func(), err error)
 }
 
 // NamespaceID returns the device and inode of the namespace in the kernel's namespace file system. The kernel reuses
-// the inodes of destroyed namespaces, so only compare two IDs while one of the namespaces is kept alive.
+// the inodes of destroyed namespaces, so compare two IDs only while one of the namespaces is kept alive.
 func (Linux) NamespaceID(path string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
@@ -103,7 +103,7 @@ func (Linux) NamespaceID(path string) (string, error) {
 	return fmt.Sprintf("%d:%d", stat.Dev, stat.Ino), nil
 }
 
-// Links lists the links of a namespace.
+// Links lists the links in a namespace.
 func (Linux) Links(path string) ([]cnichain.Link, error) {
 	handle, err := openNamespace(path)
 	if err != nil {
@@ -171,7 +171,7 @@ func (Linux) DefaultRoutes(path string) (map[string][]int, error) {
 	return preferred, nil
 }
 
-// isDefault reports whether the destination of a route is everything.
+// isDefault reports whether a route's destination includes all addresses.
 func isDefault(destination *net.IPNet) bool {
 	if destination == nil {
 		return true
@@ -195,7 +195,7 @@ func (Linux) Rename(path string, index int, name string) error {
 	return nil
 }
 
-// inNamespace calls a function with a netlink handle for a namespace. The thread only enters that namespace to open the
+// inNamespace calls a function with a netlink handle for a namespace. The thread enters that namespace only to open the
 // socket.
 func inNamespace(path string, do func(*netlink.Handle) error) error {
 	handle, err := openNamespace(path)
@@ -215,8 +215,8 @@ func openNamespace(path string) (*netlink.Handle, error) {
 	return netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 }
 
-// listLinks lists the links, and repeats a dump that was interrupted by a change, since such a dump may lack links. Ten
-// attempts take half a second in total; after the last one, it returns the error and the last dump.
+// listLinks lists the links. It repeats a dump that was interrupted by a change, since such a dump may lack links. Ten
+// attempts take half a second in total; after the last attempt, it returns the error and the last dump.
 func listLinks(handle *netlink.Handle) ([]netlink.Link, error) {
 	for attempt := 0; ; attempt++ {
 		links, err := handle.LinkList()

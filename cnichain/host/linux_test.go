@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNewNamespace runs a test on a thread in a new network namespace, and returns the path of a second one.
+// inNewNamespace runs a test on a thread in a new network namespace, and returns the path of a second namespace.
 func inNewNamespace(t *testing.T) (other string) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxNetworkEntries limits the addresses, routes and neighbours that are recorded and restored for a link.
+// maxNetworkEntries limits the addresses, routes and neighbors that are recorded and restored for a link.
 const maxNetworkEntries = 1000
 
-// keptAddressFlags are the address flags that users can set. Others, such as IFA_F_TENTATIVE, only report a state.
+// keptAddressFlags are the address flags that users can set. Other flags, such as IFA_F_TENTATIVE, only report a state.
 const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE |
 	unix.IFA_F_MANAGETEMPADDR
 
-// readNetwork reads the node's network configuration of a link. It omits addresses and routes that the kernel creates:
-// link-local and temporary addresses, and those advertised by routers.
+// readNetwork reads a link's network configuration on the node. It omits addresses and routes that the kernel creates:
+// link-local and temporary addresses, and addresses and routes advertised by routers.
 func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkConfig, error) {
 	config := cnichain.NetworkConfig{TakenAt: sinceBoot()}
 	addresses, err := handle.AddrList(link, netlink.FAMILY_ALL)
@@ -63,7 +63,7 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 }
 
 // nodeAddress returns an address with all properties needed to add it again. Only addresses that expire have lifetimes,
-// in seconds.
+// which are in seconds.
 func nodeAddress(a *netlink.Addr) cnichain.NodeAddress {
 	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope,
 		Flags: a.Flags & keptAddressFlags}
@@ -87,7 +87,7 @@ func isNodeRoute(r *netlink.Route) bool {
 		r.Flags&unix.RTM_F_CLONED == 0
 }
 
-// nodeRoute does not handle multipath routes or encapsulation: discovery never offers a link with such routes.
+// nodeRoute does not handle multipath routes or encapsulation, because discovery never offers a link with such routes.
 func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 	route := cnichain.NodeRoute{
 		Family: family, Table: r.Table, Priority: r.Priority, Scope: int(r.Scope), Protocol: int(r.Protocol),
@@ -107,9 +107,9 @@ func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 }
 
 // restoreNetwork adds missing configuration to a link and verifies it. Routes without a gateway come first, since other
-// gateways are reached through them.
+// routes' gateways are reached through them.
 //
-// It never removes anything, since the network service of the node may have added configuration in the meantime.
+// It never removes anything, since the node's network service may have added configuration in the meantime.
 func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	if device.Network == nil {
 		return nil
@@ -139,7 +139,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	return errors.Join(append(problems, checkComplete(device.Name, lacking(wanted, found)))...)
 }
 
-// lacking returns the part of the node's configuration that a link does not have.
+// lacking returns the part of the node's configuration that a link lacks.
 func lacking(wanted, found *cnichain.NetworkConfig) cnichain.NetworkConfig {
 	return cnichain.NetworkConfig{
 		Addresses: slices.DeleteFunc(slices.Clone(wanted.Addresses), func(address cnichain.NodeAddress) bool {
@@ -172,8 +172,8 @@ func checkComplete(device string, missing cnichain.NetworkConfig) error {
 	return fmt.Errorf("cannot restore device %s: the node lacks %s", device, shown)
 }
 
-// sinceBoot returns the seconds since the machine booted. They include the time during which it was suspended, since
-// address lifetimes also continue then (CLOCK_BOOTTIME in clock_gettime(2)).
+// sinceBoot returns the seconds since the machine booted. This includes the time during which the machine was
+// suspended, since address lifetimes also continue during that time (CLOCK_BOOTTIME in clock_gettime(2)).
 func sinceBoot() int {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
@@ -182,8 +182,8 @@ func sinceBoot() int {
 	return int(now.Sec)
 }
 
-// addAddress adds an address to a link, or updates it. It is not an error if the address exists, since addAddress is
-// called again after a crash.
+// addAddress adds an address to a link, or updates it. It returns no error if the address already exists, since
+// addAddress is called again after a crash.
 func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddress) error {
 	parsed, err := netlink.ParseAddr(a.Address)
 	if err == nil {
@@ -204,7 +204,7 @@ func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddre
 }
 
 // addRoute adds a route, or replaces the route with the same destination, table, priority and TOS, which together
-// identify a route in the kernel. An empty destination is the default route.
+// identify a route in the kernel. An empty destination means the default route.
 func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) error {
 	route := &netlink.Route{
 		LinkIndex: link.Attrs().Index, Family: r.Family, Table: r.Table, Priority: r.Priority,
@@ -228,7 +228,7 @@ func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) 
 	return nil
 }
 
-// addNeighbour adds a permanent neighbour. A baseline contains only permanent neighbours, since the kernel learns the
+// addNeighbour adds a permanent neighbor. A baseline contains only permanent neighbors, since the kernel learns the
 // others again.
 func addNeighbour(handle *netlink.Handle, link netlink.Link, n *cnichain.NodeNeighbor) error {
 	mac, err := net.ParseMAC(n.MAC)

@@ -15,21 +15,21 @@ const (
 	shortestMoment    = 8  // digits
 )
 
-// PinName returns the name of the pin of one attempt to attach a sandbox, given the time at which the attempt began.
-// Each attempt uses a new name, because some plugins store state under the path of a namespace and do not delete it, as
+// PinName returns the name of the pin for one attempt to attach a sandbox, given the time at which the attempt began.
+// Each attempt uses a new name, because some plugins store state under a namespace's path and do not delete it, as
 // sriov does for functions (pkg/utils/pci_allocator.go). With a new name, the old state refers to a namespace that no
 // longer exists.
 func PinName(sandboxID string, begun time.Time) string {
 	return pinPrefix + sandboxID[:min(len(sandboxID), longestID)] + "." + strconv.FormatInt(begun.UnixNano(), 36)
 }
 
-// PlaceholderPath returns the path of the placeholder for a pinned namespace. A sandbox has only one, since its steps
-// are rolled back sequentially. A crash may leave the placeholder behind; the next placeholder replaces it, and it is
-// removed together with the pin.
+// PlaceholderPath returns the path of the placeholder for a pinned namespace. A sandbox has only one placeholder, since
+// its steps are rolled back sequentially. A crash may leave the placeholder behind. The next placeholder replaces it,
+// and it is removed together with the pin.
 func PlaceholderPath(pin string) string { return pin + placeholderSuffix }
 
-// ReturnPath returns the path of the namespace into which the devices of a pinned namespace are moved before their
-// cleanup. It is removed together with the pin, unless it contains a device.
+// ReturnPath returns the path of the namespace into which the devices in a pinned namespace are moved before their
+// cleanup. This namespace is removed together with the pin, unless it contains a device.
 func ReturnPath(pin string) string { return pin + returnSuffix }
 
 // PinOf returns the name of the pin that a file belongs to: the file itself, or the pin that was passed to
@@ -39,7 +39,7 @@ func PinOf(name string) string {
 }
 
 // IsPinName reports whether a file name was created by PinName, PlaceholderPath or ReturnPath. It checks more than the
-// prefix, which other components may also use for their namespaces.
+// prefix, because other components may use the same prefix for their namespaces.
 func IsPinName(name string) bool {
 	name, ours := strings.CutPrefix(PinOf(name), pinPrefix)
 	dot := strings.LastIndex(name, ".")

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Files of other components are ignored, even if their names have the same prefix.
+// Files from other components are ignored, even if their names have the same prefix.
 func TestPinNames(t *testing.T) {
 	const id = "3f9a8c1b2d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8"
 	first := PinName(id, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))

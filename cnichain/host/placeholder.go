@@ -28,8 +28,8 @@ func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error 
 	return nil
 }
 
-// onOwnThread runs a function on a thread that terminates after the function, so that the function may leave the thread
-// in another namespace. It never uses the main thread, which does not terminate.
+// onOwnThread runs a function on a thread that terminates afterwards, so that the function may leave the thread in
+// another namespace. It never uses the main thread, which does not terminate.
 //
 // A thread in another namespace must not return to the scheduler, which could run any goroutine on it.
 func onOwnThread(do func() error) error {
@@ -55,8 +55,8 @@ func NewNamespace(path string) error {
 	return nil
 }
 
-// enterNewNamespace must run on a thread that terminates afterwards. The mount keeps the namespace alive. The source of
-// the mount is the thread's own path, since /proc/self/ns/net refers to the namespace of the main thread.
+// enterNewNamespace must run on a thread that terminates afterwards. The mount keeps the namespace alive. The mount's
+// source is the thread's own path, since /proc/self/ns/net refers to the main thread's namespace.
 func enterNewNamespace(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

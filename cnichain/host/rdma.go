@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
-// sysRDMA contains the RDMA devices of the reader's network namespace. sysVerbs contains the character devices of all
+// sysRDMA contains the RDMA devices in the reader's network namespace. sysVerbs contains the character devices in all
 // namespaces, each with the name of its RDMA device (uverbs_main.c does not separate that class by namespace).
 const (
 	sysRDMA  = "/sys/class/infiniband"
@@ -31,7 +31,7 @@ func hasRDMA() bool {
 	return err == nil
 }
 
-// withRDMA opens a handle for the RDMA devices of a network namespace. It does nothing if the kernel does not support
+// withRDMA opens a handle for the RDMA devices in a network namespace. It does nothing if the kernel does not support
 // RDMA.
 func withRDMA(path string, do func(*rdmalink.Handle) error) error {
 	if !hasRDMA() {
@@ -83,8 +83,8 @@ func (Linux) RDMAPorts() (devices []cnichain.RDMADevice, err error) {
 	return devices, err
 }
 
-// rdmaDevices converts devices reported by netlink. The PCI address comes from sysfs, which only shows devices in the
-// host's namespace; it stays empty for devices in a pod.
+// rdmaDevices converts devices reported by netlink. The PCI address comes from sysfs, which shows only devices in the
+// host's namespace, so the address of a device in a pod stays empty.
 func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	devices := make([]cnichain.RDMADevice, 0, len(found))
 	for _, device := range found {
@@ -98,8 +98,8 @@ func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	return devices
 }
 
-// RDMANames reads sysfs, since netlink only reports the devices in the namespace of its socket. It omits devices
-// without a character device, which pods cannot use.
+// RDMANames reads sysfs, since netlink reports only the devices in its socket's namespace. It omits devices without a
+// character device, which pods cannot use.
 func (Linux) RDMANames() (names []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(sysVerbs, "uverbs*", "ibdev"))
 	if err != nil {
@@ -118,8 +118,8 @@ func (Linux) RDMANames() (names []string, err error) {
 	return names, nil
 }
 
-// addMasters adds bonds and teams to the links of their members' RDMA devices: an application on a bond uses the RDMA
-// devices of its members, and the RDMA device of a hardware bond reports a member as the link of its port.
+// addMasters adds bonds and teams to the links of their members' RDMA devices, because an application on a bond uses
+// the RDMA devices of the bond's members, and the RDMA device of a hardware bond reports a member as its port's link.
 func addMasters(devices []cnichain.RDMADevice) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -144,7 +144,7 @@ func addMasters(devices []cnichain.RDMADevice) error {
 	return nil
 }
 
-// functionOfRDMA returns the PCI address of the hardware behind an RDMA device of the host, or "" if there is none.
+// functionOfRDMA returns the PCI address of the hardware behind an RDMA device on the host, or "" if there is none.
 func functionOfRDMA(name string) string {
 	target, err := filepath.EvalSymlinks(filepath.Join(sysRDMA, name, "device"))
 	if err != nil {
@@ -152,7 +152,7 @@ func functionOfRDMA(name string) string {
 	}
 	address := filepath.Base(target)
 	if _, err := os.Stat(filepath.Join(sysPCI, address)); err != nil {
-		return "" // its parent is not a PCI function, but a link, for example
+		return "" // its parent is not a PCI function but, for example, a link
 	}
 	return address
 }
@@ -224,7 +224,7 @@ func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	return nil
 }
 
-// rdmaTransitName returns the name of an RDMA device on its way to the host, for use if its own name is taken there.
+// rdmaTransitName returns a name for an RDMA device on its way to the host, in case its own name is in use there.
 func rdmaTransitName(device cnichain.RDMADevice) string {
 	hash := fnv.New32a()
 	_, _ = fmt.Fprint(hash, device.Name, device.Index)
@@ -260,8 +260,8 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 }
 
 // characterDevices returns the names below /dev/infiniband that a container needs for a device: the verbs node and, if
-// requested, each port's nodes for management datagrams. It always reads them from the kernel, since a move changes
-// their numbers.
+// requested, each port's nodes for management datagrams. It always reads the names from the kernel, since a move
+// changes the numbers in them.
 func characterDevices(handle *rdmalink.Handle, device cnichain.RDMADevice, management bool) ([]string, error) {
 	asked := &rdmalink.Device{Index: device.Index}
 	verbs, err := handle.CharacterDevice(rdmalink.Verbs, asked, 0)
@@ -292,8 +292,8 @@ func isNoCharacterDevice(err error) bool {
 }
 
 // restoreRDMA verifies that every RDMA device that moved with a device is on the host under its original name. When a
-// namespace is destroyed, the kernel returns its devices after some time, and renames them to ibdevN if their name is
-// in use (drivers/infiniband/core/device.c, rdma_dev_exit_net).
+// namespace is destroyed, the kernel returns the namespace's devices after some time, and renames a device to ibdevN if
+// its name is in use (drivers/infiniband/core/device.c, rdma_dev_exit_net).
 func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	if len(device.Moved) == 0 {
 		return nil
@@ -328,8 +328,8 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 
 // findReturned finds an RDMA device that was moved, or returns nil. It first compares indexes. An index does not
 // survive a rebind of the kernel driver, and may belong to another NIC after all RDMA modules were reloaded. If no
-// index matches, it considers the device's RDMA devices except those that match another moved one: it picks the one
-// with the same name or, if a single RDMA device was moved, the only candidate.
+// index matches, findReturned considers the device's RDMA devices except those that match another moved RDMA device. It
+// picks the RDMA device with the same name or, if a single RDMA device was moved, the only candidate.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
 ) *cnichain.RDMADevice {
@@ -353,7 +353,7 @@ func findReturned(
 }
 
 // isReturned reports whether an RDMA device on the host is the one that was moved. It does not compare names, since the
-// kernel may have changed them.
+// kernel may have changed the name.
 func isReturned(moved, seen *cnichain.RDMADevice) bool {
 	return moved.Index == seen.Index && (moved.PCIAddress == "" || moved.PCIAddress == seen.PCIAddress)
 }

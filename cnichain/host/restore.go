@@ -19,8 +19,8 @@ import (
 // verifies them.
 //
 // The order follows from the dependencies: the kernel driver creates the link, an RDMA device is identified by its
-// link, the PF must allow the settings of the function, and addresses and routes require that the link is up. After a
-// crash, the next Restore finds the device again and completes the work.
+// link, the PF must allow the function's settings, and addresses and routes require that the link is up. After a crash,
+// the next Restore finds the device again and completes the work.
 func (h Linux) Restore(device cnichain.Device) error {
 	boot, err := h.Boot()
 	if err != nil {
@@ -57,10 +57,10 @@ func (h Linux) Restore(device cnichain.Device) error {
 			return errors.Join(err, handle.LinkSetDown(link))
 		}
 		restoreOwnAddress(handle, link, &device)
-		now.Index = link.Attrs().Index // differs if the index in the baseline was in use when the link returned
+		now.Index = link.Attrs().Index // differs if the baseline's index was in use when the link returned
 	}
-	// If an RDMA device is missing, the device stays in quarantine. Its link is still restored: an administrator who
-	// recreates the RDMA device looks for the link by its name.
+	// If an RDMA device is missing, the device stays in quarantine. Its link is still restored, because an
+	// administrator who recreates the RDMA device looks for the link by its name.
 	missing := h.restoreRDMA(&now)
 	if device.VF != nil { // first, since a function must not have an address that its PF does not allow
 		if err := restoreVF(handle, &device); err != nil {
@@ -74,8 +74,8 @@ func (h Linux) Restore(device cnichain.Device) error {
 }
 
 // restoreConfigured restores the link settings, and then the node's network configuration. It restores the kernel's
-// attributes first, since some can only be written while the link is down, and again at the end, since some can only be
-// read while it is up.
+// attributes first, since some of them can be written only while the link is down, and again at the end, since some can
+// be read only while the link is up.
 func restoreConfigured(handle *netlink.Handle, device *cnichain.Device) error {
 	if link, err := findDevice(handle, device); err != nil {
 		return err
@@ -101,7 +101,7 @@ func restoreConfigured(handle *netlink.Handle, device *cnichain.Device) error {
 }
 
 // restoreState restores all attributes that the kernel reports, and returns an error if one of them still differs from
-// the baseline. Shared devices and baselines of other boots have no state.
+// the baseline. Shared devices and baselines from other boots have no state.
 func restoreState(link netlink.Link, device *cnichain.Device) error {
 	if len(device.State) == 0 {
 		return nil
@@ -127,9 +127,9 @@ func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 		restoreVF(handle, device))
 }
 
-// restoreDriver is the only restore step for a device whose baseline is from another boot: a PCI function is the same
-// in every boot, and may still be bound to the driver that a pod used. The device must be on the host; its name and
-// settings in this boot do not matter.
+// restoreDriver is the only restore step for a device whose baseline is from another boot. It is needed because a PCI
+// function is the same in every boot, and may still be bound to the driver that a pod used. The device must be on the
+// host; its name and settings in this boot do not matter.
 func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 	if device.PCIAddress == "" {
 		return nil
@@ -213,7 +213,7 @@ func (Linux) Gone(device cnichain.Device) bool {
 	return errors.Is(err, os.ErrNotExist)
 }
 
-// applyBaseline only changes settings that differ from the baseline.
+// applyBaseline changes only settings that differ from the baseline.
 //
 // The variable up tracks whether the link is up. A call that sets the link down leaves it down; the final state is set
 // at the end.
@@ -246,8 +246,8 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.D
 	return nil
 }
 
-// nameAsBefore restores the names of a link. It does not change alternative names if the baseline was recorded by a
-// driver version that did not support them.
+// nameAsBefore restores a link's names. It does not change alternative names if the baseline was recorded by a driver
+// version that did not support them.
 func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	if device.Kind != "" {
 		return setNames(handle, link, device, device.IfName)
@@ -258,11 +258,11 @@ func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *cnichain.De
 	return rename(handle, link, device.IfName)
 }
 
-// setNames sets the name of a link, and sets its alternative names and alias to those in the device's baseline.
+// setNames sets a link's name, and changes its alternative names and alias to those in the device's baseline.
 func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, name string) error {
 	attrs := link.Attrs()
 	for _, alt := range attrs.AltNames {
-		if alt != name && !slices.Contains(device.AltNames, alt) { // rename removes a name that equals it
+		if alt != name && !slices.Contains(device.AltNames, alt) { // rename removes an alternative name that matches
 			if err := handle.LinkDelAltName(link, alt); err != nil {
 				return fmt.Errorf("alternative name %s: %w", alt, err)
 			}
@@ -288,9 +288,9 @@ func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device
 	return nil
 }
 
-// stepAside gives a link a unique transit name if its own name is used by another link. That link may also be on its
-// way to the host, and may need the current name of this link. This happens when several functions are returned to
-// their drivers concurrently.
+// stepAside gives a link a unique transit name if its own name is used by another link. The other link may also be on
+// its way to the host, and may need this link's current name. This happens when several functions are returned to their
+// drivers concurrently.
 func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, failure error) error {
 	if !errors.Is(failure, unix.EEXIST) || link.Attrs().Name == transitName(device) {
 		return nil
@@ -298,7 +298,7 @@ func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Devic
 	return rename(handle, link, transitName(device))
 }
 
-// setAddress sets the MAC address in the baseline. It does not write an address that is already set, since a function
+// setAddress sets the MAC address from the baseline. It does not write an address that is already set, since a function
 // whose address was set by its PF may reject any write.
 func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	mac, err := net.ParseMAC(device.MAC)
@@ -311,7 +311,7 @@ func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Devi
 	return nil
 }
 
-// rename sets the link down first, as older kernels require. It removes an alternative name that equals the new name.
+// rename sets the link down first, as older kernels require. It removes an alternative name that matches the new name.
 func rename(handle *netlink.Handle, link netlink.Link, name string) error {
 	if slices.Contains(link.Attrs().AltNames, name) {
 		if err := handle.LinkDelAltName(link, name); err != nil {

@@ -19,8 +19,8 @@ import (
 
 // This file contains the operations on devices in a pod.
 
-// ResetInPod does not change the MAC address of hardware: hardware is found by its PCI address, and its physical
-// function may control the MAC address.
+// ResetInPod does not change the MAC address of hardware, because hardware is found by its PCI address, and its
+// physical function may control the MAC address.
 func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device) error {
 	err := inNamespace(path, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByIndex(seen.Index)
@@ -43,7 +43,7 @@ func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device)
 	return nil
 }
 
-// resetInPod resets properties in the pod that could conflict with links of the host: the alias, the MAC address of a
+// resetInPod resets properties in the pod that could conflict with links on the host: the alias, the MAC address of a
 // virtual link, and alternative names that were added in the pod. An alternative name that is in use on the host would
 // make the move fail.
 func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, device *cnichain.Device) error {
@@ -68,8 +68,8 @@ func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, 
 	return nil
 }
 
-// Isolate renames the link after the move, when applications can no longer interfere. If it renamed the link in the
-// pod, an application could choose names and alternative names that make the move fail.
+// Isolate renames the link after the move, when applications can no longer interfere. If Isolate renamed the link in
+// the pod, an application could choose names and alternative names that would make the move fail.
 func (h Linux) Isolate(path string, index int, target, name string) (cnichain.Link, error) {
 	link, err := h.isolate(path, index, target, name)
 	if err != nil {
@@ -135,7 +135,7 @@ func (h Linux) isolate(path string, index int, target, name string) (moved cnich
 	return moved, errors.Join(err, fmt.Errorf("link %d: %w", index, os.ErrNotExist))
 }
 
-// makeReturnNamespace creates a namespace in which an application cannot guess the name of any link: even the loopback
+// makeReturnNamespace creates a namespace in which an application cannot guess any link's name: even the loopback
 // device is not named lo.
 func (h Linux) makeReturnNamespace(path string) error {
 	if !h.Exists(path) {
@@ -193,8 +193,8 @@ func executeIn(path string, request *nl.NetlinkRequest) error {
 // MoveToHost moves a link to the host. The link gets a unique transit name, since its own name may be in use in either
 // namespace.
 //
-// If the driver is killed after the move, the link keeps the transit name, and Restore finds it by that name. When a
-// link moves, the kernel sets it down and drops its addresses and routes.
+// If the driver is killed after the move, the link keeps the transit name, and Restore finds the link by that name.
+// When a link moves, the kernel sets it down and drops its addresses and routes.
 func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 	hostNetns, err := netns.Get() // like every other thread, this one is in the host's namespace
 	if err != nil {
@@ -211,7 +211,7 @@ func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 			return err
 		}
 		// Without this, the kernel would return hardware when the namespace is destroyed, and rename it to dev%d if its
-		// name is in use. It would delete virtual links.
+		// name is in use. The kernel would delete virtual links.
 		return handle.LinkSetNsFd(link, int(hostNetns))
 	})
 	if err != nil {
@@ -220,8 +220,8 @@ func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 	return nil
 }
 
-// transitName returns the name of a device on its way to the host. It is derived from the device's identity, which is
-// unique on a node.
+// transitName returns the name for a device on its way to the host. The name is derived from the device's identity,
+// which is unique on a node.
 func transitName(device *cnichain.Device) string {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(device.Identity()))

@@ -16,10 +16,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// This file handles links that an application stacked on a device. The kernel keeps them on the device when the device
-// changes its namespace, and shows them only in their own namespace. In the pod's namespace, the driver finds them by
-// their lower link. To detect them in other namespaces, it tries to create a link on the device: the kernel only allows
-// this link if there are no others of that kind.
+// This file handles links that an application stacked on a device. The kernel keeps these links on the device when the
+// device changes its namespace, and shows them only in their own namespace. In the pod's namespace, the driver finds
+// such links by their lower link. To detect them in other namespaces, the driver tries to create a link on the device:
+// the kernel allows this link only if there are no others of that kind.
 
 // RemoveStacked deletes all links in a namespace that are stacked on a device. The device is the link with the given
 // index in the namespace at lower. The kernel also deletes any links that are stacked on the deleted ones.
@@ -30,7 +30,7 @@ func (Linux) RemoveStacked(path, lower string, index int) error {
 	return nil
 }
 
-// removeStacked repeats its search until it finds no links: an application can only create new ones while one of them
+// removeStacked repeats its search until it finds no links: an application can create new links only while one of them
 // exists. It deletes links together as a group, since for each delete request, the kernel waits until no processor uses
 // the deleted links.
 func removeStacked(path, lower string, index int) error {
@@ -60,7 +60,7 @@ func removeStacked(path, lower string, index int) error {
 	})
 }
 
-// deleteGroup deletes all links of a group in a namespace. It is not an error if the group has no links.
+// deleteGroup deletes all links in a group in a namespace. It returns no error if the group has no links.
 func deleteGroup(path string, group uint32) error {
 	request := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
@@ -74,8 +74,8 @@ func deleteGroup(path string, group uint32) error {
 // stackedIn lists the links in a namespace that are stacked on the link with the given index in the same or another
 // namespace.
 func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index int) ([]netlink.Link, error) {
-	// number is the ID of the lower link's namespace within this namespace. The kernel assigns it when it first lists a
-	// link that refers to that namespace, so the links are listed first.
+	// number is the ID of the lower link's namespace within this namespace. The kernel assigns this ID when it first
+	// lists a link that refers to that namespace, so the links are listed first.
 	links, err := listLinks(handle)
 	if err != nil {
 		return nil, err
@@ -96,17 +96,18 @@ func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index in
 	}), nil
 }
 
-// checkUnstacked returns an error if a link in another namespace receives the frames of a device on the host. If such a
-// link is on the host, it belongs to the administrator.
+// checkUnstacked returns an error if a link in another namespace receives a host device's frames. A link on the host
+// that receives the frames belongs to the administrator.
 //
-// Every link that receives the frames of another registers its only receive handler (rx_handler of struct net_device):
-// macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do not. VLANs in the
-// pod's namespace are deleted, and checking other namespaces would take 8,190 requests to the kernel. Other kinds, such
-// as tunnels, refer to their device by its index in their own namespace, so they lose it when it moves.
+// Every link that receives another link's frames registers that link's only receive handler (rx_handler in struct
+// net_device): macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do not.
+// VLANs in the pod's namespace are deleted, and checking other namespaces would take 8,190 requests to the kernel.
+// Other kinds, such as tunnels, refer to their device by its index in their own namespace, so they lose the device when
+// it moves.
 func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
-	// If a macvlan is created on a macvlan, the kernel attaches it to that macvlan's parent, which is shared. Therefore
-	// the check would prove nothing about the device.
+	// If a macvlan is created on a macvlan, the kernel attaches it to the parent of the existing macvlan, which is
+	// shared. Therefore, the check would prove nothing about the device.
 	if attrs.EncapType != "ether" || attrs.Flags&unix.IFF_LOOPBACK != 0 || link.Type() == "macvlan" {
 		return nil
 	}
@@ -129,7 +130,7 @@ func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	return nil
 }
 
-// hasReceiver reports whether another link on the host receives the frames of a link.
+// hasReceiver reports whether another link on the host receives a link's frames.
 func hasReceiver(handle *netlink.Handle, attrs *netlink.LinkAttrs) (bool, error) {
 	if attrs.MasterIndex != 0 {
 		return true, nil
@@ -162,9 +163,9 @@ func inScratchNamespace(do func(scratch int) error) error {
 	})
 }
 
-// hasNoReceiver reports whether no other link receives the frames of a link. It tries to create a macvlan in passthru
-// mode, which the kernel rejects if there is a receiver (macvlan_common_newlink, netdev_rx_handler_register), and
-// deletes it again.
+// hasNoReceiver reports whether no other link receives a link's frames. It tries to create a macvlan in passthru mode,
+// which the kernel rejects if there is a receiver (macvlan_common_newlink, netdev_rx_handler_register), and deletes the
+// macvlan again.
 func hasNoReceiver(index, scratch int) (bool, error) {
 	const name = "probe"
 	mode := nl.NewRtAttr(unix.IFLA_INFO_DATA, nil)
@@ -191,7 +192,7 @@ func hasNoReceiver(index, scratch int) (bool, error) {
 	return true, handle.LinkDel(link)
 }
 
-// makeIn creates a link in the namespace scratch, on a lower link in the calling thread's namespace.
+// makeIn creates a link in the scratch namespace, on a lower link in the calling thread's namespace.
 func makeIn(scratch, index int, name, kind string, data *nl.RtAttr, more ...*nl.RtAttr) error {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(unix.IFLA_INFO_KIND, nl.NonZeroTerminated(kind))
@@ -210,8 +211,8 @@ func makeIn(scratch, index int, name, kind string, data *nl.RtAttr, more ...*nl.
 }
 
 // hasVLAN reports whether a link has a given VLAN, in any namespace. It requests the VLAN in a way that the kernel
-// always rejects: with EEXIST if the VLAN exists (vlan_check_real_dev), and otherwise with EINVAL, since the requested
-// MTU exceeds that of the link; the kernel checks the MTU later (vlan_newlink).
+// always rejects. If the VLAN exists, the error is EEXIST (vlan_check_real_dev). Otherwise, the error is EINVAL, since
+// the requested MTU exceeds the link's MTU, which the kernel checks later (vlan_newlink).
 func hasVLAN(attrs *netlink.LinkAttrs, scratch int, protocol netlink.VlanProtocol, id int) (bool, error) {
 	data := nl.NewRtAttr(unix.IFLA_INFO_DATA, nil)
 	data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(id)))                                  //nolint:gosec // 12 bits

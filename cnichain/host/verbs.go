@@ -20,8 +20,8 @@ import (
 
 // VerbsDevice reads the character device from netlink and the GIDs from sysfs, since netlink does not report GIDs. A
 // query through the character device (UVERBS_METHOD_QUERY_GID_TABLE in
-// drivers/infiniband/core/uverbs_std_types_device.c) would require a device context, which each kernel driver creates
-// in its own way.
+// drivers/infiniband/core/uverbs_std_types_device.c) would require a device context, and each kernel driver creates
+// device contexts in its own way.
 func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) (err error) {
 		verbs, err = handle.CharacterDevice(rdmalink.Verbs, &rdmalink.Device{Index: device.Index}, 0)
@@ -42,9 +42,9 @@ func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string,
 	return verbs, table, nil
 }
 
-// withSysfs calls a function with the path of a sysfs instance for a network namespace; an empty path is the host's. A
-// sysfs instance shows the RDMA devices in the namespace in which it was created (sysfs_init_fs_context in
-// fs/sysfs/mount.c). It is not mounted anywhere, so it does not outlive a killed process.
+// withSysfs calls a function with the path of a sysfs instance for a network namespace; an empty path refers to the
+// host's. A sysfs instance shows the RDMA devices in the namespace in which it was created (sysfs_init_fs_context in
+// fs/sysfs/mount.c). The instance is not mounted anywhere, so it does not outlive a killed process.
 func withSysfs(path string, do func(sysfs string) error) error {
 	if path == "" {
 		return do("/sys")
@@ -70,8 +70,8 @@ func withSysfs(path string, do func(sysfs string) error) error {
 	return do(fmt.Sprintf("/proc/self/fd/%d", mount))
 }
 
-// belowSys changes the path in an error to the familiar one below /sys. A path with the number of a file descriptor
-// would make each error differ from the previous one, so that it would be reported again.
+// belowSys changes the path in an error to the familiar path below /sys. If the path contained the number of a file
+// descriptor, each error would differ from the previous one and would therefore be reported again.
 func belowSys(err error, sysfs string) error {
 	var failed *os.PathError
 	if errors.As(err, &failed) {
@@ -104,8 +104,8 @@ func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
 	return table, nil
 }
 
-// readGIDsOfPort reads the GID table of a port from sysfs (Documentation/ABI/stable/sysfs-class-infiniband). It omits
-// empty entries but keeps the indexes of the others, since applications need them.
+// readGIDsOfPort reads a port's GID table from sysfs (Documentation/ABI/stable/sysfs-class-infiniband). It omits empty
+// entries but keeps the indexes of the others, since applications need the indexes.
 func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -137,7 +137,7 @@ func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err er
 	return table, nil
 }
 
-// readGID reads one entry. It reads the entry's three files one after the other. Since the kernel may replace the entry
+// readGID reads one entry. It reads the entry's three files one after another. Since the kernel may replace the entry
 // in between, it reads the first file again at the end.
 func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, isSet bool, err error) {
 	text, err := readAttribute(port, fmt.Sprintf("gids/%d", index))
@@ -171,7 +171,7 @@ func readGIDAttributes(port *os.File, index int) (gidType, link string, err erro
 	return gidType, link, err
 }
 
-// gidType converts the kernel's name of a GID type (gid_type_str in drivers/infiniband/core/cache.c). It returns "" if
+// gidType converts the kernel's name for a GID type (gid_type_str in drivers/infiniband/core/cache.c). It returns "" if
 // the name is empty or unknown.
 func gidType(text, layer string) string {
 	switch {
@@ -194,7 +194,7 @@ func parseGID(text string) (netip.Addr, error) {
 }
 
 // readAttribute reads a short file. A GID table has up to a thousand files, most of them for empty entries, and
-// os.ReadFile needs twice as many system calls.
+// os.ReadFile would need twice as many system calls.
 func readAttribute(dir *os.File, name string) (string, error) {
 	file, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

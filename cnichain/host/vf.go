@@ -35,8 +35,8 @@ func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
 	}
 }
 
-// findVF finds the PF link that configures a virtual function. A PF may also have links for representors. The index of
-// the virtual function is N in the PF's virtfn<N>. The returned configuration is nil if the PF does not report it.
+// findVF finds the PF link that configures a virtual function. A PF may also have links for representors. The virtual
+// function's index is N in the PF's virtfn<N>. The returned configuration is nil if the PF does not report it.
 func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
 	dir := filepath.Join(sysPCI, device.PF)
 	index, err := vfIndex(dir, device.PCIAddress)
@@ -63,9 +63,9 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 
 var errNoPF = errors.New("not there")
 
-// vfIndex returns the number of a virtual function within its PF. It is read for each use: after a change of
-// sriov_numvfs, another function may have the PCI address, and a setting for the old number would affect an unrelated
-// function.
+// vfIndex returns the number of a virtual function within its PF. The number is read for each use, because after a
+// change to sriov_numvfs, another function may have the PCI address, and a setting for the old number would affect an
+// unrelated function.
 func vfIndex(pfDir, address string) (int, error) {
 	functions, err := filepath.Glob(filepath.Join(pfDir, "virtfn*"))
 	if err != nil {
@@ -106,20 +106,20 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 		left[0].setting)
 }
 
-// restoreOwnAddress restores the address through the function itself if the physical function stores the same address:
-// some drivers (igb) do not distinguish the two. These drivers treat an address that was set through the physical
-// function as set by an administrator, and then reject every other address that a later owner sets. If this fails,
-// later steps restore the address and report the error.
+// restoreOwnAddress restores the address through the function itself if the physical function stores the same address,
+// because some drivers (igb) do not distinguish the two. These drivers treat an address that was set through the
+// physical function as if an administrator had set it, and then reject every other address that a later owner sets. If
+// restoreOwnAddress fails, later steps restore the address and report the error.
 func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) {
 	if device.VF != nil && device.VF.MAC == device.MAC {
 		_ = setAddress(handle, link, device)
 	}
 }
 
-// freeAddress makes a function accept MAC addresses other than its own again. The igb driver rejects them once an
-// address was set through the physical function, even if it is the function's own; some CNI plugins set it on every
-// DEL. The only signs of this state are that the physical function reports the function's own address as the
-// administrative one, and that the function cannot set another address.
+// freeAddress makes a function accept MAC addresses other than its own again. The igb driver rejects other addresses
+// once an address has been set through the physical function, even if it is the function's own; some CNI plugins set it
+// on every DEL. The only signs of this state are that the physical function reports the function's own address as the
+// administrative address, and that the function cannot set another address.
 func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	if device.IfName == "" || device.VF == nil || device.VF.Trust ||
 		isZeroMAC(device.VF.MAC) || device.VF.MAC != device.MAC {
@@ -147,13 +147,13 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	if err := takeOtherAddress(handle, link, address); err != nil && !isRefusal(err) {
 		return err
 	}
-	// With other drivers, the function's own address may in fact have been set as the administrative one. restoreVF
+	// With other drivers, the function's own address may in fact have been set as the administrative address. restoreVF
 	// sets it again.
 	return restoreVF(handle, device)
 }
 
-// takeOtherAddress sets another address and then restores the original one. If the other address is rejected, the link
-// stays unchanged.
+// takeOtherAddress sets another address and then restores the original address. If the other address is rejected, the
+// link stays unchanged.
 func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.HardwareAddr) error {
 	name := link.Attrs().Name
 	if err := handle.LinkSetHardwareAddr(link, otherAddress(address)); err != nil {
@@ -190,8 +190,8 @@ func otherAddress(address net.HardwareAddr) net.HardwareAddr {
 	return derived
 }
 
-// whileTrusted sets the trust of a function, calls do, and leaves the trust set. Once an address was set through the
-// physical function, some drivers (igb) only allow a trusted function to set its address, even to the same value.
+// whileTrusted sets a function's trust, calls do, and leaves the trust set. Once an address has been set through the
+// physical function, some drivers (igb) allow only a trusted function to set its address, even to the same value.
 func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() error) error {
 	pf, info, err := reportedVF(handle, device)
 	if err != nil {
@@ -203,7 +203,7 @@ func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() err
 	return do()
 }
 
-// vfChange is a setting of a virtual function of a link that has to be written.
+// vfChange is a setting that has to be written for a link's virtual function.
 type vfChange struct {
 	setting string
 	apply   func(handle *netlink.Handle, pf netlink.Link, vf int) error
@@ -211,7 +211,7 @@ type vfChange struct {
 
 const vfAddress = "address"
 
-// vfChanges lists the settings of a function that differ from the desired ones. Trust comes first, since other settings
+// vfChanges lists a function's settings that differ from the desired ones. Trust comes first, since other settings
 // require it.
 func vfChanges(current cnichain.VFConfig, device *cnichain.Device) []vfChange {
 	want := *device.VF
@@ -244,8 +244,8 @@ func vfChanges(current cnichain.VFConfig, device *cnichain.Device) []vfChange {
 	return changes
 }
 
-// setVFAddress sets the administrative address. If the baseline has none and the driver rejects zeros, it sets the
-// function's own address.
+// setVFAddress sets the administrative address. If the baseline has no administrative address and the driver rejects
+// zeros, it sets the function's own address.
 func setVFAddress(handle *netlink.Handle, pf netlink.Link, vf int, device *cnichain.Device) error {
 	mac, err := net.ParseMAC(device.VF.MAC)
 	if err != nil {

@@ -30,8 +30,8 @@ type change struct {
 	Record json.RawMessage `json:"record,omitempty"`
 
 	noted bool
-	// replaced is the earlier change to the same record that is still waiting for the disk. It is nil for a note, since
-	// notes are never reverted.
+	// replaced is the earlier change to the same record that is still waiting to be written to disk. It is nil for a
+	// note, since notes are never reverted.
 	replaced *change
 }
 
@@ -62,29 +62,29 @@ func (c *change) apply(tx *bbolt.Tx) error {
 // changes is the sequence of changes to a journal. It records which part of the sequence is on disk.
 //
 // The rule: the disk always contains a prefix of this sequence. Every transaction writes all waiting changes, so a
-// power loss only loses the newest changes: if a change is lost, so are all later ones. If the process is killed,
-// nothing is lost: each change is either on disk or in the file of notes.
+// power loss loses only the newest changes: if a change is lost, so are all later ones. If the process is killed,
+// nothing is lost, because each change is either on disk or in the notes file.
 type changes struct {
 	bolt  *bbolt.DB
 	clock clock.WithDelayedExecution
 
-	// committing is held during a transaction, and acquired before mu. A caller that waits for it may find that another
-	// caller has already written its change, so many pods share one wait for the disk.
+	// committing is held during a transaction, and is acquired before mu. A caller that waits for committing may find
+	// that another caller has already written its change, so many pods share one wait for the disk.
 	committing sync.Mutex
 
 	mu           sync.Mutex
 	seq, written uint64
 	waiting      map[recordID]*change
-	notes        *noteFile // nil if there is no file of notes
+	notes        *noteFile // nil if there is no notes file
 	failing      bool      // the last transaction failed
 	flush        clock.Timer
 	closed       bool
 }
 
-// position is the position of the file in the sequence of changes. Tx is the number of the transaction that wrote it:
-// if the file's last transaction has a different number, a driver without support for notes has since written to the
-// file, so the notes are older than the file. Tx is 0 if this process keeps no notes, since an earlier process may have
-// left notes that this one could not read.
+// position is the file's position in the sequence of changes. Tx is the number of the transaction that wrote the
+// position. If the file's last transaction has a different number, a driver without support for notes has since written
+// to the file, so the notes are older than the file. Tx is 0 if this process keeps no notes, since an earlier process
+// may have left notes that this process could not read.
 type position struct {
 	Seq uint64 `json:"seq"`
 	Tx  int    `json:"tx"`
@@ -92,9 +92,8 @@ type position struct {
 
 const positionKey = "position"
 
-// startChanges writes the notes of an earlier process that are not in the file yet. If this fails, the notes stay in
-// their file and are read from there. The driver starts all the same, since it can detach pods even while the disk is
-// full.
+// startChanges writes an earlier process's notes that are not in the file yet. If this fails, the notes stay in their
+// file and are read from there. The driver starts anyway, since it can detach pods even while the disk is full.
 func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) error {
 	db := o.DB
 	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]*change{}}
@@ -137,14 +136,15 @@ func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) err
 		}
 		return err
 	}
-	// Do not accept a note until a transaction has succeeded, so that no note precedes the position that it depends on.
+	// Do not accept a note until a transaction has succeeded, so that no note precedes the position on which it
+	// depends.
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.flushLater(retryAfter)
 	return nil
 }
 
-// storedPosition returns the position of the file, and reports whether it is current, that is, whether no driver
+// storedPosition returns the file's position, and reports whether the position is current, that is, whether no driver
 // without support for notes has written to the file since.
 func storedPosition(bolt *bbolt.DB) (stored position, current bool, err error) {
 	err = bolt.View(func(tx *bbolt.Tx) error {
@@ -238,7 +238,7 @@ func (c *changes) commit(extra func(*bbolt.Tx) error) error {
 	return c.commitThrough(math.MaxUint64, nil, extra)
 }
 
-// commitThrough writes all changes up to seq to disk. If that fails, it takes back the change refused: since the caller
+// commitThrough writes all changes up to seq to disk. If that fails, it takes back the refused change: since the caller
 // gets an error, no later transaction may store that change.
 func (c *changes) commitThrough(seq uint64, refused *change, extra func(*bbolt.Tx) error) error {
 	c.committing.Lock()
@@ -308,9 +308,9 @@ func (c *changes) write(
 	return err
 }
 
-// records returns the records of a bucket by key, including changes that are not on disk yet.
+// records returns a bucket's records by key, including changes that are not on disk yet.
 func (c *changes) records(bucket string) (map[string][]byte, error) {
-	c.committing.Lock() // so that no waiting change is written while the file is read
+	c.committing.Lock() // prevents waiting changes from being written while the file is read
 	defer c.committing.Unlock()
 	found := map[string][]byte{}
 	err := c.bolt.View(func(tx *bbolt.Tx) error {

@@ -117,8 +117,8 @@ func flushed(db *DB) {
 	}
 }
 
-// If the process is killed, nothing is lost. After a power loss, only the newest operations are missing, and none that
-// had to be on disk, regardless of how much of the file of notes remains.
+// If the process is killed, nothing is lost. After a power loss, only the newest operations are missing. No operation
+// that had to be on disk is missing, regardless of how much of the notes file remains.
 func TestWhatIsForgotten(t *testing.T) {
 	replayed := 0
 	for seed := range uint64(40) {
@@ -208,8 +208,8 @@ func TestNotesOlderThanAnotherDriversWork(t *testing.T) {
 	}
 }
 
-// The first driver with support for notes, or one that follows a driver without this support, may be killed before its
-// first transaction.
+// The first driver with support for notes may be killed before its first transaction, and so may a driver that follows
+// one without this support.
 func TestFirstNotesOnAnotherDriversJournal(t *testing.T) {
 	for name, write := range map[string]func(*bbolt.Tx) error{
 		"upgrade": func(tx *bbolt.Tx) error {
@@ -380,7 +380,7 @@ func TestDiskIsFullAtTheStart(t *testing.T) {
 	}
 }
 
-// If the writes of concurrent callers fail, none of their changes is stored later, and earlier notes stay.
+// If the writes of concurrent callers fail, none of their changes are stored later, and earlier notes are kept.
 func TestManyAreRefusedAtOnce(t *testing.T) {
 	const callers = 8
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
@@ -413,7 +413,7 @@ func TestManyAreRefusedAtOnce(t *testing.T) {
 	kill(t, opened)
 }
 
-// If the file of notes is full, further notes wait for the disk, and no note is lost.
+// If the notes file is full, further notes wait for the disk, and no note is lost.
 func TestFileOfNotesIsFull(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -433,7 +433,7 @@ func TestFileOfNotesIsFull(t *testing.T) {
 	}
 }
 
-// Without a file of notes, each note waits for the disk.
+// Without a notes file, each note waits for the disk.
 func TestNotesWithoutTheirFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.db")
 	if err := os.Mkdir(path+".notes", 0o700); err != nil {
@@ -454,7 +454,7 @@ func TestNotesWithoutTheirFile(t *testing.T) {
 	}
 }
 
-// Notes of a killed driver are not lost if they are temporarily unreadable.
+// A killed driver's notes are not lost if they are temporarily unreadable.
 func TestNotesThatCannotBeRead(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -519,7 +519,7 @@ func TestNotesAreUnreadableForAProcess(t *testing.T) {
 	}
 }
 
-// A file of notes is readable even if it has lost its allocated space and cannot get it back.
+// A notes file is readable even if it has lost its allocated space and cannot get it back.
 func TestNotesWithoutSpaceAreReplayed(t *testing.T) {
 	path, clock := filepath.Join(t.TempDir(), "journal.db"), epoch()
 	opened, bucket := openWith(t, path, clock)
@@ -557,7 +557,7 @@ func limitFileSize(t *testing.T, size uint64) (lift func()) {
 }
 
 // After a power loss, only some pages of the notes may be on disk. Even if notes end at page boundaries, the notes that
-// can be read are a prefix of those that existed at some point in time.
+// can be read are a prefix of the notes that existed at some point in time.
 func TestNotesOfTwoTimes(t *testing.T) {
 	const noteSize, notesPerPage, pages = 256, 16, 3
 	path := filepath.Join(t.TempDir(), "notes")

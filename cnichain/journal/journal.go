@@ -1,5 +1,5 @@
-// Package journal stores records durably in one bbolt file: intentions and results, so that the driver can roll back
-// after a crash.
+// Package journal stores records durably in one bbolt file. The records contain intentions and results, so that the
+// driver can roll back after a crash.
 //
 // The rule of this package: a record is either read completely, as it was written, or reported as damaged. It is never
 // read partially.
@@ -29,7 +29,7 @@ import (
 // schema is the version of the record format. A journal with a newer schema is not opened, whereas records with older
 // schemas are read. The version is raised whenever a rollback needs a new field, since an older driver would write the
 // record back without that field. Fields that a rollback does not need are added without raising the version, even
-// though an older driver drops them when it writes a record.
+// though an older driver drops these fields when it writes a record.
 //
 //	2: baselines have the boot in which they were taken, VLANs, and the node's configuration;
 //	   attachments their namespace's ID.
@@ -47,20 +47,20 @@ type Opened struct {
 	*DB
 	// SetAside is the path to which an unreadable journal was moved, or "" if no journal was moved.
 	SetAside string
-	// Reason is the error of the unreadable journal.
+	// Reason is the error that made the journal unreadable.
 	Reason error
 	// Replayed is the number of notes from an earlier process that were missing from the file. They have now been
 	// written, or are waiting for disk space.
 	Replayed int
-	// NotesOff is the reason why no file of notes can be used. In this case, each note waits for the disk, which is
-	// slower but equally safe.
+	// NotesOff is the reason why no notes file can be used. In this case, each note waits for the disk, which is slower
+	// but equally safe.
 	NotesOff error
 }
 
-// Open opens or creates the journal at path. If the journal is proven damaged, it is set aside and a new one is
-// created: the driver must start, because otherwise the node's pods could neither start nor terminate. In all other
-// cases, Open returns an error and leaves the journal unchanged: if another process holds it, its schema is newer, the
-// disk is read-only, there is no space for a new journal, or no file descriptor is available.
+// Open opens or creates the journal at path. If the journal is proven to be damaged, it is set aside and a new journal
+// is created: the driver must start, because otherwise the node's pods could neither start nor terminate. Open returns
+// an error and leaves the journal unchanged in all other cases: another process holds the journal, its schema is newer,
+// the disk is read-only, there is no space for a new journal, or no file descriptor is available.
 func Open(path string, clock clock.WithDelayedExecution) (Opened, error) {
 	opened, err := openFile(path, clock.Now())
 	if err != nil {
@@ -134,7 +134,7 @@ var (
 // open opens a file and checks it completely. bbolt panics on certain kinds of damage. A file that is too short for its
 // pages causes faults, since it is mapped into memory.
 func open(path string) (bolt *bbolt.DB, err error) {
-	// This setting only affects this goroutine, and only until this function returns: anywhere else, a fault is a bug
+	// This setting affects only this goroutine, and only until this function returns. Anywhere else, a fault is a bug
 	// and must crash the process.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -146,7 +146,8 @@ func open(path string) (bolt *bbolt.DB, err error) {
 			bolt = nil
 		}
 	}()
-	// bbolt treats an empty file as a new one, and returns no specific error if a file is shorter than its first pages.
+	// bbolt treats an empty file as a new file, and returns no specific error if a file is shorter than its first
+	// pages.
 	if info, statErr := os.Stat(path); statErr == nil && info.Mode().IsRegular() &&
 		info.Size() < int64(2*os.Getpagesize()) {
 		return nil, fmt.Errorf("%w: the file has %d bytes", errDamaged, info.Size())
@@ -166,8 +167,8 @@ func open(path string) (bolt *bbolt.DB, err error) {
 	return bolt, checkSchema(bolt)
 }
 
-// check reports damage that would make bbolt crash later: bbolt maps the file into memory, and reading a page beyond
-// its end kills the process with a signal.
+// check reports damage that would make bbolt crash later: bbolt maps the file into memory, and if it reads a page
+// beyond the end of the file, the process is killed by a signal.
 func check(tx *bbolt.Tx) error {
 	info, err := os.Stat(tx.DB().Path())
 	if err != nil {
@@ -194,7 +195,7 @@ func checkSchema(bolt *bbolt.DB) error {
 	return err
 }
 
-// storedSchema returns the schema of the file, or 0 if the file is new.
+// storedSchema returns the file's schema, or 0 if the file is new.
 func storedSchema(bolt *bbolt.DB) (version int, err error) {
 	err = bolt.View(func(tx *bbolt.Tx) error {
 		meta := tx.Bucket([]byte(metaBucket))
@@ -209,14 +210,14 @@ func storedSchema(bolt *bbolt.DB) (version int, err error) {
 	return version, err
 }
 
-// metaBucket contains the schema and the position of the file: see [position].
+// metaBucket contains the file's schema and position: see [position].
 const metaBucket = "meta"
 
 // Close writes pending notes and closes the journal. Notes that cannot be written are read by the next process.
 func (db *DB) Close() error { return errors.Join(db.stopChanges(), db.bolt.Close()) }
 
 // Bucket stores records of one type by key. A record is stored as JSON, so its field names are a contract between
-// versions of the driver.
+// driver versions.
 type Bucket[T any] struct {
 	db   *DB
 	name []byte
@@ -251,12 +252,12 @@ type envelope struct {
 
 func checksum(payload []byte) uint32 { return extendChecksum(0, payload) }
 
-// extendChecksum returns the checksum of some data followed by further data, given the checksum sum of the former.
+// extendChecksum returns the checksum of some data followed by further data, where sum is the checksum of the former.
 func extendChecksum(sum uint32, data []byte) uint32 {
 	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), data)
 }
 
-// encode returns the encoding of a record in the file, which is an [envelope].
+// encode returns a record as it is encoded in the file: as an [envelope].
 func encode[T any](record T) ([]byte, error) {
 	payload, err := json.Marshal(record)
 	if err != nil {
@@ -272,8 +273,8 @@ func encode[T any](record T) ([]byte, error) {
 	return withField(head, "payload", payload), nil
 }
 
-// withField appends a field to a JSON object. The value must be output of the JSON library. Marshaling the value again
-// would parse it, which takes longer than encoding it, and a pod's record is written before each step.
+// withField appends a field to a JSON object. The value must be output from the JSON library. Marshaling the value
+// again would parse it, which takes longer than encoding it, and a pod's record is written before each step.
 func withField(object []byte, name string, value []byte) []byte {
 	whole := make([]byte, 0, len(object)+len(name)+len(value)+len(`,"":}`))
 	whole = append(whole, object[:len(object)-1]...)
@@ -284,11 +285,11 @@ func withField(object []byte, name string, value []byte) []byte {
 	return append(whole, '}')
 }
 
-// Put stores a record. When it returns nil, the record and all earlier notes are on disk.
+// Put stores a record. When Put returns nil, the record and all earlier notes are on disk.
 func (b *Bucket[T]) Put(key string, record T) error { return b.write(key, record, b.db.put) }
 
-// Note stores a record that does not have to survive a reboot: when it returns nil, the record survives a crash of the
-// process. The record is written to disk soon afterwards, but no caller waits for that. Note only writes to memory,
+// Note stores a record that does not have to survive a reboot. When Note returns nil, the record survives a crash of
+// the process. The record is written to disk soon afterwards, but no caller waits for that. Note writes only to memory,
 // whereas Put waits for the disk.
 func (b *Bucket[T]) Note(key string, record T) error { return b.write(key, record, b.db.note) }
 
@@ -303,7 +304,7 @@ func (b *Bucket[T]) write(key string, record T, store func(*change) error) error
 	return nil
 }
 
-// Delete removes a record. It is not an error if the record is missing. When it returns nil, the removal is on disk.
+// Delete removes a record. It returns no error if the record is missing. When it returns nil, the removal is on disk.
 func (b *Bucket[T]) Delete(key string) error { return b.remove(key, b.db.put) }
 
 // NoteDeleted removes a record with the same guarantees as [Bucket.Note].
@@ -322,7 +323,7 @@ type Damaged struct {
 	Err         error
 }
 
-// All returns all records by key, and the unreadable ones.
+// All returns all readable records by key, and the unreadable records.
 func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	records := map[string]T{}
 	var damaged []Damaged
@@ -341,8 +342,9 @@ func (b *Bucket[T]) All() (map[string]T, []Damaged, error) {
 	return records, damaged, nil
 }
 
-// decode parses a record. If the record's schema is newer than this program's, it returns a specific error. It checks
-// this before the checksum: the driver was downgraded, and must not treat the record as damaged and discard it.
+// decode parses a record. If the record's schema is newer than this program's schema, it returns a specific error. It
+// checks the schema before the checksum, because in this case, the driver was downgraded, and must not treat the record
+// as damaged and discard it.
 func decode[T any](value []byte) (T, error) {
 	var record T
 	var stored envelope

@@ -177,7 +177,7 @@ func TestJournalOfAnOlderSchema(t *testing.T) {
 	}
 }
 
-// The JSON encoding of these types is read by other versions of the driver.
+// Other driver versions read the JSON encoding of these types.
 func TestFormIsThatOfTheLibrary(t *testing.T) {
 	records := []any{nil, 0, "", "<a&b>\u2028\"\\\n\xff", []int{}, map[string]any{"b": 1.5, "a": nil},
 		struct{ Raw json.RawMessage }{json.RawMessage(" {\"k\" : [ 1 ,\t2 ], \"html\": \"<>\" }\n")}}

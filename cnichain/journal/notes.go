@@ -11,25 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notesSize is the size of the file of notes, which is enough for several hundred attachments. The space is allocated
-// when the file is opened, so that a note does not need new space.
+// notesSize is the size of the notes file, which is enough for several hundred attachments. The space is allocated when
+// the file is opened, so that a note does not need new space.
 const notesSize = 1 << 20
 
 var (
 	errNotesFull = errors.New("the file of notes is full")
 	// errNotesUnread means that the file exists but cannot be read. It may contain the latest changes made by a killed
-	// driver; without them, a device in a pod could count as free.
+	// driver. Without these changes, a device in a pod might be considered free.
 	errNotesUnread = errors.New("its notes cannot be read, and may contain the last changes of a killed driver")
 )
 
 // noteFile stores changes that are not on disk yet. It is written but never synced: the data is in the kernel's page
 // cache, so it survives a crash of the process but not of the machine.
 //
-// Notes follow each other from the beginning of the file. Each is stored as its length and a CRC-32C (4 bytes each, big
-// endian), followed by its JSON. The CRC covers the JSON of all notes up to this one. When all notes are on disk, the
-// next note overwrites the first. Reading stops at a partial or partially overwritten note, and at a note that does not
-// belong to the preceding ones: an older note after the newest, or, if only some pages of the file survived a power
-// loss, a newer note after older ones.
+// Notes follow one another from the beginning of the file. Each note is stored as its length and a CRC-32C (4 bytes
+// each, big endian), followed by its JSON. The CRC covers the JSON of all notes up to and including this note. When all
+// notes are on disk, the next note overwrites the first one. Reading stops at a partial or partially overwritten note,
+// and at a note that does not belong to the preceding notes: an older note after the newest note, or, if only some
+// pages of the file survived a power loss, a newer note after older notes.
 type noteFile struct {
 	file *os.File
 	end  int64

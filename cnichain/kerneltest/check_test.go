@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// called reads the last call of the plugin with a command, as recorded by the test double.
+// called reads the plugin's last call with the given command, as recorded by the test double.
 func (b *bench) called(plugin, command string) string {
 	b.Helper()
 	data, err := os.ReadFile(b.plugins[plugin].path + "." + command)

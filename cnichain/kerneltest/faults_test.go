@@ -196,7 +196,7 @@ func TestDoubleHangs(t *testing.T) {
 		return
 	}
 	b := newBench(t)
-	b.executor.StepTimeout = 2 * time.Second // on a busy machine, even a DEL may take long
+	b.executor.StepTimeout = 2 * time.Second // on a busy machine, even a DEL may take a long time
 	b.plugins["second"].follow(t, script{"ADD": hangs})
 	err := b.add(b.attachment(threeDoubles)) // does not return if it waits for the grandchild
 	if err == nil || !strings.Contains(err.Error(), "time limit") {
@@ -208,7 +208,7 @@ func TestDoubleHangs(t *testing.T) {
 	}
 }
 
-// processesOf finds running processes of a scripted plugin, and its grandchildren.
+// processesOf finds a scripted plugin's running processes and grandchildren.
 func processesOf(t *testing.T, path string) (found []string) {
 	t.Helper()
 	environs, err := filepath.Glob("/proc/[0-9]*/environ")

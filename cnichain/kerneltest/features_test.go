@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setFeatures sets features of a link in the calling thread's namespace by name, as "ethtool -K" does.
+// setFeatures sets a link's features by name in the calling thread's namespace, as "ethtool -K" does.
 func setFeatures(name string, features map[string]bool) error {
 	const (
 		wanted, bits, bit, bitName, bitValue = 3, 3, 1, 2, 3

@@ -71,7 +71,7 @@ func (h *testHost) network(where string, handle *netlink.Handle) []string {
 		h.must(err)
 		for _, queue := range queues {
 			if queue.Type() == "noqueue" {
-				continue // equivalent to no queue, but only visible after the link was up once
+				continue // equivalent to no queue, but only visible after the link has been up once
 			}
 			lines = append(lines, fmt.Sprintf("%s queue %s %s parent %s", where, attrs.Name, queue.Type(),
 				netlink.HandleStr(queue.Attrs().Parent)))
@@ -164,7 +164,7 @@ func (h *testHost) files(dirs ...string) []string {
 	return lines
 }
 
-// expect compares the state with the expected one.
+// expect compares the state with the expected state.
 func (h *testHost) expect(what string, want []string) {
 	h.Helper()
 	if diff := cmp.Diff(want, h.state()); diff != "" {
@@ -188,7 +188,7 @@ func (h *testHost) veth(name, peer string) {
 	}
 }
 
-// bridge creates a bridge with a fixed address, since a bridge without one uses the address of a port.
+// bridge creates a bridge with a fixed address, since a bridge without a fixed address uses that of a port.
 func (h *testHost) bridge(name string) {
 	h.Helper()
 	h.must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name,

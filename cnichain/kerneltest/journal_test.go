@@ -159,9 +159,9 @@ func (j *fullJournal) commit() error {
 	return nil
 }
 
-// The disk becomes full at each of the commits. No step begins that could not be rolled back, existing attachments are
-// not affected, and once there is space again, everything can be rolled back, even by another process. A disk that is
-// actually full still accepts some commits, since the file has free pages; therefore each commit is also made to fail.
+// The disk becomes full at each commit. No step begins unless it can be rolled back, and existing attachments are not
+// affected. Once there is space again, everything can be rolled back, even by another process. A disk that is actually
+// full still accepts some commits, since the file has free pages. Therefore, each commit is also made to fail.
 func TestFullDisk(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -8,8 +8,8 @@ import (
 )
 
 // The main thread must stay in the host's namespace. If a goroutine that enters a pod and never unlocks its thread ran
-// on the main thread, that thread would stay in the pod. Since it cannot terminate, the pod's namespace would exist as
-// long as the process.
+// on the main thread, that thread would stay in the pod. Since the main thread cannot terminate, the pod's namespace
+// would exist until the process exits.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
 // TestMain makes this binary act as three programs: the tests, the CNI plugin scripted by the tests, and the driver

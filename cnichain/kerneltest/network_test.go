@@ -21,7 +21,7 @@ func cidr(text string) *net.IPNet {
 	return network
 }
 
-// inUse adds every kind of configuration that a node may have to a link on the host, and returns the link as a claim's
+// inUse gives a link on the host every kind of configuration that a node may have, and returns the link as a claim's
 // device whose policy allows this use.
 func (l *realLab) inUse(name string) cnichain.RootDevice {
 	l.Helper()
@@ -59,7 +59,7 @@ func (l *realLab) inUse(name string) cnichain.RootDevice {
 	return cnichain.RootDevice{Step: "link", Device: device}
 }
 
-// reachable waits until the kernel has created its own route to the IPv6 address, which it does in the background.
+// reachable waits until the kernel has created its own route to the IPv6 address, which happens in the background.
 func (l *realLab) reachable() {
 	l.Helper()
 	l.await("the kernel has a route to its address", func() bool {
@@ -72,7 +72,7 @@ func (l *realLab) reachable() {
 	})
 }
 
-// neighbours returns the permanent neighbours of a link.
+// neighbours returns a link's permanent neighbors.
 func (l *realLab) neighbours(name string) []string {
 	l.Helper()
 	var lines []string
@@ -88,8 +88,8 @@ func (l *realLab) neighbours(name string) []string {
 	return lines
 }
 
-// A link with addresses, routes, rules and neighbours of the node is busy. If a policy exposes it anyway, the link has
-// all of them again after the pod, regardless of how the pod terminated.
+// A link with addresses, routes, rules and neighbors that belong to the node is busy. If a policy exposes the link
+// anyway, all of these are restored after the pod has terminated, regardless of how the pod terminated.
 func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -121,8 +121,8 @@ func TestAddressesAndRoutesAreRestored(t *testing.T) {
 	}
 }
 
-// After the pod, a leased address of the host is restored with its remaining lifetime. It is not restored if it expired
-// while the pod ran.
+// After the pod has terminated, a leased host address is restored with its remaining lifetime. It is not restored if it
+// expired while the pod was running.
 func TestLentAddressesEnd(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

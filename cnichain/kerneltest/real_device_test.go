@@ -100,7 +100,7 @@ type tampering struct {
 	// complaint.
 	repair    func(*realPod)
 	complaint []string
-	// attempts is the number of DELs that may fail before the driver returns the device itself, by plugin.
+	// attempts maps each plugin to the number of DELs that may fail before the driver returns the device itself.
 	attempts map[string]int
 	// lost is true if the device no longer exists.
 	lost bool
@@ -212,13 +212,13 @@ func (z tampering) try(l *realLab, mover string, eth1 int) {
 	l.wipe("/run/cni")
 }
 
-// foreignLines returns the lines in the host's state about a link.
+// foreignLines returns the lines about a link in the host's state.
 func (l *realLab) foreignLines(name string) []string {
 	return slices.DeleteFunc(l.state(),
 		func(line string) bool { return !strings.HasPrefix(line, "host link "+name+" ") })
 }
 
-// An exclusive device has only one owner at a time, and a repeated DEL does not take it from the next owner.
+// An exclusive device has only one owner at a time, and a repeated DEL does not take the device from the next owner.
 func TestRealHostDeviceHasOneOwner(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -248,8 +248,8 @@ func TestRealHostDeviceHasOneOwner(t *testing.T) {
 	l.empty()
 }
 
-// A device cannot be renamed to a name that is its own alternative name. Whether or not the plugin handles this, the
-// host must be unchanged afterwards.
+// A device cannot be renamed to its own alternative name. Whether or not the plugin handles this, the host must be
+// unchanged afterwards.
 func TestRealHostDeviceWithTheWantedNameAsAltname(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -267,8 +267,8 @@ func TestRealHostDeviceWithTheWantedNameAsAltname(t *testing.T) {
 	l.empty()
 }
 
-// The host-device plugin stores the device's name in the alias of the link. After the pod, that alias must be gone, and
-// an alias set by the administrator must still exist.
+// The host-device plugin stores the device's name in the alias of the link. After the pod has terminated, that alias
+// must no longer exist, and an alias set by the administrator must still exist.
 func TestRealHostDeviceAlias(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

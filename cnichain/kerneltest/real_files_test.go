@@ -39,7 +39,7 @@ func (e readOnly) Call(
 }
 
 // writableMounts returns the writable mounts of file systems that outlive a process (proc_pid_mountinfo(5)), except the
-// one of the open journal.
+// mount that contains the open journal.
 func writableMounts() ([]string, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	var found []string

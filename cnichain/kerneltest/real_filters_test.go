@@ -88,8 +88,8 @@ func TestRealBandwidthOfTheClaim(t *testing.T) {
 }
 
 // prime attaches and detaches a first pod. This creates the state that plugins share between pods and never remove:
-// tables and base chains, CNI-FORWARD and CNI-ADMIN of the firewall plugin, the CNI-HOSTPORT chains of portmap, and the
-// gateway address of bridge. None of it may refer to the pod.
+// tables and base chains, the firewall plugin's CNI-FORWARD and CNI-ADMIN, portmap's CNI-HOSTPORT chains, and bridge's
+// gateway address. None of this state may refer to the pod.
 func (l *realLab) prime(plan cnichain.Plan) {
 	l.Helper()
 	p := l.pod("prime", plan)
@@ -123,7 +123,7 @@ func (l *realLab) mentions(what string, parts ...string) {
 }
 
 // limited expects that traffic to and from the pod's net1 is limited, in bytes per second: by a tbf on the host end of
-// the veth, and by a second one on the ifb that receives the ingress traffic of that end.
+// the veth, and by a second tbf on the ifb that receives that end's ingress traffic.
 func (l *realLab) limited(p *realPod, toPod, fromPod uint64) {
 	l.Helper()
 	peer := 0
@@ -157,7 +157,7 @@ func rate(l *realLab, link netlink.Link) uint64 {
 	return 0
 }
 
-// answers expects that a server in the pod that listens on address can be reached from the host at source.
+// answers expects that the host, using the address source, can reach a server that listens on address in the pod.
 func (p *realPod) answers(address, source string) {
 	p.Helper()
 	listener, err := inNamespace(p.path, func() (net.Listener, error) { return net.Listen("tcp", address) })

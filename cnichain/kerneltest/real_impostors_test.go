@@ -225,7 +225,7 @@ func TestLinksThatStandOnOthers(t *testing.T) {
 	}
 }
 
-// A PCI function may have several ports, and representors. While one of these links is in a pod, sysfs only shows the
+// A PCI function may have several ports and representors. While one of these links is in a pod, sysfs only shows the
 // others.
 func TestOtherPortIsNotTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {

@@ -35,7 +35,7 @@ const (
 	realJournal = "/var/lib/driver" // not part of the host's state
 )
 
-// realLab is the host's side of a machine, with the reference plugins and the executor and journal of one driver.
+// realLab is the host's side of a machine, with the reference plugins and one driver's executor and journal.
 type realLab struct {
 	testHost
 	dir      string
@@ -103,7 +103,7 @@ func (l *realLab) uplink(name string, change ...func(*netlink.LinkAttrs)) {
 	l.Cleanup(func() { l.drop(name + "p") }) // also deletes the other end, wherever it is
 }
 
-// bridge creates a bridge and sets it up. It has a fixed address, since a bridge without one uses the address of a
+// bridge creates a bridge and sets it up. It has a fixed address, since a bridge without a fixed address uses that of a
 // port.
 func (l *realLab) bridge(name string) {
 	l.Helper()
@@ -284,7 +284,7 @@ func (p *realPod) reboot() {
 	p.awaitGone()
 }
 
-// awaitGone waits until the kernel has destroyed the pod's namespace, and with it the other end of eth0.
+// awaitGone waits until the kernel has destroyed the pod's namespace, and, with it, the other end of eth0.
 func (p *realPod) awaitGone() {
 	p.Helper()
 	p.await("namespace of pod "+p.name+" is destroyed", func() bool {
@@ -338,7 +338,7 @@ func (p *realPod) link(name string, do func(*netlink.Handle, netlink.Link) error
 	})
 }
 
-// show describes what was added to the pod, one line for each link, with its addresses.
+// show describes what was added to the pod, with one line for each link and its addresses.
 func (p *realPod) show() []string {
 	p.Helper()
 	var lines []string
@@ -377,7 +377,7 @@ func (p *realPod) has(want ...string) {
 	}
 }
 
-// leases compares the addresses that host-local has assigned with the expected ones, given as network/address.
+// leases compares the addresses that host-local has assigned with the expected addresses, given as network/address.
 func (l *realLab) leases(want ...string) {
 	l.Helper()
 	var leases []string
@@ -393,7 +393,7 @@ func (l *realLab) leases(want ...string) {
 	}
 }
 
-// reaches opens a TCP connection from an address of this pod to an address of the other one and reads the greeting.
+// reaches opens a TCP connection from an address of this pod to an address of the other pod, and reads the greeting.
 func (p *realPod) reaches(source string, other *realPod, address string) {
 	p.Helper()
 	listener, err := inNamespace(other.path,

@@ -20,8 +20,8 @@ import (
 )
 
 // These are environment variables, since tests run in separate processes. KERNELTEST_RUNS is the number of random
-// tenants and of random administrators for each plugin; if it is not set, they run for a few seconds. KERNELTEST_SEED
-// repeats the decisions of an earlier run.
+// tenants and of random administrators for each plugin; if it is not set, the tests run for a few seconds.
+// KERNELTEST_SEED repeats the decisions of an earlier run.
 const (
 	runsVariable = "KERNELTEST_RUNS"
 	seedVariable = "KERNELTEST_SEED"
@@ -46,7 +46,8 @@ func (l *realLab) rounds(do func(run int, random *rand.Rand)) {
 	l.Logf("%d runs", run)
 }
 
-// tenantActions returns the random tenant's actions: operations that survive a move, and others that hide the device.
+// tenantActions returns the random tenant's actions: operations with effects that survive a move, and operations that
+// hide the device.
 func tenantActions(nested string) map[string]func(tenant) error {
 	actions := operations()
 	inNested := func(do func(t tenant, namespace netns.NsHandle) error) func(tenant) error {
@@ -112,7 +113,7 @@ func anyLink() (netlink.Link, error) {
 }
 
 // A tenant performs random actions for some time, and its pod terminates in a random way. Afterwards, the kernel
-// reports the same state of the device as before, or the device is quarantined until it is no longer held.
+// reports the same device state as before, or the device is quarantined until it is no longer held.
 func TestRealRandomTenant(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -202,8 +203,8 @@ func (l *realLab) retryLeftovers() error {
 	return errors.Join(problems...)
 }
 
-// sameOrGone expects that the device is in its original state, or no longer exists; in that case, its other end no
-// longer exists either.
+// sameOrGone expects that the device is in its original state or no longer exists. If it no longer exists, its other
+// end must not exist either.
 func (l *realLab) sameOrGone(before map[string][]byte, done []string, ending string) {
 	l.Helper()
 	if _, err := netlink.LinkByName("up0p"); err != nil {
@@ -260,7 +261,7 @@ func TestRealRandomAdministrator(t *testing.T) {
 				used := ""
 				if uses := nodeUses(); random.IntN(3) == 0 {
 					used = slices.Sorted(maps.Keys(uses))[random.IntN(len(uses))]
-					l.onHost("up0", netlink.LinkSetARPOn) // for neighbours
+					l.onHost("up0", netlink.LinkSetARPOn) // for neighbors
 					l.onHost("up0", func(link netlink.Link) error { return uses[used](l, link) })
 				}
 				before, state := l.linkState("up0"), l.state()
@@ -289,8 +290,8 @@ func TestRealRandomAdministrator(t *testing.T) {
 	}
 }
 
-// randomAdministrator performs some random actions. It does not change both MAC address and index, so that the link can
-// still be identified.
+// randomAdministrator performs some random actions. It does not change both the MAC address and the index, so that the
+// link can still be identified.
 func (l *realLab) randomAdministrator(random *rand.Rand) (done []string) {
 	l.Helper()
 	actions := administratorActions(random)

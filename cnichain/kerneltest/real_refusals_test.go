@@ -14,7 +14,7 @@ import (
 //go:embed testdata/refusals.yaml
 var refusals []byte //nolint:gochecknoglobals // that is how files are embedded
 
-// The validation rejects exactly the configuration that the real plugins reject.
+// The validation rejects exactly the configurations that the real plugins reject.
 func TestRealRefusals(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -22,7 +22,7 @@ func TestRealRefusals(t *testing.T) {
 	var cases []struct {
 		Name  string
 		Steps []v1alpha1.Step
-		Error string // of the plugin; empty if it accepts the configuration
+		Error string // the plugin's error; empty if it accepts the configuration
 	}
 	if err := yaml.UnmarshalStrict(refusals, &cases); err != nil {
 		t.Fatal(err)

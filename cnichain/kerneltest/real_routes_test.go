@@ -24,7 +24,7 @@ func (p *realPod) clusterNetwork() {
 	})
 }
 
-// defaultRoutes returns the interfaces of the pod's default routes in the order of preference.
+// defaultRoutes returns the interfaces of the pod's default routes in order of preference.
 func (p *realPod) defaultRoutes(family int) (names []string) {
 	p.Helper()
 	p.inside(func(handle *netlink.Handle) error {
@@ -43,8 +43,8 @@ func (p *realPod) defaultRoutes(family int) (names []string) {
 	return names
 }
 
-// A step that replaces the pod's default route is refused, regardless of the setting that adds it. Afterwards, the route
-// leads through the cluster's network afterwards.
+// A step that replaces the pod's default route is refused, regardless of which setting adds the new route. Afterwards,
+// the default route leads through the cluster's network.
 func TestRealDefaultRoute(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -75,7 +75,8 @@ func TestRealDefaultRoute(t *testing.T) {
 	l.leases()
 }
 
-// A default route is allowed if the topology says so, if it is only a fallback, or if the pod has none of this family.
+// A default route is allowed if the topology permits it, if it is only a fallback, or if the pod has no default route
+// for this address family.
 func TestRealDefaultRouteThatIsAllowed(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -104,8 +105,8 @@ func TestRealDefaultRouteThatIsAllowed(t *testing.T) {
 	}
 }
 
-// An attempt that follows another one for the same sandbox compares with the routes before the first attempt: a plugin
-// may have removed the route of the cluster's network for good.
+// An attempt that follows another one for the same sandbox compares the routes with those from before the first
+// attempt, because a plugin may have permanently removed the cluster network's route.
 func TestRealDefaultRouteBeforeTheFirstAttempt(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -114,11 +115,11 @@ func TestRealDefaultRouteBeforeTheFirstAttempt(t *testing.T) {
 	l.uplink("up0")
 	p := l.pod("a", l.plan("first", `- {name: link, type: macvlan, config: {mode: bridge, ipam: {type: host-local,
     dataDir: /var/lib/leases, ranges: [[{subnet: 10.1.0.0/24}]], routes: [{dst: 0.0.0.0/0}]}}}`, l.shared("link", "up0")))
-	p.attachment.DefaultRoutes = map[string][]int{"IPv4": {1}} // the pod has no default route any longer
+	p.attachment.DefaultRoutes = map[string][]int{"IPv4": {1}} // the pod no longer has a default route
 	p.refused("replaced the pod's IPv4 default route")
 }
 
-// A scalable function belongs to a physical function that stores no settings of it.
+// A scalable function belongs to a physical function that stores no settings for it.
 func TestRealSnapshotOfAScalableFunction(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

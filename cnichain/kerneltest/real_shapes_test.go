@@ -21,7 +21,7 @@ type shape struct {
 	steps   string
 	devices func(*realLab) []cnichain.RootDevice
 	links   []string
-	// state maps the second word of a line of the state to expected parts of that line while the pod runs.
+	// state maps the second word of a state line to the parts that are expected in that line while the pod is running.
 	state map[string][]string
 }
 
@@ -162,8 +162,8 @@ func TestRealMasqueradingWhenTheLinkIsGone(t *testing.T) {
 	}
 }
 
-// Several instances of a chain share a network name, from which bandwidth derives its ifb, and portmap and masquerading
-// derive their chains.
+// Several instances of a chain share a network name. bandwidth derives its ifb from this name, and portmap and
+// masquerading derive their chains from it.
 func TestRealInstancesWithPerNetworkState(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -191,8 +191,9 @@ func TestRealInstancesWithPerNetworkState(t *testing.T) {
 				t.Errorf("the pod has %v", a.show())
 			}
 			if name == "masquerading" {
-				// The instances share a network and therefore, in one container, also a chain of rules. The first
-				// instance cannot remove the chain while the second uses it, so the driver retries.
+				// The instances share a network. If they are in the same container, they therefore also share a rule
+				// chain. The first instance cannot remove the chain while the second instance uses it, so the driver
+				// retries.
 				l.says(a.tryDel(), "CHAIN_DEL failed")
 			}
 			a.del()
@@ -358,7 +359,7 @@ func (l *realLab) atOnce(work ...func() error) {
 	wait.Wait()
 }
 
-// If a step fails, the earlier steps and the partial work of its plugin are rolled back.
+// If a step fails, the earlier steps and the partial work of the failed plugin are rolled back.
 func TestRealFailuresLeaveNothing(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return
@@ -405,7 +406,7 @@ func (l *realLab) emptyBut(id string) {
 	}
 }
 
-// An application may use the interface name just before the plugin does. Its link is not touched.
+// An application may use the interface name just before the plugin does. The application's link is not touched.
 func TestRealNameTakenMeanwhile(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

@@ -40,7 +40,7 @@ func (l *realLab) expect(want []string) {
 	}
 }
 
-// without returns the lines except those about a pod or a link.
+// without returns the lines except those about the given pods or links.
 func without(lines []string, names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 		fields := strings.Fields(line)

@@ -22,7 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/linkstate"
 )
 
-// errNotHere is returned by cases that the machine's kernel does not support, which are then skipped.
+// errNotHere is returned by cases that the machine's kernel does not support. These cases are then skipped.
 var errNotHere = errors.New("the kernel does not have it")
 
 // tenant is an application with all capabilities in the network namespace of its pod. Its methods run on a thread in
@@ -55,7 +55,7 @@ func (t tenant) set(kind int, value []byte) error {
 	return err
 }
 
-// file writes to a file of the device in a sysfs instance for the pod's namespace.
+// file writes to one of the device's files in a sysfs instance for the pod's namespace.
 func (t tenant) file(name, value string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return err
@@ -87,8 +87,7 @@ func (t tenant) enslave(master netlink.Link) error {
 	return errors.Join(err, netlink.LinkSetDown(t.link), netlink.LinkSetMaster(t.link, master))
 }
 
-// attach attaches a BPF program at a hook, with or without a BPF link. The program stays attached as long as the test
-// runs.
+// attach attaches a BPF program at a hook, with or without a BPF link. The program stays attached while the test runs.
 func (t tenant) attach(hook ebpf.AttachType, withLink bool) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}) // TC_ACT_SHOT
@@ -459,7 +458,7 @@ func TestRealTenantFightsForItsDevice(t *testing.T) {
 	}
 }
 
-// A device that its tenant moved into another namespace still exists, although it is neither in the pod nor on the
+// A device that its tenant moved into another namespace still exists, even though it is neither in the pod nor on the
 // host.
 func TestRealDeviceHiddenByItsTenant(t *testing.T) {
 	if !onMachineWithOwn(t) {

@@ -162,7 +162,7 @@ func TestRealLinkThatBecameAnotherIsNotTaken(t *testing.T) {
 }
 
 // If an administrator changes a link between two sandboxes of a claim, the change becomes part of the new baseline.
-// Neither the return of the link nor the release of the claim reverts it.
+// Neither returning the link nor releasing the claim reverts the change.
 func TestRealChangesBetweenSandboxesAreKept(t *testing.T) {
 	if !onMachineWithOwn(t) {
 		return

@@ -97,7 +97,7 @@ func (l *realLab) aliases() []string {
 	return lines
 }
 
-// A change by an administrator that takes effect at a reboot is kept: the settings of the earlier boot are not
+// A change by an administrator that takes effect at a reboot is kept: the settings from the earlier boot are not
 // restored, neither when the earlier attachment is rolled back nor after the next pod that uses the same claim.
 func TestRebootEndsABaseline(t *testing.T) {
 	if !cnitest.OnMachine(t) {
@@ -374,8 +374,8 @@ func TestRecordWithoutBoot(t *testing.T) {
 	}
 }
 
-// If a macvlan is created on a macvlan, the kernel attaches it to the same parent. On DEL, it must be deleted and not
-// moved to the host.
+// If a macvlan is created on a macvlan, the kernel attaches both to the same parent. On DEL, the new macvlan must be
+// deleted and not moved to the host.
 func TestLinkBesideTheDevice(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

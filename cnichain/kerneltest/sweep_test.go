@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/cnitest"
 )
 
-// fiveSteps has three roots of different kinds, one step that modifies a device, and one with effects on the host.
+// fiveSteps has three roots of different kinds, one step that modifies a device, and one step that affects the host.
 const fiveSteps = `
 - {name: hd, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local, dataDir: LEASES, ranges: [[{subnet: 10.1.0.0/24}]]}}}
 - {name: mv, type: macvlan, selector: {cel: "true"}, config: {mode: bridge, ipam: {type: host-local, dataDir: LEASES, ranges: [[{subnet: 10.2.0.0/24}]]}}}
@@ -57,7 +57,7 @@ func newSweep(t *testing.T) *sweep {
 	return s
 }
 
-// process returns a driver process that is not started yet.
+// process returns a driver process that has not been started yet.
 func (s *sweep) process(o orders) *exec.Cmd {
 	s.Helper()
 	all := s.orders
@@ -129,7 +129,7 @@ func (s *sweep) clean(what string) {
 }
 
 // A driver process is killed before and after each of its actions while it attaches, detaches, and rolls back the
-// attachments of an earlier process. The next process leaves nothing behind.
+// attachments from an earlier process. The next process leaves nothing behind.
 func TestSweep(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return
@@ -137,8 +137,8 @@ func TestSweep(t *testing.T) {
 	s := newSweep(t)
 	s.killedAt("ADD", func() {}, orders{Add: true})
 	s.killedAt("DEL", func() { s.run(orders{Add: true}) }, orders{Del: true})
-	// At the second-to-last kill point of ADD, everything is attached but not ready, so there is the most state to roll
-	// back.
+	// At the second-to-last kill point of ADD, everything is attached but not ready, so the amount of state to roll
+	// back is largest.
 	last := s.addPoints() - 1
 	s.killedAt("recovery", func() {
 		if !s.kill(orders{Add: true, KillAt: last}) {

@@ -23,7 +23,7 @@ import (
 )
 
 // virtualFunction returns the virtual function that the tests may change: KERNELTEST_VF is its PCI address. The
-// function must be unused, and the tests run in its namespace instead of their own.
+// function must be unused, and the tests run in the function's namespace instead of their own.
 func virtualFunction(t *testing.T) cnichain.Device {
 	t.Helper()
 	address := os.Getenv("KERNELTEST_VF")
@@ -95,7 +95,7 @@ func (v *vfBench) spoil(handle *netlink.Handle, name string) {
 }
 
 // awaitReturn waits until the function is in its original state. After its namespace has been destroyed, the function
-// is in no namespace for a short time.
+// is briefly not in any namespace.
 func (v *vfBench) awaitReturn() {
 	v.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -138,7 +138,7 @@ func TestLinksOnVFsKnowTheNIC(t *testing.T) {
 }
 
 // A function that returns from a destroyed namespace has a different name, address and MTU, and its PF still has the
-// settings that the pod's plugins made.
+// settings that the pod's plugins applied.
 func TestVFIsRestored(t *testing.T) {
 	v := newVFBench(t)
 	pod := cnitest.NewPod(t, "vf")
@@ -157,7 +157,7 @@ func TestVFIsRestored(t *testing.T) {
 }
 
 // The same as the previous test, but with a chain and a running pod: the application has renamed the link and created
-// another one with the old name, so the plugin does not find the device by that name.
+// another link with the old name, so the plugin does not find the device by that name.
 func TestVFComesHomeFromAChain(t *testing.T) {
 	for _, mover := range movers() {
 		t.Run(mover, func(t *testing.T) { comesHomeFromAChain(newVFBench(t), mover) })

@@ -26,14 +26,14 @@ import (
 const workerVariable = "KERNELTEST_WORKER"
 
 // orders selects the actions that a driver process performs with the journal in Dir, in this order: roll back the
-// attachments of an earlier process, attach, detach.
+// attachments from an earlier process, attach, detach.
 type orders struct {
 	Dir      string
 	CNIDirs  []string
 	Topology string
 	Devices  []cnichain.RootDevice
 	Sandbox  string
-	Pod      string // path of its namespace
+	Pod      string // path of the pod's namespace
 	Recover  bool
 	Add      bool
 	Del      bool

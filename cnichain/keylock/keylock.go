@@ -1,6 +1,6 @@
 // Package keylock provides locks that are identified by a key. Waiting for a lock can be cancelled with a context.
 //
-// The rule of this package: it does not depend on the locked objects and imports no other package of the driver.
+// The rule of this package: it does not depend on the locked objects and imports none of the driver's other packages.
 package keylock
 
 import (
@@ -9,10 +9,10 @@ import (
 )
 
 // Locks is a set of locks that are identified by a key. Each lock has a number of places, which is the number of
-// callers that can hold it at the same time. Waiting for a lock can be cancelled with a context.
+// callers that can hold the lock at the same time. Waiting for a lock can be cancelled with a context.
 //
-// A key only has an entry while a caller holds its lock or waits for it. Therefore the keys of old claims and sandboxes
-// use no memory, even though a node keeps getting new ones.
+// A key has an entry only while a caller holds its lock or waits for it. Therefore, the keys of old claims and
+// sandboxes use no memory, even though a node keeps getting new claims and sandboxes.
 type Locks struct {
 	places int
 	mu     sync.Mutex
@@ -48,7 +48,7 @@ func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err err
 	}
 	select {
 	case entry.held <- struct{}{}:
-		// The order matters: if the entry were deleted while its place is still taken, the next caller would create a
+		// The order matters. If the entry were deleted while its place is still taken, the next caller would create a
 		// new entry and also get the lock.
 		return func() { <-entry.held; leave() }, nil
 	case <-ctx.Done():

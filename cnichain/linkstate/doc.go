@@ -1,17 +1,16 @@
 // Package linkstate reads everything that the kernel reports about a link, compares two readings, and restores
 // differences.
 //
-// The driver reads the state of a device before a pod gets it and after the device has returned. The comparison does
+// The driver reads a device's state before a pod gets the device and after the device has returned. The comparison does
 // not rely on a list of possible changes: every attribute is compared, including attributes added by later kernels,
-// except for the exceptions documented in exceptions.go. If a difference cannot be restored, the device stays in
-// quarantine.
+// except for those documented in exceptions.go. If a difference cannot be restored, the device stays in quarantine.
 //
 // The rule of this package: it does not depend on link kinds or on the meaning of settings, except for attributes that
 // the kernel reports in one form and accepts in another.
 //
 // The sources are rtnetlink (RTM_GETLINK), ethtool netlink, sysfs, DCB, NAPI settings, receive rules and the BPF
-// programs that are attached without a queueing discipline (tcx). All functions work in the network namespace of the
-// calling thread.
+// programs that are attached without a queueing discipline (tcx). All functions work in the calling thread's network
+// namespace.
 package linkstate
 
 import (
@@ -23,8 +22,8 @@ import (
 	"strings"
 )
 
-// State contains the attributes of a link by key, such as "link.linkmode" or "ethtool.rings.6". The values are
-// unmodified kernel data: netlink attributes with their headers, or the contents of files.
+// State contains a link's attributes by key, such as "link.linkmode" or "ethtool.rings.6". The values are unmodified
+// kernel data: netlink attributes with their headers, or the contents of files.
 type State map[string][]byte
 
 // Differences returns a description of each attribute that differs from the earlier state, sorted by key.

@@ -31,7 +31,7 @@ func (s State) readEthtool(index int) error {
 	for _, group := range groups() {
 		replies, err := ethtool(family, socket, group.get, index)
 		if err != nil {
-			// The kernel returns EINVAL for some groups of links without hardware, and ENETDOWN for devices that are
+			// The kernel returns EINVAL for some groups on links without hardware, and ENETDOWN for devices that are
 			// not ready.
 			if absent(err) == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENETDOWN) {
 				continue
@@ -106,8 +106,8 @@ func describe(subject string, err error) error {
 	return fmt.Errorf("%s: %w", subject, err)
 }
 
-// readNAPI reads the settings of the link's receive contexts (netdev netlink family, kernel 6.8), without their IDs,
-// interrupts and threads, since these change whenever the link is set up.
+// readNAPI reads the settings of the link's receive contexts (netdev netlink family, kernel 6.8), without the contexts'
+// IDs, interrupts and threads, since these change whenever the link is set up.
 func (s State) readNAPI(index int, socket *nl.NetlinkSocket) error {
 	const napiGet, ifIndex, firstSetting = 11, 1, 5
 	family, err := families.get("netdev")
@@ -133,7 +133,7 @@ func (s State) readNAPI(index int, socket *nl.NetlinkSocket) error {
 	return nil
 }
 
-// Commands of the ethtool ioctl that have no netlink equivalent (linux/ethtool.h).
+// Ethtool ioctl commands that have no netlink equivalent (linux/ethtool.h).
 const (
 	getTunable    = 0x48
 	getFlowHash   = 0x29 // ETHTOOL_GRXFH
@@ -148,7 +148,7 @@ const (
 	tunableHeader = 16
 )
 
-// readRules reads the receive rules, the hashed fields of each flow type, and the tunables of a link.
+// readRules reads a link's receive rules, the hashed fields for each flow type, and the link's tunables.
 func (s State) readRules(name string) error {
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -195,7 +195,7 @@ func (s State) readRules(name string) error {
 }
 
 // tunableType and tunableSize return the values that the kernel requires (ethtool_tunable_valid): PFC storm prevention
-// is a u16, the others are u32.
+// is a u16, and the other tunables are u32.
 func tunableType(id uint32) uint32 {
 	if id == 3 {
 		return 2
@@ -228,8 +228,7 @@ func ioctl(socket int, name string, command uint32, request []byte) error {
 	return nil
 }
 
-// readDCB reads the data center bridging settings of a link (IEEE 802.1Q), without the settings of its peer and without
-// counters.
+// readDCB reads a link's data center bridging settings (IEEE 802.1Q), without its peer's settings and without counters.
 func (s State) readDCB(name string) error {
 	const getIEEE, nameAttribute, ieee, pfc, pfcSettings = 21, 1, 13, 2, headerLength + 6
 	exceptions := []uint16{4, 5, 6, 9} // the peer's settings, and congestion notification counters

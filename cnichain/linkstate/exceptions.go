@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attributes of unix/linux/if_link.h that golang.org/x/sys/unix lacks.
+// Attributes from unix/linux/if_link.h that golang.org/x/sys/unix lacks.
 const (
 	iflaAllMulti     = 61
 	iflaGROMaxSize   = 58
@@ -40,7 +40,7 @@ func linkNames() map[uint16]string {
 	}
 }
 
-// linkExceptions returns the attributes of RTM_GETLINK that are not compared, each with the reason.
+// linkExceptions returns the RTM_GETLINK attributes that are not compared, each with the reason.
 func linkExceptions() map[uint16]string {
 	const (
 		baseline  = "part of the baseline, which restores it by name"
@@ -107,7 +107,8 @@ type group struct {
 // groups returns the ethtool settings that an administrator of a network namespace may change.
 //
 // Not read: STRSET and TSINFO (constants), LINKSTATE, STATS, PHC_VCLOCKS and PLCA_STATUS (states), CABLE_TEST and
-// MODULE_FW_FLASH (actions), MODULE_EEPROM (the transceiver's memory), TUNNEL_INFO (ports of the namespace's tunnels).
+// MODULE_FW_FLASH (actions), MODULE_EEPROM (the transceiver's memory), TUNNEL_INFO (the ports for the namespace's
+// tunnels).
 func groups() []group {
 	return []group{
 		{name: "linkinfo", get: unix.ETHTOOL_MSG_LINKINFO_GET, set: unix.ETHTOOL_MSG_LINKINFO_SET,
@@ -139,13 +140,13 @@ func groups() []group {
 	}
 }
 
-// carrierAttribute is the carrier of a link. It depends on the cable, so it is not compared. For a link without
-// hardware, the carrier can be set, so it is restored.
+// carrierAttribute is a link's carrier. It depends on the cable, so it is not compared. For a link without hardware,
+// the carrier can be set, so it is restored.
 const carrierAttribute = "link.carrier"
 
-// isSpeed reports whether an attribute is the speed, the duplex mode or the number of lanes of a link. These attributes
-// are ignored while they are negotiated or unknown, and are only compared if both readings contain them: a forced speed
-// is a setting, but a virtual function reports the speed of its carrier as if it were forced.
+// isSpeed reports whether an attribute is a link's speed, duplex mode or number of lanes. These attributes are ignored
+// while they are negotiated or unknown, and are compared only if both readings contain them: a forced speed is a
+// setting, but a virtual function reports its carrier's speed as if it were forced.
 func isSpeed(name string) bool {
 	return slices.Contains([]string{"ethtool.linkmodes.5", "ethtool.linkmodes.6", "ethtool.linkmodes.9"}, name)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // hooks returns the hooks at which a link keeps its BPF programs when it moves to another namespace (dev_tcx_uninstall
-// is only called when a link is unregistered). Programs of queueing disciplines are removed together with the queueing
+// is called only when a link is unregistered). Programs in queueing disciplines are removed together with the queueing
 // disciplines, and XDP programs are an attribute of the link.
 func hooks() map[string]ebpf.AttachType {
 	return map[string]ebpf.AttachType{"tcx-ingress": ebpf.AttachTCXIngress, "tcx-egress": ebpf.AttachTCXEgress}
@@ -46,7 +46,7 @@ func query(index int, hook ebpf.AttachType) ([]link.AttachedProgram, error) {
 	return result.Programs, nil
 }
 
-// detachPrograms detaches all programs at a hook of a link, however they were attached.
+// detachPrograms detaches all programs at one of a link's hooks, regardless of how they were attached.
 func detachPrograms(index int, hook ebpf.AttachType) error {
 	programs, err := query(index, hook)
 	if err != nil {
@@ -82,9 +82,9 @@ func detachLink(id link.ID) error {
 	return attached.Detach()
 }
 
-// detachXDPLinks detaches the BPF links that attach an XDP program to a network link, since netlink only detaches
-// programs that were attached without a BPF link. An index is only valid in a namespace, which the kernel does not
-// report, so a BPF link is only detached if it is the only one with this program and this index.
+// detachXDPLinks detaches the BPF links that attach an XDP program to a network link, since netlink detaches only
+// programs that were attached without a BPF link. An index is valid only in a namespace, which the kernel does not
+// report, so a BPF link is detached only if it is the only BPF link with this program and this index.
 func detachXDPLinks(index int, program ebpf.ProgramID) error {
 	var found []link.ID
 	iterator := link.Iterator{}

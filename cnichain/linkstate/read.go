@@ -24,7 +24,7 @@ const (
 	withFunctions, withoutCounters = 1 << 0, 1 << 3
 )
 
-// Read returns the state of the link with the given index in the network namespace of the calling thread. It returns
+// Read returns the state of the link with the given index in the calling thread's network namespace. It returns
 // [netlink.LinkNotFoundError] if there is no such link.
 func Read(index int) (State, error) {
 	state := State{}
@@ -50,8 +50,8 @@ func Read(index int) (State, error) {
 	return state, nil
 }
 
-// readLink reads the attributes of RTM_GETLINK and returns the name of the link. The kernel nests the type of a link
-// and the settings of the type; readLink stores each of them as a separate attribute.
+// readLink reads the RTM_GETLINK attributes and returns the link's name. The kernel nests a link's type and the type's
+// settings; readLink stores each of them as a separate attribute.
 func (s State) readLink(index int) (name string, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -88,8 +88,8 @@ func (s State) readLink(index int) (name string, err error) {
 	return name, nil
 }
 
-// addInfo adds the type of a link and its settings (IFLA_LINKINFO), and reports whether the link is one of a pair. It
-// ignores the settings of a port, which belong to its master; the master itself is compared.
+// addInfo adds a link's type and its settings (IFLA_LINKINFO), and reports whether the link is one of a pair. It
+// ignores a port's settings, which belong to its master; the master itself is compared.
 func (s State) addInfo(info []byte) (pair bool) {
 	for kind, attribute := range attributes(info[headerLength:]) {
 		switch kind {
@@ -128,7 +128,7 @@ func attributes(data []byte) func(yield func(uint16, []byte) bool) {
 	}
 }
 
-// readFiles reads a link's files in sysfs, including those of its queues. A file that cannot be read belongs to an
+// readFiles reads a link's sysfs files, including those of its queues. A file that cannot be read belongs to an
 // attribute that the link's driver does not support.
 func (s State) readFiles(name string) error {
 	root := filepath.Join("/sys/class/net", name)

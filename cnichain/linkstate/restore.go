@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writable returns the attributes of RTM_GETLINK that RTM_SETLINK accepts in the same form.
+// writable returns the RTM_GETLINK attributes that RTM_SETLINK accepts in the same form.
 func writable() []uint16 {
 	return []uint16{
 		unix.IFLA_BROADCAST, unix.IFLA_TXQLEN, unix.IFLA_MAP, unix.IFLA_LINKMODE, unix.IFLA_GROUP, unix.IFLA_PROTO_DOWN,
@@ -62,7 +62,7 @@ func contains(changed []string, prefix string) bool {
 	return false
 }
 
-// setLink sends RTM_NEWLINK for an existing link. It sets the flags that mask selects (ifi_change).
+// setLink sends RTM_NEWLINK for an existing link. It sets the flags selected by mask (ifi_change).
 func setLink(index int, flags, mask uint32, content ...[]byte) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -97,9 +97,10 @@ func isOn(attribute []byte) bool {
 	return len(attribute) > headerLength && attribute[headerLength] != 0
 }
 
-// restoreLink writes each attribute in a separate request, since drivers reject some attributes, which must not prevent
-// the others from being written. If the link mode changes, it sets the link down, and the caller sets it up again: the
-// kernel computes the operational state only when the link is set up (rfc2863_policy).
+// restoreLink writes each attribute in a separate request, because drivers reject some attributes, and such a rejection
+// must not prevent the others from being written. If the link mode changes, restoreLink sets the link down, and the
+// caller sets it up again, since the kernel computes the operational state only when the link is set up
+// (rfc2863_policy).
 func restoreLink(index int, changed []string, earlier State) error {
 	var problems []error
 	if contains(changed, "link.linkmode") {
@@ -175,7 +176,7 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// wantedFeatures is ETHTOOL_A_FEATURES_WANTED. The kernel only accepts changes of this bit set, because some features
+// wantedFeatures is ETHTOOL_A_FEATURES_WANTED. The kernel accepts changes only to this bit set, because some features
 // cannot be changed in any namespace (ethnl_set_features).
 const wantedFeatures = "ethtool.features.3"
 
@@ -267,8 +268,8 @@ func restoreRules(index int, changed []string, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// restorePrograms detaches all programs at the hooks where the programs changed. Programs of the host that were removed
-// in a pod cannot be attached again and remain a difference; devices with programs are not offered.
+// restorePrograms detaches all programs at the hooks where the programs changed. Host programs that were removed in a
+// pod cannot be attached again and remain a difference; devices with programs are not offered.
 func restorePrograms(index int, changed []string, now State) error {
 	var problems []error
 	for name, hook := range hooks() {
@@ -278,8 +279,7 @@ func restorePrograms(index int, changed []string, now State) error {
 	}
 	if contains(changed, "link.xdp") && now["link.xdp"] != nil {
 		for _, mode := range []int{unix.XDP_FLAGS_SKB_MODE, unix.XDP_FLAGS_DRV_MODE, unix.XDP_FLAGS_HW_MODE} {
-			// This succeeds without doing anything if there is no program in this mode, and fails if there is a BPF
-			// link.
+			// This succeeds without doing anything if there is no program in this mode, and fails if a BPF link exists.
 			_ = netlink.LinkSetXdpFdWithFlags(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, -1, mode)
 		}
 		if found, err := netlink.LinkByIndex(index); err == nil {

@@ -1,6 +1,6 @@
 // Package sanitize prepares the input and output of CNI plugins for display: bounded, valid UTF-8, and without secrets.
 //
-// The rule of this package: it imports no other package of the driver.
+// The rule of this package: it imports none of the driver's other packages.
 package sanitize
 
 import (
@@ -14,7 +14,7 @@ import (
 // Redacted replaces a secret.
 const Redacted = "(redacted)"
 
-// secretWords returns the lower-case words that indicate that a key's value is a secret. None of them contains
+// secretWords returns the lowercase words that indicate that a key's value is a secret. None of them contains
 // characters that are special in a regular expression.
 func secretWords() []string {
 	return []string{"passw", "secret", "token", "credential", "private", "apikey", "api-key", "psk"}
@@ -22,8 +22,8 @@ func secretWords() []string {
 
 var secretKeys = regexp.MustCompile("(?i)" + strings.Join(secretWords(), "|"))
 
-// SecretKeys matches the keys whose values only root should see. They must appear neither in errors nor in the call
-// log.
+// SecretKeys matches the keys whose values only root should see. These values must appear neither in errors nor in the
+// call log.
 func SecretKeys() *regexp.Regexp { return secretKeys }
 
 // MayHaveSecrets returns false if no key in a JSON document can match SecretKeys, which is the case for most
@@ -58,7 +58,7 @@ func Redact(value any, keys *regexp.Regexp) any {
 }
 
 // Shorten truncates a text to the given number of bytes, and replaces invalid UTF-8. Plugins may print anything, but
-// the destinations of errors only accept UTF-8.
+// the destinations of errors accept only UTF-8.
 func Shorten(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit {

@@ -28,7 +28,7 @@ func TestDocumentsWithoutSecrets(t *testing.T) {
 		`{"type":"macvlan","ipam":{"subnet":"10.0.0.0/24"}}`: false, ``: false,
 		`{"PassWord":"x"}`: true, `{"a":{"myPSK":"x"}}`: true, `{"API-Key":"x"}`: true, `{"apiKEY":"x"}`: true,
 		`{"pass\u0077ord":"x"}`: true, `{"to\u212aen":"x"}`: true, "{\"to\u212aen\":\"x\"}": true,
-		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value, which only decoding can tell
+		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value; only decoding shows this
 	} {
 		if got := MayHaveSecrets([]byte(document)); got != want {
 			t.Errorf("%s may have secrets: %v, want %v", document, got, want)

@@ -65,7 +65,8 @@ func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
 	}
 }
 
-// Parameters of claims and classes keep the version that their author wrote, and mean the same in all that are served.
+// Parameters in claims and classes keep the version that their author wrote, and have the same meaning in all served
+// versions.
 func TestParametersOfEveryServedVersion(t *testing.T) {
 	for _, served := range v1alpha1.ServedVersions() {
 		header := `{"apiVersion":"` + served.String() + `",`

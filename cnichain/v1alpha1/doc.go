@@ -1,8 +1,8 @@
-// Package v1alpha1 holds the API types of NetworkTopology, a DAG of CNI plugins that a platform team writes; of
-// CNIPluginSchema, the description of one plugin; and of the opaque parameters by which a generated DeviceClass refers
-// to a topology's step.
+// Package v1alpha1 contains the API types for NetworkTopology, a DAG of CNI plugins that a platform team writes; for
+// CNIPluginSchema, the description of one plugin; and for the opaque parameters with which a generated DeviceClass
+// refers to a step in a topology.
 //
-// The rule of this package: it has wire types only. Package cnichain validates and compiles them.
+// The rule of this package: it contains only wire types. Package cnichain validates and compiles them.
 //
 // +kubebuilder:object:generate=true
 // +groupName=networking.dra.io

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// ClassName is the name of the DeviceClass of a root step.
+// ClassName returns the name of the DeviceClass for a root step.
 func ClassName(topology, step string) string { return topology + "-" + step }
 
-// WantedInterfaceName returns the interface name that a step asks for: its ifName, or the name that a derived step's
-// configuration has for it. It may hold templates.
+// WantedInterfaceName returns the interface name that a step requests: its ifName, or the name in a derived step's
+// configuration. The name may contain templates.
 func (s *Step) WantedInterfaceName() string {
 	if s.IfName != "" || len(s.DependOn) == 0 || s.Config == nil {
 		return s.IfName
@@ -18,7 +18,8 @@ func (s *Step) WantedInterfaceName() string {
 	return configuredName(s.Config.Raw)
 }
 
-// configuredName returns name or dev of a configuration, by which topologies may name the interface of a derived step.
+// configuredName returns name or dev from a configuration. Topologies may use these keys to name the interface of a
+// derived step.
 func configuredName(config json.RawMessage) string {
 	var parsed struct {
 		Name string `json:"name"`
@@ -33,7 +34,7 @@ func configuredName(config json.RawMessage) string {
 	return parsed.Dev
 }
 
-// CheckInterfaceName applies the kernel's rules (dev_valid_name) and CNI's.
+// CheckInterfaceName applies the kernel's rules (dev_valid_name) and the CNI rules.
 func CheckInterfaceName(name string) error {
 	switch {
 	case name == "" || len(name) > 15:
@@ -48,8 +49,9 @@ func CheckInterfaceName(name string) error {
 	return nil
 }
 
-// CheckClaimInterfaceName is stricter than the kernel: plugins get the name of a claim in CNI_IFNAME and in their
-// configuration, as root, and some are scripts. all and default are every interface's settings in sysctls.
+// CheckClaimInterfaceName is stricter than the kernel, because plugins, which run as root, get the name from a claim in
+// CNI_IFNAME and in their configuration, and some plugins are scripts. In sysctls, all and default refer to the
+// settings for every interface.
 func CheckClaimInterfaceName(name string) error {
 	if err := CheckInterfaceName(name); err != nil {
 		return err

@@ -8,16 +8,16 @@ import (
 	"io"
 )
 
-// Parameters are the opaque parameters in a generated DeviceClass: which step of which topology attaches the device.
-// They are honoured only from a class, never from a claim.
+// Parameters are the opaque parameters in a generated DeviceClass. They specify which step in which topology attaches
+// the device. They are honored only in a class, never in a claim.
 type Parameters struct {
-	// APIVersion is networking.dra.io/v1alpha1 or networking.dra.io/v1beta1, which mean the same. May be empty.
+	// APIVersion is networking.dra.io/v1alpha1 or networking.dra.io/v1beta1, which are equivalent. It may be empty.
 	APIVersion string `json:"apiVersion,omitempty"`
-	// Kind is StepParameters. May be empty.
+	// Kind is StepParameters. It may be empty.
 	Kind string `json:"kind,omitempty"`
 	// NetworkTopologyRef names the topology.
 	NetworkTopologyRef TopologyRef `json:"networkTopologyRef"`
-	// Step is the name of a root step of the topology.
+	// Step is the name of a root step in the topology.
 	Step string `json:"step"`
 }
 
@@ -29,8 +29,8 @@ type TopologyRef struct {
 // ParametersKind is the kind of Parameters.
 const ParametersKind = "StepParameters"
 
-// BandwidthParametersKind is the kind of the opaque parameters in a DeviceClass for the bandwidth of links, which have
-// no fields besides apiVersion and kind. Claims take amounts of such devices, and nothing is attached for them.
+// BandwidthParametersKind is the kind of the opaque parameters in a DeviceClass for link bandwidth. These parameters
+// have no fields besides apiVersion and kind. Claims take amounts from such devices, and nothing is attached for them.
 const BandwidthParametersKind = "BandwidthParameters"
 
 // IsBandwidthParameters reports whether opaque parameters are BandwidthParameters. It returns false for parameters of
@@ -44,7 +44,7 @@ func IsBandwidthParameters(raw []byte) bool {
 		checkKind(parameters.APIVersion, parameters.Kind, BandwidthParametersKind) == nil
 }
 
-// DecodeParameters reads opaque parameters strictly: unknown fields, another kind and missing names are errors.
+// DecodeParameters decodes opaque parameters strictly: unknown fields, another kind and missing names are errors.
 func DecodeParameters(raw []byte) (Parameters, error) {
 	var parameters Parameters
 	if err := decode(raw, &parameters); err != nil {
@@ -73,8 +73,8 @@ func decode(raw []byte, target any) error {
 	return nil
 }
 
-// checkKind accepts an empty value for the wanted one. Every served version is accepted: no API server converts
-// parameters, so claims keep the version of their author.
+// checkKind accepts either an empty value or the expected value. Every served version is accepted: no API server
+// converts parameters, so claims keep the version that their author used.
 func checkKind(apiVersion, kind, want string) error {
 	if apiVersion != "" && !IsServed(apiVersion) {
 		return fmt.Errorf("parameters have apiVersion %q, this driver reads %q", apiVersion, servedNames())

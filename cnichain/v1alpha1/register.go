@@ -17,14 +17,14 @@ func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "networking.dra.io", Version: "v1alpha1"}
 }
 
-// ServedVersions returns the versions that the API server serves for the kinds of the group, the stored one first. All
-// of them have the shape of the types in this package (ADR 31).
+// ServedVersions returns the versions that the API server serves for the kinds in the group, starting with the stored
+// version. All of them have the same structure as the types in this package (ADR 31).
 func ServedVersions() []schema.GroupVersion {
 	stored := GroupVersion()
 	return []schema.GroupVersion{stored, {Group: stored.Group, Version: "v1beta1"}}
 }
 
-// servedNames are the served versions for a message.
+// servedNames returns the served versions for a message.
 func servedNames() string {
 	var names []string
 	for _, gv := range ServedVersions() {
@@ -33,12 +33,12 @@ func servedNames() string {
 	return strings.Join(names, ", ")
 }
 
-// IsServed reports whether apiVersion is a served version of the group.
+// IsServed reports whether apiVersion is a served version in the group.
 func IsServed(apiVersion string) bool {
 	return slices.ContainsFunc(ServedVersions(), func(gv schema.GroupVersion) bool { return gv.String() == apiVersion })
 }
 
-// AddToScheme registers the types of this package.
+// AddToScheme registers the types in this package.
 func AddToScheme(scheme *runtime.Scheme) error {
 	gv := GroupVersion()
 	scheme.AddKnownTypes(gv, &NetworkTopology{}, &NetworkTopologyList{}, &CNIPluginSchema{}, &CNIPluginSchemaList{},

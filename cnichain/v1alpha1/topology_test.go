@@ -8,7 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// A claim that says nothing of a step means the root step, so what only others allow comes with their names.
+// A claim that does not name a step refers to the root step, so parameters that only other steps allow are listed with
+// the names of those steps.
 func TestAllowedParametersNameLaterSteps(t *testing.T) {
 	spec := v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{
 		{Name: "link", ClaimParameters: []v1alpha1.ClaimParameter{v1alpha1.ClaimIPs}},

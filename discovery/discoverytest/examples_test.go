@@ -85,8 +85,8 @@ func devices(result draslices.Result) map[string]resourceapi.Device {
 	return devices
 }
 
-// recordedFacts returns the facts from the machine's recording after it was written to a directory and reopened, as
-// users do.
+// recordedFacts writes the machine's recording to a directory, reopens it as users do, and returns the facts from the
+// recording.
 func recordedFacts(t *testing.T, h *discoverytest.Host) discovery.Facts {
 	t.Helper()
 	dir := t.TempDir()

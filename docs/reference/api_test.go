@@ -36,7 +36,7 @@ func TestAPI(t *testing.T) {
 		if err := yaml.UnmarshalStrict(data, &definition); err != nil {
 			t.Fatal(err)
 		}
-		version := definition.Spec.Versions[0] // the others are the same, which a test of the definitions holds
+		version := definition.Spec.Versions[0] // a test for the definitions ensures that all versions are the same
 		var served []string
 		for i := range definition.Spec.Versions {
 			served = append(served, fmt.Sprintf("`%s/%s`", definition.Spec.Group, definition.Spec.Versions[i].Name))
@@ -56,7 +56,7 @@ func TestAPI(t *testing.T) {
 	reference.Page(t, "api.md", text.Bytes())
 }
 
-// fields writes a row for each field below one, sorted by name.
+// fields writes a row for each field below the given field, sorted by name.
 func fields(text *bytes.Buffer, path string, schema apiextensions.JSONSchemaProps) {
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
 		field, fieldPath := schema.Properties[name], path+"."+name
@@ -94,7 +94,7 @@ func typeOf(field apiextensions.JSONSchemaProps) string {
 	return field.Type
 }
 
-// rules returns the checks of the API server on a field.
+// rules returns the API server's checks for a field.
 func rules(field apiextensions.JSONSchemaProps) string {
 	var all []string
 	if field.Default != nil {

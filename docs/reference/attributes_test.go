@@ -62,7 +62,7 @@ Published entries have additional attributes, which always need a guard:
   device's own node, then the other nodes of its socket. ~matchAttribute~ is satisfied by a common node.
 `
 
-// TestAttributes generates the page of attributes from the comment of policy.Attributes.
+// TestAttributes generates the attributes page from the comment on policy.Attributes.
 func TestAttributes(t *testing.T) {
 	const source = "policy/attributes.go"
 	blocks := documentation(t, "../../"+source, "Attributes")
@@ -138,7 +138,7 @@ func publication(name resourceapi.QualifiedName) string {
 	return "no"
 }
 
-// documentation returns the comment of a function.
+// documentation returns the comment on a function.
 func documentation(t *testing.T, file, name string) []comment.Block {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)

@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// claimParameters writes the parameters of claims from the Go type and its comments. They are in claims, so no CRD
-// describes them.
+// claimParameters writes the claim parameters, based on the Go type and its comments. These parameters are in claims,
+// so no CRD describes them.
 func claimParameters(t *testing.T, text *bytes.Buffer) {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), "../../cnichain/v1alpha1/claimparameters.go", nil,
@@ -66,7 +66,7 @@ func claimParameters(t *testing.T, text *bytes.Buffer) {
 // variable is a name that {{ }} in a step's configuration may contain.
 type variable struct{ name, meaning string }
 
-// variables returns all variables, of objects and of the steps of a topology. "up" is a step.
+// variables returns all variables, both for objects and for the steps in a topology. "up" is a step.
 func variables() []variable {
 	return []variable{
 		{"pod.name", "the pod's name"},
@@ -94,7 +94,7 @@ func variables() []variable {
 	}
 }
 
-// templates writes the table of templates, and checks that topologies accept these and no others.
+// templates writes the table of templates, and checks that topologies accept these templates and no others.
 func templates(t *testing.T, text *bytes.Buffer) {
 	t.Helper()
 	text.WriteString("\n## Templates\n\nStrings in a step's `config` can contain these templates. If the whole string " +
@@ -121,7 +121,7 @@ func templates(t *testing.T, text *bytes.Buffer) {
 	}
 }
 
-// refusal returns the error of a topology with a template, or "" if it is valid.
+// refusal returns the error for a topology with a template, or "" if it is valid.
 func refusal(t *testing.T, name string) string {
 	t.Helper()
 	config, err := json.Marshal(map[string]string{"any": "{{ " + name + " }}"})

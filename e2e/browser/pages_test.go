@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// pages returns the golden files of the packages that write them, by the names of their pictures.
+// pages returns the golden files of the packages that write them, keyed by the names of their pictures.
 func pages() map[string]string {
 	const netdra = "../../cmd/netdra/internal/"
 	return map[string]string{
@@ -36,7 +36,7 @@ func looks() []appearance {
 	}
 }
 
-// Every page is complete and legible in every appearance. It sends no requests, and its scripts do not fail.
+// Every page is complete and legible in every appearance. No page sends requests, and no script fails.
 func TestPages(t *testing.T) {
 	browser := start(t)
 	for name, file := range pages() {
@@ -102,8 +102,8 @@ func withoutData(urls []string) []string {
 	return slices.DeleteFunc(slices.Clone(urls), func(url string) bool { return strings.HasPrefix(url, "data:") })
 }
 
-// checkKeyboard moves through the page with Tab and checks that it reaches every control, in the order of the page, and
-// that each control shows that it has the focus.
+// checkKeyboard moves through the page with Tab and checks that it reaches every control in page order, and that each
+// control shows that it has the focus.
 func checkKeyboard(t *testing.T, opened *tab) {
 	t.Helper()
 	controls := evaluate[[]string](t, opened, "audit.controls()")
@@ -136,7 +136,7 @@ func checkTree(t *testing.T, opened *tab) {
 	}
 }
 
-// treeProblems returns the accessibility problems of a page: missing names of controls, a wrong order of headings, and
+// treeProblems returns the accessibility problems of a page: controls without names, headings in the wrong order, and
 // table cells without headers.
 func treeProblems(nodes []*accessibility.Node) (problems []string) {
 	text := func(value *accessibility.Value) string {
@@ -184,7 +184,7 @@ func treeProblems(nodes []*accessibility.Node) (problems []string) {
 	return problems
 }
 
-// inOrder returns a node and its descendants in the order of the page, except nodes that screen readers skip.
+// inOrder returns a node and its descendants in page order, except nodes that screen readers skip.
 func inOrder(
 	byID map[accessibility.NodeID]*accessibility.Node, node *accessibility.Node,
 ) (ordered []*accessibility.Node) {
@@ -215,7 +215,7 @@ func headingLevel(node *accessibility.Node) (level int) {
 	return level
 }
 
-// TestPictures draws the picture in the documentation, which shows the upper part of a page.
+// TestPictures draws the picture for the documentation that shows the upper part of a page.
 func TestPictures(t *testing.T) {
 	if *documentation == "" {
 		t.Skip(`"make pictures" runs this test to draw the pictures in the documentation`)
@@ -231,7 +231,7 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// Every element that can be reached with the keyboard also works with it: Enter folds the section of a summary, and a
+// Every element that can be reached with the keyboard also works with it: Enter on a summary folds its section, and a
 // link leads to a node.
 func TestKeyboardOperates(t *testing.T) {
 	opened := open(t, start(t), pages()["cluster"], looks()[0])
@@ -246,7 +246,7 @@ func TestKeyboardOperates(t *testing.T) {
 	}
 }
 
-// The checks above detect faults. This is a test of the tests.
+// The checks above detect faults. This tests the tests.
 func TestFaultsAreFound(t *testing.T) {
 	opened := open(t, start(t), filepath.Join("testdata", "faulty.html"), looks()[2])
 	for measure, want := range map[string][]string{

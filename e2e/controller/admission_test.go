@@ -36,7 +36,7 @@ const (
 	systemNamespace      = "dra-network"
 )
 
-// withWebhook returns the arguments for one of several controllers. Its certificates are valid for half a minute.
+// withWebhook returns the arguments for one of several controllers, whose certificates are valid for half a minute.
 func withWebhook(address string) []string {
 	return []string{"--leader-elect", "--leader-elect-namespace=" + systemNamespace, "--health-probe-bind-address=0",
 		"--webhook-bind-address=" + address, "--webhook-certificate-validity=30s",
@@ -84,7 +84,7 @@ func TestAdmission(t *testing.T) {
 	t.Run("without the definitions claims are written", func(t *testing.T) { p.forTest(t).testWithoutDefinitions() })
 }
 
-// installWebhook creates the objects in deploy/webhook.yaml, adapted to a controller that runs next to the API server.
+// installWebhook creates the objects in deploy/webhook.yaml, adapted for a controller that runs next to the API server.
 func (p *plane) installWebhook() {
 	p.t.Helper()
 	deploy := filepath.Join(p.clone, "deploy")
@@ -130,10 +130,10 @@ type invalidCase struct {
 	definition bool
 }
 
-// dropped is the name of the case whose object the API server changes before validation, because it drops null values.
+// dropped is the name of the case whose object the API server changes before validation by dropping null values.
 const dropped = "an attribute without a value"
 
-// invalid returns all invalid cases in the corpora. The last one is a topology that the definition accepts.
+// invalid returns all invalid cases in the corpora. The last case is a topology that the definition accepts.
 func invalid(t *testing.T) []invalidCase {
 	t.Helper()
 	var cases []invalidCase
@@ -158,8 +158,8 @@ func invalid(t *testing.T) []invalidCase {
 	return append(cases, last)
 }
 
-// newInvalidCase expects the definition's message if there is one, and otherwise the message from the Go code, which
-// begins with the field.
+// newInvalidCase expects the definition's message if it has one. Otherwise, it expects the message from the Go code,
+// which begins with the field.
 func newInvalidCase(
 	name string, object map[string]any, undecodable bool, definition string, says ...string,
 ) invalidCase {
@@ -188,7 +188,7 @@ func (p *plane) refused(c invalidCase) error {
 	return nil
 }
 
-// dotted converts map keys to the notation of the definitions, in which Go's a[b] is a.b.
+// dotted converts map keys to the notation used in the definitions, which write Go's a[b] as a.b.
 func dotted(text string) string { return strings.NewReplacer("[", ".", "]", "").Replace(text) }
 
 // testValid checks that all valid objects are accepted, including samples from older versions.
@@ -215,7 +215,7 @@ func (p *plane) testValid() {
 }
 
 // testSamples applies every sample as a whole and waits for the classes of its topologies. The admission policy for
-// claims, which requires all classes of a topology, must accept samples with pods that request more than one class.
+// claims, which requires all classes of a topology, must accept samples whose pods request more than one class.
 func (p *plane) testSamples() {
 	p.t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.clone, "deploy", "samples", "examples", "*.yaml"))
@@ -241,9 +241,9 @@ func (p *plane) testSamples() {
 	}
 }
 
-// testClaimParameters creates claims with parameters for the driver that nodes would reject. An author who changes a
-// topology and then creates a claim for it does not have to wait: if the controller has not received an object yet, the
-// webhook does not reject claims that depend on it.
+// testClaimParameters creates claims with driver parameters that nodes would reject. An author who changes a topology
+// and then creates a claim for it does not have to wait: the webhook does not reject claims that depend on an object
+// that the controller has not received yet.
 func (p *plane) testClaimParameters() {
 	p.t.Helper()
 	p.kubectl(claimspectest.Topologies("eth1", "eth2"), "apply", "-f", "-")
@@ -343,7 +343,7 @@ func (p *plane) testStandby() {
 	p.until("the second replica has its certificate trusted", func() error { return p.answers(standbyAddress) })
 }
 
-// testTrust overwrites the configuration, as a tool that restores its own version would.
+// testTrust overwrites the configuration, like a tool that restores its own version.
 func (p *plane) testTrust(c invalidCase) {
 	p.t.Helper()
 	configuration := p.configuration()
@@ -395,7 +395,8 @@ func (p *plane) testConditions(bad []invalidCase) {
 	}
 }
 
-// refusedIn returns an error unless the condition Accepted of an object is False and its message contains all texts.
+// refusedIn returns an error unless an object's Accepted condition is False and the condition's message contains all
+// texts.
 func refusedIn(object *unstructured.Unstructured, says []string) error {
 	conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
 	if err != nil {
@@ -416,7 +417,7 @@ func refusedIn(object *unstructured.Unstructured, says []string) error {
 	return fmt.Errorf("conditions: %v", conditions)
 }
 
-// testTimes logs how long it takes until classes are created, repaired and deleted.
+// testTimes logs how long it takes for classes to be created, repaired and deleted.
 func (p *plane) testTimes() {
 	p.t.Helper()
 	p.kubectl(

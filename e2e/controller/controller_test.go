@@ -25,7 +25,7 @@ import (
 
 const (
 	topologies = 500
-	roots      = 2 // of each topology
+	roots      = 2 // per topology
 	nodes      = 1000
 )
 
@@ -71,7 +71,7 @@ func TestAtScale(t *testing.T) {
 		begin := time.Now()
 		after := p.settled(before.reconciled + topologies)
 		t.Logf("%d topologies were reconciled in %s", topologies, time.Since(begin).Round(time.Millisecond))
-		if after.all() > before.all()+1 { // one of them writes the condition of the schema
+		if after.all() > before.all()+1 { // one write sets the schema's condition
 			t.Errorf("the numbers of writes are %v, before: %v", after.writes, before.writes)
 		}
 	})
@@ -104,7 +104,7 @@ func TestAtScale(t *testing.T) {
 	t.Run("classes go with their topology", func(t *testing.T) { p.forTest(t).testDeletion() })
 }
 
-// createTopologies creates the topologies, several at a time, as a tool that applies a directory does.
+// createTopologies creates the topologies, several at a time, like a tool that applies a directory.
 func (p *plane) createTopologies() {
 	p.t.Helper()
 	var spec v1alpha1.NetworkTopologySpec
@@ -131,7 +131,7 @@ func (p *plane) each(count int, do func(i int) error) {
 	}
 }
 
-// testNodes creates nodes that publish a device and send heartbeats. The controller must ignore them.
+// testNodes creates nodes that publish a device and send heartbeats. The controller must ignore the heartbeats.
 func (p *plane) testNodes() {
 	p.t.Helper()
 	before := p.atRest()
@@ -158,8 +158,8 @@ func (p *plane) testNodes() {
 	p.kubectl("", "delete", "nodes,resourceslices", "--all", "--wait=false")
 }
 
-// testOffers creates a policy before nodes publish devices. It checks the policy's status while they publish the
-// policy's devices, and when all devices are gone.
+// testOffers creates a policy before nodes publish devices. It checks the policy's status while nodes publish the
+// policy's devices, and after all devices have been removed.
 func (p *plane) testOffers() {
 	p.t.Helper()
 	const policy = `{apiVersion: networking.dra.io/v1alpha1, kind: DeviceExposurePolicy, metadata: {name: NAME}, spec: ` +
@@ -224,7 +224,7 @@ func (p *plane) untilOffered(name string, devices, nodes int32, offered metav1.C
 	})
 }
 
-// testColumns checks the table of topologies, which the authors of claims read.
+// testColumns checks the table of topologies that claim authors read.
 func (p *plane) testColumns() {
 	p.t.Helper()
 	table := p.kubectl("", "get", "ntopo", "net7", "-o", "wide")
@@ -261,7 +261,7 @@ func (p *plane) untilReady() {
 }
 
 // atRest waits until the metrics have not changed for three seconds. On a busy machine, a controller with work to do
-// may get no CPU time for a second.
+// might get no CPU time for a second.
 func (p *plane) atRest() counts {
 	p.t.Helper()
 	last, err := p.counts()
@@ -380,8 +380,8 @@ func (p *plane) testClaims() {
 	p.timeClaims()
 }
 
-// timeClaims logs the cost of the policy for claims for other drivers. For such a claim, the policy is evaluated with
-// each topology.
+// timeClaims logs how much the policy costs when claims are for other drivers. For such a claim, the policy is
+// evaluated once per topology.
 func (p *plane) timeClaims() {
 	p.t.Helper()
 	const claims = 50

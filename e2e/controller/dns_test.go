@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// coreDNS is the real CoreDNS, in the version given in e2e/coredns/go.mod. It takes two minutes to compile, so the test
+// coreDNS is the real CoreDNS, at the version given in e2e/coredns/go.mod. It takes two minutes to compile, so the test
 // is not part of "make test".
 var coreDNS = flag.String("coredns", "", "CoreDNS, which make dns-check builds")
 
@@ -100,7 +100,7 @@ func (p *plane) resolves(want ...string) {
 	})
 }
 
-// namesPort checks that the port of the Service can be looked up by its name.
+// namesPort checks that the port of the Service can be looked up by name.
 func (p *plane) namesPort(want uint16) {
 	p.t.Helper()
 	_, records, err := p.resolver().LookupSRV(p.t.Context(), "sql", "tcp", dnsService)

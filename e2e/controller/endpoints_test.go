@@ -44,8 +44,8 @@ metadata:
 spec: {clusterIP: None, ports: [{name: sql, port: 5432}]}
 `
 
-// A real API server accepts the objects that the controller writes: blocks for nodes, which cannot be reassigned to
-// other nodes, and the endpoints of a Service, which follow its pods.
+// A real API server accepts the objects that the controller writes: address blocks for nodes, which cannot be
+// reassigned to other nodes, and a Service's endpoints, which follow its pods.
 func TestAddressesAndEndpoints(t *testing.T) {
 	p := newPlane(t)
 	p.kubectl(endpointObjects, "apply", "-f", "-")
@@ -70,7 +70,7 @@ func (p *plane) testBlocks() {
 		block = &list.Items[0]
 		return nil
 	})
-	// Use a patch, because an update would conflict with concurrent writes of the controller.
+	// Use a patch, because an update would conflict with concurrent writes by the controller.
 	move := client.RawPatch(types.MergePatchType, []byte(`{"spec": {"nodeName": "n1"}}`))
 	if err := p.api.Patch(p.t.Context(), block, move); err == nil ||
 		!strings.Contains(err.Error(), "a block is never reassigned to another node") {
@@ -122,7 +122,7 @@ func (p *plane) node(name string) {
 	}
 }
 
-// servicePod creates a ready pod with a claim in the state in which the scheduler and the driver would leave it.
+// servicePod creates a ready pod with a claim, in the state that the scheduler and the driver would produce.
 func (p *plane) servicePod(name, address string) *corev1.Pod {
 	p.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name,
@@ -213,7 +213,7 @@ func (p *plane) testEndpoints() {
 		p.t.Fatal(err)
 	}
 	p.endpoints("fd00:60::3 false false false")
-	// A Service with a selector has the IP families of the cluster, which may have only one.
+	// A Service with a selector gets the cluster's IP families, and the cluster may have only one.
 	p.kubectl("", "patch", "service", "db", "--type=merge", "-p",
 		`{"spec": {"selector": {"app": "db"}, "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]}}`)
 	p.until("an event reports that there are none", func() error {

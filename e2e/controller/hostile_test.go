@@ -32,8 +32,8 @@ const (
 )
 
 // A user with the edit role in one namespace creates claims, pods and Services of the maximum size that the API server
-// accepts. The controller stays below its memory limit, even when it starts while all of them exist, and continues to
-// accept topologies.
+// accepts. The controller stays below its memory limit, even if it starts when all of these objects exist, and
+// continues to accept topologies.
 func TestHostileUser(t *testing.T) {
 	p := newPlane(t)
 	start := func() (stop func()) {
@@ -143,8 +143,8 @@ func (p *plane) flood(created *atomic.Int64) error {
 	return nil
 }
 
-// hostile returns a claim, a pod that names it, and a Service that selects all these pods. The first 900 claims have
-// the maximum size; etcd has no room for more claims of this size.
+// hostile returns a claim, a pod that references it, and a Service that selects all these pods. The first 900 claims
+// have the maximum size; etcd has no room for more claims of this size.
 func hostile(i int) []client.Object {
 	const large = 900
 	configs := 1

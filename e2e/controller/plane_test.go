@@ -26,7 +26,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// patience is the time limit of every wait.
+// patience is the time limit for every wait.
 const patience = 3 * time.Minute
 
 // metricsAddress is the address at which a controller in the cluster's network namespace serves its metrics.
@@ -123,8 +123,8 @@ func (p *plane) startController(args ...string) (stop func()) {
 		"--kubeconfig=" + p.Kubeconfig(), "--metrics-bind-address=" + metricsAddress}, args...)...)
 }
 
-// start starts a program in the cluster's namespaces, and returns a function that stops it. The output is logged if the
-// test or the program has failed.
+// start starts a program in the cluster's namespaces, and returns a function that stops it. The program's output is
+// logged if the test or the program fails.
 func (p *plane) start(name string, command ...string) (stop func()) {
 	p.t.Helper()
 	log, err := os.CreateTemp(p.t.TempDir(), name+"-*.log")
@@ -155,7 +155,7 @@ func (p *plane) start(name string, command ...string) (stop func()) {
 	return stop
 }
 
-// counts contains the counters of a controller's activities.
+// counts contains the counters for a controller's activities.
 type counts struct {
 	reconciled int            // topologies
 	writes     map[string]int // requests by method

@@ -105,7 +105,7 @@ func (p *plane) must(err error) {
 	}
 }
 
-// read returns the stored object that corresponds to the given one, in the given API version.
+// read returns the stored object that corresponds to the given object, in the given API version.
 func (p *plane) read(object *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	p.t.Helper()
 	found := &unstructured.Unstructured{}
@@ -115,7 +115,7 @@ func (p *plane) read(object *unstructured.Unstructured, version string) *unstruc
 	return found
 }
 
-// sameIn compares a written object with the stored object in the given API version, and returns the latter.
+// sameIn compares a written object with the stored object in the given API version, and returns the stored object.
 func (p *plane) sameIn(written *unstructured.Unstructured, version string) *unstructured.Unstructured {
 	p.t.Helper()
 	found := p.read(written, version)
@@ -189,13 +189,13 @@ func (p *plane) applied(written *unstructured.Unstructured, writer, reader strin
 	}
 }
 
-// resource returns the name of a kind in a version for kubectl.
+// resource returns the name that kubectl uses for a kind in a version.
 func resource(kind, version string) string {
 	group, name, _ := strings.Cut(version, "/")
 	return plurals()[kind] + "." + name + "." + group
 }
 
-// tables compares kubectl's output for each kind between all versions.
+// tables compares kubectl's output for each kind across all versions.
 func (p *plane) tables(objects []*unstructured.Unstructured) {
 	p.t.Helper()
 	age := regexp.MustCompile(`(?m)\s+(\d+[smh])+$`)
@@ -245,7 +245,7 @@ func (p *plane) testCorpora(served []string) {
 	p.t.Logf("%d objects", len(objects))
 }
 
-// testRefusals writes every invalid case in a version: as a new object, and as an update of a valid one.
+// testRefusals writes every invalid case in a version, both as a new object and as an update to a valid one.
 func (p *plane) testRefusals(version string, bad []invalidCase) {
 	p.t.Helper()
 	for _, c := range bad {
@@ -293,7 +293,7 @@ metadata: {name: NAME}
 spec: {cidrs: [CIDR], blockSize: 16}
 `
 
-// testWork checks every function of the controller with objects that are created and changed in one of the versions.
+// testWork checks every controller function with objects that are created and changed in one of the versions.
 func (p *plane) testWork(version, name, cidr string) {
 	p.t.Helper()
 	p.node("node-" + name)

@@ -22,7 +22,7 @@ type arena struct {
 	options Options
 	cluster *lab.Cluster
 	client  kubernetes.Interface
-	// stop ends processes outside the cluster; it may be nil.
+	// stop terminates processes outside the cluster; it may be nil.
 	stop func() error
 }
 
@@ -56,7 +56,7 @@ func peerPlugins(dir string) []string {
 	return []string{dir}
 }
 
-// leave ends the cluster and the processes outside it. It works even if the context has been canceled, so that an
+// leave terminates the cluster and the processes outside it. It works even if the context has been canceled, so that an
 // interrupted run leaves no cluster behind.
 func (a *arena) leave(ctx context.Context) error {
 	var err error
@@ -75,7 +75,7 @@ func (a *arena) addLinks(prefix string, first, end int) error {
 	return nil
 }
 
-// apply applies objects, with retries for 30 seconds, because webhooks and definitions may not be ready yet.
+// apply applies objects, with retries for 30 seconds, because webhooks and definitions might not be ready yet.
 func (a *arena) apply(ctx context.Context, objects string) error {
 	end := time.Now().Add(30 * time.Second)
 	for {
@@ -95,8 +95,8 @@ func (a *arena) apply(ctx context.Context, objects string) error {
 	}
 }
 
-// lost returns the links of the first devices that are missing from the node, sorted. It waits half a minute for links
-// that are still returning.
+// lost returns, in sorted order, those links of the first devices that are missing from the node. It waits half a
+// minute for links that are still returning.
 func (a *arena) lost(ctx context.Context, links int) ([]string, error) {
 	var missing []string
 	for range 30 {
@@ -141,8 +141,8 @@ type usage struct {
 // platforms that Go supports.
 const ticks = 100
 
-// use returns the resource usage of the daemon with this program, or zero if program is empty. It runs a command on the
-// node that finds the process by the path of its program in its container. The CPU time includes CNI plugins that the
+// use returns the resource usage of the daemon that runs program, or zero if program is empty. On the node, it runs a
+// command that finds the process by the program's path in its container. The CPU time includes CNI plugins that the
 // daemon started and waited for.
 func (a *arena) use(ctx context.Context, program string) (usage, error) {
 	if program == "" {
@@ -157,8 +157,8 @@ done`, program)
 	return parseUsage(program, string(output))
 }
 
-// parseUsage parses the node's output about a program: its PID, the lines of /proc/PID/status and the times of
-// /proc/PID/stat (proc(5)). It returns an error for two processes of the same program, since they cannot be
+// parseUsage parses the node's output for a program: its PID, the lines of /proc/PID/status and the times from
+// /proc/PID/stat (proc(5)). It returns an error if two processes run the same program, since they cannot be
 // distinguished.
 func parseUsage(program, text string) (u usage, err error) {
 	for line := range strings.Lines(text) {
@@ -192,9 +192,9 @@ func parseUsage(program, text string) (u usage, err error) {
 	return u, nil
 }
 
-// metrics returns the metrics page that a daemon serves on a port of the node. The difference between two pages is the
-// usage in between. While the daemon runs, the sums of histograms only grow; counting and checkDaemon verify that it
-// was not restarted.
+// metrics returns the metrics page that a daemon serves on a node port. The difference between two pages is the usage
+// in between. While the daemon runs, histogram sums only grow; counting and checkDaemon verify that the daemon was not
+// restarted.
 func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (
 		net.Conn, error,
@@ -215,7 +215,7 @@ func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	return string(body), err
 }
 
-// sumOf adds up the values of all metrics on a page that begin with a prefix.
+// sumOf adds up the values of all metrics on a page whose names begin with a prefix.
 func sumOf(page, prefix string) (sum float64) {
 	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)

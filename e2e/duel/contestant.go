@@ -25,35 +25,36 @@ const (
 const Ours = "netdev and macvlan by this driver"
 
 // otherVersion is the subdirectory of the peers directory that contains the programs of another version of this driver,
-// in the layout of bin. Use it to measure the cost of a change. The programs run with the manifests of the current
+// in the same layout as bin. Use it to measure the cost of a change. The programs run with the manifests of the current
 // version.
 const otherVersion = "before"
 
-// contestant is one way to attach interfaces to pods. No other code depends on a specific contestant: to add one, add
-// an element to contestants, and its binary to the peers directory.
+// contestant is one way to attach interfaces to pods. No other code depends on a specific contestant. To add a
+// contestant, add an element to contestants, and its binary to the peers directory.
 type contestant struct {
 	name string
 	// kinds are the kinds of interfaces to measure, in addition to pods without interfaces.
 	kinds []string
 	// binary is the contestant's program in the peers directory; empty if this repository builds the contestant.
 	binary string
-	// optional is true if it is not an error that the contestant is missing.
+	// optional is true if a missing contestant is not an error.
 	optional bool
-	// start deploys the contestant in the cluster. Processes that it starts end with the cluster.
+	// start deploys the contestant in the cluster. Any processes that it starts terminate with the cluster.
 	start func(context.Context, *arena) error
-	// objects returns, as YAML, the objects that pods with n interfaces of a kind need. They are named kind-n.
-	// makeRequest returns the part of the pod manifest that refers to them.
+	// objects returns, as YAML, the objects that pods with n interfaces of a kind need. The objects are named kind-n.
+	// makeRequest returns the part of the pod manifest that references them.
 	objects     func(kind string, n int) string
 	makeRequest func(kind string, n int) request
 	// daemon is the path of the daemon's program inside its container; empty if there is no daemon.
 	daemon string
 	// driver is the name of the DRA driver.
 	driver string
-	// hook and plugin are prefixes of the sums of histograms, in seconds, of the time in RunPodSandbox and the time in
-	// CNI plugins. The daemon serves them on the given port of the node.
+	// hook and plugin are the prefixes of histogram sums: the seconds spent in RunPodSandbox and in CNI plugins. The
+	// daemon serves these metrics on the given node port.
 	port         int
 	hook, plugin string
-	// churns is true if a pod may be created while the previous one is ending, because any free device is suitable.
+	// churns is true if a pod may be created while the previous one is terminating, because any free device is
+	// suitable.
 	churns bool
 }
 
@@ -63,8 +64,8 @@ type request struct {
 	networks string // annotation k8s.v1.cni.cncf.io/networks
 }
 
-// contestants returns all contestants in the order in which the page shows them. The first two are the baselines: the
-// cost of a pod, and the cost of any claim.
+// contestants returns all contestants in the order in which the page shows them. The first two contestants are the
+// baselines: the cost of a pod, and the cost of any claim.
 func contestants() []contestant {
 	claim := func(kind string, n int) request { return request{claim: objectName(kind, n)} }
 	ours := contestant{
@@ -130,7 +131,7 @@ func repeat(text string, n int) []string {
 
 func startIdle(ctx context.Context, a *arena) error {
 	stop, err := idledriver.Start(ctx, a.cluster, a.client, devices)
-	a.stop = stop // the driver runs in this process, so it does not end with the cluster
+	a.stop = stop // the driver runs in this process, so it outlives the cluster
 	return err
 }
 
@@ -143,7 +144,7 @@ func startOurs(ctx context.Context, a *arena, bin string) error {
 	return a.apply(ctx, ourPolicies)
 }
 
-// startDranet runs dranet as its own manifest does, but from an image built from its binary, and with a filter that
+// startDranet runs dranet like dranet's own manifest, but uses an image built from its binary, and a filter that
 // accepts veths.
 func startDranet(ctx context.Context, a *arena) error {
 	dir, err := os.MkdirTemp("", "duel-")
@@ -167,8 +168,8 @@ func startDranet(ctx context.Context, a *arena) error {
 	return err
 }
 
-// startMultus makes Multus the first CNI plugin of the node, which delegates to the existing configuration. The runtime
-// uses the first file by name in the configuration directory. It watches the directory, so no restart is needed.
+// startMultus makes Multus the node's first CNI plugin, which delegates to the existing configuration. The runtime uses
+// the first file by name in the configuration directory. It watches the directory, so no restart is needed.
 func startMultus(ctx context.Context, a *arena) error {
 	if err := a.apply(ctx, nad.Definition); err != nil {
 		return err

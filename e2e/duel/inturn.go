@@ -8,18 +8,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// course is a series of pods of one kind that are created one after the other.
+// course is a series of pods of one kind that are created sequentially.
 type course struct {
 	kind         string
 	interfaces   int
 	milliseconds []float64
-	// hooks and plugins are the durations of RunPodSandbox and of the CNI plugins in it, in milliseconds for each pod.
+	// hooks and plugins are the durations of RunPodSandbox and of the CNI plugins within it, in milliseconds per pod.
 	hooks, plugins []float64
 }
 
-// prepare creates the objects for pods without interfaces from the contestant, and for pods with each of the given
-// numbers of interfaces of each kind, and starts the watch on pods. If it returns no error, the caller must stop the
-// watch.
+// prepare creates the objects for pods without interfaces from the contestant, and for pods with each given number of
+// interfaces, for each kind. It then starts the watch on pods. If it returns no error, the caller must stop the watch.
 func (m *measurement) prepare(ctx context.Context, numbers []int) (err error) {
 	m.courses = []*course{{kind: none}}
 	for _, kind := range m.kinds {
@@ -35,9 +34,9 @@ func (m *measurement) prepare(ctx context.Context, numbers []int) (err error) {
 	return err
 }
 
-// inTurn creates pods one after the other, in each iteration one pod for each course of each measurement, so that
-// changes in the speed of the machine affect all courses. The order differs between iterations, so that no course
-// always follows the same one, but is the same in each run. The first pod of each course is not counted.
+// inTurn creates pods sequentially. Each iteration creates one pod for each course of each measurement, so that changes
+// in the speed of the machine affect all courses. The order differs between iterations, so that no course always
+// follows the same other course, but the order is the same in each run. The first pod of each course is not counted.
 func inTurn(ctx context.Context, samples int, measurements ...*measurement) error {
 	type entry struct {
 		*measurement
@@ -70,7 +69,7 @@ func (m *measurement) keepCourses(load string) {
 	}
 }
 
-// single creates pods one after the other. The usage of the daemon is counted over all of them.
+// single creates pods sequentially. The daemon's usage is counted over all of them.
 func (m *measurement) single(ctx context.Context) error {
 	if err := m.prepare(ctx, interfaces()); err != nil {
 		return err
@@ -83,7 +82,7 @@ func (m *measurement) single(ctx context.Context) error {
 	return nil
 }
 
-// run creates the next pod of a course. It measures the hook for pods with interfaces.
+// run creates the next pod in a course. It measures the hook for pods with interfaces.
 func (m *measurement) run(ctx context.Context, f *follower, c *course, name string, counts bool) error {
 	asked := request{}
 	if c.interfaces > 0 {
@@ -108,8 +107,8 @@ func (m *measurement) run(ctx context.Context, f *follower, c *course, name stri
 	return next()
 }
 
-// timeHook adds to the pod's course the time that RunPodSandbox waited while do created the pod. This is the increase
-// in the daemon's histograms.
+// timeHook adds to the pod's course the time that RunPodSandbox waited while do created the pod, taken from the
+// increase in the daemon's histograms.
 func (m *measurement) timeHook(ctx context.Context, c *course, do func() error) error {
 	if m.hook == "" {
 		return do()

@@ -10,7 +10,7 @@ import (
 const (
 	linkPrefix   = "du"
 	sharedPrefix = "dm"
-	// devices is the number of links for sequential pods, and crowd the number of concurrent pods.
+	// devices is the number of links for sequential pods, and crowd is the number of concurrent pods.
 	devices = 10
 	crowd   = 100
 )
@@ -62,7 +62,7 @@ spec:
 ---%s`, name, steps, claimTemplate(name, classes...))
 }
 
-// addresses returns the IPAM configuration of the i-th macvlan, which is the same for all contestants.
+// addresses returns the IPAM configuration for the i-th macvlan, which is the same for all contestants.
 func addresses(i int) string {
 	return fmt.Sprintf(`{"type": "host-local", "subnet": "10.18%d.0.0/22"}`, i)
 }
@@ -106,12 +106,12 @@ spec:
 `, name, requests)
 }
 
-// multusConfig is a format string for the path of a kubeconfig and the cluster's own network configuration. With a
-// network list in clusterNetwork, Multus 4.2.3 loses the data that DEL needs.
+// multusConfig is a format string that takes the path of a kubeconfig and the cluster's own network configuration. With
+// a network list in clusterNetwork, Multus 4.2.3 loses the data that DEL needs.
 const multusConfig = `{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s]}
 `
 
-// dranetManifest runs dranet with the permissions that it requires. dranet only offers the links of the duel, including
+// dranetManifest runs dranet with the permissions that it requires. dranet only offers the duel's links, including
 // veths.
 const dranetManifest = `
 apiVersion: rbac.authorization.k8s.io/v1

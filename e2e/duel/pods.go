@@ -20,8 +20,8 @@ import (
 // errTooLong means that a pod did not reach the expected state within readyIn.
 var errTooLong = errors.New("it took too long")
 
-// readyIn is the time limit for the start of a pod. It is longer than the kubelet's longest delay before a retry, so
-// that one failed attempt does not count as a failed start.
+// readyIn is the time limit for starting a pod. It is longer than the kubelet's longest retry delay, so that one failed
+// attempt does not count as a failed start.
 const readyIn = 2 * time.Minute
 
 // pod returns a pod that sleeps until it receives a signal and then exits immediately.
@@ -47,18 +47,18 @@ func pod(name string, r request) *corev1.Pod {
 	return p
 }
 
-// follower watches all pods of the duel, so that no watch has to start while the clock is running. It receives and
-// stores events immediately, because the server ends a watch whose events are not read. The channel has room for all
-// events of a series, so the goroutine never blocks. The goroutine records the time at which each event arrives, not
-// the time at which a caller reads it. It writes failed before it closes the channel, and callers only read failed
-// afterwards, so this is not a data race.
+// follower watches all pods in the duel, so that no watch has to start while the clock is running. It receives and
+// stores events immediately, because the server terminates a watch whose events are not read. The channel has room for
+// all events in a series, so the goroutine never blocks. The goroutine records the time at which each event arrives,
+// not the time at which a caller reads it. It writes failed before it closes the channel, and callers only read failed
+// after the channel is closed, so this is not a data race.
 type follower struct {
 	cancel context.CancelFunc
 	events chan seenPod // never full
 	failed error        // the reason, if the watch has ended
 }
 
-// seenPod is an event of a watch with its arrival time.
+// seenPod is a watch event with its arrival time.
 type seenPod struct {
 	when  time.Time
 	event watch.EventType
@@ -68,8 +68,8 @@ type seenPod struct {
 // mostEvents exceeds the number of events in one series: each pod causes about ten events.
 const mostEvents = 100_000
 
-// follow watches the pods of the run. Times are recorded when events arrive, so samples do not depend on the polling
-// interval of a caller.
+// follow watches the pods of the run. Times are recorded when events arrive, so samples do not depend on a caller's
+// polling interval.
 func (a *arena) follow(ctx context.Context) (*follower, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	// A retry watcher continues after a lost connection, which is likely while many events occur.
@@ -107,7 +107,7 @@ func (a *arena) follow(ctx context.Context) (*follower, error) {
 func (f *follower) stop() { f.cancel() }
 
 // wait waits for an event that done accepts, and returns its arrival time. It drops other events, so callers must wait
-// for pods in the order of their creation. It must not be called concurrently.
+// for pods in the order in which they were created. It must not be called concurrently.
 func (f *follower) wait(parent context.Context, what string, done func(watch.EventType, *corev1.Pod) bool) (
 	time.Time, error,
 ) {
@@ -147,9 +147,10 @@ func isReady(p *corev1.Pod) bool {
 	return false
 }
 
-// makeReady creates a pod, and starts its deletion when it is Ready; the pod is still ending when makeReady returns.
-// The time in milliseconds starts before the request to create the pod, and ends when this process receives the event
-// that it is Ready. It therefore includes the time of the API server, which is the same for all contestants.
+// makeReady creates a pod, and starts its deletion when it is Ready; the pod is still terminating when makeReady
+// returns. The measured time, in milliseconds, starts before the request to create the pod, and ends when this process
+// receives the event that the pod is Ready. It therefore includes the API server's time, which is the same for all
+// contestants.
 func (a *arena) makeReady(ctx context.Context, f *follower, name string, r request, options metav1.DeleteOptions) (
 	milliseconds float64, err error,
 ) {
@@ -172,11 +173,11 @@ func (a *arena) makeReady(ctx context.Context, f *follower, name string, r reque
 	return took.Seconds() * 1000, nil
 }
 
-// slow is longer than the start of any pod that does not have to wait.
+// slow is longer than any pod takes to start if it does not have to wait.
 const slow = 3 * time.Second
 
-// tellSlow prints the events of a pod that took too long: when the contestant's cluster ends, the only evidence of the
-// cause is lost.
+// tellSlow prints the events for a pod that took too long, because the only evidence of the cause is lost when the
+// contestant's cluster terminates.
 func (a *arena) tellSlow(ctx context.Context, name string, took time.Duration) {
 	events, err := a.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx,
 		metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
@@ -192,8 +193,8 @@ func (a *arena) tellSlow(ctx context.Context, name string, took time.Duration) {
 	}
 }
 
-// series creates n pods, each as soon as the deletion of the previous one has started. An additional first pod is not
-// counted, because classes, policies and caches are new for it.
+// series creates n pods, each as soon as deletion of the previous pod has started. An additional first pod is not
+// counted, because classes, policies and caches are new at that point.
 func (a *arena) series(ctx context.Context, prefix string, n int, r request, options metav1.DeleteOptions) (
 	milliseconds []float64, err error,
 ) {
@@ -219,8 +220,8 @@ func (a *arena) series(ctx context.Context, prefix string, n int, r request, opt
 	return milliseconds, a.allGone(ctx)
 }
 
-// burst creates n pods concurrently and returns the time at which each was Ready, in this order. Pods that do not
-// become Ready are left out. The time limit restarts whenever a pod becomes Ready.
+// burst creates n pods concurrently and returns the times at which they became Ready, in ascending order. Pods that do
+// not become Ready are left out. The time limit restarts whenever a pod becomes Ready.
 func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []float64, err error) {
 	f, err := a.follow(ctx)
 	if err != nil {
@@ -264,7 +265,7 @@ func (a *arena) burst(ctx context.Context, n int, r request) (milliseconds []flo
 	return milliseconds, errors.Join(err, a.allGone(ctx))
 }
 
-// allGone waits until no pod of the duel remains.
+// allGone waits until none of the duel's pods remain.
 func (a *arena) allGone(ctx context.Context) error {
 	for end := time.Now().Add(readyIn); ; {
 		list, err := a.client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "duel=pod"})

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Render replaces the part of a page between these marker lines.
+// Render replaces the part of a page that is between these marker lines.
 const (
 	partBegins = "<!-- made by duel: begin -->"
 	partEnds   = "<!-- made by duel: end -->"
 )
 
-// Render writes the tables of results into a page, and the charts next to the page. It writes the charts first, so that
-// the tables are never newer than the charts.
+// Render writes the result tables into a page, and the charts next to the page. It writes the charts first, so that the
+// tables are never newer than the charts.
 func Render(r *Results, page string) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -35,8 +35,8 @@ func Render(r *Results, page string) error {
 	return os.WriteFile(page, []byte(replaced), 0o644)
 }
 
-// Replace replaces the generated part of a page. It discards the old text between the marker lines and keeps everything
-// else byte for byte.
+// Replace replaces the generated part of a page. It discards the old text between the marker lines and preserves
+// everything else byte for byte.
 func Replace(page, part string) (string, error) {
 	before, rest, found := strings.Cut(page, partBegins+"\n")
 	if !found {
@@ -101,7 +101,7 @@ func Tables(r *Results) string {
 	return b.String()
 }
 
-// putSideBySide writes the table of the side-by-side stage, if it was measured.
+// putSideBySide writes the table for the side-by-side stage, if that stage was measured.
 func (r *Results) putSideBySide(put func(string, ...any)) {
 	measured := slices.DeleteFunc(r.names(), func(name string) bool {
 		return len(r.find(name, none, sideBySideLoad, 0).Milliseconds) == 0
@@ -130,8 +130,8 @@ func (r *Results) putSideBySide(put func(string, ...any)) {
 	}
 }
 
-// putHooks writes the table of the times that containerd waits. It shows the overhead of a contestant separately,
-// because the duration of a plugin does not depend on its caller.
+// putHooks writes the table of the times that containerd waits. It shows each contestant's own overhead separately,
+// because a plugin's duration does not depend on its caller.
 func (r *Results) putHooks(put func(string, ...any)) {
 	put("\n### In RunPodSandbox\n\nTime that containerd waits before the first container, for the pods of the " +
 		"first table: milliseconds, P50. In brackets: P50\nof the time outside of the CNI plugins, if the " +
@@ -163,8 +163,8 @@ func (s *Series) hooks() string {
 	return text
 }
 
-// putCosts writes the table of the contestants' resource usage, per interface and not per pod: a contestant that
-// attaches four interfaces to a pod has done four times the work.
+// putCosts writes the table of the contestants' resource usage, per interface rather than per pod, because a contestant
+// that attaches four interfaces to a pod has done four times the work.
 func (r *Results) putCosts(put func(string, ...any)) {
 	put("\n### Resource usage\n\nOf the daemon and its child processes, during the first table; memory " +
 		"also during the concurrent pods.\n\n")
@@ -190,7 +190,7 @@ func (r *Results) putCosts(put func(string, ...any)) {
 	}
 }
 
-// unless formats a measured value. Zero means that it was not measured.
+// unless formats a measured value. Zero means not measured.
 func unless(value float64, format string) string {
 	if value == 0 {
 		return ""
@@ -198,7 +198,7 @@ func unless(value float64, format string) string {
 	return fmt.Sprintf(format, value)
 }
 
-// names returns the contestants in the order of the run.
+// names returns the contestants in run order.
 func (r *Results) names() (names []string) {
 	for _, s := range r.Series {
 		if !slices.Contains(names, s.Contestant) {
@@ -208,8 +208,8 @@ func (r *Results) names() (names []string) {
 	return names
 }
 
-// kinds returns a contestant's kinds of interfaces. If it has none, kinds returns only the kind for pods without
-// interfaces.
+// kinds returns a contestant's kinds of interfaces. If the contestant has none, kinds returns only the kind for pods
+// without interfaces.
 func (r *Results) kinds(name string) (kinds []string) {
 	for _, s := range r.Series {
 		if s.Contestant == name && s.Kind != none && !slices.Contains(kinds, s.Kind) {
@@ -229,7 +229,8 @@ func row(name, kind string) string {
 	return name + ": " + kind
 }
 
-// quantiles formats P50 and P99 of a series, and the difference from P50 of the plain series if that has samples.
+// quantiles formats P50 and P99 of a series, and the difference from the plain series' P50 if the plain series has
+// samples.
 func quantiles(s, plain Series) string {
 	text := ""
 	switch {
@@ -261,7 +262,7 @@ const (
 	chartOfMacvlans = "performance-macvlan.svg"
 )
 
-// Charts returns, by file name, charts of the additional times compared with pods without interfaces.
+// Charts returns, keyed by file name, charts of the additional time compared with pods without interfaces.
 func Charts(r *Results) map[string]string {
 	return map[string]string{
 		chartOfLinks:    r.chart("Links moved into a pod", moved, claimOnly),
@@ -269,13 +270,13 @@ func Charts(r *Results) map[string]string {
 	}
 }
 
-// curve contains P50 and P99 of one contestant minus its P50 without interfaces, for each number in interfaces.
+// curve contains one contestant's P50 and P99 minus its P50 without interfaces, for each number in interfaces.
 type curve struct {
 	name     string
 	p50, p99 []float64
 }
 
-// Sizes of a chart in pixels.
+// Chart dimensions in pixels.
 const (
 	chartWidth, chartHeight     = 760, 380
 	plotLeft, plotRight         = 70, 520
@@ -284,11 +285,11 @@ const (
 	mostTicks, smallestTickStep = 6, 10.0
 )
 
-// colours can also be distinguished with red-green color blindness (palette of Okabe and Ito).
+// colours returns colors that people with red-green color blindness can distinguish (the Okabe-Ito palette).
 func colours() []string { return []string{"#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7"} }
 
-// curves returns the curves of all contestants with measurements for all numbers of interfaces, and their highest
-// value. A contestant without measurements for one of the numbers has no curve, because a gap would look like a
+// curves returns the curves for all contestants that have measurements for every number of interfaces, and the highest
+// value. A contestant without measurements for one of these numbers has no curve, because a gap would look like a
 // measurement.
 func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 	highest = smallestTickStep
@@ -313,7 +314,7 @@ func (r *Results) curves(kinds []string) (curves []curve, highest float64) {
 }
 
 // chart returns a chart as SVG. It does not use a library, since the library would determine the size, the fonts and
-// the order of attributes, and each new version of it would change every chart in the repository.
+// the order of attributes, and each new library version would change every chart in the repository.
 func (r *Results) chart(title string, kinds ...string) string {
 	curves, highest := r.curves(kinds)
 	step := smallestTickStep

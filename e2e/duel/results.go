@@ -11,18 +11,18 @@ import (
 )
 
 // Results contains all measurements of one run, sample by sample. It contains samples instead of statistics, so that
-// new tables can be generated from an old run. It is also the file format, so new fields must be optional.
+// new tables can be generated from an old run. It also defines the file format, so new fields must be optional.
 type Results struct {
 	// Time is the start time of the run.
 	Time time.Time `json:"time"`
-	// Machine and Versions describe the environment of the run. They map names to texts.
+	// Machine and Versions describe the environment of the run. They map names to text.
 	Machine  map[string]string `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	// Samples is the number of pods per series and round. Side by side, it is multiplied by moreSamples. Rounds is the
 	// number of times that each contestant is measured.
 	Samples int `json:"samples"`
 	Rounds  int `json:"rounds"`
-	// Skipped contains the contestants that were not measured, or not completely, with the reasons.
+	// Skipped contains the contestants that were not measured, or were only partly measured, with the reasons.
 	Skipped map[string]string `json:"skipped,omitempty"`
 	// Series contains the times from create to Ready.
 	Series []Series `json:"series"`
@@ -30,21 +30,21 @@ type Results struct {
 	Costs []Cost `json:"costs"`
 }
 
-// Series is a series of pods of one kind, created one after another unless Load says otherwise.
+// Series is a series of pods of one kind, created sequentially unless Load says otherwise.
 type Series struct {
 	Contestant string `json:"contestant"`
 	// Kind is the kind of interface: "none", "claim only", "moved link" or "macvlan".
 	Kind string `json:"kind"`
-	// Interfaces is the number of interfaces of each pod, in addition to the interface of the cluster's network.
+	// Interfaces is the number of interfaces of each pod, in addition to the interface on the cluster's network.
 	Interfaces int `json:"interfaces"`
-	// Load is "single" (the next pod, one of each kind in turn, is created when the previous one no longer exists),
-	// "churn" and "churn, forced" (as soon as the previous one is Ready and being deleted, gracefully or with a grace
-	// period of 0), "burst" (all concurrently), "killed" (the daemon was killed just before) or "side by side" (like
-	// "single", with the clusters of all contestants at the same time).
+	// Load is "single" (the next pod, one of each kind in turn, is created when the previous pod no longer exists),
+	// "churn" or "churn, forced" (the next pod is created as soon as the previous pod is Ready and being deleted,
+	// gracefully or with a grace period of 0), "burst" (all concurrently), "killed" (the daemon was killed just before)
+	// or "side by side" (like "single", but with all contestants' clusters running at the same time).
 	Load string `json:"load"`
-	// Milliseconds contains the times from create to Ready, in the order of the pods.
+	// Milliseconds contains the times from create to Ready, in pod order.
 	Milliseconds []float64 `json:"milliseconds"`
-	// NotReady is the number of pods in a burst that did not become Ready within two minutes after the previous one.
+	// NotReady is the number of pods in a burst that did not become Ready within two minutes of the previous pod.
 	NotReady int `json:"notReady,omitempty"`
 	// HookMilliseconds contains, for each pod in the same order, the time that RunPodSandbox waited for the contestant.
 	// PluginMilliseconds contains the part of this time that was spent in CNI plugins. Both are empty if the contestant
@@ -53,8 +53,8 @@ type Series struct {
 	PluginMilliseconds []float64 `json:"pluginMilliseconds,omitempty"`
 }
 
-// overhead returns the time of the contestant in RunPodSandbox without its plugins, in milliseconds for each pod; nil
-// if the contestant does not report it.
+// overhead returns the contestant's time in RunPodSandbox without its plugins, in milliseconds per pod. It returns nil
+// if the contestant does not report this time.
 func (s *Series) overhead() []float64 {
 	if len(s.PluginMilliseconds) != len(s.HookMilliseconds) {
 		return nil
@@ -69,8 +69,8 @@ func (s *Series) overhead() []float64 {
 // Cost is the resource usage of one contestant for its series, in one round.
 type Cost struct {
 	Contestant string `json:"contestant"`
-	// Attachments is the number of interfaces that pods got, and Pods the number of these pods. Pods without interfaces
-	// in between are not counted, but the usage of the daemon includes them.
+	// Attachments is the number of interfaces that pods got, and Pods is the number of these pods. Intervening pods
+	// without interfaces are not counted, but the daemon's usage includes them.
 	Attachments int `json:"attachments"`
 	Pods        int `json:"pods"`
 	// CPUSeconds is the CPU time of the contestant's daemon and the daemon's child processes, and PeakMiB is the peak
@@ -79,14 +79,14 @@ type Cost struct {
 	PeakMiB    float64 `json:"peakMiB"`
 	// SliceWrites is the number of changes to the contestant's ResourceSlices while pods were created and deleted.
 	SliceWrites int `json:"sliceWrites"`
-	// LinksGiven is the number of links that the contestant could use. LinksLost contains those that were missing from
-	// the node at the end.
+	// LinksGiven is the number of links that the contestant could use. LinksLost contains the links that were missing
+	// from the node at the end.
 	LinksGiven int      `json:"linksGiven"`
 	LinksLost  []string `json:"linksLost,omitempty"`
 }
 
-// Quantile returns the smallest sample that is not less than the share q of all samples (nearest rank), in
-// milliseconds. It returns NaN if there are no samples. With 20 samples, P99 is the largest one. The samples do not
+// Quantile returns the smallest sample that is not less than the fraction q of all samples (nearest rank), in
+// milliseconds. It returns NaN if there are no samples. With 20 samples, P99 is the largest sample. The samples do not
 // have to be sorted.
 func Quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
@@ -98,7 +98,7 @@ func Quantile(samples []float64, q float64) float64 {
 
 // spread returns the random variation of the difference between the medians of two series, in milliseconds: half the
 // width of the interval that contains 95% of the differences if samples are drawn at random, with replacement, from the
-// two series (percentile bootstrap). The same samples always lead to the same result. It returns NaN if there are no
+// two series (percentile bootstrap). The same samples always produce the same result. It returns NaN if there are no
 // samples.
 func spread(samples, plain []float64) float64 {
 	if len(samples) == 0 || len(plain) == 0 {

@@ -21,28 +21,28 @@ import (
 
 // Options select the measurements.
 type Options struct {
-	// Clone is the clone of the project, and Bin the directory of its binaries.
+	// Clone is the clone of the project, and Bin is the directory that contains its binaries.
 	Clone, Bin string
 	// Peers is a directory with the binaries of other drivers, named dranet and multus. Missing binaries are skipped.
 	Peers string
 	// Cluster is the name of the local cluster.
 	Cluster string
-	// Samples is the number of pods per series, and Rounds the number of rounds.
+	// Samples is the number of pods per series, and Rounds is the number of rounds.
 	Samples, Rounds int
 	// Only contains the contestants to measure; empty means all.
 	Only []string
-	// Stages contains the stages of AllStages to measure; empty means all.
+	// Stages contains the stages from AllStages to measure; empty means all.
 	Stages []string
 	// Progress receives lines about the current measurement.
 	Progress io.Writer
-	// Keep is called with the results so far after each contestant, so that they are not lost if the run is
+	// Keep is called with the results so far after each contestant, so that the results are not lost if the run is
 	// interrupted. It may be nil.
 	Keep func(*Results) error
 }
 
 // Stages of a run.
 const (
-	// StageAlone measures one contestant after the other, without other clusters on the machine.
+	// StageAlone measures one contestant at a time, without other clusters on the machine.
 	StageAlone = "alone"
 	// StageSideBySide runs the clusters of all contestants at the same time.
 	StageSideBySide = "side-by-side"
@@ -55,7 +55,7 @@ func AllStages() []string { return []string{StageAlone, StageSideBySide} }
 func interfaces() []int { return []int{1, 2, 4, 8} }
 
 // Run measures all contestants, each on its own cluster. If a contestant fails, Skipped contains its name and the
-// reason, its earlier measurements stay in the results, and the run continues.
+// reason, its earlier measurements remain in the results, and the run continues.
 func Run(ctx context.Context, options Options) (*Results, error) {
 	chosen, skipped := choose(options)
 	if len(chosen) == 0 {
@@ -87,8 +87,8 @@ func includes(wanted []string, value string) bool {
 	return len(wanted) == 0 || slices.Contains(wanted, value)
 }
 
-// choose returns the contestants to measure, and the names of the others with the reason. An optional contestant whose
-// programs are missing is only listed if the user named it.
+// choose returns the contestants to measure, and the names of the skipped contestants with the reason. An optional
+// contestant whose programs are missing is only listed if the user named it.
 func choose(options Options) (chosen []contestant, skipped map[string]string) {
 	skipped = map[string]string{}
 	for _, c := range contestants() {
@@ -114,7 +114,7 @@ func names(list []contestant) []string {
 	return names
 }
 
-// alone measures one contestant after the other in each round.
+// alone measures the contestants one at a time in each round.
 func alone(ctx context.Context, options Options, chosen []contestant, r *Results) error {
 	for round := range options.Rounds {
 		for _, c := range chosen {
@@ -214,8 +214,8 @@ func (m *measurement) prefix() string {
 // errRestarted means that the daemon was restarted, so the samples come from two processes.
 var errRestarted = errors.New("its daemon was restarted while it was measured")
 
-// counting adds the daemon's resource usage while do creates pods to the cost. It returns an error if the daemon is a
-// different process afterwards, since its counters were lost.
+// counting adds to the cost the daemon's resource usage while do creates pods. It returns an error if the daemon is a
+// different process afterwards, since the counters were lost.
 func (m *measurement) counting(ctx context.Context, do func() error) error {
 	before, err := m.use(ctx, m.daemon)
 	if err != nil {
@@ -241,8 +241,8 @@ func (m *measurement) counting(ctx context.Context, do func() error) error {
 	return nil
 }
 
-// countSliceWrites counts the changes of the contestant's ResourceSlices until end is called. It counts watch events,
-// so writes that change nothing do not count. The watch starts where the list ends, so no event is counted twice.
+// countSliceWrites counts the changes to the contestant's ResourceSlices until end is called. It counts watch events,
+// so writes that change nothing are not counted. The watch starts where the list ends, so no event is counted twice.
 func (m *measurement) countSliceWrites(ctx context.Context) (end func() int, err error) {
 	if m.driver == "" {
 		return func() int { return 0 }, nil
@@ -296,7 +296,7 @@ func (m *measurement) churn(ctx context.Context) error {
 }
 
 // burst creates many concurrent pods with one macvlan each, and with one moved link each if any free link is suitable.
-// There must be as many moved links as pods, so that the result is the time of the driver and not of a queue.
+// There must be as many moved links as pods, so that the result is the driver's time, not the time spent in a queue.
 func (m *measurement) burst(ctx context.Context) error {
 	burst := func(kind string, n int, r request) error {
 		times, err := m.arena.burst(ctx, crowd, r)
@@ -326,8 +326,8 @@ func (m *measurement) burst(ctx context.Context) error {
 	return nil
 }
 
-// killed creates one pod right after the daemon was killed. At that time, no process can prepare the pod's claim, so
-// most of the time is spent waiting for the kubelet to restart the daemon.
+// killed creates one pod right after killing the daemon. At that time, no process can prepare the pod's claim, so most
+// of the time is spent waiting for the kubelet to restart the daemon.
 func (m *measurement) killed(ctx context.Context) error {
 	if m.daemon == "" || !slices.Contains(m.kinds, moved) {
 		return nil
@@ -357,7 +357,7 @@ func (m *measurement) killed(ctx context.Context) error {
 	return errors.Join(pods.Delete(ctx, "killed", metav1.DeleteOptions{}), m.allGone(ctx))
 }
 
-// machine describes the machine of the run.
+// machine describes the machine that the run uses.
 func machine() map[string]string {
 	m := map[string]string{"processors": fmt.Sprint(runtime.NumCPU()), "architecture": runtime.GOARCH}
 	var name unix.Utsname
@@ -384,9 +384,9 @@ func machine() map[string]string {
 	return m
 }
 
-// versions returns the versions of the measured programs. It reads the version of a peer from its binary. If the binary
-// was built with go build, its main module has no version, so versions looks for the peer among the dependencies, as in
-// a tools module.
+// versions returns the versions of the measured programs. It reads a peer's version from the peer's binary. If the
+// binary was built with go build, its main module has no version, so versions looks for the peer among the
+// dependencies, as in a tools module.
 func versions(ctx context.Context, options Options) map[string]string {
 	v := map[string]string{"go": runtime.Version()}
 	output, err := exec.CommandContext(ctx, "git", "-C", options.Clone, "rev-parse", "--short", "HEAD").Output()

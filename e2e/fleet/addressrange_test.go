@@ -19,7 +19,7 @@ import (
 )
 
 // spread contains an AddressRange and two topologies that use its addresses: one with macvlan interfaces on the wire,
-// and one with a VLAN on a link to the wire, which is moved into the pod.
+// and one with a VLAN on a link to the wire; the link is moved into the pod.
 const spread = `
 apiVersion: networking.dra.io/v1alpha1
 kind: AddressRange
@@ -70,7 +70,7 @@ spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: tagge
 // TestAddressRange allocates addresses from one range to pods on several nodes, on macvlan interfaces and in a VLAN.
 // The addresses are unique, and the pods reach each other through the kernels of their nodes. A lost node keeps its
 // blocks and uses them when it returns. A node whose Node object was deleted gets new blocks, and its old blocks stay
-// reserved until their return delay is over.
+// reserved until their return delay expires.
 func TestAddressRange(t *testing.T) {
 	f := newFleet(t, "range")
 	f.apply(spread)
@@ -113,7 +113,7 @@ func TestAddressRange(t *testing.T) {
 	f.ready(nil, slices.Collect(maps.Keys(places))...)
 	addresses = f.uniqueAddresses(places)
 	f.reach("again0", addresses["right0"], addresses["anew0"], addresses["anew1"])
-	// The node's blocks stay reserved if there are claims for the node's name that are almost as old as the release.
+	// The node's blocks stay reserved if claims for the node's name exist that are almost as old as the release.
 	f.remove("anew0", "anew1")
 	delete(places, "anew0")
 	delete(places, "anew1")
@@ -138,8 +138,8 @@ func (f *fleet) besideController() (first, controllers, last *lab.Node) {
 }
 
 // vlan checks that pods in a VLAN on two nodes can reach each other, and that a pod outside the VLAN cannot reach them.
-// If the kernel does not support VLANs, it checks that events about the pods report this before anything is attached,
-// and that the pods' links stay on the host.
+// If the kernel does not support VLANs, vlan checks that pod events report this before anything is attached, and that
+// the pods' links stay on the host.
 func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	f.Helper()
 	places := map[string]*lab.Node{"tagged-left": left, "tagged-right": right}
@@ -168,7 +168,7 @@ func (f *fleet) vlan(left, right *lab.Node, outside string) {
 	}
 }
 
-// event waits for an event about a pod that contains all texts.
+// event waits for a pod event that contains all texts.
 func (f *fleet) event(pod string, texts ...string) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("an event of pod %s says %q", pod, texts), func(context.Context) error {
@@ -183,7 +183,7 @@ func (f *fleet) event(pod string, texts ...string) {
 }
 
 // swap switches off two nodes with pods, force-deletes the pods, and switches the nodes on again. Before that, it
-// deletes the Node object of the second node, so that this node registers as a new one.
+// deletes the Node object of the second node, so that this node registers as a new node.
 func (f *fleet) swap(lost, replaced *lab.Node, pods ...string) {
 	f.Helper()
 	for _, n := range []*lab.Node{lost, replaced} {
@@ -230,8 +230,8 @@ func (f *fleet) blocks() map[string]v1alpha1.AddressBlock {
 	return found
 }
 
-// returned shortens the delay of the range, and waits until all released blocks are returned. The controller measures
-// the delay itself instead of using the time in a block's status.
+// returned shortens the range's delay, and waits until all released blocks are returned. The controller measures the
+// delay itself instead of using the time in a block's status.
 func (f *fleet) returned() {
 	f.Helper()
 	if output, err := f.kubectl("", "patch", "addressrange", "spread", "--type=merge", "--patch",
@@ -267,7 +267,7 @@ func (f *fleet) removeSpread() {
 }
 
 // uniqueAddresses is like distinctAddresses, but also checks that each pod has one IPv4 and one IPv6 address, from
-// blocks that belong to the current UID of its Node object.
+// blocks that belong to the current UID of the pod's Node object.
 func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string {
 	f.Helper()
 	blocks, found := f.blocks(), f.distinctAddresses(places)
@@ -288,8 +288,8 @@ func (f *fleet) uniqueAddresses(places map[string]*lab.Node) map[string][]string
 	return found
 }
 
-// distinctAddresses returns the addresses of the pods on net1, IPv4 before IPv6, as reported by the kernels of their
-// nodes. It checks that no two pods have the same address.
+// distinctAddresses returns the pods' addresses on net1, IPv4 before IPv6, as reported by the kernels of their nodes.
+// It checks that no two pods have the same address.
 func (f *fleet) distinctAddresses(places map[string]*lab.Node) map[string][]string {
 	f.Helper()
 	found, owners := map[string][]string{}, map[string]string{}
@@ -315,8 +315,8 @@ func inBlock(block *v1alpha1.AddressBlock, address string) bool {
 	})
 }
 
-// reach waits until a pod gets a reply from all addresses of its peers through net1. A busy machine may lose individual
-// pings.
+// reach waits until a pod gets replies from all of its peers' addresses through net1. A busy machine may lose
+// individual pings.
 func (f *fleet) reach(pod string, peers ...[]string) {
 	f.Helper()
 	for _, address := range slices.Concat(peers...) {

@@ -10,7 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// allocatedOn waits until a claim is allocated devices on a node.
+// allocatedOn waits until devices on a node are allocated to a claim.
 func (f *fleet) allocatedOn(claim string, n *lab.Node) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("claim %s is allocated on %s", claim, n.NodeName()), func(ctx context.Context) error {
@@ -39,8 +39,7 @@ func (f *fleet) poolOf(ctx context.Context, pool string, n *lab.Node) error {
 	return fmt.Errorf("its pool is %q, which does not belong to %s", pool, n.NodeName())
 }
 
-// statusOf waits until the status of a claim describes the device of a node, with the hardware address from the kernel
-// of that node.
+// statusOf waits until a claim's status describes a node's device, with the hardware address from that node's kernel.
 func (f *fleet) statusOf(claim string, n *lab.Node) {
 	f.Helper()
 	f.eventually(fmt.Sprintf("status of claim %s is of %s", claim, n.NodeName()), func(ctx context.Context) error {

@@ -12,11 +12,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// lease is the name of the lease of the active controller.
+// lease is the name of the active controller's lease.
 const lease = "dra-network-controller"
 
 // leaderless is a topology that is created while no controller is active. invalid is a topology that every webhook
-// rejects, and mistake is the field that its message names.
+// rejects, and mistake is the field that the webhook's message names.
 const (
 	leaderless = `
 apiVersion: networking.dra.io/v1alpha1
@@ -37,9 +37,8 @@ spec:
 	mistake = "spec.steps[0].selector.cel"
 )
 
-// TestControllerFailover repeatedly kills the active one of two controllers until the other one gets the lease. During
-// this time, the webhook of the other controller responds. A topology that was created in this time gets its classes
-// afterwards.
+// TestControllerFailover repeatedly kills the active controller of two until the standby gets the lease. During this
+// time, the standby's webhook responds. A topology that is created during this time gets its classes afterwards.
 func TestControllerFailover(t *testing.T) {
 	f := newFleet(t, "failover")
 	scale := func(replicas int) {
@@ -53,7 +52,7 @@ func TestControllerFailover(t *testing.T) {
 	f.killPod(leader)
 	f.apply(leaderless)
 	// The webhooks' failurePolicy is Ignore: until the API server has detected that a controller was killed, it also
-	// sends requests to that controller, and accepts the objects when these requests fail.
+	// sends requests to that controller, and accepts the objects if these requests fail.
 	t.Cleanup(func() { f.must("delete", "networktopology", "invalid", "--ignore-not-found") })
 	f.eventually("an invalid topology is refused for its mistake", func(context.Context) error {
 		output, err := f.kubectl(invalid, "create", "-f", "-")
@@ -97,7 +96,7 @@ func (f *fleet) leader() string {
 	return holder
 }
 
-// killPod kills the process of a pod on its node, if there is one.
+// killPod kills a pod's process on its node, if there is one.
 func (f *fleet) killPod(name string) {
 	f.Helper()
 	for _, n := range f.nodes {

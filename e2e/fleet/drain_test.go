@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// TestDrain drains a node with a pod for every persona. The pods of a Deployment get their link on another node, and
-// the drained node returns to its previous state.
+// TestDrain drains a node with a pod for every persona. The Deployment's pods get their link on another node, and the
+// drained node returns to its previous state.
 func TestDrain(t *testing.T) {
 	f := newFleet(t, "drain")
 	drained := f.nodes[0]
@@ -48,7 +48,7 @@ func TestDrain(t *testing.T) {
 	f.owned(drained)
 }
 
-// deployment returns a Deployment with one pod that has an interface of a persona.
+// deployment returns a Deployment with one pod that has an interface from a persona.
 func deployment(name, persona string) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1
@@ -71,7 +71,7 @@ spec:
 `, name, persona, markVariable, early)
 }
 
-// available waits until the pod of a deployment is Ready on one of the nodes, and returns that node.
+// available waits until a deployment's pod is Ready on one of the nodes, and returns that node.
 func (f *fleet) available(name string, nodes ...*lab.Node) (found *lab.Node) {
 	f.Helper()
 	f.eventually("the pod of deployment "+name+" is Ready", func(ctx context.Context) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// The checks that other tests rely on work: they detect a link that has left the host, and files and links that remain
+// The checks that other tests rely on work: they detect links that have left the host, and files and links that remain
 // on a node.
 func TestJudges(t *testing.T) {
 	f := newFleet(t, "judges")

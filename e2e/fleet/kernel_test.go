@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// link is the kernel's state of a link, as ip prints it.
+// link is the kernel's state for a link, as ip prints it.
 type link struct {
 	Index   int      `json:"ifindex"`
 	Name    string   `json:"ifname"`
@@ -38,8 +38,8 @@ type link struct {
 	} `json:"addr_info"`
 }
 
-// String returns all properties that must outlive an attachment. These do not include the index, which changes with
-// each boot.
+// String returns all properties that must outlive an attachment. They do not include the index, which changes with each
+// boot.
 func (l link) String() string {
 	var addresses []string
 	for _, a := range l.Addresses {
@@ -51,7 +51,7 @@ func (l link) String() string {
 		slices.Contains(l.Flags, "UP"), l.Master, l.Alias, addresses)
 }
 
-// space is a network namespace on a node: that of the node itself or of a pod.
+// space is a network namespace on a node: either the node's own namespace or a pod's namespace.
 type space struct {
 	pod   string
 	host  bool
@@ -65,7 +65,7 @@ func (s space) String() string {
 	return "pod " + s.pod
 }
 
-// spaces returns all network namespaces on a node that are held by a process or a pin.
+// spaces returns all network namespaces on a node that a process or a pin holds.
 func spaces(ctx context.Context, n *lab.Node) ([]space, error) {
 	holders, err := holders(n)
 	if err != nil {
@@ -105,7 +105,7 @@ func holders(n *lab.Node) (map[uint64]holder, error) {
 	for _, path := range namespaces {
 		var stat unix.Stat_t
 		if unix.Stat(path, &stat) != nil {
-			continue // the process has ended
+			continue // the process has exited
 		}
 		process := filepath.Dir(filepath.Dir(path))
 		h, known := found[stat.Ino]
@@ -135,16 +135,16 @@ func holders(n *lab.Node) (map[uint64]holder, error) {
 	return found, nil
 }
 
-// shape is the part of a node's state that must be the same when no pods remain.
+// shape is the part of a node's state that must be unchanged when no pods remain.
 type shape struct {
-	// Links contains the links of the host, except the host ends of the pods' first interfaces.
+	// Links contains the host's links, except the host ends of the pods' first interfaces.
 	Links []string
 	// Files contains the files that attachments create.
 	Files []string
 }
 
-// lasting matches files that are unrelated to attachments: locks, host-local's last address, files of the cluster's own
-// network, and pins of the runtime.
+// lasting matches files that are unrelated to attachments: locks, host-local's last address, files for the cluster's
+// own network, and the runtime's pins.
 var lasting = regexp.MustCompile(`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/cni\.lock$|/netns/cni-`)
 
 // inspect returns the state of a node.
@@ -176,7 +176,7 @@ func inspect(ctx context.Context, n *lab.Node) (shape, error) {
 	return now, nil
 }
 
-// asItWas waits until all nodes are in the same state as before the test.
+// asItWas waits until all nodes have returned to their state before the test.
 func (f *fleet) asItWas() {
 	f.Helper()
 	for _, n := range f.nodes {
@@ -190,8 +190,9 @@ func (f *fleet) asItWas() {
 	}
 }
 
-// inPod returns the links of a pod on a node by name, as the kernel reports them. It retries, because an inspection
-// misses a namespace if the process through which it was found, such as a probe or kubectl exec, exits in the meantime.
+// inPod returns the links, keyed by name, that the kernel reports for a pod on a node. It retries, because an
+// inspection misses a namespace if the process through which it was found, such as a probe or kubectl exec, exits in
+// the meantime.
 func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 	f.Helper()
 	links := map[string]link{}
@@ -212,9 +213,9 @@ func (f *fleet) inPod(n *lab.Node, pod string) map[string]link {
 }
 
 // owned checks that each link to the wire is in exactly one namespace on its node, and that no device is allocated to
-// two claims. It returns the namespaces of the node's links by the links' hardware addresses, which are the same in
-// every boot. Namespaces are read one after the other, so a link that is being moved may be found twice or not at all;
-// in this case, owned retries.
+// two claims. It returns the namespaces of the node's links, keyed by the links' hardware addresses, which are the same
+// in every boot. Namespaces are read sequentially, so a link that is being moved might be found twice or not at all; in
+// this case, owned retries.
 func (f *fleet) owned(n *lab.Node) (places map[string]string) {
 	f.Helper()
 	f.eventually("each link of "+n.NodeName()+" is in one place", func(ctx context.Context) error {
@@ -238,7 +239,7 @@ func (f *fleet) owned(n *lab.Node) (places map[string]string) {
 	return places
 }
 
-// placesOf returns the namespaces of a node's links by the links' hardware addresses, and any inconsistencies.
+// placesOf returns the namespaces of a node's links, keyed by the links' hardware addresses, and any inconsistencies.
 func placesOf(all []space) (places map[string]string, problems []string) {
 	places = map[string]string{}
 	for _, s := range all {

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// TestLost simulates the loss of a node: its pods are force-deleted, and the claim of one of them is allocated on
-// another node. When the first node returns, it releases the claim, which stays with the other node.
+// TestLost simulates the loss of a node: its pods are force-deleted, and the claim of one of these pods is allocated on
+// another node. When the first node returns, it releases the claim, which remains allocated on the other node.
 func TestLost(t *testing.T) {
 	for _, way := range []struct {
 		name       string
@@ -66,7 +66,7 @@ func TestLost(t *testing.T) {
 			if place := f.owned(other)[f.address(other, "eth1")]; place != "pod after" {
 				t.Errorf("the link of the node that now has the claim is in %q", place)
 			}
-			// The device of the first node is available again.
+			// The first node's device is available again.
 			f.create(watchedPod("again", ofTemplate("moved"), lost))
 			f.ready(nil, "again")
 			f.owned(lost)

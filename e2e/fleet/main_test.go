@@ -25,16 +25,16 @@ import (
 // clusterName distinguishes concurrent runs.
 var clusterName = flag.String("cluster", "fleet", "name of the local Kubernetes that is started")
 
-// patience is the time limit of every wait in a test.
+// patience is the time limit for every wait in a test.
 const patience = 3 * time.Minute
 
-// theCluster is the cluster of the run. Tests use it one after the other, each with its own namespace.
+// theCluster is the cluster for this run. Tests use it sequentially, each with its own namespace.
 var theCluster = testcluster.Shared{Start: start}
 
 func TestMain(m *testing.M) { os.Exit(theCluster.Main(m)) }
 
-// start starts a cluster with three nodes and with the features for scheduling groups of pods, which are beta and off
-// by default in Kubernetes 1.37.
+// start starts a cluster with three nodes and the features for scheduling groups of pods, which are beta and off by
+// default in Kubernetes 1.37.
 func start(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) {
 	return testcluster.Up(ctx, lab.Options{
 		Name: *clusterName, Nodes: 3, NodeName: "node",
@@ -54,7 +54,7 @@ type fleet struct {
 	explained sync.Once
 }
 
-// newFleet creates a namespace for a test, and devices with every persona on every node. At the end of the test, it
+// newFleet creates a namespace for a test, and devices for every persona on every node. At the end of the test, it
 // checks that all nodes are in their initial state.
 func newFleet(t *testing.T, namespace string) *fleet {
 	t.Helper()
@@ -86,7 +86,7 @@ func newFleet(t *testing.T, namespace string) *fleet {
 	return f
 }
 
-// explain prints, once, the evidence that is needed to diagnose a failed test.
+// explain prints, only once, the evidence needed to diagnose a failed test.
 func (f *fleet) explain() {
 	if f.Failed() {
 		f.explained.Do(f.showEvidence)
@@ -132,7 +132,7 @@ func (f *fleet) kubectl(input string, args ...string) (string, error) {
 	return output.String(), err
 }
 
-// must runs kubectl, and ends the test if it fails.
+// must runs kubectl, and ends the test if kubectl fails.
 func (f *fleet) must(args ...string) string {
 	f.Helper()
 	output, err := f.kubectl("", args...)
@@ -148,7 +148,7 @@ func (f *fleet) eventually(what string, condition func(context.Context) error) {
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 100*time.Millisecond, patience, true,
 		func(context.Context) (bool, error) {
-			// Use a separate context: an error of the expired wait would hide the error of the check.
+			// Use a separate context: an error from the expired wait would hide the error from the check.
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
 			defer cancel()
 			last = condition(ctx)
@@ -169,7 +169,7 @@ func (f *fleet) pod(name string) *corev1.Pod {
 	return pod
 }
 
-// ready waits until pods are Ready. If restarts is not nil, each pod must have more restarts than given there.
+// ready waits until pods are Ready. If restarts is not nil, each pod must have more restarts than restarts specifies.
 func (f *fleet) ready(restarts map[string]int32, pods ...string) {
 	f.Helper()
 	for _, name := range pods {
@@ -196,7 +196,7 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// restarts returns the number of restarts of pods.
+// restarts returns the number of restarts for each pod.
 func (f *fleet) restarts(pods ...string) map[string]int32 {
 	f.Helper()
 	counts := map[string]int32{}
@@ -238,7 +238,7 @@ func (f *fleet) gone(pods ...string) {
 	}
 }
 
-// offers waits until all devices of a node are published.
+// offers waits until all of a node's devices are published.
 func (f *fleet) offers(n *lab.Node) {
 	f.Helper()
 	f.eventually("all devices of "+n.NodeName()+" are offered", func(ctx context.Context) error {

@@ -17,9 +17,9 @@ import (
 // partitioned is the minimum time without the API server.
 var partitioned = flag.Duration("partition", 0, "how long TestPartition leaves a node without the API server, at least")
 
-// TestPartition disconnects a node from the API server while pods are created and deleted. A container on that node
-// that exits starts again with its interface. After the reconnection, pods that were deleted during the partition end,
-// a pod that was scheduled starts, and each link has one owner.
+// TestPartition disconnects a node from the API server while pods are created and deleted. If a container on that node
+// exits, it starts again with its interface. After the node reconnects, pods that were deleted during the partition
+// terminate, a pod that was scheduled starts, and each link has one owner.
 func TestPartition(t *testing.T) {
 	f := newFleet(t, "partition")
 	cut, other := f.nodes[2], f.nodes[0]
@@ -80,8 +80,8 @@ func TestPartition(t *testing.T) {
 	f.owned(cut)
 }
 
-// startsAgain kills the container of a pod on its node, whose kubelet may be disconnected from the API server, and
-// waits until a new container runs with the pod's interface.
+// startsAgain kills a pod's container on its node, whose kubelet may be disconnected from the API server, and waits
+// until a new container runs with the pod's interface.
 func (f *fleet) startsAgain(n *lab.Node, pod string) {
 	f.Helper()
 	old := f.process(n, markVariable+"="+pod)
@@ -101,8 +101,8 @@ func (f *fleet) startsAgain(n *lab.Node, pod string) {
 	})
 }
 
-// process returns the process ID on the node of a process with the given variable in its environment. It returns "" if
-// there is none.
+// process returns the ID, on the node, of a process with the given variable in its environment. It returns "" if no
+// such process exists.
 func (f *fleet) process(n *lab.Node, variable string) string {
 	f.Helper()
 	found, err := n.NodeGlob("/proc/[0-9]*/environ")

@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// TestReboot switches a node with a pod for every persona off and on. The links return with different indexes and in a
-// different order. Each pod has an interface on the same link again before its container starts. Pods on another node
-// are not affected. When the pods have ended, links and files are in their original state.
+// TestReboot powers off a node with a pod for every persona and powers it on again. The links return with different
+// indexes and in a different order. Each pod has an interface on the same link again before its container starts. Pods
+// on another node are not affected. When the pods have terminated, links and files are in their original state.
 func TestReboot(t *testing.T) {
 	f := newFleet(t, "reboot")
 	rebooted, spared := f.nodes[1], f.nodes[2]
@@ -23,7 +23,7 @@ func TestReboot(t *testing.T) {
 	restarts, container := f.restarts(pods...), f.pod("spared").Status.ContainerStatuses[0].ContainerID
 	index := f.inPod(rebooted, "moved")["net1"].Index
 
-	for range 2 { // in the second boot, no state from the first remains
+	for range 2 { // no state from the first boot remains in the second
 		if err := rebooted.Reboot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -44,8 +44,8 @@ func TestReboot(t *testing.T) {
 	f.offers(rebooted)
 }
 
-// inTheirPods checks that the pods for every persona on the second node, which are named after the personas, have their
-// links, and that the pods first and second have an interface on the shared link.
+// inTheirPods checks that the second node's pods for every persona, which are named after the personas, have their
+// links. It also checks that the pods named first and second have an interface on the shared link.
 func (f *fleet) inTheirPods(pods ...string) {
 	f.Helper()
 	n := f.nodes[1]

@@ -17,13 +17,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// oldTag is the image tag of the oldest version that supports an upgrade, and backTag the tag of the oldest version
+// oldTag is the image tag of the oldest version that supports an upgrade, and backTag is the tag of the oldest version
 // that supports a downgrade.
 const oldTag, backTag = "old", "back"
 
 // TestVersions runs the oldest version of the driver that supports an upgrade on one node, and the current version on
-// the others. Pods get their interfaces from both versions, and a claim moves from one node to the other and back. Then
-// the old version is upgraded while pods run, and the pods keep their interfaces. Finally, the current version is
+// the other nodes. Pods get their interfaces from both versions, and a claim moves from one node to the other and back.
+// Then the old version is upgraded while pods run, and the pods keep their interfaces. Finally, the current version is
 // downgraded to the oldest supported version, which detaches the attachments made by all versions.
 func TestVersions(t *testing.T) {
 	f := newFleet(t, "versions")
@@ -96,7 +96,7 @@ func TestVersions(t *testing.T) {
 	})
 }
 
-// importVersion imports the image built from a commit into all nodes under a tag.
+// importVersion imports the image built from a commit into all nodes with the given tag.
 func (f *fleet) importVersion(tag, commit string) {
 	f.Helper()
 	clone, err := filepath.Abs("../..")
@@ -129,7 +129,7 @@ func (f *fleet) setDriver(spec string) {
 	f.must("-n", stack.Namespace, "patch", "daemonset", stack.Driver, "--type=merge", "--patch", `{"spec":`+spec+`}`)
 }
 
-// runs updates the driver of one node to an image, without changing other nodes, and waits until it is ready.
+// runs updates the driver on one node to an image, without changing other nodes, and waits until the driver is ready.
 func (f *fleet) runs(n *lab.Node, tag string) {
 	f.Helper()
 	image := "localhost/" + stack.Driver + ":" + tag

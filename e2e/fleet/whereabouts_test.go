@@ -22,7 +22,7 @@ const (
 	// whereaboutsDir is the directory on nodes that contains the plugin's configuration for the cluster. The driver's
 	// container mounts it.
 	whereaboutsDir = "/var/lib/cni/whereabouts"
-	// whereaboutsPool is the IPPool that the plugin creates for the range of [whereabouts].
+	// whereaboutsPool is the IPPool that the plugin creates for the range in [whereabouts].
 	whereaboutsPool = "10.206.0.0-24"
 )
 
@@ -48,9 +48,9 @@ metadata: {name: whereabouts}
 spec: {spec: {devices: {requests: [{name: link, exactly: {deviceClassName: whereabouts-link}}]}}}
 `
 
-// TestWhereabouts allocates addresses to pods on several nodes with the real plugin whereabouts, which has the
+// TestWhereabouts allocates addresses to pods on several nodes with the real whereabouts plugin, which has the
 // permissions from its own manifests. All addresses are unique, and the pods can reach each other through the kernels
-// of their nodes. A node is switched off and its pods are force-deleted: their addresses are not released until the
+// of their nodes. A node is switched off and its pods are force-deleted: the pods' addresses are not released until the
 // node's driver is running again. At the end, the plugin has no allocations.
 func TestWhereabouts(t *testing.T) {
 	f := newFleet(t, "whereabouts")
@@ -108,8 +108,8 @@ func TestWhereabouts(t *testing.T) {
 	f.plantAllocation()
 }
 
-// installWhereabouts creates the plugin's definitions, its account with its permissions, and its kubeconfig on each
-// node, and removes them at the end of the test. It reads the files from the plugin's Go module.
+// installWhereabouts creates the plugin's definitions, its account and permissions, and its kubeconfig on each node,
+// and removes them at the end of the test. It reads the files from the plugin's Go module.
 func (f *fleet) installWhereabouts() {
 	f.Helper()
 	list := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", whereaboutsModule)
@@ -131,8 +131,8 @@ func (f *fleet) installWhereabouts() {
 			f.Fatal(err)
 		}
 		for document := range strings.SplitSeq(string(text), "\n---\n") {
-			// Leave out the DaemonSet, which only copies the plugin to nodes and frees addresses (docs/limits.md), and
-			// the ConfigMaps, which only the DaemonSet uses.
+			// Omit the DaemonSet, which only copies the plugin to nodes and frees addresses (docs/limits.md), and the
+			// ConfigMaps, which only the DaemonSet uses.
 			if !strings.Contains(document, "kind: DaemonSet") && !strings.Contains(document, "kind: ConfigMap") {
 				objects = append(objects, document)
 			}
@@ -198,7 +198,8 @@ func (f *fleet) configureWhereabouts(token string) {
 	}
 }
 
-// allocations returns the addresses that the plugin has allocated, by pod reference, and one line for each reservation.
+// allocations returns one line for each address that the plugin has allocated, with the pod reference, and one line for
+// each reservation.
 func (f *fleet) allocations() []string {
 	f.Helper()
 	pools := f.must("-n", "kube-system", "get", "ippools.whereabouts.cni.cncf.io", "-o",

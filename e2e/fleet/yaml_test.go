@@ -14,7 +14,7 @@ const early = 77
 const markVariable = "POD_OF_TEST"
 
 // persona is one way to offer a link on every node. The policy, the topology and the claim template have the persona's
-// name, and the device has the name of the link.
+// name, and the device has the link's name.
 type persona struct {
 	name, link, plugin, config string
 	shared                     bool
@@ -92,7 +92,7 @@ spec: {devices: {requests: [{name: link, exactly: {deviceClassName: %s-link}}]}}
 }
 
 // watchedPod returns a pod whose container exits immediately if it has no address on net1 when it starts. claim is the
-// field that refers to the pod's claim, for example "resourceClaimName: x". A nil node means any node.
+// field that references the pod's claim, for example "resourceClaimName: x". A nil node means any node.
 func watchedPod(name, claim string, node *lab.Node) string {
 	selector := ""
 	if node != nil {

@@ -25,8 +25,8 @@ const (
 )
 
 // descriptor refers to a blob in the image. These types are the parts of the OCI image specification that this package
-// writes. encoding/json keeps the order of the fields in a struct and sorts the keys of maps, so the same value always
-// has the same encoding.
+// writes. encoding/json preserves the order of struct fields and sorts map keys, so the same value always has the same
+// encoding.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -53,8 +53,7 @@ type index struct {
 	Manifests     []descriptor `json:"manifests"`
 }
 
-// configFile is the configuration of an image. It omits the time and the history, which are optional in the
-// specification.
+// configFile is an image's configuration. It omits the time and the history, which are optional in the specification.
 type configFile struct {
 	platform
 	Config runConfig `json:"config"`
@@ -77,8 +76,9 @@ type rootFS struct {
 
 // Write packs an image into the tar file at path, in the OCI image layout with one layer: for one architecture with one
 // spec, or for several architectures with one spec each. It replaces the file atomically, so concurrent readers of the
-// old file are not affected. Of two concurrent calls for the same path, the last one wins. Sources are read twice, and
-// a change in between is an error. The temporary file is in the same directory, so that it can be renamed.
+// old file are not affected. If two calls for the same path run concurrently, the last one to finish wins. Sources are
+// read twice, and a change between the two reads is an error. The temporary file is in the same directory, so that it
+// can be renamed.
 func Write(path string, specs ...Spec) error {
 	if err := checkSpecs(specs); err != nil {
 		return fmt.Errorf("cannot write image %q: %w", path, err)
@@ -126,7 +126,7 @@ func writeFile(path string, write func(io.Writer) error) error {
 	return os.Rename(tmp.Name(), path)
 }
 
-// variant is the image of one architecture.
+// variant is the image for one architecture.
 type variant struct {
 	spec             Spec
 	entries          []entry
@@ -140,8 +140,8 @@ type named struct {
 	desc descriptor
 }
 
-// newVariant generates the layer, but only to determine its digest and size. The manifest and the tar file contain the
-// descriptor before the layer, so the digest and the size must be known before the layer is written.
+// newVariant generates the layer only to determine its digest and size. In the manifest and the tar file, the
+// descriptor precedes the layer, so the digest and the size must be known before the layer is written.
 func newVariant(s Spec) (variant, error) {
 	entries, err := s.entries()
 	if err != nil {
@@ -174,7 +174,8 @@ func newVariant(s Spec) (variant, error) {
 
 // writeLayout writes the image layout. Each layer is generated twice, first to determine its digest and size and then
 // to write it, so that large binaries need neither memory nor a temporary file. index.json has one entry, even for
-// several architectures: their index is a separate blob, whose digest identifies the image in a registry.
+// several architectures. The index over the architectures is a separate blob, whose digest identifies the image in a
+// registry.
 func writeLayout(w io.Writer, specs []Spec) error {
 	variants := make([]variant, 0, len(specs))
 	var blobs []named
@@ -238,7 +239,7 @@ func writeBlobs(out *tar.Writer, idx []byte, blobs []named, variants []variant) 
 
 // encodeLayer writes the layer in its stored form, and returns the digest of the uncompressed layer. A registry
 // identifies the layer by its stored form, while the configuration contains the digest of the uncompressed form
-// (diff_id), so that a layer with a different compression is recognized as the same.
+// (diff_id), so that the same layer is recognized even if it is compressed differently.
 func encodeLayer(w io.Writer, entries []entry, compressed bool) (string, error) {
 	if !compressed {
 		m := newMeter(w)

@@ -51,7 +51,7 @@ func write(t *testing.T, s image.Spec) []byte {
 	return data
 }
 
-// files reads a tar file. It returns the contents and the headers by name.
+// files reads a tar file. It returns the contents and the headers, keyed by name.
 func files(t *testing.T, data []byte) (map[string][]byte, map[string]*tar.Header) {
 	t.Helper()
 	content, headers := map[string][]byte{}, map[string]*tar.Header{}

@@ -16,7 +16,7 @@ import (
 // hostile archive can consume. Layers are never held in memory.
 const maxDocument = 1 << 20
 
-// Summary is the self-description of an image archive.
+// Summary is an image archive's description of itself.
 type Summary struct {
 	// Ref is the name under which the image is imported.
 	Ref string
@@ -27,12 +27,12 @@ type Summary struct {
 	Labels map[string]map[string]string
 }
 
-// Read verifies an archive written by Write: all blobs must match the digests and sizes in the descriptors that refer
-// to them, and the archive must not contain other blobs. It calls visit for each regular file of each architecture with
-// its absolute path. The content comes from a blob with the correct digest, but the digest of the unpacked content,
-// which is in the configuration, is only verified at the end. Therefore the data passed to visit must only be used if
-// Read returns no error. If visit returns an error, Read stops and returns it. visit does not have to read a file
-// completely. Links and directories are not visited, so that no name refers to another file.
+// Read verifies an archive written by Write: all blobs must match the digests and sizes in the descriptors that
+// reference them, and the archive must not contain other blobs. For each regular file of each architecture, Read calls
+// visit with the file's absolute path. The content comes from a blob with the correct digest, but the digest of the
+// unpacked content, which is in the configuration, is only verified at the end. Therefore, the data passed to visit
+// must only be used if Read returns no error. If visit returns an error, Read stops and returns that error. visit does
+// not have to read a file completely. Links and directories are not visited, so no name refers to another file.
 func Read(path string, visit func(architecture, name string, content io.Reader) error) (Summary, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -149,8 +149,8 @@ func (r *reader) open(d descriptor) (*io.SectionReader, error) {
 	return io.NewSectionReader(r.file, where.start, where.size), nil
 }
 
-// document decodes a JSON blob. open verifies that the size in the descriptor is the size of the blob, so the limit
-// applies to the content.
+// document decodes a JSON blob. open verifies that the size in the descriptor matches the size of the blob, so the
+// limit applies to the content.
 func (r *reader) document(d descriptor, object any) error {
 	if d.Size > maxDocument {
 		return fmt.Errorf("blob %s has %d bytes, more than %d", d.Digest, d.Size, maxDocument)
@@ -165,7 +165,7 @@ func (r *reader) document(d descriptor, object any) error {
 	return nil
 }
 
-// variant verifies the image of one architecture. The platform is recorded in two places. These must be equal, because
+// variant verifies the image for one architecture. The platform is recorded in two places. These must match, because
 // runtimes may read either of them.
 func (r *reader) variant(d descriptor) (configFile, error) {
 	var m manifest

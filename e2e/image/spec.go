@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// defaultPath is the PATH of programs unless the image sets one.
+// defaultPath is the PATH for programs unless the image sets one.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Spec describes an image. All paths inside the image are absolute and clean. Write does not change the Spec. The owner
-// and group of all files are root, regardless of User, and all times are the start of 1970.
+// and group for all files are root, regardless of User, and all times are the start of 1970.
 type Spec struct {
 	// Ref is the name under which the image is imported, for example "localhost/driver:e2e".
 	Ref string
@@ -28,7 +28,7 @@ type Spec struct {
 	Links map[string]string
 	// Dirs are directories that exist even if they are empty. /tmp always exists, with mode 1777.
 	Dirs []string
-	// Entrypoint and Cmd are the command line.
+	// Entrypoint and Cmd form the command line.
 	Entrypoint, Cmd []string
 	// Env contains variables in the form NAME=value. PATH is added unless it is set.
 	Env []string
@@ -43,7 +43,7 @@ type Spec struct {
 	Compressed bool
 }
 
-// File is one regular file of an image.
+// File is one regular file in an image.
 type File struct {
 	// Path is the path of the file in the image.
 	Path string
@@ -55,7 +55,7 @@ type File struct {
 	Mode fs.FileMode
 }
 
-// entry is one item of the layer.
+// entry is one item in the layer.
 type entry struct {
 	path   string
 	kind   byte
@@ -85,8 +85,8 @@ func (s Spec) env() []string {
 	return append([]string{defaultPath}, s.Env...)
 }
 
-// entries returns all entries of the layer, parents before children. It reports all problems, not only the first. The
-// order of files, links and directories in the spec does not matter.
+// entries returns all entries in the layer, parents before children. It reports all problems, not only the first one.
+// The order of files, links and directories in the spec does not matter.
 func (s Spec) entries() ([]entry, error) {
 	if err := checkRef(s.Ref); err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func withParents(items map[string]entry) ([]entry, error) {
 	return out, nil
 }
 
-// checkRef rejects a name without a tag: the kubelet adds ":latest" to such a name, and would not find the image.
+// checkRef rejects a name without a tag, because the kubelet would add ":latest" to the name and not find the image.
 func checkRef(ref string) error {
 	name, tag, ok := strings.Cut(ref[strings.LastIndex(ref, "/")+1:], ":")
 	if !ok || name == "" || tag == "" || strings.ContainsAny(ref, " \t\r\n\x00@") {
@@ -171,7 +171,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-// writeLayer writes the file system of the image as a tar stream.
+// writeLayer writes the image's file system as a tar stream.
 func writeLayer(w io.Writer, entries []entry) error {
 	tw := tar.NewWriter(w)
 	for _, e := range entries {
@@ -182,7 +182,7 @@ func writeLayer(w io.Writer, entries []entry) error {
 	return tw.Close()
 }
 
-// writeEntry writes one entry of a layer. Times and owners are constant, so the digest of a layer depends only on its
+// writeEntry writes one entry of a layer. Times and owners are constant, so a layer's digest depends only on its
 // content.
 func writeEntry(tw *tar.Writer, e entry) error {
 	h := &tar.Header{Typeflag: e.kind, Name: e.path[1:], Mode: e.mode, Linkname: e.target, ModTime: time.Unix(0, 0)}
@@ -203,8 +203,8 @@ func writeEntry(tw *tar.Writer, e entry) error {
 	return copyFile(tw, h, e.file.Source)
 }
 
-// copyFile adds a local file. It determines the size from the open file. archive/tar returns an error if the size of
-// the file changes during the copy.
+// copyFile adds a local file. It determines the size from the open file. archive/tar returns an error if the file size
+// changes during the copy.
 func copyFile(tw *tar.Writer, h *tar.Header, source string) error {
 	f, err := os.Open(source)
 	if err != nil {

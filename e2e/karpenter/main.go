@@ -1,5 +1,5 @@
-// karpenter-allocator makes decisions about ResourceClaims with Karpenter's own code. Each line of its standard input
-// is a question, and each line of its output is the answer, both in JSON.
+// karpenter-allocator makes decisions about ResourceClaims with Karpenter's own code. Each line of standard input is a
+// question, and each line of output is the answer, both in JSON.
 //
 // It is a separate module that pins Karpenter's version and dependencies. "make karpenter-check" builds it.
 package main
@@ -27,7 +27,7 @@ import (
 
 // question is a request to decide whether the claims of one pod can get devices on a node.
 type question struct {
-	// Node is the name of an existing node. If it is empty, the question refers to a node that would be started, and
+	// Node is the name of an existing node. If it is empty, the question is about a node that would be started, and
 	// Slices are the slices that this node would publish.
 	Node   string                      `json:"node"`
 	Slices []resourceapi.ResourceSlice `json:"slices"`
@@ -97,7 +97,7 @@ func (q *question) decide(ctx context.Context) answer {
 	return answer{Devices: devices}
 }
 
-// template returns a node's slice in the format in which a cloud provider describes it to Karpenter.
+// template returns a node's slice in the format that cloud providers use to describe slices to Karpenter.
 func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	t := &cloudprovider.ResourceSliceTemplate{Driver: unique.Make(slice.Spec.Driver),
 		Pool:           cloudprovider.ResourcePool{Name: unique.Make(slice.Spec.Pool.Name)},
@@ -110,7 +110,7 @@ func template(slice *resourceapi.ResourceSlice) dynamicresources.ResourceSlice {
 	return dynamicresources.NewTemplateSlice(t)
 }
 
-// state returns the held devices in Karpenter's format. Devices with shares count with the capacity that their claims
+// state returns the held devices in Karpenter's format. A device with shares contributes the capacity that its claims
 // consume; a device without shares is allocated as a whole.
 func (q *question) state() dynamicresources.AllocatedDeviceState {
 	state := dynamicresources.AllocatedDeviceState{ExclusiveDevices: sets.New[cloudprovider.DeviceID](),
@@ -142,7 +142,7 @@ type nodeClaim struct {
 	templates []dynamicresources.ResourceSlice
 }
 
-// ID implements dynamicresources.NodeClaim, like the methods below.
+// ID implements dynamicresources.NodeClaim, as do the methods below.
 func (n nodeClaim) ID() dynamicresources.NodeClaimID { return unique.Make("claim") }
 
 // NodeName is empty for a node that would be started.

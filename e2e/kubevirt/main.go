@@ -30,9 +30,9 @@ func main() {
 	fmt.Println(address)
 }
 
-// read returns the PCI address of a device as KubeVirt finds it below a root directory. KubeVirt's code uses the paths
-// inside virt-launcher, so read changes the root directory of the whole process. It requires root privileges and can
-// only be called once.
+// read returns a device's PCI address as KubeVirt finds it below a root directory. KubeVirt's code uses paths inside
+// virt-launcher, so read changes the root directory of the whole process. It requires root privileges and can only be
+// called once.
 func read(root, claim, nameInPod, request string) (string, error) {
 	if err := syscall.Chroot(root); err != nil {
 		return "", fmt.Errorf("cannot change the root to %s: %w", root, err)

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progressInterval is the interval between progress reports during a build without a cache.
+// progressInterval is the interval between progress reports during an uncached build.
 const progressInterval = 15 * time.Second
 
-// BuildOptions configure the build of the tools.
+// BuildOptions configures the tools build.
 type BuildOptions struct {
 	// CacheDir is the directory for binaries; empty means CacheDir().
 	CacheDir string
 	// Clone is the clone of the project; empty means the clone that contains the working directory.
 	Clone string
-	// Kubernetes is a version such as "1.36", for which only a control plane is supported; empty means the version in
+	// Kubernetes is a version such as "1.36", for which only a control plane is supported. Empty means the version in
 	// e2e/tools.
 	Kubernetes string
-	// Progress receives lines about the progress of the build; nil discards them.
+	// Progress receives lines about the build's progress; nil discards them.
 	Progress io.Writer
 }
 
@@ -43,16 +43,15 @@ func (b Binaries) Path(name string) string {
 	return filepath.Join(b.Dir, name)
 }
 
-// Cached returns the location of the binaries and reports whether they exist. It needs no lock, since a directory only
-// gets its final name when it is complete.
+// Cached returns the location of the binaries and reports whether they exist. It needs no lock, since a directory gets
+// its final name only when it is complete.
 func Cached(ctx context.Context, o BuildOptions) (Binaries, bool, error) {
 	_, b, err := locate(ctx, &o)
 	return b, err == nil && exists(b.Dir), err
 }
 
-// Build builds all programs of the cluster unless they exist. The first build takes minutes; later calls reuse the
-// result until the module, such as e2e/tools, or the Go version changes. Concurrent calls wait for the call that
-// builds.
+// Build builds all cluster programs unless they exist. The first build takes minutes; later calls reuse the result
+// until the module, such as e2e/tools, or the Go version changes. Concurrent calls wait for the call that is building.
 func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	t, b, err := locate(ctx, &o)
 	if err != nil || exists(b.Dir) {
@@ -73,8 +72,8 @@ func Build(ctx context.Context, o BuildOptions) (Binaries, error) {
 	return b, buildInto(ctx, t, b.Dir, p)
 }
 
-// locate finds the modules that pin the programs, and the directory of the programs in the cache, which may not exist
-// yet. It builds nothing.
+// locate finds the modules that pin the programs, and the programs' cache directory, which might not exist yet. It
+// builds nothing.
 func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 	var err error
 	if o.CacheDir, err = cacheDir(o.CacheDir); err != nil {
@@ -94,16 +93,16 @@ func locate(ctx context.Context, o *BuildOptions) (toolchain, Binaries, error) {
 	return t, Binaries{Dir: dir, CNIDir: filepath.Join(dir, "cni")}, err
 }
 
-// buildInto builds in a temporary directory and renames it when the build is complete. The directory has the same
-// parent as the result, because a rename only works within one file system. A build that is killed leaves a building-*
-// directory behind.
+// buildInto builds in a temporary directory and renames it when the build is complete. The temporary directory has the
+// same parent as the result, because a rename only works within one file system. A build that is killed leaves a
+// building-* directory behind.
 func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error {
 	p.step("building %d programs; from nothing this takes 5 to 15 minutes, once", len(t.tools))
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), "building-*")
 	if err != nil {
 		return fmt.Errorf("cannot build the tools: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // has no effect if it was renamed
+	defer func() { _ = os.RemoveAll(tmp) }() // has no effect after the rename
 	total, err := t.packages(ctx)
 	if err != nil {
 		return err
@@ -121,8 +120,7 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	if err := t.arrange(tmp); err != nil {
 		return fmt.Errorf("cannot arrange the tools: %w", err)
 	}
-	// MkdirTemp creates directories that only the owner can access, but other users of the cache may also run the
-	// programs.
+	// MkdirTemp creates directories that only the owner can access, but other cache users may also run the programs.
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
@@ -133,8 +131,8 @@ func buildInto(ctx context.Context, t toolchain, dir string, p *progress) error 
 	return nil
 }
 
-// printProgress reports the progress of the build until finished is closed. Go names only the packages that it compiles
-// and omits the cached ones, so the total is an upper bound.
+// printProgress reports the build's progress until finished is closed. Go names only the packages that it compiles and
+// omits cached packages, so the total is an upper bound.
 func printProgress(p *progress, log *buildLog, dir string, packages, programs int, finished <-chan struct{}) {
 	tick := time.NewTicker(progressInterval)
 	defer tick.Stop()
@@ -155,8 +153,9 @@ func printProgress(p *progress, log *buildLog, dir string, packages, programs in
 
 // buildLog counts the packages that go build -v names and keeps all other lines, which describe the errors. It relies
 // on two properties of the go command: a package path is the only word in its line, and every other line, such as "go:
-// downloading" or the "# PACKAGE" before compiler errors, contains blanks or a hash sign. A read from a pipe may end in
-// the middle of a line; part is the incomplete last line. The lock protects against concurrent reads by printProgress.
+// downloading" or the "# PACKAGE" before compiler errors, contains spaces or a hash sign. A read from a pipe may end in
+// the middle of a line; part holds the incomplete last line. The lock protects against concurrent reads by
+// printProgress.
 type buildLog struct {
 	mu    sync.Mutex
 	part  []byte
@@ -201,8 +200,8 @@ func (l *buildLog) tail() string {
 	return strings.Join(lines[max(0, len(lines)-30):], "\n")
 }
 
-// lockWithProgress is like lockFile, but for a lock that another process may hold for many minutes: it reports that it
-// is waiting, immediately and then every progressInterval.
+// lockWithProgress is like lockFile, but is for a lock that another process may hold for many minutes. It reports that
+// it is waiting, first immediately and then every progressInterval.
 func lockWithProgress(ctx context.Context, path string, p *progress) (func(), error) {
 	ended := make(chan struct{})
 	defer close(ended)
@@ -221,10 +220,10 @@ func lockWithProgress(ctx context.Context, path string, p *progress) (func(), er
 	return lockFile(ctx, path)
 }
 
-// lockFile waits for an exclusive lock. The file is never removed, because otherwise two processes could hold the lock.
-// The kernel releases the lock whenever the process exits, so no stale lock remains (flock(2)). lockFile polls, because
-// a context cannot interrupt a blocking flock. Child processes do not inherit the descriptor and its lock, since Go
-// opens files with O_CLOEXEC.
+// lockFile waits for an exclusive lock. The file is never removed, because otherwise, two processes could hold the
+// lock. The kernel always releases the lock when the process exits, so no stale lock remains (flock(2)). lockFile
+// polls, because a context cannot interrupt a blocking flock. Child processes do not inherit the descriptor and its
+// lock, since Go opens files with O_CLOEXEC.
 func lockFile(ctx context.Context, path string) (func(), error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {

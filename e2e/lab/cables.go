@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wireName is the bridge in the network namespace of the control plane that connects the links of several nodes.
+// wireName is the bridge, in the control plane's network namespace, that connects the links of several nodes.
 const wireName = "wire0"
 
-// uplinkName is a node's link to the network of nodes and pods, through which the API server is also reachable. Inside
-// the node, it is a port of the bridge that has the node's address, so all nodes and their pods share one segment.
+// uplinkName is a node's link to the network for nodes and pods, through which the API server is also reachable. Inside
+// the node, the link is a port of the bridge that has the node's address, so all nodes and their pods share one
+// segment.
 const uplinkName = "uplink"
 
 // Segment is a network from which a node can be disconnected.
@@ -22,9 +23,9 @@ type Segment string
 
 // The segments of a multi-node cluster.
 const (
-	// API is the network of nodes and pods, with the API server.
+	// API is the network for nodes and pods, including the API server.
 	API Segment = "api"
-	// Wire is the network that connects the links eth1, eth2 and so on of all nodes.
+	// Wire is the network that connects all nodes' links eth1, eth2 and so on.
 	Wire Segment = "wire"
 )
 
@@ -33,8 +34,8 @@ func Segments() []Segment { return []Segment{API, Wire} }
 
 // cable connects a node's link to a bridge port on the machine of the control plane. It is a veth pair: the link is in
 // the node's network namespace, and its peer, the port, is in the network namespace of the cluster's process 1. The
-// owner of the port can therefore remove the carrier without involving the node. In the node, the link has the given
-// index and address. The kernel accepts a requested index if it is free in the namespace.
+// port's owner can therefore remove the carrier without involving the node. In the node, the link has the given index
+// and address. The kernel accepts a requested index if it is free in the namespace.
 type cable struct {
 	link, port string
 	index      int
@@ -42,15 +43,15 @@ type cable struct {
 	bridge     string
 }
 
-// cables returns the cables of a node in one of its boots. Names and hardware addresses are stable; indexes and their
-// order differ from the previous boot. On real machines, a reboot may change the order in which drivers probe devices.
-// To imitate this, each boot uses a different base for its indexes and rotates the links over them, so that code fails
-// if it relies on an index or an order from an earlier boot. The bases repeat after ten boots. The addresses are
+// cables returns a node's cables in the given boot. Names and hardware addresses are stable; indexes and their order
+// differ from the previous boot. On real machines, a reboot may change the order in which drivers probe devices. To
+// imitate this, each boot uses a different base for its indexes and rotates the links over these indexes, so that code
+// fails if it relies on an index or an order from an earlier boot. The bases repeat after ten boots. The addresses are
 // locally administered (the second-lowest bit of the first byte). The numbers of the node and of the link occupy one
 // byte each, which limits maxNodes and maxNodeLinks.
 func (n *Node) cables(boot int) []cable {
 	number, links := n.state.Number, n.state.Links
-	// The first indexes belong to lo and the bridge of the pods.
+	// The first indexes belong to lo and the pod bridge.
 	base := 10 + boot%10*(maxNodeLinks+10)
 	all := []cable{{
 		link: uplinkName, port: fmt.Sprintf("api-%d", number), index: base, bridge: bridgeName,
@@ -66,7 +67,7 @@ func (n *Node) cables(boot int) []cable {
 	return all
 }
 
-// ports returns the names of the peers of a node's links to a segment.
+// ports returns the peer names of a node's links to a segment.
 func (n *Node) ports(segment Segment) []string {
 	var ports []string
 	// Any boot will do: only names and bridges are used, which are the same in every boot.
@@ -79,7 +80,7 @@ func (n *Node) ports(segment Segment) []string {
 }
 
 // plug connects a node that has just started. On failure, it does not undo anything, because boot begins with unplug.
-// The bridge of the node must exist: process 1 of the node creates it before it accepts requests.
+// The node's bridge must exist: the node's process 1 creates it before accepting requests.
 func (n *Node) plug(boot int) error {
 	outside, err := netns.GetFromPath(n.cluster.process().namespace("net"))
 	if err != nil {
@@ -106,9 +107,9 @@ func (n *Node) plug(boot int) error {
 	return nil
 }
 
-// unplug removes the links of a node, if there are any, even if its network namespace is still in use. The kernel
-// destroys the namespace of a dead node and its links asynchronously (cleanup_net). A boot must not wait for this,
-// because it needs the names of the ports. Deleting a port also deletes its link.
+// unplug removes a node's links, if there are any, even if the node's network namespace is still in use. The kernel
+// destroys a dead node's namespace and links asynchronously (cleanup_net). A boot must not wait for this, because it
+// needs the port names. Deleting a port also deletes its link.
 func (n *Node) unplug() error {
 	return n.cluster.withHandle(func(h *netlink.Handle) error {
 		for _, segment := range Segments() {
@@ -120,7 +121,8 @@ func (n *Node) unplug() error {
 				if err == nil {
 					err = h.LinkDel(link)
 				}
-				// It is not an error if the port is missing: the kernel removes it when the namespace of its peer ends.
+				// It is not an error if the port is missing: the kernel removes it when its peer's namespace is
+				// destroyed.
 				if err != nil && !errors.Is(err, unix.ENODEV) {
 					return fmt.Errorf("cannot remove %s: %w", port, err)
 				}
@@ -132,8 +134,8 @@ func (n *Node) unplug() error {
 
 // Disconnect disconnects a node's links from a segment, as if cables were pulled: the links remain, without a carrier.
 // The node must be on. Its next boot connects all cables. Disconnect sets the ports down on the control plane's side
-// (veth_close removes the carrier of both ends), so the effect on the node is the same as that of a pulled cable: its
-// link is still up, but without LOWER_UP. It may be called more than once.
+// (veth_close removes the carrier from both ends), so the effect on the node is the same as if a cable were pulled: the
+// link is still up, but without LOWER_UP. Disconnect may be called more than once.
 func (n *Node) Disconnect(segment Segment) error {
 	return n.eachPort("disconnect", segment, func(h *netlink.Handle, port netlink.Link) error {
 		return h.LinkSetDown(port)

@@ -17,7 +17,7 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroupPaths returns the directories of the cgroup name: one per hierarchy with cgroup version 1, and a single one
+// cgroupPaths returns the directories for the cgroup name: one per hierarchy with cgroup version 1, or a single one
 // with version 2.
 func cgroupPaths(name string) ([]string, error) {
 	unified, err := cgroup2(cgroupRoot)
@@ -48,8 +48,8 @@ func cgroup2(path string) (bool, error) {
 	return st.Type == unix.CGROUP2_SUPER_MAGIC, nil
 }
 
-// makeCgroups creates the parent of all pods' cgroups. The kubelet requires the cgroup of its setting cgroupRoot and
-// does not create it. The name may consist of several parts: the cgroups of a cluster's nodes are below the cluster's
+// makeCgroups creates the parent of all pods' cgroups. The kubelet requires the cgroup in its cgroupRoot setting, but
+// does not create it. The name may consist of several parts: the cgroups for a cluster's nodes are below the cluster's
 // cgroup.
 func makeCgroups(name string) error {
 	paths, err := cgroupPaths(name)
@@ -67,9 +67,9 @@ func makeCgroups(name string) error {
 	return nil
 }
 
-// removeCgroups removes the cgroups with all remaining cgroups of containers in them. The kernel releases a cgroup
-// shortly after its last process exits. Until then, rmdir returns EBUSY, so removeCgroups retries until the context
-// ends. It is not an error if a cgroup does not exist, so removeCgroups may be called again.
+// removeCgroups removes the cgroups with all remaining container cgroups in them. The kernel releases a cgroup shortly
+// after its last process exits. Until then, rmdir returns EBUSY, so removeCgroups retries until the context is done. It
+// is not an error if a cgroup does not exist, so removeCgroups may be called again.
 func removeCgroups(ctx context.Context, name string) error {
 	paths, err := cgroupPaths(name)
 	if err != nil {
@@ -84,8 +84,8 @@ func removeCgroups(ctx context.Context, name string) error {
 	})
 }
 
-// removeTree removes nested cgroups, the innermost first. The files in a cgroup cannot be removed individually and
-// disappear with the cgroup. os.RemoveAll would try to remove them first, and fail.
+// removeTree removes nested cgroups, innermost first. The files in a cgroup cannot be removed individually and
+// disappear with the cgroup. os.RemoveAll would try to remove the files first, and fail.
 func removeTree(root string) error {
 	var dirs []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

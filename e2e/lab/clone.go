@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// modulePath is the path of the project's module, in the first line of go.mod.
+// modulePath is the project's module path, from the first line of go.mod.
 const modulePath = "github.com/dra-networking/dra-network-driver"
 
 // cacheVariable is the environment variable that contains the cache directory.
 const cacheVariable = "DRA_NETWORK_CACHE"
 
-// findClone returns the root of the clone that contains the working directory. It skips the go.mod of e2e, which is a
+// findClone returns the root of the clone that contains the working directory. It skips e2e's go.mod, because e2e is a
 // separate module with a longer path.
 func findClone() (string, error) {
 	dir, err := os.Getwd()
@@ -35,8 +35,8 @@ func findClone() (string, error) {
 	}
 }
 
-// CacheDir returns the directory for binaries and for the state of clusters: $DRA_NETWORK_CACHE, or a directory in the
-// user's cache.
+// CacheDir returns the directory for binaries and cluster state: $DRA_NETWORK_CACHE, or a directory in the user's
+// cache.
 func CacheDir() (string, error) {
 	if dir := os.Getenv(cacheVariable); dir != "" {
 		return filepath.Abs(dir)
@@ -65,7 +65,7 @@ func cacheDir(dir string) (string, error) {
 	return dir, nil
 }
 
-// exists reports whether a file exists at path. If this cannot be determined, it returns true, because its callers
+// exists reports whether a file exists at path. If this cannot be determined, exists returns true, because its callers
 // create or remove something if the file is missing.
 func exists(path string) bool {
 	_, err := os.Lstat(path)

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// Component is the name of a program in the cluster, and of its binary and its log.
+// Component is the name of a program in the cluster, and also the name of its binary and its log.
 type Component string
 
 // The components of a cluster.
@@ -18,14 +18,14 @@ const (
 	Kubelet           Component = "kubelet"
 )
 
-// Components returns all components in the order in which they are started if all code is emulated and each component
-// waits for the previous one (see Pack). Otherwise, several start concurrently.
+// Components returns all components in start order. This order applies if all code is emulated and each component waits
+// for the previous one (see Pack). Otherwise, several components start concurrently.
 func Components() []Component {
 	return []Component{Etcd, Containerd, APIServer, ControllerManager, Scheduler, Kubelet}
 }
 
 // health returns the HTTP URL at which a component reports its health; empty for container runtimes. The ports are the
-// defaults of the components. All addresses are valid in the network namespace of the component.
+// components' defaults. All addresses are valid in the component's network namespace.
 func (c Component) health() string {
 	switch c {
 	case Etcd:
@@ -43,7 +43,7 @@ func (c Component) health() string {
 	}
 }
 
-// commandLine returns the command line of a component, beginning with the program. The same options result in the same
+// commandLine returns the command line of a component, beginning with the program. The same options produce the same
 // command line, so a component is restarted with identical arguments.
 func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 	var args []string
@@ -61,7 +61,7 @@ func commandLine(c Component, o Options, b Binaries) ([]string, error) {
 		args = withGates(o, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--leader-elect=false",
 			// without these, the scheduler only serves health checks
 			"--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
-			// with the defaults, it schedules only ten pods with claims per second
+			// with the defaults, the scheduler schedules only ten pods with claims per second
 			"--kube-api-qps=500", "--kube-api-burst=1000")
 	case CRIO:
 		return []string{filepath.Join(o.CRIODir, string(c)), "--config=" + filepath.Join(o.RunDir, crioFile),
@@ -85,8 +85,8 @@ func withGates(o Options, args ...string) []string {
 	return args
 }
 
-// etcdData returns the data directory of etcd. etcd maps its data into memory, which is not possible in a directory
-// that a machine shares with its host.
+// etcdData returns etcd's data directory. etcd maps its data into memory, which is not possible in a directory that a
+// machine shares with its host.
 func (o Options) etcdData() string {
 	if o.allElsewhere {
 		return "/var/lib/etcd"
@@ -94,7 +94,7 @@ func (o Options) etcdData() string {
 	return filepath.Join(o.RunDir, etcdDir)
 }
 
-// etcdArgs returns the arguments of etcd. They disable syncing to the disk: a cluster does not survive a reboot of the
+// etcdArgs returns the arguments for etcd. They disable syncing to disk: a cluster does not survive a reboot of the
 // machine, and on slow disks, etcd spends most of its time in fsync.
 func etcdArgs(o Options) []string {
 	const peer = "http://127.0.0.1:2380"
@@ -105,22 +105,22 @@ func etcdArgs(o Options) []string {
 	}
 }
 
-// apiServerArgs returns the arguments of the API server. Authorization and admission are configured as on real
+// apiServerArgs returns the arguments for the API server. Authorization and admission are configured as on real
 // clusters.
 func apiServerArgs(o Options) []string {
 	args := withGates(o,
 		"--etcd-servers="+etcdURL,
-		// Process 1 has added the first address of Services to the loopback interface, so pods reach the API server
-		// although the addresses of Services are not translated.
+		// Process 1 has added the first Service address to the loopback interface, so pods can reach the API server
+		// even though Service addresses are not translated.
 		"--bind-address="+apiAddress, "--secure-port=443",
-		// The endpoint of a Service must not be a loopback address: advertise the node's address, and do not create the
+		// A Service's endpoint must not be a loopback address: advertise the node's address, and do not create the
 		// endpoint.
 		"--advertise-address="+nodeAddress, "--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range="+serviceRange,
 		"--enable-aggregator-routing=true", // without kube-proxy, webhooks must be called at pod addresses
 		"--allow-privileged=true",
-		// The same as on real clusters: the permissions of a driver's token and of the kubelet's certificate are part
-		// of the test.
+		// The same as on real clusters: the permissions that a driver's token and the kubelet's certificate have are
+		// part of the test.
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--client-ca-file="+o.pki("ca.crt"),
 		"--tls-cert-file="+o.pki("apiserver.crt"), "--tls-private-key-file="+o.pki("apiserver.key"),
@@ -139,7 +139,8 @@ func apiServerArgs(o Options) []string {
 	return args
 }
 
-// controllerManagerArgs returns the arguments of the controller manager. There is only one, so leader election is off.
+// controllerManagerArgs returns the arguments for the controller manager. There is only one controller manager, so
+// leader election is off.
 func controllerManagerArgs(o Options) []string {
 	args := withGates(o,
 		"--kubeconfig="+o.pki("controller-manager.kubeconfig"), "--bind-address=127.0.0.1", "--leader-elect=false",
@@ -148,7 +149,7 @@ func controllerManagerArgs(o Options) []string {
 		"--flex-volume-plugin-dir="+volumePluginDir,
 		"--root-ca-file="+o.pki("ca.crt"), "--service-account-private-key-file="+o.pki("sa.key"),
 	)
-	if o.ControlPlaneOnly { // no kubelet renews the lease of its node
+	if o.ControlPlaneOnly { // no kubelet renews its node's lease
 		args = append(args, "--controllers=*,-node-lifecycle-controller")
 	}
 	return args

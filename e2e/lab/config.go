@@ -20,25 +20,25 @@ const (
 	nodeAddress    = "10.88.0.1"
 	podSubnet      = "10.88.0.0/16"
 	podRangeStart  = "10.88.1.10"
-	subnetBits     = "/16" // of all nodes and pods
+	subnetBits     = "/16" // for all nodes and pods
 	bridgeName     = "node0"
-	gatewayAddress = "10.88.0.2" // next hop to the API server for a node elsewhere
+	gatewayAddress = "10.88.0.2" // next hop to the API server for a node on a separate machine
 	etcdURL        = "http://127.0.0.1:2379"
 )
 
 // containerdSocket is the path of containerd's socket on the node.
 const containerdSocket = "/run/containerd/containerd.sock"
 
-// defaultNRITimeout is containerd's default (DefaultPluginRequestTimeout of nri). It is set explicitly, so that a new
+// defaultNRITimeout is containerd's default (DefaultPluginRequestTimeout of nri). It is set explicitly so that a new
 // default does not silently change tests.
 const defaultNRITimeout = 2 * time.Second
 
-// volumePluginDir is created by the kubelet and the controller manager. The default is below /usr, which belongs to the
-// host.
+// volumePluginDir is created by the kubelet and the controller manager. The default path is below /usr, which belongs
+// to the host.
 const volumePluginDir = "/var/lib/kubelet/volume-plugins"
 
 // containerdConfig renders containerd's configuration. The OOM score cannot be lowered without CAP_SYS_RESOURCE, which
-// CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces. imports is empty because by
+// CI machines lack, and AppArmor profiles cannot be loaded from inside the namespaces. imports is empty because, by
 // default, containerd would import the files in /etc/containerd/conf.d, which the node shares with the host. The cgroup
 // driver must match the kubelet's, which is cgroupfs because the node does not run systemd. The sandbox image is
 // pinned: otherwise, the kubelet's image garbage collection could remove it, and it cannot be pulled again. An empty
@@ -77,11 +77,11 @@ imports = []
 
 // kubeletConfig renders the kubelet's configuration. Most settings make the kubelet faster or isolate it from the
 // machine: image pulls and events are not rate-limited, the state of the host's disk does not cause evictions, and
-// static pods are checked every second instead of every 20 seconds. More pods than the default of 110 are allowed, so
+// static pods are checked every second instead of every 20 seconds. More pods are allowed than the default of 110, so
 // that tests can fill a node. The pods' cgroups are below the cluster's own cgroup, which is removed together with the
 // cluster. Authentication and authorization are the same as on real clusters: RBAC decides who may run a command in a
-// pod. The kubelet's iptables chains are disabled: without kube-proxy, they are unused, and the kernel may not support
-// them.
+// pod. The kubelet's iptables chains are disabled: without kube-proxy, they are unused, and the kernel might not
+// support them.
 func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	pki := func(name string) string { return filepath.Join(o.RunDir, pkiDir, name) }
 	address := "127.0.0.1"
@@ -119,7 +119,7 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 		"serializeImagePulls":    false,
 		// A test that kills a container repeatedly must not have to wait longer each time.
 		"crashLoopBackOff": map[string]any{"maxContainerRestartPeriod": "1s"},
-		// A full disk of the machine must not evict a test's pods.
+		// A full disk on the machine must not cause eviction of a test's pods.
 		"imageGCHighThresholdPercent": 100,
 		"evictionHard": map[string]any{
 			"memory.available": "100Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
@@ -132,9 +132,10 @@ func kubeletConfig(o Options, cgroup string) ([]byte, error) {
 	return yaml.Marshal(config)
 }
 
-// clusterNetwork returns the CNI configuration of the pods' first interface. Several nodes share one network, and each
-// node has a range of its addresses. The plugin uses the bridge that process 1 has created, and must not add an address
-// to it (isGateway). Allocated addresses are recorded in /run, so a reboot releases them together with their pods.
+// clusterNetwork returns the CNI configuration for the pods' first interface. Multiple nodes share one network, and
+// each node has a range of its addresses. The plugin uses the bridge that process 1 has created, and must not add an
+// address to the bridge (isGateway). Allocated addresses are recorded in /run, so a reboot releases them together with
+// their pods.
 func (o Options) clusterNetwork() (string, error) {
 	pods := map[string]any{"subnet": podSubnet, "rangeStart": podRangeStart, "gateway": o.address()}
 	if o.number > 0 {
@@ -155,18 +156,18 @@ func (o Options) clusterNetwork() (string, error) {
 	return string(data), err
 }
 
-// memberAddress returns the address of a node in a multi-node cluster, by its number. The control plane has 10.88.0.1,
-// and 10.88.0.2 is reserved (gatewayAddress), so the first node has 10.88.0.11.
+// memberAddress returns the address of the node with the given number in a multi-node cluster. The control plane has
+// 10.88.0.1, and 10.88.0.2 is reserved (gatewayAddress), so the first node has 10.88.0.11.
 func memberAddress(number int) string { return podAddress(0, 10+number) }
 
-// podAddress returns an address in the network of all nodes and pods. The pods on the n-th node are in 10.88.n.0, and
+// podAddress returns an address in the network for all nodes and pods. The pods on the n-th node are in 10.88.n.0, and
 // the nodes are in 10.88.0.0.
 func podAddress(third, last int) string { return fmt.Sprintf("10.88.%d.%d", third, last) }
 
 // hostsFile returns the content of /etc/hosts. The name of a single node resolves to the loopback interface, on which
 // the kubelet listens. In a multi-node cluster, each node resolves the names of all nodes. The API server needs this to
-// connect to kubelets by the names of their nodes (--kubelet-preferred-address-types), since there is no other name
-// resolution: resolv.conf is empty.
+// connect to kubelets by node name (--kubelet-preferred-address-types), since there is no other name resolution:
+// resolv.conf is empty.
 func (o Options) hostsFile(nodes []string) string {
 	if len(nodes) == 0 {
 		return "127.0.0.1 localhost " + o.NodeName + "\n::1 localhost\n"

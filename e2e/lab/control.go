@@ -20,7 +20,7 @@ const pollInterval = 20 * time.Millisecond
 
 // Stop sends sig, for example SIGKILL, to a component and waits until it has exited. Nothing restarts it. Stop returns
 // an error if the component is not running or has not exited after two minutes. After SIGTERM, the API server may take
-// a minute to exit, because it completes pending requests.
+// a minute to exit, because it completes pending requests first.
 func (m *Machine) Stop(ctx context.Context, component Component, sig syscall.Signal) error {
 	_, err := node.Call(ctx, m.state.RunDir, node.Request{Op: node.OpStop, Name: string(component), Signal: sig})
 	return m.explain("stop", component, err)
@@ -62,7 +62,7 @@ func (m *Machine) launch(ctx context.Context, component Component) error {
 	return m.explain("start", component, err)
 }
 
-// WaitHealthy waits until a component reports that it is healthy. Only the context limits the wait, but if the
+// WaitHealthy waits until a component reports that it is healthy. Only the context limits the wait. However, if the
 // component exits, WaitHealthy immediately returns an error with the end of the component's log.
 func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 	return m.waitFor(ctx, string(component), component, func(ctx context.Context) error {
@@ -82,8 +82,8 @@ func (m *Machine) WaitHealthy(ctx context.Context, component Component) error {
 var errEnded = errors.New("has ended")
 
 // waitFor polls try until it succeeds, or until component has exited, because waiting any longer is then pointless.
-// what is the description of the awaited state for errors, which also contain the log of the component. A failure of
-// Status does not mean that the component has exited: process 1 may be busy, and the next attempt queries it again.
+// what describes the awaited state for use in errors, which also contain the component's log. If Status fails, the
+// component has not necessarily exited: process 1 may be busy, and the next attempt queries it again.
 func (m *Machine) waitFor(
 	ctx context.Context, what string, component Component, try func(context.Context) error,
 ) error {
@@ -106,7 +106,7 @@ func (m *Machine) waitFor(
 	return nil
 }
 
-// get requests a URL from one of the cluster's HTTP servers as the administrator. It does not reuse connections,
+// get requests a URL from one of the cluster's HTTP servers as the administrator. get does not reuse connections,
 // because the server may have been killed and restarted.
 func (m *Machine) get(ctx context.Context, address string) ([]byte, error) {
 	client, err := m.httpClient()
@@ -155,8 +155,8 @@ func tail(path string, lines int) string {
 	return fmt.Sprintf("--- end of %s\n%s", path, strings.Join(all[max(0, len(all)-lines):], "\n"))
 }
 
-// poll calls try until it succeeds or the context ends; in the latter case, it returns the last error of try. It calls
-// try at least once, even if the context has already ended, and never concurrently.
+// poll calls try until it succeeds or the context is done; in the latter case, it returns the last error from try. It
+// calls try at least once, even if the context is already done, and never concurrently.
 func poll(ctx context.Context, every time.Duration, try func(context.Context) error) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -2,21 +2,21 @@
 // the other components, built from source, without Docker and without a registry.
 //
 // The rule of this package: everything that belongs to a cluster depends on one process, which is process 1 in its own
-// mount, network, PID, IPC and UTS namespaces. Killing this process ends the cluster. Mounts, interfaces, addresses and
-// files of the cluster are never visible on the host outside the run directory and the cluster's own cgroup.
+// mount, network, PID, IPC and UTS namespaces. Killing this process terminates the cluster. The cluster's mounts,
+// interfaces, addresses and files are never visible on the host outside the run directory and the cluster's own cgroup.
 //
 //	cluster, err := lab.Up(ctx, lab.Options{Name: "mytest", Progress: os.Stderr})
 //	defer cluster.Down(ctx)
 //	config, err := cluster.RESTConfig()
 //	client, err := kubernetes.NewForConfig(config)
 //
-// By default, a cluster has one node, in the namespaces of process 1. With Options.Nodes, it has several nodes. Each is
-// a process 1 in further namespaces, which the cluster's process 1 starts and which ends with it, so the rule still
-// holds. Nodes can be switched off and disconnected individually: see Cluster.Nodes.
+// By default, a cluster has one node, in the namespaces of process 1. With Options.Nodes, it has several nodes. Each
+// node is a process 1 in further namespaces. The cluster's process 1 starts it, and it terminates with the cluster's
+// process 1, so the rule still holds. Nodes can be switched off and disconnected individually: see Cluster.Nodes.
 //
 // With Options.ControlPlaneOnly, the cluster has no node, and Options.Kubernetes can be an older version. Use this to
 // test how the API server and the scheduler handle Node objects that a test creates. With Options.NodeElsewhere,
-// another machine is the node. Pack prepares a cluster that runs completely on another machine.
+// another machine is the node. Pack prepares a cluster that runs entirely on another machine.
 //
 // [Up] has these phases: check the machine; build the programs into the cache; remove the remains of an earlier run
 // with the same name; write keys, configuration and helper programs to the run directory; start process 1 in new
@@ -24,12 +24,12 @@
 // and wait for them; and, in a multi-node cluster, boot each node. The context and Options.StartTimeout limit all
 // phases except the build.
 //
-// The file cluster.json in the run directory contains the state of a cluster, so that another process, such as the
-// command lab, finds it with [Open]. Up, Down, Remove and the operations that switch a node on or off hold a lock file
-// next to that directory; all other operations need no lock. State files are replaced by renaming, so readers need no
-// lock. They are not synced to the disk, because no cluster survives a crash of the machine.
+// The file cluster.json in the run directory contains a cluster's state, so that another process, such as the lab
+// command, can find the cluster with [Open]. Up, Down, Remove and the operations that switch a node on or off hold a
+// lock file next to that directory; all other operations need no lock. State files are replaced by renaming, so readers
+// need no lock. The files are not synced to disk, because no cluster survives a crash of the machine.
 //
-// The network inside is the same for every cluster: the nodes and all pods are on one bridge with addresses in
-// 10.88.0.0/16, and 10.96.0.1, the first Service address, belongs to the API server. There is neither kube-proxy nor
-// DNS, so no other Service address is reachable.
+// The internal network is the same for every cluster: the nodes and all pods are on one bridge with addresses in
+// 10.88.0.0/16, and 10.96.0.1, the first Service address, belongs to the API server. There is no kube-proxy and no DNS,
+// so no other Service address is reachable.
 package lab

@@ -10,19 +10,20 @@ import (
 	"time"
 )
 
-// stopTimeout is the time limit for ending a cluster, which normally takes a fraction of a second.
+// stopTimeout is the time limit for terminating a cluster, which normally takes a fraction of a second.
 const stopTimeout = 20 * time.Second
 
-// Down ends the cluster and removes all of its remains. It must not run concurrently with other methods of the handle.
-// It returns an error if process 1 does not exit within 20 seconds, or if the cgroups cannot be removed. Down may be
-// called again, even after an error: it keeps the state that it needs until everything else has been removed.
+// Down terminates the cluster and removes all of its remains. It must not run concurrently with other methods of the
+// same handle. It returns an error if process 1 does not exit within 20 seconds, or if the cgroups cannot be removed.
+// Down may be called again, even after an error: it keeps the state that it needs until everything else has been
+// removed.
 func (c *Cluster) Down(ctx context.Context) error {
 	unlock, err := lockRun(ctx, c.state.RunDir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	// Without this check, an old handle would end the new cluster of another caller.
+	// Without this check, an old handle would terminate another caller's new cluster.
 	if current, err := loadState(c.state.RunDir); err == nil && current.Init != c.state.Init {
 		return nil // a newer cluster has the same name and has removed this one
 	}
@@ -32,8 +33,8 @@ func (c *Cluster) Down(ctx context.Context) error {
 	return nil
 }
 
-// remove ends the cluster and removes its state. It removes the state file last, because the remains of a cluster
-// cannot be found without it.
+// remove terminates the cluster and removes its state. It removes the state file last, because a cluster's remains
+// cannot be found without this file.
 func (c *Cluster) remove(ctx context.Context) error {
 	if err := c.end(ctx); err != nil {
 		return err
@@ -56,10 +57,10 @@ func (c *Cluster) remove(ctx context.Context) error {
 	return os.RemoveAll(c.state.RunDir)
 }
 
-// end kills process 1 and removes the cgroups. With process 1, the kernel ends all other processes and removes mounts
-// and interfaces. Process 1 of a PID namespace only exits after all other processes in the namespace
+// end kills process 1 and removes the cgroups. When process 1 is killed, the kernel kills all other processes and
+// removes mounts and interfaces. Process 1 in a PID namespace exits only after all other processes in the namespace
 // (zap_pid_ns_processes), so afterwards, no process uses a cgroup, a mount or a link. In a multi-node cluster, this
-// includes the PID namespaces of the nodes, which are nested.
+// includes the nodes' PID namespaces, which are nested.
 func (c *Cluster) end(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -77,9 +78,9 @@ func (c *Cluster) end(ctx context.Context) error {
 	return errors.Join(err, removeCgroups(ctx, c.state.Cgroup))
 }
 
-// Remove ends the cluster that the options identify, regardless of its state, and removes all of its remains. It
-// reports whether there were any. It only uses the options Name, CacheDir and RunDir. It needs no handle, so that users
-// and the next run can clean up after a crash. It may be called more than once.
+// Remove terminates the cluster that the options identify, regardless of its state, and removes all of its remains. It
+// reports whether anything was removed. It only uses the options Name, CacheDir and RunDir. It needs no handle, so that
+// users and the next run can clean up after a crash. It may be called more than once.
 func Remove(ctx context.Context, o Options) (bool, error) {
 	o, err := o.forOpen()
 	if err != nil {

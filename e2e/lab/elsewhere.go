@@ -12,38 +12,38 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Network describes how the NIC of a machine elsewhere is connected to the cluster's network namespace. It has the same
-// fields as vm.Uplink, to which the command lab converts it, since this package cannot import package vm without an
-// import cycle.
+// Network describes how the NIC of a separate machine is connected to the cluster's network namespace. It has the same
+// fields as vm.Uplink, and the lab command converts it to that type, since this package cannot import package vm
+// without an import cycle.
 type Network struct {
 	// Link is the name of the NIC on the machine.
 	Link string
-	// Subnet is the network of the NIC, in CIDR notation. Gateway is the address of the cluster's namespace in it.
+	// Subnet is the NIC's network, in CIDR notation. Gateway is the address of the cluster's namespace in this network.
 	Subnet, Gateway string
-	// Machine is the address of the machine. Connections to each of Ports on the cluster's loopback interface are
-	// forwarded to it.
+	// Machine is the machine's address. Connections to each of Ports on the cluster's loopback interface are forwarded
+	// to the machine.
 	Machine string
 	Ports   []int
 }
 
 // kubeletPort is the port at which the API server connects to the kubelet. In the cluster's namespace, QEMU listens on
-// this port instead of the kubelet, because the name of the node resolves to 127.0.0.1 (see hostsFile).
+// this port instead of the kubelet, because the node's name resolves to 127.0.0.1 (see hostsFile).
 const kubeletPort = 10250
 
-// NetworkElsewhere returns the network of a machine that is the node of a cluster with NodeElsewhere.
+// NetworkElsewhere returns the network for a machine that is the node in a cluster with NodeElsewhere.
 func NetworkElsewhere() Network {
 	return Network{Link: "uplink", Subnet: podSubnet, Gateway: gatewayAddress, Machine: nodeAddress,
 		Ports: []int{kubeletPort}}
 }
 
-// FoldersElsewhere returns the directories that a machine elsewhere must mount at the same paths: one that it writes
-// to, and several that it reads. The first of the latter is the directory with the programs.
+// FoldersElsewhere returns the directories that a separate machine must mount at the same paths: one that it writes to,
+// and several that it reads. The first directory in read contains the programs.
 func (c *Cluster) FoldersElsewhere() (written string, read []string) {
 	read = []string{c.state.Binaries.Dir}
 	return c.state.RunDir, append(read, c.opts.ExtraCNIDirs...)
 }
 
-// JoinCommand returns the command that a machine elsewhere runs to become the node. Once containerd and the kubelet are
+// JoinCommand returns the command that a separate machine runs to become the node. Once containerd and the kubelet are
 // working, it runs the given command and exits with its exit status. Run it as root, on a machine that is not used for
 // anything else: it does not undo its mounts and writes.
 func (c *Cluster) JoinCommand(args ...string) []string {
@@ -51,10 +51,10 @@ func (c *Cluster) JoinCommand(args ...string) []string {
 }
 
 // Pack prepares everything that another machine needs to run a whole cluster, including the control plane, without
-// starting anything. That machine mounts FoldersElsewhere at the same paths and runs JoinCommand; the cluster ends with
-// this command. All files are in RunDir, which must be empty or missing, and which the caller must remove. Pack creates
-// no process, cgroup or namespace, so there is nothing else to clean up. The directory is not locked, since the caller
-// is its only user.
+// starting anything. The other machine mounts FoldersElsewhere at the same paths and runs JoinCommand; the cluster
+// terminates with this command. All files are in RunDir. This directory must be empty or missing, and the caller must
+// remove it. Pack creates no process, cgroup or namespace, so there is nothing else to clean up. The directory is not
+// locked, since the caller is its only user.
 func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	o.allElsewhere = true
 	o, err := o.withDefaults()
@@ -84,8 +84,8 @@ func Pack(ctx context.Context, o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// joining returns nil unless the node is elsewhere. containerd and its images come before the kubelet: a static pod
-// whose image is missing would wait for the kubelet's next attempt.
+// joining returns nil unless the node is elsewhere. containerd and its images come before the kubelet, because a static
+// pod whose image is missing would wait for the kubelet's next attempt.
 func (c *Cluster) joining() (*node.Joining, error) {
 	if !c.opts.elsewhere() {
 		return nil, nil
@@ -118,8 +118,8 @@ func (c *Cluster) joining() (*node.Joining, error) {
 	return j, nil
 }
 
-// imagesElsewhere returns the paths of all images on the machine. It copies the images, because only FoldersElsewhere
-// are visible to the machine.
+// imagesElsewhere returns the paths of all images on the separate machine. It copies the images, because only
+// FoldersElsewhere are visible to that machine.
 func (c *Cluster) imagesElsewhere() ([]string, error) {
 	images, err := c.writeImages()
 	if err != nil {
@@ -147,7 +147,7 @@ func copyFile(sourcePath, targetPath string) error {
 		return err
 	}
 	if _, err := io.Copy(target, source); err != nil {
-		_ = target.Close() // the file is incomplete anyway
+		_ = target.Close() // the file is already incomplete
 		return err
 	}
 	return target.Close()

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// namespaces returns the namespaces in the order in which they must be entered: PID first, because /proc only shows the
-// host's processes until mnt is entered. A thread that enters a PID namespace does not move into it; only the processes
-// that it starts do (setns(2)). Therefore "pid" is for commands, and a connection only needs "net".
+// namespaces returns the namespaces in the order in which they must be entered: PID first, because /proc shows the
+// host's processes only until mnt is entered. A thread that enters a PID namespace does not move into it; only the
+// processes that it starts do (setns(2)). Therefore, "pid" is for commands, and a connection only needs "net".
 func namespaces() []namespace {
 	return []namespace{
 		{"pid", unix.CLONE_NEWPID}, {"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC},
@@ -32,8 +32,8 @@ type namespace struct {
 }
 
 // Exec runs a command inside the machine's namespaces and returns its standard output, even if the command fails. The
-// error is ErrNotRunning if the machine is off, and an *exec.ExitError with the standard error of the command if the
-// command failed.
+// error is ErrNotRunning if the machine is off, and an *exec.ExitError with the command's standard error if the command
+// failed.
 func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := m.Command(ctx, args...)
 	var out, errOut strings.Builder
@@ -47,9 +47,9 @@ func (m *Machine) Exec(ctx context.Context, args ...string) ([]byte, error) {
 }
 
 // Command prepares a command for Run or StartCommand: the cluster's programs are in its PATH, and KUBECONFIG is set. It
-// looks up the program immediately, before any namespace is entered, because exec.Command searches the PATH of the
-// caller, not the PATH in cmd.Env. Files in the host's /usr have the same path inside. cmd.Args keeps the given name,
-// for programs such as busybox that depend on it. The caller may set the streams and Dir, which must exist inside.
+// looks up the program immediately, before any namespace is entered, because exec.Command searches the caller's PATH,
+// not the PATH in cmd.Env. Files in the host's /usr have the same path inside. cmd.Args keeps the given name, for
+// programs such as busybox that depend on it. The caller may set the streams and Dir, which must exist inside.
 func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 	name := args[0]
 	for _, dir := range []string{m.state.Binaries.Dir, m.state.Binaries.CNIDir} {
@@ -65,7 +65,7 @@ func (m *Machine) Command(ctx context.Context, args ...string) *exec.Cmd {
 
 // environment returns the caller's environment without proxies, which cannot reach the cluster's addresses.
 // KUBECACHEDIR moves kubectl's cache out of the home directory, where the cache would outlive the cluster and be used
-// for the next one.
+// for the next cluster.
 func (m *Machine) environment() []string {
 	env := slices.DeleteFunc(os.Environ(), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
@@ -89,15 +89,15 @@ func (m *Machine) Run(cmd *exec.Cmd) error {
 }
 
 // StartCommand starts cmd inside the machine's namespaces. The caller must wait for the command. As usual, it is killed
-// when the context passed to Command ends. cmd must not set a parent death signal (Pdeathsig): the kernel sends this
+// when the context passed to Command is done. cmd must not set a parent death signal (Pdeathsig): the kernel sends this
 // signal when the starting thread exits, which happens immediately.
 func (m *Machine) StartCommand(cmd *exec.Cmd) error {
 	return m.onThread(cmd.Start, "pid", "net", "ipc", "uts", "mnt")
 }
 
-// DialContext opens a connection from inside the node's network namespace. The address must not require a name server.
-// A socket stays in the namespace in which it was created, so the connection may be used on any thread. Concurrent
-// calls are allowed.
+// DialContext opens a connection from inside the node's network namespace. The address must not require name
+// resolution. A socket stays in the namespace in which it was created, so the connection may be used on any thread.
+// Concurrent calls are allowed.
 func (m *Machine) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	var conn net.Conn
 	err := m.onThread(func() error {
@@ -109,12 +109,12 @@ func (m *Machine) DialContext(ctx context.Context, network, address string) (net
 	return conn, err
 }
 
-// OnNetwork runs do on a thread in the machine's network namespace. Processes started by do are also in this namespace,
-// but goroutines started by do are not, because they run on other threads.
+// OnNetwork runs do on a thread in the machine's network namespace. Processes started by do are also in this namespace.
+// Goroutines started by do are not, because they run on other threads.
 func (m *Machine) OnNetwork(do func() error) error { return m.onThread(do, "net") }
 
-// RESTConfig returns the configuration for clients of the API server with the administrator's permissions. It also
-// works outside the machine's namespaces, because it dials from inside.
+// RESTConfig returns the configuration for API server clients with the administrator's permissions. It also works
+// outside the machine's namespaces, because it dials from inside.
 func (m *Machine) RESTConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", m.Kubeconfig())
 	if err != nil {
@@ -127,10 +127,10 @@ func (m *Machine) RESTConfig() (*rest.Config, error) {
 }
 
 // onThread runs do on a dedicated thread that has entered some of the machine's namespaces. The thread is never used
-// for anything else: it ends with the goroutine, which stays locked to it. A thread that no longer shares the file
-// system attributes of its process (CLONE_FS) cannot share them again, and a thread that failed to restore its
-// namespaces would run other goroutines in them. The Go runtime ends a thread if its goroutine exits while it is locked
-// to the thread.
+// for anything else: it terminates with the goroutine, which stays locked to it. A thread that no longer shares its
+// process's file system attributes (CLONE_FS) cannot share them again, and a thread that failed to restore its
+// namespaces would run other goroutines in them. The Go runtime terminates a thread if a goroutine exits while it is
+// locked to the thread.
 func (m *Machine) onThread(do func() error, names ...string) error {
 	result := make(chan error, 1)
 	go func() {
@@ -151,8 +151,8 @@ func (m *Machine) onThread(do func() error, names ...string) error {
 	return <-result
 }
 
-// enter moves the calling thread into namespaces. It opens all of them before it enters any: after it enters mnt or
-// pid, the namespace files in the host's /proc are no longer reachable.
+// enter moves the calling thread into namespaces. It opens all of them before entering any, because after it enters mnt
+// or pid, the namespace files in the host's /proc are no longer reachable.
 func (m *Machine) enter(names []string) error {
 	init := m.process()
 	if !init.alive() {
@@ -175,7 +175,7 @@ func (m *Machine) enter(names []string) error {
 		}
 		open = append(open, opened{fd, ns.flag})
 	}
-	// Threads share their working directory and root. The kernel requires that a thread stops sharing them before it
+	// Threads share their working directory and root. The kernel requires a thread to stop sharing them before it
 	// changes its mount namespace.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("cannot separate a thread: %w", err)

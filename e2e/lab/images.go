@@ -13,8 +13,8 @@ import (
 )
 
 // Images that every cluster contains. No image can be pulled, so pods need imagePullPolicy Never or IfNotPresent. Tests
-// use these names in pods. Each cluster builds the images from the busybox on the local machine, so their content may
-// differ between machines.
+// use these names in pods. Each cluster builds the images from the local machine's busybox, so their content may differ
+// between machines.
 const (
 	// PauseImage keeps the namespaces of a pod open.
 	PauseImage = "localhost/pause:e2e"
@@ -66,7 +66,7 @@ func (c *Cluster) writeImages() ([]string, error) {
 }
 
 // ImportImages imports image archives, for example from image.Write, into the node. It replaces images with the same
-// names; running containers keep the old images. In containerd, the kubelet uses the namespace "k8s.io".
+// names; running containers keep the old images. In containerd, the kubelet uses the "k8s.io" namespace.
 func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, t := range tars {
@@ -78,7 +78,7 @@ func (m *Machine) ImportImages(ctx context.Context, tars ...string) error {
 			if m.RuntimeComponent() == CRIO {
 				return m.importCRIO(ctx, path)
 			}
-			f, err := os.Open(path) // pass an open file, since the node may not see the path
+			f, err := os.Open(path) // pass an open file, since the path may not be visible on the node
 			if err != nil {
 				return fmt.Errorf("cannot import an image: %w", err)
 			}

@@ -44,7 +44,7 @@ func skipUnlessPossible(t *testing.T, versions ...string) {
 
 func TestCluster(t *testing.T) {
 	skipUnlessPossible(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // includes a build without a cache
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // includes an uncached build
 	defer cancel()
 	mounts, links := hostMounts(t), hostState(t)
 	extra := t.TempDir()
@@ -90,7 +90,7 @@ func TestCluster(t *testing.T) {
 	checkNothingLeft(t, c, pid, mounts, links)
 }
 
-// TestControlPlane starts only a control plane, in another version and with feature gates.
+// TestControlPlane starts only a control plane, at another version and with feature gates.
 func TestControlPlane(t *testing.T) {
 	const version = "1.36"
 	skipUnlessPossible(t, version)
@@ -165,7 +165,7 @@ func TestSecondClusterOfTheSameNameIsRefused(t *testing.T) {
 	}
 }
 
-// initPID returns the ID of process 1 on the host.
+// initPID returns the host process ID of process 1.
 func initPID(t *testing.T, c *lab.Cluster) string {
 	t.Helper()
 	root, err := c.NodePath("/")
@@ -188,8 +188,8 @@ func newClient(t *testing.T, c *lab.Cluster) kubernetes.Interface {
 	return client
 }
 
-// filesOfHost returns files on the host that must not be visible on the node: a lease of another pod, and files that
-// other software installs for container runtimes.
+// filesOfHost returns files on the host that must not be visible on the node: another pod's lease, and files that other
+// software installs for container runtimes.
 func filesOfHost() []string {
 	return []string{"/var/lib/cni/networks/labtest-of-the-host/10.0.0.1", "/etc/cdi/labtest-of-the-host.json",
 		"/etc/cni/net.d/00-labtest-of-the-host.conflist", "/opt/nri/plugins/00-labtest-of-the-host",
@@ -278,7 +278,7 @@ func pod(name string) *corev1.Pod {
 			TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{
 				Name: "main", Image: lab.ToolboxImage, ImagePullPolicy: corev1.PullNever,
-				// The pod is Ready when the API server has responded at its Service address.
+				// The pod becomes Ready when the API server has responded at its Service address.
 				Command: []string{"sh", "-c", `printf 'GET / HTTP/1.0\r\n\r\n' |
 nc $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT | grep -q HTTPS && touch /tmp/ok; exec sleep 3600`},
 				ReadinessProbe: &corev1.Probe{
@@ -355,8 +355,8 @@ func hostMounts(t *testing.T) []byte {
 	return data
 }
 
-// hostState lists the host's interfaces, and files that components write outside the cluster's own directories by
-// default.
+// hostState lists the host's interfaces, and the files that components write, by default, outside the cluster's own
+// directories.
 func hostState(t *testing.T) string {
 	t.Helper()
 	all, err := net.Interfaces()

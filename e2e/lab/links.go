@@ -8,21 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Netlink opens a handle for the node's network namespace, with which tests create their hardware. The caller must
-// close it. A handle works on any thread, because a socket stays in the network namespace in which it was created. A
-// handle must not be used concurrently.
+// Netlink opens a handle for the node's network namespace. Tests use the handle to create their hardware. The caller
+// must close it. A handle works on any thread, because a socket stays in the network namespace in which it was created.
+// A handle must not be used concurrently.
 func (m *Machine) Netlink() (*netlink.Handle, error) {
 	ns, err := netns.GetFromPath(m.process().namespace("net"))
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the network namespace of %s: %w", m, err)
 	}
 	defer func() { _ = ns.Close() }() // the handle's socket stays in the namespace
-	// Use only the routing family: others fail on kernels that lack the corresponding modules.
+	// Use only the routing family: other families fail on kernels that lack the corresponding modules.
 	return netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
 }
 
-// AddVeth creates a pair of connected interfaces on the node and sets both up. A macvlan can use either of them as its
-// parent. The pair exists until DeleteLink is called or the node ends. Deleting one end deletes both.
+// AddVeth creates a pair of connected interfaces on the node and sets both up. A macvlan can use either interface as
+// its parent. The pair exists until DeleteLink is called or the node terminates. Deleting one end deletes both.
 func (m *Machine) AddVeth(name, peer string) error {
 	return m.addLink(&netlink.Veth{LinkAttrs: named(name), PeerName: peer}, peer)
 }
@@ -51,7 +51,7 @@ func (m *Machine) AddBridge(name string, ports ...string) error {
 }
 
 // DeleteLink removes an interface from the node. For a veth, it also removes the peer. It returns an error if the
-// node's own namespace does not contain the interface, for example because it is in a pod.
+// node's own namespace does not contain the interface, for example because the interface is in a pod.
 func (m *Machine) DeleteLink(name string) error {
 	return m.withHandle(func(h *netlink.Handle) error {
 		link, err := h.LinkByName(name)
@@ -63,7 +63,7 @@ func (m *Machine) DeleteLink(name string) error {
 }
 
 // addLink creates a link, and sets it and further links up by name. On failure, it does not undo anything. Links are
-// looked up by name, since the kernel chooses the index unless the link has one.
+// looked up by name, since the kernel chooses the index unless the link specifies one.
 func (m *Machine) addLink(link netlink.Link, options ...string) error {
 	return m.withHandle(func(h *netlink.Handle) error {
 		name := link.Attrs().Name

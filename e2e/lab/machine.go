@@ -3,14 +3,14 @@ package lab
 import "fmt"
 
 // Machine is a process 1 with its namespaces: a cluster with one node, the control plane of a multi-node cluster, or a
-// node in a multi-node cluster. Its methods may be called concurrently. Its fields do not change after Up or Open has
-// returned it. State that changes during the life of a node is in the node's file; see process.
+// node in a multi-node cluster. Its methods may be called concurrently. Its fields do not change after Up or Open
+// returns it. State that changes during a node's lifetime is in the node's file; see process.
 type Machine struct {
 	opts  Options
 	state state
 }
 
-// String returns the name of the machine for use in messages.
+// String returns the machine's name for use in messages.
 func (m *Machine) String() string {
 	if m.state.Number == 0 {
 		return fmt.Sprintf("cluster %q", m.state.Name)
@@ -18,9 +18,9 @@ func (m *Machine) String() string {
 	return fmt.Sprintf("node %s of cluster %q", m.state.NodeName, m.state.Name)
 }
 
-// process returns process 1 of the machine. Since other processes may switch nodes off and on, the current process 1 is
-// recorded in the node's file, which is read on each call. A node whose state cannot be read counts as off, as after
-// Down.
+// process returns the machine's process 1. Since other processes may switch nodes off and on, the current process 1 is
+// recorded in the node's file, which is read on each call. A node whose state cannot be read is considered off, as
+// after Down.
 func (m *Machine) process() processID {
 	if m.state.Number == 0 {
 		return m.state.Init

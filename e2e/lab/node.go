@@ -30,17 +30,17 @@ const (
 )
 
 // Node is a node in a multi-node cluster: a machine with its own mounts, processes, network and cgroups, which can be
-// switched off. Its files in /etc, /opt and /var survive this; /run, processes, mounts, namespaces and links are lost
-// immediately. Each boot has a new boot ID, in the node's /proc and in the /proc of its containers. Links keep their
+// switched off. Its files in /etc, /opt and /var survive power-off; /run, processes, mounts, namespaces and links are
+// lost immediately. Each boot has a new boot ID, in the node's /proc and in its containers' /proc. Links keep their
 // names and hardware addresses, but get new indexes in a different order. The state in the handle is a snapshot, except
-// for Init, which process reads each time. Several processes may use their handles concurrently: operations that switch
-// a node on or off take the lock of its run directory.
+// for Init, which process reads each time. Several processes may use their handles concurrently, because operations
+// that switch a node on or off take the lock on its run directory.
 type Node struct {
 	Machine
 	cluster *Cluster
 }
 
-// Nodes returns the nodes of a multi-node cluster, and none for other clusters. Each call returns new handles. The
+// Nodes returns the nodes in a multi-node cluster, and none for other clusters. Each call returns new handles. The
 // nodes may be off.
 func (c *Cluster) Nodes() []*Node {
 	var all []*Node
@@ -54,7 +54,7 @@ func (c *Cluster) Nodes() []*Node {
 	return all
 }
 
-// Node returns a node by its name, or by its number, starting with 1.
+// Node returns a node by name, or by number, starting with 1.
 func (c *Cluster) Node(name string) (*Node, error) {
 	all := c.Nodes()
 	i := slices.IndexFunc(all, func(n *Node) bool {
@@ -70,13 +70,13 @@ func (c *Cluster) Node(name string) (*Node, error) {
 // Address returns the node's address, at which its kubelet and its pods with host networking are reachable.
 func (n *Node) Address() string { return n.opts.address() }
 
-// On reports whether the node is switched on. A node whose boot was interrupted is also on, even though it may not
+// On reports whether the node is switched on. A node whose boot was interrupted is also on, even though it might not
 // work.
 func (n *Node) On() bool { return n.process().alive() }
 
-// PowerOff ends all processes of the node immediately, as in a power failure, and removes its links. It does nothing if
-// the node is off. The API server detects this in the same way as for any lost node: the kubelet no longer renews its
-// lease. Cgroups and links no longer exist when PowerOff returns.
+// PowerOff terminates all of the node's processes immediately, as in a power failure, and removes its links. It does
+// nothing if the node is off. The API server detects this in the same way as for any lost node: the kubelet no longer
+// renews its lease. Cgroups and links no longer exist when PowerOff returns.
 func (n *Node) PowerOff(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -89,9 +89,9 @@ func (n *Node) PowerOff(ctx context.Context) error {
 	return nil
 }
 
-// PowerOn starts a node that is off, with all its cables connected, and returns when it is Ready in this boot. If the
-// node is on, PowerOn does nothing, unless the last boot was interrupted: in this case, it boots the node again. If
-// PowerOn fails, it leaves the node on or off and keeps its logs, and the next PowerOn boots it again.
+// PowerOn starts a node that is off, with all its cables connected, and returns when the node is Ready in this boot. If
+// the node is on, PowerOn does nothing unless the last boot was interrupted, in which case it boots the node again. If
+// PowerOn fails, the node may be left on or off and its logs are kept; the next PowerOn boots the node again.
 func (n *Node) PowerOn(ctx context.Context) error {
 	unlock, err := lockRun(ctx, n.state.RunDir)
 	if err != nil {
@@ -118,8 +118,8 @@ func (n *Node) Reboot(ctx context.Context) error {
 	return n.boot(ctx, nil)
 }
 
-// off kills the node's process 1, which only exits after all other processes of the node. off gets the process ID from
-// the cluster's process 1 instead of the node's file: if a boot was interrupted after the process was started and
+// off kills the node's process 1, which exits only after all of the node's other processes. off gets the process ID
+// from the cluster's process 1 instead of the node's file: if a boot was interrupted after the process was started but
 // before the file was written, only the parent has the process ID.
 func (n *Node) off(ctx context.Context) error {
 	all, err := n.cluster.Status(ctx)
@@ -145,8 +145,8 @@ func (n *Node) clear(ctx context.Context) error {
 }
 
 // boot switches the node off, starts it, and waits until it is Ready. It imports images if there are any. The caller
-// must hold the lock of the node. The state in the node's file is only Ready between the last step and the next boot,
-// so if a node is on and not Ready, its boot was interrupted.
+// must hold the node's lock. The state in the node's file is Ready only between the last step and the next boot, so if
+// a node is on and not Ready, its boot was interrupted.
 func (n *Node) boot(ctx context.Context, images []string) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
@@ -170,9 +170,9 @@ func (n *Node) boot(ctx context.Context, images []string) error {
 }
 
 // startInit requests the start of the node's process 1 from the cluster's process 1, and connects the node's cables. It
-// writes the state file twice. The first write, before the start, clears Init: the process ID of the previous boot may
-// be reused, and must not be mistaken for the node's. The second write, after the start, records the process that
-// listens on the control socket. The kernel reports its ID in the PID namespace of the calling process.
+// writes the state file twice. The first write, before the start, clears Init: the process ID from the previous boot
+// may be reused, and must not be mistaken for the node's. The second write, after the start, records the process that
+// listens on the control socket. The kernel reports that process's ID in the PID namespace of the calling process.
 func (n *Node) startInit(ctx context.Context, bootID string) error {
 	dir := n.state.RunDir
 	saved, err := loadState(dir)
@@ -190,9 +190,8 @@ func (n *Node) startInit(ctx context.Context, bootID string) error {
 	if err := spec.Save(); err != nil {
 		return err
 	}
-	// The socket of a dead process remains as a file, which would prevent the new process from binding to the same
-	// name.
-	if err := os.RemoveAll(filepath.Join(dir, node.ControlSocket)); err != nil { // the socket of the previous boot
+	// A dead process's socket remains as a file, which would prevent the new process from binding to the same name.
+	if err := os.RemoveAll(filepath.Join(dir, node.ControlSocket)); err != nil { // the socket from the previous boot
 		return err
 	}
 	name := Component(n.state.NodeName)
@@ -244,8 +243,8 @@ func (n *Node) launchSaved(ctx context.Context, component Component) error {
 }
 
 // waitReady waits until the API server reports that the node is ready in this boot. The Ready condition alone is not
-// enough: if the node was off for only a few seconds, the control plane has not detected it yet. But along with its
-// conditions, the kubelet reports the boot ID from /proc, which differs in each boot.
+// enough: if the node was off for only a few seconds, the control plane has not detected that yet. However, along with
+// its conditions, the kubelet reports the boot ID from /proc, which differs for each boot.
 func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	return n.waitFor(ctx, "node "+n.state.NodeName, Kubelet, func(ctx context.Context) error {
 		var object corev1.Node
@@ -259,8 +258,8 @@ func (n *Node) waitReady(ctx context.Context, bootID string) error {
 	})
 }
 
-// prepare writes all files that the node's run directory must contain before its first boot. Up calls it once: later
-// boots use the same keys, configuration and command lines, as if they were on the machine's disk.
+// prepare writes all files that the node's run directory must contain before its first boot. Up calls it once, because
+// later boots use the same keys, configuration and command lines, as if they were on the machine's disk.
 func (n *Node) prepare(keys *authority) error {
 	for _, d := range []string{node.LogDir, node.KubeletDir, node.ContainerdDir, node.ContainersDir, node.PrivateDir,
 		node.DiskDir, pkiDir, manifestDir} {
@@ -290,8 +289,8 @@ func (n *Node) prepare(keys *authority) error {
 	return n.saveSpec()
 }
 
-// saveSpec writes the specification for process 1 of the node. The run directory of the cluster, which contains the
-// helper programs and the certificates of the control plane, is also visible on the node.
+// saveSpec writes the specification for the node's process 1. The cluster's run directory, which contains the helper
+// programs and the control plane's certificates, is also visible on the node.
 func (n *Node) saveSpec() error {
 	network, err := n.opts.clusterNetwork()
 	if err != nil {
@@ -315,9 +314,9 @@ func (n *Node) saveSpec() error {
 
 // writeBaseSpec writes the base specification from which containerd derives each container: containerd's default plus a
 // hook that makes the node's boot ID visible. A hook in the base specification applies to every container, including
-// sandboxes, without changes to the tests' manifests. The createContainer hook runs in the container's mount namespace
-// before its root is changed (OCI runtime specification, "Lifecycle"): at this point, the container's /proc is mounted,
-// and the node's files can still be bind-mounted over it.
+// sandboxes, without requiring changes to the tests' manifests. The createContainer hook runs in the container's mount
+// namespace before its root is changed (OCI runtime specification, "Lifecycle"): at this point, the container's /proc
+// is mounted, and the node's files can still be bind-mounted over it.
 func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 	data, err := exec.CommandContext(ctx, c.state.Binaries.Path("ctr"), "oci", "spec").Output()
 	if err != nil {
@@ -338,8 +337,8 @@ func (c *Cluster) writeBaseSpec(ctx context.Context) error {
 // helper returns the path of one of this project's small programs.
 func (c *Cluster) helper(name string) string { return filepath.Join(c.state.RunDir, helperDir, name) }
 
-// bootAll boots all nodes of a multi-node cluster concurrently for the first time. If one boot fails, the others are
-// canceled, and Up ends the cluster.
+// bootAll boots all nodes in a multi-node cluster concurrently for the first time. If one boot fails, the others are
+// canceled, and Up terminates the cluster.
 func (c *Cluster) bootAll(ctx context.Context, p *progress) error {
 	nodes := c.Nodes()
 	if len(nodes) == 0 {

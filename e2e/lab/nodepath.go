@@ -14,8 +14,8 @@ import (
 const maxLinks = 40
 
 // NodePath translates a path in the node's file system into a path that can be used from outside. It resolves symbolic
-// links, such as /var/run, in the node's root: the kernel would resolve absolute links in the root of the caller, which
-// is the host's. The path does not have to exist. The result is valid as long as process 1 of this boot exists.
+// links, such as /var/run, in the node's root: the kernel would resolve absolute links in the caller's root, which is
+// the host's. The path does not have to exist. The result is valid while this boot's process 1 exists.
 func (m *Machine) NodePath(path string) (string, error) {
 	resolved, err := resolveIn(m.root(), path)
 	if err != nil {
@@ -34,13 +34,13 @@ func (m *Machine) NodeGlob(pattern string) ([]string, error) {
 	return found, err
 }
 
-// root returns a path below which the node's file system is visible as it is to the node's processes.
+// root returns a path below which the node's file system looks the same as it does to the node's processes.
 func (m *Machine) root() string { return fmt.Sprintf("/proc/%d/root", m.process().PID) }
 
 // resolveIn resolves a path below root in such a way that no link leads out of root. Missing components are kept as
-// written, but root must exist: a node that has ended has no files, which must not be mistaken for a missing file.
-// Links in /proc/PID are not resolved, since they do not name files. This is not a security boundary: the node may
-// replace a link between the check and the use, but it only runs code that the tests start.
+// written, but root must exist: a terminated node has no files, and this must not be mistaken for a missing file. Links
+// in /proc/PID are not resolved, since they do not name files. This is not a security boundary: the node may replace a
+// link between the check and the use, but it only runs code that the tests start.
 func resolveIn(root, path string) (string, error) {
 	if _, err := os.Stat(root); err != nil {
 		return "", err
@@ -78,7 +78,8 @@ func resolveIn(root, path string) (string, error) {
 	return filepath.Join(root, resolved), nil
 }
 
-// globIn resolves links in every matched component, unlike filepath.Glob, and returns an error if it cannot read one.
+// globIn resolves links in every matched component, unlike filepath.Glob, and returns an error if it cannot read a
+// component.
 func globIn(root, pattern string) ([]string, error) {
 	dirs := []string{"/"}
 	for _, part := range strings.Split(strings.Trim(pattern, "/"), "/") {
@@ -105,8 +106,8 @@ func globIn(root, pattern string) ([]string, error) {
 	return found, nil
 }
 
-// namesIn returns the files in a directory below root that match a pattern for one component. It returns none if the
-// directory does not exist.
+// namesIn returns the files in a directory below root that match a pattern for one component. It returns no names if
+// the directory does not exist.
 func namesIn(root, dir, pattern string) ([]string, error) {
 	path, err := resolveIn(root, dir)
 	if err != nil {
@@ -132,6 +133,6 @@ func namesIn(root, dir, pattern string) ([]string, error) {
 	return names, nil
 }
 
-// isAbsent reports whether an error means that a file does not exist. For files of a process that has just exited, the
-// kernel returns ESRCH (fs/proc/base.c).
+// isAbsent reports whether an error means that a file does not exist. For the files of a process that has just exited,
+// the kernel returns ESRCH (fs/proc/base.c).
 func isAbsent(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }

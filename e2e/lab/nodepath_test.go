@@ -79,7 +79,7 @@ func TestFilesOfProcessesThatEnd(t *testing.T) {
 	}
 	files, err := os.Open(fmt.Sprintf("/proc/%d", cmd.Process.Pid))
 	err = errors.Join(err, cmd.Process.Kill())
-	_ = cmd.Wait() // the error reports the kill
+	_ = cmd.Wait() // the error just reports the kill
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ import (
 
 const bootFile = "/proc/sys/kernel/random/boot_id"
 
-// TestNodes starts a cluster with two nodes, disconnects them, and switches one off and on.
+// TestNodes starts a cluster with two nodes, disconnects them, and switches one of them off and on.
 func TestNodes(t *testing.T) {
 	skipUnlessPossible(t)
 	ctx, mounts, links := t.Context(), hostMounts(t), hostState(t)
@@ -56,7 +56,7 @@ func node(t *testing.T, c *lab.Cluster, name string) *lab.Node {
 	return n
 }
 
-// pods runs one pod on each node, with the name of the node.
+// pods runs one pod, named after the node, on each node.
 func pods(ctx context.Context, t *testing.T, client kubernetes.Interface, nodes ...*lab.Node) {
 	t.Helper()
 	for _, n := range nodes {
@@ -128,7 +128,7 @@ func ping(t *testing.T, sender *lab.Node, address string, tries int) (out []byte
 	return out, err
 }
 
-// checkReboot checks that the second node has only lost the content of its memory, and that the first node is
+// checkReboot checks that the second node has lost only the contents of its memory, and that the first node is
 // unchanged.
 func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kubernetes.Interface) {
 	first, second := node(t, c, "1"), node(t, c, "2")
@@ -185,7 +185,7 @@ func checkReboot(ctx context.Context, t *testing.T, c *lab.Cluster, client kuber
 	}
 }
 
-// waitRestarted waits until the container of a pod has been restarted.
+// waitRestarted waits until a pod's container has been restarted.
 func waitRestarted(ctx context.Context, t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	waitPod(ctx, t, client, name, "restarted", func(p *corev1.Pod) bool {
@@ -195,7 +195,7 @@ func waitRestarted(ctx context.Context, t *testing.T, client kubernetes.Interfac
 }
 
 // checkOff checks that a node that is switched off leaves nothing behind, that PowerOff can be called twice, and that
-// the node can be started again, also by another process and after an interrupted boot.
+// the node can be started again, even by another process and after an interrupted boot.
 func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n *lab.Node) {
 	root, err := n.NodePath("/")
 	if err != nil {
@@ -234,7 +234,7 @@ func checkOff(ctx context.Context, t *testing.T, client kubernetes.Interface, n 
 	})
 }
 
-// breakBoot interrupts the start of a node when its process 1 is running and no other process is.
+// breakBoot interrupts a node's start when its process 1 is running but no other process is.
 func breakBoot(ctx context.Context, t *testing.T, n *lab.Node) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)

@@ -15,14 +15,14 @@ import (
 	"time"
 )
 
-// DefaultName is the name of a cluster if none is given.
+// DefaultName is a cluster's name if none is given.
 const DefaultName = "default"
 
 // extraCNIVariable is the environment variable for a directory with additional CNI plugins.
 const extraCNIVariable = "EXTRA_CNI_DIR"
 
 // ExtraCNIDirs returns the directory in $EXTRA_CNI_DIR, if it is set, followed by the given directories. The user's
-// directory comes first, so its plugins take precedence over those of a test.
+// directory comes first, so its plugins take precedence over a test's plugins.
 func ExtraCNIDirs(dirs ...string) []string {
 	if dir := os.Getenv(extraCNIVariable); dir != "" {
 		return append([]string{dir}, dirs...)
@@ -30,9 +30,9 @@ func ExtraCNIDirs(dirs ...string) []string {
 	return dirs
 }
 
-// Options describe a cluster. The zero value is valid.
+// Options describes a cluster. The zero value is valid.
 type Options struct {
-	// Name distinguishes clusters that run at the same time; empty means DefaultName.
+	// Name distinguishes clusters that run concurrently; empty means DefaultName.
 	Name string
 	// CacheDir is the directory for binaries; empty means CacheDir().
 	CacheDir string
@@ -41,7 +41,7 @@ type Options struct {
 	// Kubernetes is a version such as "1.36", which requires ControlPlaneOnly; empty means the version in e2e/tools.
 	Kubernetes string
 	// ControlPlaneOnly omits containerd and the kubelet. Pods are scheduled to Node objects that the caller creates,
-	// but never run. Node objects stay unchanged.
+	// but never run. Node objects remain unchanged.
 	ControlPlaneOnly bool
 	// NodeElsewhere also omits containerd and the kubelet, but prepares everything that another machine needs to be the
 	// node. That machine mounts RunDir and the programs at the same paths, has a NIC whose peer is in the cluster's
@@ -53,7 +53,7 @@ type Options struct {
 	// NodeName is the name of the node; empty means "e2e-node". In a multi-node cluster, it is the prefix of the nodes'
 	// names, such as "e2e-node-1".
 	NodeName string
-	// Nodes is the number of nodes; zero means one, which is also the machine of the control plane. If there are more,
+	// Nodes is the number of nodes; zero means one, which is also the control plane's machine. If there are more nodes,
 	// the control plane has its own machine, and nodes can be switched off individually: see Cluster.Nodes.
 	Nodes int
 	// Links is the number of links from each node in a multi-node cluster to the common wire, named eth1, eth2 and so
@@ -61,27 +61,27 @@ type Options struct {
 	Links int
 	// NodeLabels contains additional labels for the node.
 	NodeLabels map[string]string
-	// FeatureGates override the defaults of the Kubernetes version, for all components.
+	// FeatureGates override the Kubernetes version's defaults, for all components.
 	FeatureGates map[string]bool
 	// RuntimeConfig enables or disables API groups, for example "resource.k8s.io/v1beta2": "true".
 	RuntimeConfig map[string]string
 	// SyncFrequency is the interval at which the kubelet syncs its pods; zero means 5 s. With the Kubernetes default of
-	// one minute, the kubelet would only retry failed operations after that time.
+	// one minute, the kubelet would not retry failed operations until a minute later.
 	SyncFrequency time.Duration
-	// Runtime is the container runtime of the node; empty means containerd.
+	// Runtime is the node's container runtime; empty means containerd.
 	Runtime Runtime
-	// CRIODir contains the programs of CRI-O, for a node with that runtime: crio and pinns. It may also contain conmon,
-	// crun and skopeo; otherwise, those installed on the machine are used. Empty means $CRIO_DIR.
+	// CRIODir contains the CRI-O programs crio and pinns, for a node with that runtime. It may also contain conmon,
+	// crun and skopeo; otherwise, the versions installed on the machine are used. Empty means $CRIO_DIR.
 	CRIODir string
 	// NRITimeout is the runtime's time limit for a response from an NRI plugin; zero means the runtime's default of 2
 	// s.
 	NRITimeout time.Duration
 	// ExtraCNIDirs are directories with additional CNI plugins, which appear in /opt/cni/bin. Earlier directories take
-	// precedence over later ones and over the reference plugins; empty means ExtraCNIDirs().
+	// precedence over later directories and over the reference plugins; empty means ExtraCNIDirs().
 	ExtraCNIDirs []string
 	// Images are image archives to import before the node starts, in addition to PauseImage and ToolboxImage.
 	Images []string
-	// StartTimeout is the time limit for the start, except for the build; zero means two minutes.
+	// StartTimeout is the time limit for the start, excluding the build; zero means two minutes.
 	StartTimeout time.Duration
 	// Detached allows the cluster to outlive the process that started it.
 	Detached bool
@@ -90,7 +90,7 @@ type Options struct {
 
 	// allElsewhere is true if no part of the cluster runs on this machine: see Pack.
 	allElsewhere bool
-	// number is the number of the node, starting with 1, if these are the options of a node in a multi-node cluster.
+	// number is the node's number, starting with 1, if these are the options for a node in a multi-node cluster.
 	number int
 }
 
@@ -154,8 +154,8 @@ const (
 	maxNodeLinks = 100
 )
 
-// checkNodes returns an error if the address ranges are too small for the number of nodes or links, or if several nodes
-// are combined with a node elsewhere.
+// checkNodes returns an error if the address ranges are too small for the number of nodes or links, or if multiple
+// nodes are combined with a node elsewhere.
 func (o Options) checkNodes() error {
 	switch {
 	case o.Nodes < 0 || o.Nodes > maxNodes:
@@ -188,7 +188,7 @@ func (o Options) address() string {
 	return memberAddress(o.number)
 }
 
-// checkFiles reports missing files immediately instead of after a build that takes minutes.
+// checkFiles reports missing files immediately, instead of after a build that takes minutes.
 func (o *Options) checkFiles() error {
 	for _, path := range slices.Concat(o.Images, o.ExtraCNIDirs) {
 		if _, err := os.Stat(path); err != nil {
@@ -227,7 +227,7 @@ func (o *Options) paths() error {
 	return errors.Join(errs...)
 }
 
-// wait returns a context with the start timeout. Errors contain the timeout instead of "context deadline exceeded".
+// wait returns a context with the start timeout. Errors state the timeout instead of "context deadline exceeded".
 func (o Options) wait(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, o.StartTimeout,
 		fmt.Errorf("the cluster was not ready after %s", o.StartTimeout))

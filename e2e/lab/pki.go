@@ -19,7 +19,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// validity is the validity period of certificates. No cluster exists that long.
+// validity is the validity period for certificates. No cluster exists that long.
 const validity = 30 * 24 * time.Hour
 
 // authority is the cluster's certificate authority. Its key is in the run directory, like the keys of all components:
@@ -32,21 +32,21 @@ type authority struct {
 	serial int64
 }
 
-// identity describes one certificate of the cluster. For the API server, its common name is the user, and its
+// identity describes one of the cluster's certificates. For the API server, the common name is the user, and the
 // organizations are the groups (x509 authentication).
 type identity struct {
 	file string
 	name string
 	orgs []string
-	// dns contains the names of a server; nil for a client.
+	// dns contains a server's names; nil for a client.
 	dns []string
-	// kubeconfig is true if a kubeconfig is needed for the certificate.
+	// kubeconfig is true if the certificate needs a kubeconfig.
 	kubeconfig bool
 }
 
-// identities lists the certificates of a cluster. Kubernetes defines the groups: system:masters may do everything,
-// regardless of RBAC, and system:nodes with the user system:node:NAME identifies a kubelet to the Node authorizer and
-// the NodeRestriction admission plugin.
+// identities lists a cluster's certificates. Kubernetes defines the groups: system:masters may do anything, regardless
+// of RBAC, and system:nodes with the user system:node:NAME identifies a kubelet to the Node authorizer and the
+// NodeRestriction admission plugin.
 func identities(node string) []identity {
 	return []identity{
 		{file: "apiserver", name: "kube-apiserver", dns: []string{
@@ -63,7 +63,7 @@ func identities(node string) []identity {
 	}
 }
 
-// memberIdentities lists the certificates of a node in a multi-node cluster. The administrator's certificate is for
+// memberIdentities lists the certificates for a node in a multi-node cluster. The administrator's certificate is for
 // kubectl on the node.
 func memberIdentities(node string) []identity {
 	var mine []identity
@@ -75,7 +75,7 @@ func memberIdentities(node string) []identity {
 	return mine
 }
 
-// writePKI writes all keys, certificates and kubeconfigs of a cluster into dir.
+// writePKI writes all of a cluster's keys, certificates and kubeconfigs to dir.
 func writePKI(dir, node, server string, ips []net.IP) (*authority, error) {
 	a, err := newAuthority(dir)
 	if err != nil {
@@ -87,9 +87,9 @@ func writePKI(dir, node, server string, ips []net.IP) (*authority, error) {
 	return a, a.writeServiceAccounts()
 }
 
-// writeMember writes the cluster's keys for a node in a multi-node cluster to dir. The copy of the authority continues
-// the serial numbers, and writeMember stores the last one in the original, so that the next node gets different serial
-// numbers.
+// writeMember writes the cluster's keys for a node in a multi-node cluster to dir. The authority's copy continues the
+// serial numbers, and writeMember stores the last serial number in the original, so that the next node gets different
+// serial numbers.
 func (a *authority) writeMember(dir, node, server string, ips []net.IP) error {
 	member := *a
 	member.dir = dir
@@ -110,8 +110,8 @@ func (a *authority) issueAll(all []identity, server string, ips []net.IP) error 
 	return nil
 }
 
-// writeServiceAccounts writes the key pair for tokens of service accounts. The controller manager signs with sa.key,
-// and the API server verifies with sa.pub.
+// writeServiceAccounts writes the key pair for service account tokens. The controller manager signs with sa.key, and
+// the API server verifies with sa.pub.
 func (a *authority) writeServiceAccounts() error {
 	sa, _, err := a.newKey("sa")
 	if err != nil {
@@ -125,7 +125,7 @@ func (a *authority) writeServiceAccounts() error {
 	return err
 }
 
-// newAuthority creates the certificate authority of one cluster, in files. Each cluster has its own authority, so a
+// newAuthority creates the certificate authority for one cluster, in files. Each cluster has its own authority, so a
 // leftover kubeconfig does not work with another cluster.
 func newAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir}
@@ -147,8 +147,8 @@ func newAuthority(dir string) (*authority, error) {
 	return a, err
 }
 
-// template returns a certificate without its usage. Serial numbers increase, because X.509 requires unique ones (RFC
-// 5280, 4.1.2.2).
+// template returns a certificate without its usage. Serial numbers increase, because X.509 requires them to be unique
+// (RFC 5280, 4.1.2.2).
 func (a *authority) template(id identity) *x509.Certificate {
 	a.serial++
 	now := time.Now()
@@ -163,7 +163,7 @@ func (a *authority) template(id identity) *x509.Certificate {
 }
 
 // issue creates a certificate and its key. A certificate with DNS names is for a server, and any other certificate is
-// for a client. No certificate is for both.
+// for a client. No certificate serves both purposes.
 func (a *authority) issue(id identity, server string, ips []net.IP) error {
 	key, keyPEM, err := a.newKey(id.file)
 	if err != nil {
@@ -186,7 +186,8 @@ func (a *authority) issue(id identity, server string, ips []net.IP) error {
 	return clientcmd.WriteToFile(a.kubeconfig(id, server, certPEM, keyPEM), filepath.Join(a.dir, id.file+".kubeconfig"))
 }
 
-// kubeconfig returns a kubeconfig that contains keys and certificates, so that it works in every mount namespace.
+// kubeconfig returns a kubeconfig that contains keys and certificates, so that the kubeconfig works in every mount
+// namespace.
 func (a *authority) kubeconfig(id identity, server string, cert, key []byte) clientcmdapi.Config {
 	const cluster = "lab"
 	c := *clientcmdapi.NewConfig()
@@ -197,7 +198,7 @@ func (a *authority) kubeconfig(id identity, server string, cert, key []byte) cli
 	return c
 }
 
-// newKey creates a key on the curve P-256. Creating an RSA key may take seconds, and a cluster has a dozen keys.
+// newKey creates a key on the P-256 curve. Creating an RSA key may take seconds, and a cluster has a dozen keys.
 func (a *authority) newKey(name string) (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -12,15 +12,16 @@ import (
 )
 
 // requirement is something that the machine must have, and the Debian package that provides it. check returns nil if
-// the machine meets the requirement. It checks for files and not for the package, because they may have been installed
-// in another way.
+// the machine meets the requirement. It checks for files rather than the package, because the files may have been
+// installed in another way.
 type requirement struct {
 	pkg   string
 	check func(context.Context) error
 }
 
 // checkCompiler checks that the tools can be built. runc requires a C compiler for the part that enters namespaces
-// (libcontainer/nsenter), and libseccomp to filter system calls. It is not called if the programs are in the cache.
+// (libcontainer/nsenter), and libseccomp to filter system calls. checkCompiler is not called if the programs are in the
+// cache.
 func checkCompiler(ctx context.Context, p *progress) error {
 	return require(ctx, p, []requirement{
 		{"gcc", inPath("gcc")},
@@ -44,7 +45,7 @@ func checkMachine(ctx context.Context, p *progress) error {
 	})
 }
 
-// require installs missing requirements where possible, and otherwise returns an error that names the packages to
+// require installs missing requirements where possible. Otherwise, it returns an error that names the packages to
 // install. After an installation, it checks all requirements again, since a package may be installed but broken.
 func require(ctx context.Context, p *progress, all []requirement) error {
 	missing := missing(ctx, all)

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processID identifies a process uniquely: the kernel may reuse a process ID, and a state file may be older than the
-// process that now has the ID. The start time and the boot ID distinguish the two, since no two processes in one boot
-// have the same ID and start in the same tick.
+// processID uniquely identifies a process. This is necessary because the kernel may reuse a process ID, and a state
+// file may be older than the process that now has the ID. The start time and the boot ID distinguish the two, since no
+// two processes in one boot have the same ID and start in the same tick.
 type processID struct {
 	PID int `json:"pid"`
-	// Start is the start time of the process, in clock ticks since the boot of the machine.
+	// Start is the process's start time, in clock ticks since the machine booted.
 	Start uint64 `json:"start"`
 	// Boot is the machine's boot ID. It is necessary because ticks restart at zero on each boot.
 	Boot string `json:"boot"`
 }
 
-// bootID returns the machine's boot ID. It returns "", which never equals the boot ID of a running machine, if the file
-// cannot be read.
+// bootID returns the machine's boot ID. If the file cannot be read, it returns "", which never matches a running
+// machine's boot ID.
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -40,7 +40,7 @@ func identify(pid int) (processID, error) {
 
 // readStat returns the start time and the state from /proc/PID/stat. The process name may contain any character, so the
 // fields are counted from its closing parenthesis. According to proc_pid_stat(5), the state is the third field and the
-// start time is the 22nd, which are the first and the 20th field after the name.
+// start time is the 22nd field, which are the first and the 20th fields after the name.
 func readStat(pid int) (start uint64, status byte, err error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -54,8 +54,8 @@ func readStat(pid int) (start uint64, status byte, err error) {
 	return start, fields[0][0], err
 }
 
-// alive reports whether the process exists. A zombie does not count: if process 1 of a namespace is a zombie, all other
-// processes have exited. The result is false if the state of the process cannot be read.
+// alive reports whether the process exists. A zombie is not considered alive: if a namespace's process 1 is a zombie,
+// all other processes have exited. The result is false if the process's state cannot be read.
 func (p processID) alive() bool {
 	if p.PID <= 0 {
 		return false
@@ -64,8 +64,8 @@ func (p processID) alive() bool {
 	return err == nil && start == p.Start && p.Boot == bootID() && status != 'Z' && status != 'X'
 }
 
-// kill kills the process and waits until it is gone. It is not an error if the process does not exist. A child of this
-// process counts as gone when it is a zombie.
+// kill kills the process and waits until it no longer exists. It is not an error if the process does not exist. A
+// zombie child of the current process is treated as no longer existing.
 func (p processID) kill(ctx context.Context) error {
 	if p.PID <= 0 {
 		return nil
@@ -78,7 +78,7 @@ func (p processID) kill(ctx context.Context) error {
 		return fmt.Errorf("cannot open process %d: %w", p.PID, err)
 	}
 	defer func() { _ = unix.Close(fd) }() // the descriptor only identifies the process
-	if !p.alive() {                       // once it is open, the descriptor cannot refer to another process
+	if !p.alive() {                       // once open, the descriptor cannot refer to another process
 		return nil
 	}
 	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && err != unix.ESRCH {

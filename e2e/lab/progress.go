@@ -25,11 +25,11 @@ func newProgress(out io.Writer) *progress {
 func (p *progress) step(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Progress is only informational: a failure to print it must not stop the work.
+	// Progress is only informational, so a failure to print it must not stop the work.
 	_, _ = fmt.Fprintf(p.out, "%7.2f s  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// Write prints the output of a program unchanged. Steps may appear between its lines.
+// Write prints a program's output unchanged. Steps may appear between its lines.
 func (p *progress) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -35,7 +35,7 @@ func isReady(n corev1.Node) error {
 }
 
 // waitServiceAccount waits for the default service account. It may appear after the node is ready, and without it, the
-// admission plugin ServiceAccount rejects all pods in the namespace.
+// ServiceAccount admission plugin rejects all pods in the namespace.
 func (m *Machine) waitServiceAccount(ctx context.Context) error {
 	return m.waitFor(ctx, "the default service account", ControllerManager, func(ctx context.Context) error {
 		var sa corev1.ServiceAccount

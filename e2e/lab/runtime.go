@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/node"
 )
 
-// Runtime is the container runtime of a node.
+// Runtime is a node's container runtime.
 type Runtime string
 
 // The container runtimes. The lab does not build CRI-O: see Options.CRIODir.
@@ -26,11 +26,11 @@ const (
 	RuntimeCRIOCrun Runtime = "crio-crun"
 )
 
-// CRIO is the component of a node with CRI-O.
+// CRIO is the component on nodes that run CRI-O.
 const CRIO Component = "crio"
 
 const (
-	// crioVariable is the environment variable for the directory with CRI-O's programs.
+	// crioVariable is the environment variable that contains the directory with CRI-O's programs.
 	crioVariable = "CRIO_DIR"
 	crioSocket   = "/run/crio/crio.sock"
 	crioFile     = "crio.conf"
@@ -38,11 +38,11 @@ const (
 	crioRuntime = "oci-runtime"
 )
 
-// ErrNoCRIO means that the programs of CRI-O are missing.
+// ErrNoCRIO means that CRI-O's programs are missing.
 var ErrNoCRIO = errors.New("CRI-O is not available")
 
-// crioPrograms returns the programs that a node with CRI-O needs in addition to those on every node. CRI-O and pinns
-// must be in CRIODir; the others may also be installed on the machine.
+// crioPrograms returns the programs that a node with CRI-O needs in addition to those that every node needs. CRI-O and
+// pinns must be in CRIODir; the other programs may also be installed on the machine.
 func (r Runtime) crioPrograms() (required, optional []string) {
 	required, optional = []string{"crio", "pinns"}, []string{"conmon", "skopeo"}
 	if r == RuntimeCRIOCrun {
@@ -88,7 +88,7 @@ func (o *Options) checkRuntime() error {
 }
 
 // crioProgram returns the path of a program in CRIODir or, if it is not there, on the machine. It does not use $PATH,
-// because programs must be at the same path on the node, which covers some of the directories.
+// because programs must be at the same path on the node, where some of the machine's directories are hidden.
 func (o Options) crioProgram(name string) (string, error) {
 	dirs := []string{o.CRIODir, "/usr/local/bin", "/usr/bin", "/usr/libexec/podman"}
 	for _, dir := range dirs {
@@ -103,7 +103,7 @@ func (o Options) crioProgram(name string) (string, error) {
 // RuntimeComponent returns the component that is the node's container runtime.
 func (m *Machine) RuntimeComponent() Component { return m.opts.runtimeComponent() }
 
-// Runtime returns the container runtime of the node.
+// Runtime returns the node's container runtime.
 func (m *Machine) Runtime() Runtime {
 	return Runtime(or(string(m.opts.Runtime), string(RuntimeContainerd)))
 }
@@ -131,7 +131,7 @@ func (o Options) runtimeFiles() map[string]string {
 	return map[string]string{"/etc/containers/policy.json": `{"default": [{"type": "insecureAcceptAnything"}]}`}
 }
 
-// writeCRIO writes the configuration of CRI-O and the script that it runs for each container.
+// writeCRIO writes CRI-O's configuration and the script that CRI-O runs for each container.
 func (m *Machine) writeCRIO() error {
 	name := "runc"
 	path := m.state.Binaries.Path(name)
@@ -194,7 +194,7 @@ plugin_dirs = ["/opt/cni/bin/"]
 	return config
 }
 
-// importCRIO imports an image archive into the storage of CRI-O. It copies the archive, because skopeo cannot read an
+// importCRIO imports an image archive into CRI-O's storage. It copies the archive, because skopeo cannot read an
 // archive from a pipe, and the path may not be visible on the node.
 func (m *Machine) importCRIO(ctx context.Context, path string) error {
 	summary, err := image.Read(path, func(string, string, io.Reader) error { return nil })

@@ -16,25 +16,25 @@ import (
 	"strings"
 )
 
-// Build tags: seccomp is for runc. no_btrfs and no_zfs omit containerd's snapshotters for these file systems, which
-// need their headers. osusergo and netgo avoid C libraries for name lookups.
+// Build tags: seccomp is for runc. no_btrfs and no_zfs omit containerd's snapshotters for these file systems, because
+// the snapshotters need the file systems' headers. osusergo and netgo avoid C libraries for name lookups.
 const (
 	buildTags      = "seccomp no_btrfs no_zfs osusergo netgo"
 	pluginsPath    = "github.com/containernetworking/plugins/"
 	whereaboutsCmd = "github.com/k8snetworkplumbingwg/whereabouts/cmd"
 )
 
-// toolchain describes a build: the module with the tools, which is e2e/tools or the module of another Kubernetes
-// version, the packages and the flags.
+// toolchain describes a build: the packages, the flags, and the module with the tools. The module is e2e/tools or the
+// module for another Kubernetes version.
 type toolchain struct {
-	dir   string   // of the module
+	dir   string   // module directory
 	tools []string // package paths
-	flags []string // of go build
+	flags []string // for go build
 	hash  string   // the name of the result
 }
 
-// toolsDir returns the directory of the module for a version of Kubernetes such as "1.36"; empty means e2e/tools, which
-// has the newest version.
+// toolsDir returns the module directory for a Kubernetes version such as "1.36". An empty version means e2e/tools,
+// which has the newest version.
 func toolsDir(clone, version string) (string, error) {
 	newest := filepath.Join(clone, "e2e", "tools")
 	if version == "" {
@@ -87,8 +87,8 @@ func readTools(ctx context.Context, dir string) (toolchain, error) {
 	return t, err
 }
 
-// buildFlags returns flags that set the versions from go.mod in the binaries, in the same variables as in released
-// binaries. Without these flags, Kubernetes reports the version v0.0.0-master+$Format:%H$ (component-base/version), for
+// buildFlags returns flags that set the versions from go.mod in the binaries, using the same variables as official
+// releases. Without these flags, Kubernetes reports the version v0.0.0-master+$Format:%H$ (component-base/version), for
 // example in kubectl version and in the Node object.
 func buildFlags(mod goMod) ([]string, error) {
 	versions := map[string]string{}
@@ -103,7 +103,7 @@ func buildFlags(mod goMod) ([]string, error) {
 	const base = "-X k8s.io/component-base/version."
 	ld := []string{"-s -w", base + "gitVersion=" + kubernetes, base + "gitMajor=" + parts[0], base +
 		"gitMinor=" + parts[1]}
-	// Modules for a control plane alone do not contain these.
+	// Modules that are only for a control plane do not contain these.
 	if containerd := versions["github.com/containerd/containerd/v2"]; containerd != "" {
 		ld = append(ld, "-X github.com/containerd/containerd/v2/version.Version="+containerd)
 	}
@@ -114,7 +114,7 @@ func buildFlags(mod goMod) ([]string, error) {
 }
 
 // fingerprint returns a name for the binaries that depends on all inputs of the build. If a code change in this package
-// affects the result of builds, it must also change one of these inputs; otherwise, the cache hides it.
+// affects the result of builds, it must also change one of these inputs; otherwise, the cache hides the change.
 func (t toolchain) fingerprint(goVersion string) (string, error) {
 	h := sha256.New()
 	for _, f := range []string{"go.mod", "go.sum"} {
@@ -130,8 +130,8 @@ func (t toolchain) fingerprint(goVersion string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil))[:16], nil
 }
 
-// command returns a go command in the module. It overrides settings of the caller that would change the result. runc
-// requires CGO. Without GOWORK=off, the clone's go.work would select other versions of common dependencies.
+// command returns a go command in the module. It overrides the caller's settings that would change the result. runc
+// requires CGO. Without GOWORK=off, the clone's go.work would select different versions of shared dependencies.
 func (t toolchain) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = t.dir
@@ -147,8 +147,8 @@ func (t toolchain) build(ctx context.Context, dir string, stderr io.Writer) erro
 	return cmd.Run()
 }
 
-// packages returns the number of packages in a build without a cache. If the module cache is empty, this downloads the
-// modules.
+// packages returns the number of packages that a build without a cache compiles. If the module cache is empty, packages
+// downloads the modules.
 func (t toolchain) packages(ctx context.Context) (int, error) {
 	out, err := t.command(ctx, "list", "-deps", "-tags", buildTags, "tool").Output()
 	if err != nil {
@@ -179,8 +179,8 @@ func (t toolchain) arrange(dir string) error {
 	return nil
 }
 
-// pluginOf returns the type of the CNI plugin that a tool implements, which may differ from Go's name for it. It
-// returns "" for other tools.
+// pluginOf returns the type of the CNI plugin that a tool implements. The type may differ from Go's name for the tool.
+// pluginOf returns "" for other tools.
 func pluginOf(tool string) string {
 	switch {
 	case tool == whereaboutsCmd:

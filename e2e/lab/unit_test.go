@@ -357,7 +357,7 @@ func TestWaitForALockIsTold(t *testing.T) {
 	if err != nil || !strings.Contains(line, "waiting for another process") || !strings.Contains(line, path) {
 		t.Errorf("the progress is %q, %v", line, err)
 	}
-	go func() { _, _ = io.Copy(io.Discard, said) }() // ends with the pipe
+	go func() { _, _ = io.Copy(io.Discard, said) }() // ends when the pipe is closed
 	unlock()
 	if err := <-result; err != nil {
 		t.Error(err)
@@ -385,14 +385,14 @@ func TestOpenTellsThatNothingRuns(t *testing.T) {
 	}
 }
 
-// Everything that another machine needs to be the node, or the whole cluster, is in the directories that are visible to
-// it.
+// Everything that another machine needs to act as the node, or as the whole cluster, is in the directories that this
+// machine can see.
 func TestJoining(t *testing.T) {
 	for name, test := range map[string]struct {
 		options    Options
 		components []Component
 		uplink     string
-		address    string // of kubelet
+		address    string // the kubelet's address
 	}{
 		"node": {Options{NodeElsewhere: true}, []Component{Containerd, Kubelet}, NetworkElsewhere().Link,
 			NetworkElsewhere().Machine},

@@ -19,10 +19,10 @@ import (
 )
 
 // Up starts a cluster and returns when pods can be created. It first removes the remains of an earlier run with the
-// same name, and fails immediately if a cluster with that name is running. The context only limits the start. Unless
-// the cluster is Detached, it ends with this process at the latest, even if the process is killed, because the kernel
-// closes the process's end of the pipe. If the start fails, Up ends all processes, but keeps the run directory with the
-// logs until the next start.
+// same name, and fails immediately if a cluster with that name is running. The context only limits the startup. Unless
+// the cluster is Detached, it ends no later than this process, even if this process is killed, because the kernel then
+// closes this process's end of the pipe. If the startup fails, Up terminates all processes, but keeps the run directory
+// with the logs until the next start.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -63,7 +63,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // lockRun prevents two processes from starting or stopping the same cluster concurrently. The lock file is next to the
-// directory, since the directory is removed while the lock is held.
+// run directory, because that directory is removed while the lock is held.
 func lockRun(ctx context.Context, runDir string) (func(), error) {
 	if err := os.MkdirAll(filepath.Dir(runDir), 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make the run directory: %w", err)
@@ -92,7 +92,7 @@ func sweep(ctx context.Context, o Options) error {
 
 // running reports whether a cluster is in use. A detached cluster that never became ready is not in use: since the
 // caller holds the lock, the start must have been interrupted. A cluster that does not respond, or whose owner may just
-// have exited, gets two seconds to end.
+// have exited, gets two seconds to shut down.
 func running(ctx context.Context, s state) bool {
 	if s.Detached && !s.Ready {
 		return false
@@ -110,7 +110,7 @@ func running(ctx context.Context, s state) bool {
 	}) != nil
 }
 
-// checkEmpty returns an error if a directory contains files, since a cluster would overwrite and later remove them.
+// checkEmpty returns an error if a directory contains files, because a cluster would overwrite and later remove them.
 func checkEmpty(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -122,7 +122,7 @@ func checkEmpty(dir string) error {
 	return nil
 }
 
-// bringUp performs the part of Up that the start timeout limits. It writes the file cluster.json before it creates
+// bringUp performs the part of Up to which the start timeout applies. It writes the file cluster.json before it creates
 // anything that outlives this process, so that after a crash, another process finds the file and removes the rest.
 func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 	if err := c.write(ctx); err != nil {
@@ -136,8 +136,8 @@ func (c *Cluster) bringUp(ctx context.Context, p *progress) error {
 		return err
 	}
 	p.step("namespaces, mounts and network made")
-	// Do not wait for etcd before starting the API server, which has much to initialize before it needs etcd. All other
-	// components need the API server.
+	// Do not wait for etcd before starting the API server, because the API server has much to initialize before it
+	// needs etcd. All other components need the API server.
 	first, rest := []Component{Etcd, APIServer}, []Component{ControllerManager, Scheduler}
 	if c.opts.nodeHere() {
 		first, rest = append(first, c.RuntimeComponent()), append(rest, Kubelet)
@@ -170,8 +170,8 @@ func (c *Cluster) prepare() error {
 	if err := os.MkdirAll(c.state.RunDir, 0o700); err != nil {
 		return err
 	}
-	// Write the state first: without it, directories that are left after a crash could not be recognized as those of a
-	// cluster.
+	// Write the state first: without it, directories that are left after a crash could not be recognized as belonging
+	// to a cluster.
 	if err := c.state.save(); err != nil {
 		return err
 	}
@@ -198,8 +198,8 @@ func (o Options) addresses() []net.IP {
 	return []net.IP{net.ParseIP("127.0.0.1"), net.ParseIP(o.address()), net.ParseIP(apiAddress)}
 }
 
-// configure writes the configuration of the kubelet and the runtime. If baseSpec is not empty, containerd derives the
-// specification of containers from that file.
+// configure writes the configuration of the kubelet and the runtime. If baseSpec is not empty, containerd derives
+// container specifications from that file.
 func (m *Machine) configure(baseSpec string) error {
 	kubelet, err := kubeletConfig(m.opts, m.state.Cgroup)
 	if err != nil {
@@ -219,7 +219,7 @@ func (m *Machine) configure(baseSpec string) error {
 	return nil
 }
 
-// saveSpec writes the specification that process 1 of the node reads at each start.
+// saveSpec writes the specification that the node's process 1 reads at each start.
 func (c *Cluster) saveSpec() error {
 	network, err := c.opts.clusterNetwork()
 	if err != nil {
@@ -252,8 +252,8 @@ func (c *Cluster) saveSpec() error {
 	return spec.Save()
 }
 
-// helpers builds this project's two small programs. They are built for each cluster from the current state of the
-// clone, so a change to labnode requires no further steps. Without CGO, they run in any root file system.
+// helpers builds this project's two small programs. They are built for each cluster from the clone's current state, so
+// a change to labnode requires no further steps. Because they do not use CGO, they run in any root file system.
 func (c *Cluster) helpers(ctx context.Context) error {
 	dir := filepath.Join(c.state.RunDir, helperDir)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", dir+string(filepath.Separator),
@@ -268,7 +268,7 @@ func (c *Cluster) helpers(ctx context.Context) error {
 
 // startInit starts process 1 in its own namespaces and waits until it accepts requests. Process 1 opens its control
 // socket last, just before it serves requests, so a response means that the mounts and the network exist. The process
-// is not bound to ctx, which ends when the start is complete.
+// is not bound to ctx, which ends when startup is complete.
 func (c *Cluster) startInit(ctx context.Context) error {
 	logPath := c.Logs("node")
 	out, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
@@ -311,9 +311,9 @@ func (c *Cluster) startInit(ctx context.Context) error {
 	return nil
 }
 
-// startTied starts process 1. Unless the cluster is detached, it keeps one end of a pipe whose other end process 1
-// watches. Go opens pipes with O_CLOEXEC, so no other child of this process has the writing end: it is closed exactly
-// when this process closes it or exits.
+// startTied starts process 1. Unless the cluster is detached, this process keeps the writing end of a pipe, and process
+// 1 watches the other end. Go opens pipes with O_CLOEXEC, so no other child of this process has the writing end. The
+// writing end is therefore closed exactly when this process closes it or exits.
 func (c *Cluster) startTied(cmd *exec.Cmd) error {
 	if c.state.Detached {
 		return cmd.Start()
@@ -351,7 +351,7 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 	return group.Wait()
 }
 
-// prepared waits for the prerequisites of pods that a component may only provide some time after it has become healthy.
+// prepared waits for prerequisites for pods that a component might provide only some time after it becomes healthy.
 // Images are imported before the kubelet starts; otherwise, the image of a static pod would be missing.
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {

@@ -46,7 +46,7 @@ func measured(t *testing.T) map[string][]string {
 	return metrics
 }
 
-// foreign returns the metrics of other programs that the chart uses, with the labels that it uses.
+// foreign returns the metrics and labels from other programs that the chart uses.
 func foreign() map[string][]string {
 	return map[string][]string{
 		"kube_daemonset_status_number_unavailable":    {"daemonset"},
@@ -114,7 +114,7 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The format of Prometheus' rule files.
+	// The Prometheus rule file format.
 	var file struct {
 		Groups []struct {
 			Name  string `json:"name"`

@@ -20,7 +20,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// pf0 and pf1 are the physical functions of the machine.
+// pf0 and pf1 are the machine's physical functions.
 const (
 	pf0 = "0000:41:00.0"
 	pf1 = "0000:81:00.0"
@@ -36,10 +36,10 @@ const (
 	state = "/var/lib/cni"
 )
 
-// patience is the time limit of each operation in the virtual machine, where all code is emulated.
+// patience is the time limit for each operation in the virtual machine, where all code is emulated.
 const patience = 2 * time.Minute
 
-// bench is the machine, with Open vSwitch.
+// bench is the machine with Open vSwitch.
 type bench struct{ *testbench.Bench }
 
 func (b *bench) must(err error) { b.Helper(); b.Must(err) }
@@ -51,7 +51,7 @@ func (b *bench) try(args ...string) error {
 	return err
 }
 
-// uplink returns the name of the link of a PCI function.
+// uplink returns the name of a PCI function's link.
 func (b *bench) uplink(address string) string {
 	b.Helper()
 	return b.LinkOf(address).Attrs().Name
@@ -108,7 +108,7 @@ func (b *bench) processOf(name string) int {
 	return pid
 }
 
-// kill simulates a crash of a daemon: its state in the kernel remains.
+// kill simulates a daemon crash: the daemon's state in the kernel remains.
 func (b *bench) kill(name string) {
 	b.Helper()
 	b.ends(name, func() error { return unix.Kill(b.processOf(name), unix.SIGKILL) })
@@ -136,7 +136,7 @@ func (b *bench) vsctl(args ...string) string {
 	return b.Exec(append([]string{"ovs-vsctl"}, args...)...)
 }
 
-// ports returns the ports of a bridge with their VLANs in the database.
+// ports returns a bridge's ports and their VLANs from the database.
 func (b *bench) ports(bridge string) (lines []string) {
 	b.Helper()
 	for name := range strings.FieldsSeq(b.vsctl("list-ports", bridge)) {
@@ -183,7 +183,7 @@ func newDriver(b *bench) *driver {
 
 type pod = testbench.Pod
 
-// prepare creates a pod and prepares a claim for it. The first step of the topology gets a link on the machine.
+// prepare creates a pod and prepares a claim for it. The first step in the topology gets a link on the machine.
 func (d *driver) prepare(name, link, steps string, exclusive bool) *pod {
 	return d.Pod(name, steps, cnichain.Device{IfName: link, Exclusive: exclusive})
 }

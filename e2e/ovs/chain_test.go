@@ -10,7 +10,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// onBridge returns a topology with one step, with the address 10.9.0.1x.
+// onBridge returns a topology with a single step, which assigns the address 10.9.0.1x.
 func onBridge(settings string, address int) string {
 	return fmt.Sprintf(`
 - name: net
@@ -23,7 +23,7 @@ func onBridge(settings string, address int) string {
 const tuned = `- {name: tune, type: tuning, dependOn: [net], config: {sysctl: {net.ipv4.conf.net1.arp_filter: "1"}}}
 `
 
-// Several pods share a bridge. Each pod is on the VLAN of its own topology.
+// Several pods share a bridge. Each pod is on the VLAN from its own topology.
 func TestPodsOnABridge(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -57,7 +57,7 @@ func TestPodsOnABridge(t *testing.T) {
 	b.emptiness()
 }
 
-// The driver passes the name of the bridge to the plugin. If the bridge is missing, the error contains its name.
+// The driver passes the bridge name to the plugin. If the bridge is missing, the error contains its name.
 func TestBridgeThatIsNotThere(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -95,8 +95,8 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// Open vSwitch crashes and restarts while pods use it. The kernel continues to switch packets, and nothing remains of
-// the pods after they have ended.
+// Open vSwitch crashes and restarts while pods use it. The kernel continues to switch packets, and the pods leave
+// nothing behind when they end.
 func TestRestart(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -136,7 +136,7 @@ func TestRestart(t *testing.T) {
 }
 
 // A bridge is deleted while pods use it. The pods can still end, and their addresses are released. The part that the
-// plugin cannot roll back is reported, and is completed when a bridge with the same name exists again.
+// plugin cannot roll back is reported, and is rolled back once a bridge with the same name exists again.
 func TestBridgeIsDeleted(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -169,7 +169,7 @@ func TestBridgeIsDeleted(t *testing.T) {
 	b.emptiness()
 }
 
-// The plugin needs the socket of the database. Its schema declares this, and the error contains the path.
+// The plugin needs the database socket. The plugin's schema declares this, and the error contains the path.
 func TestSocketIsMissing(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)

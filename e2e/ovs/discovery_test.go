@@ -40,7 +40,7 @@ func (b *bench) facts(names ...string) (lines []string) {
 	return lines
 }
 
-// busy returns the reason why a link is busy, or "" if it is not busy.
+// busy returns the reason that a link is busy, or "" if it is not busy.
 func (b *bench) busy(name string) string {
 	b.Helper()
 	source, err := discovery.Host()
@@ -51,7 +51,7 @@ func (b *bench) busy(name string) string {
 	return uses[discovery.IfName(name)].Reason
 }
 
-// The kernel reports bridges, internal ports and tunnels of Open vSwitch. It does not report bonds of Open vSwitch:
+// The kernel reports Open vSwitch bridges, internal ports and tunnels. It does not report Open vSwitch bonds, because
 // their members are ports of the datapath.
 func TestDiscovery(t *testing.T) {
 	b := newBench(t)
@@ -85,7 +85,7 @@ func TestDiscovery(t *testing.T) {
 		b.facts("br1", "internal0", "br2", "m0"))
 }
 
-// An uplink that is a port of Open vSwitch cannot be moved into a pod, but its virtual functions can be.
+// An uplink that is an Open vSwitch port cannot be moved into a pod, but its virtual functions can be.
 func TestUplinkAndItsFunctions(t *testing.T) {
 	b := newBench(t)
 	b.must(netlink.LinkSetUp(b.LinkOf(pf0)))

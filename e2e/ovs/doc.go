@@ -3,6 +3,6 @@
 // tests.
 //
 // The rule of this package: its tests run one after the other inside a machine of package vm with Open vSwitch (make
-// ovs-test) that has no other users, each with a database and daemons that it starts. They check the kernel, traffic
+// ovs-test) that has no other users. Each test starts its own database and daemons. The tests check the kernel, traffic
 // and the database, never the driver's own reports.
 package ovs

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// examples is the directory of the shipped examples, which "make ovs-ovnkube" shares with the machine.
+	// examples is the directory with the shipped examples, which "make ovs-ovnkube" shares with the machine.
 	examples = "/share"
-	// pf2 is a NIC without a connection to Open vSwitch.
+	// pf2 is a NIC that is not connected to Open vSwitch.
 	pf2 = "0000:42:00.0"
 )
 
@@ -43,7 +43,7 @@ func (c *ovnCluster) apply(example string, names ...string) {
 	}
 }
 
-// observed adds the variable that identifies the processes of a pod to a pod from an example.
+// observed adds the variable that identifies a pod's processes to a pod from an example.
 func observed(namespace, document string) string {
 	if !strings.Contains(document, "\nkind: Pod\n") {
 		return document
@@ -73,8 +73,8 @@ func (c *ovnCluster) offers(want ...string) {
 	})
 }
 
-// All devices are offered except those of the cluster: bridges of Open vSwitch and their ports, and links that the node
-// uses.
+// All devices are offered except those that the cluster uses: Open vSwitch bridges and their ports, and links that the
+// node uses.
 func (c *ovnCluster) example8() {
 	c.apply("8-all-but-the-cluster")
 	c.offers(c.uplink(pf2))
@@ -82,7 +82,7 @@ func (c *ovnCluster) example8() {
 	c.address("any-link", "10.114.0.", "net1")
 }
 
-// Macvlans share a NIC without a connection to Open vSwitch.
+// Macvlans share a NIC that is not connected to Open vSwitch.
 func (c *ovnCluster) example3() {
 	c.Exec("ip", "link", "set", c.uplink(pf2), "up")
 	c.apply("3-macvlan-parent", "enp3s0f1", c.uplink(pf2))

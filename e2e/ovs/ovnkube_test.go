@@ -29,20 +29,20 @@ import (
 )
 
 const (
-	// ovnDir is the directory in which ovnkube looks for the sockets of OVN's programs.
+	// ovnDir is the directory in which ovnkube looks for the OVN programs' sockets.
 	ovnDir = "/var/run/ovn"
 	// northbound is the database to which ovnkube writes.
 	northbound = "unix:" + ovnDir + "/ovnnb_db.sock"
 	southbound = "unix:" + ovnDir + "/ovnsb_db.sock"
-	// podPatience is the time limit of operations that involve the kubelet and containerd.
+	// podPatience is the time limit for operations that involve the kubelet and containerd.
 	podPatience = 4 * time.Minute
 )
 
-// doubleNode is the environment variable that makes this binary run as the double of OVN-Kubernetes. Its value is the
-// name of the node.
+// doubleNode is the environment variable that makes this binary run as the OVN-Kubernetes double. Its value is the node
+// name.
 const doubleNode = "OVNKUBE_DOUBLE_NODE"
 
-// TestMain runs this binary as one of two programs: the tests, or a double of OVN-Kubernetes that the tests kill.
+// TestMain runs this binary as one of two programs: the tests, or an OVN-Kubernetes double that the tests kill.
 func TestMain(m *testing.M) {
 	if node := os.Getenv(doubleNode); node != "" {
 		if err := ovnkube.Run(context.Background(), os.Getenv("KUBECONFIG"), node, 0, ovnkube.RealSweep); err != nil {
@@ -64,7 +64,7 @@ type ovnCluster struct {
 	args, environ []string
 	// dir is a directory that exists until the end of the test.
 	dir string
-	// confDir is the directory to which ovnkube writes the configuration of its plugin.
+	// confDir is the directory to which ovnkube writes its plugin's configuration.
 	confDir string
 	// process is shared by all parts of a test.
 	process *ovnkubeProcess
@@ -77,8 +77,8 @@ type ovnkubeProcess struct {
 	log     string
 }
 
-// newOVNCluster starts OVN and ovnkube from EXTRA_CNI_DIR, or the double, with the node's default route on the bridge
-// of one NIC and the other NIC as the uplink of a localnet. This matches an installation of OVN-Kubernetes, with two
+// newOVNCluster starts OVN and ovnkube from EXTRA_CNI_DIR, or the double. The node's default route is on the bridge for
+// one NIC, and the other NIC is the uplink of a localnet. This matches an OVN-Kubernetes installation, with two
 // exceptions: it does not provide the pods' first interfaces until firstNetwork is called, and all OVN daemons are
 // child processes of this test.
 func newOVNCluster(t *testing.T) *ovnCluster {
@@ -120,9 +120,8 @@ func (c *ovnCluster) node() string {
 	return nodes.Items[0].Name
 }
 
-// configureDouble configures this binary to run as the double of ovnkube. It creates the objects that ovn-controller
-// would create: the bridge of the pods and its connection to the bridge of the localnet. All networks share this
-// bridge.
+// configureDouble configures this binary to run as the ovnkube double. It creates the objects that ovn-controller would
+// create: the pod bridge and its connection to the localnet bridge. All networks share the pod bridge.
 func (c *ovnCluster) configureDouble() {
 	c.Helper()
 	c.vsctl("add-br", "br-int",
@@ -164,8 +163,9 @@ func (c *ovnCluster) child(args ...string) {
 }
 
 // wire creates the setup that an administrator prepares on such a node: a bridge on the NIC with the node's default
-// route, which OVN-Kubernetes uses as its gateway and which it therefore expects to be named after the NIC, and a
-// bridge on the other NIC for a localnet. It also creates a link to iptables under the name that distributions use.
+// route, and a bridge on the other NIC for a localnet. OVN-Kubernetes uses the first bridge as its gateway, and
+// therefore expects this bridge to be named after the NIC. wire also creates a link to iptables under the name that
+// distributions use.
 func (c *ovnCluster) wire() {
 	c.Helper()
 	gateway, local := c.uplink(pf1), c.uplink(pf0)
@@ -190,8 +190,8 @@ func (c *ovnCluster) wire() {
 	}
 }
 
-// configure creates the objects that ovnkube needs in the cluster, and sets its arguments: all of its parts run in one
-// program with an administrator's permissions.
+// configure creates the objects that ovnkube needs in the cluster, and sets its arguments: all parts of ovnkube run in
+// one program with administrator permissions.
 func (c *ovnCluster) configure() {
 	c.Helper()
 	definitions, err := filepath.Glob(filepath.Join(filepath.Dir(c.program), "crds", "*.yaml"))
@@ -221,7 +221,8 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 	authority := filepath.Join(c.TempDir(), "ca.crt")
 	c.must(os.WriteFile(authority, config.CAData, 0o600))
 	node := c.node()
-	// The node is a separate zone: without zones, the ovnkube of October 2024 does not restart if there is a localnet.
+	// The node is a separate zone: without zones, the October 2024 version of ovnkube does not restart if there is a
+	// localnet.
 	c.Exec("ovn-nbctl", "set", "NB_Global", ".", "name="+node, "options:name="+node)
 	c.args = []string{"--init-node", node, "--init-cluster-manager", node, "--init-ovnkube-controller", node,
 		"--k8s-apiserver", config.Host, "--k8s-cacert", authority, "--k8s-token", token.Status.Token,
@@ -236,7 +237,7 @@ subjects: [{kind: ServiceAccount, name: ovnkube, namespace: default}]
 }
 
 // startOVNKube starts ovnkube and waits until it accepts requests from the plugin. If ovnkube exits, startOVNKube
-// restarts it, as the kubelet would: ovnkube exits whenever a part of its start takes too long.
+// restarts it, as the kubelet would: ovnkube exits whenever a part of its startup takes too long.
 func (c *ovnCluster) startOVNKube() {
 	c.Helper()
 	c.launch()
@@ -276,7 +277,7 @@ func (c *ovnCluster) launch() {
 	go func(cmd *exec.Cmd) { ended <- errors.Join(cmd.Wait(), file.Close()) }(c.process.running)
 }
 
-// complaints returns the lines of ovnkube's log with a level above info.
+// complaints returns the lines in ovnkube's log that have a level above info.
 func (c *ovnCluster) complaints() string {
 	c.Helper()
 	text, err := os.ReadFile(c.process.log)
@@ -301,7 +302,7 @@ func (c *ovnCluster) killOVNKube() {
 // no names.
 func (c *ovnCluster) rows(database string) (lines []string) {
 	c.Helper()
-	// Read only the standard output, since on a busy machine, the program also prints warnings.
+	// Read only the standard output, because on a busy machine, the program also prints warnings.
 	text, err := exec.CommandContext(c.Context(), "ovsdb-client", "--format=json", "dump", database).Output()
 	c.must(err)
 	for decoder := json.NewDecoder(bytes.NewReader(text)); decoder.More(); {
@@ -324,7 +325,7 @@ func (c *ovnCluster) rows(database string) (lines []string) {
 	return lines
 }
 
-// state returns the content of the databases of Open vSwitch and, except with the double, of OVN.
+// state returns the content of the Open vSwitch databases and, unless the double is used, the OVN databases.
 func (c *ovnCluster) state() []string {
 	c.Helper()
 	rows := c.rows("unix:" + runDir + "/db.sock")
@@ -334,8 +335,8 @@ func (c *ovnCluster) state() []string {
 	return rows
 }
 
-// network creates a definition for OVN-Kubernetes, and a topology that attaches pods to it through a share of the
-// localnet's uplink.
+// network creates a definition for OVN-Kubernetes, and a topology that attaches pods to this network through a share of
+// the localnet's uplink.
 func (c *ovnCluster) network(name, config, steps string) {
 	c.Helper()
 	c.Apply(nad.Network(c.Namespace, name, "", fmt.Sprintf(`{"cniVersion": "0.4.0", "type": "ovn-k8s-cni-overlay",
@@ -395,7 +396,7 @@ func (c *ovnCluster) inPod(name string, args ...string) string {
 	return c.Exec(append([]string{"nsenter", "--net=" + filepath.Join(folder, "ns/net")}, args...)...)
 }
 
-// address returns the address of a pod's net1, and checks the link.
+// address returns the address on a pod's net1, and checks the link.
 func (c *ovnCluster) address(name, network, link string) string {
 	c.Helper()
 	return c.addressOf(name, "net1", network, link)
@@ -427,9 +428,9 @@ func (c *ovnCluster) reachesBy(name, ifName, address string) {
 	})
 }
 
-// TestClusterOVNKubernetes runs the shipped examples from the published design that involve Open vSwitch, and pods that
-// survive kills, together with OVN-Kubernetes (the real one or its double) on a node whose default route is on an Open
-// vSwitch bridge. At the end, the content of the databases is the same as before.
+// TestClusterOVNKubernetes runs the published design's shipped examples that involve Open vSwitch, and pods that
+// survive kills. They run together with OVN-Kubernetes (the real one or its double) on a node whose default route is on
+// an Open vSwitch bridge. At the end, the content of the databases is the same as before.
 func TestClusterOVNKubernetes(t *testing.T) {
 	c := newOVNCluster(t)
 	before := c.state()
@@ -453,12 +454,12 @@ spec:
 	c.Apply(fmt.Sprintf(localnetUplink, c.uplink(pf0)))
 	c.part("kills", (*ovnCluster).livesThroughKills)
 	c.part("first interfaces", (*ovnCluster).hasFirstInterfaces)
-	// The ovnkube of October 2024 does not remove a network's load balancer groups together with the network.
+	// The October 2024 version of ovnkube does not remove a network's load balancer groups together with the network.
 	c.restored(before, "Load_Balancer_Group table: tenant.")
 }
 
-// restored waits until the databases are in their initial state, except for the kept rows, and the driver has no
-// records of pods. It also plants a leak to verify that the comparison detects it.
+// restored waits until the databases are in their initial state, except for the kept rows, and the driver has no pod
+// records. It also plants a leak to verify that the comparison detects leaks.
 func (c *ovnCluster) restored(before []string, kept string) {
 	c.Helper()
 	c.Until("databases that are as they were, and nothing that the driver still has", func(ctx context.Context) error {
@@ -523,7 +524,7 @@ func (c *ovnCluster) plantRows() {
 	}
 }
 
-// localnetUplink is the policy that offers the uplink of the localnet.
+// localnetUplink is the policy that offers the localnet's uplink.
 const localnetUplink = `
 apiVersion: networking.dra.io/v1alpha1
 kind: DeviceExposurePolicy
@@ -540,7 +541,7 @@ spec:
 `
 
 // livesThroughKills runs pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
-// while the pods are running, and a pod ends while ovnkube is down, without having to wait for ovnkube.
+// while the pods are running. A pod that ends while ovnkube is down does not have to wait for ovnkube.
 func (c *ovnCluster) livesThroughKills() {
 	c.network("local", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
     "subnets": "10.108.0.0/24", "excludeSubnets": "10.108.0.0/30"`, `
@@ -561,7 +562,7 @@ func (c *ovnCluster) livesThroughKills() {
 	c.killOVNKube()
 	c.DriverReady()
 	c.Remove("a")
-	// The port of Open vSwitch remains until ovnkube removes it, because ovnkube cannot be notified.
+	// The Open vSwitch port remains until ovnkube removes it, because ovnkube cannot be notified.
 	c.Until("driver that has forgotten the pod", func(ctx context.Context) error {
 		claims, err := kubenode.Query(ctx, "claims")
 		if err == nil && strings.Contains(claims, `"a-net-`) {
@@ -597,7 +598,7 @@ func (c *ovnCluster) vethsOfDatapath() (n int) {
 }
 
 // firstNetwork makes ovnkube also create the pods' first interfaces until the end of this part of the test. It moves
-// the configuration of ovnkube's plugin to the runtime's directory, and removes the configuration of the node's own
+// the ovnkube plugin's configuration to the runtime's directory, and removes the configuration of the node's own
 // network.
 func (c *ovnCluster) firstNetwork() {
 	c.Helper()
@@ -616,9 +617,9 @@ func (c *ovnCluster) firstNetwork() {
 	})
 }
 
-// hasFirstInterfaces runs pods whose first interfaces come from OVN-Kubernetes, as on a node where it is installed, and
-// which have an additional interface from a claim, also on a network of OVN-Kubernetes. The driver and ovnkube are
-// killed while the pods are running. A pod that is deleted while ovnkube is down cannot end before ovnkube is running
+// hasFirstInterfaces runs pods whose first interfaces come from OVN-Kubernetes, as on a node where it is installed. The
+// pods also have an additional interface from a claim, also on an OVN-Kubernetes network. The driver and ovnkube are
+// killed while the pods are running. A pod that is deleted while ovnkube is down cannot end until ovnkube is running
 // again. The reason is the pod's first interface, not the interface from the claim.
 func (c *ovnCluster) hasFirstInterfaces() {
 	if !c.real {

@@ -22,8 +22,8 @@ import (
 // pairs is the number of pairs of pods that run concurrently. A physical function has seven virtual functions.
 const pairs = 3
 
-// The devices of pods that start concurrently sometimes exchange their numbers. Each pod only opens its own device.
-// Several pairs of pods do this concurrently, so devices of other pods move in the meantime, and the waits for the
+// The devices of pods that start concurrently sometimes swap their numbers. Each pod opens only its own device. Several
+// pairs of pods do this concurrently, so that the devices of other pods move at the same time, and the waits for the
 // kubelet overlap. Each pair starts six times, or RDMA_ROUNDS times: fifty rounds take 25 minutes if the processors are
 // otherwise idle ("lab vm test --cluster --rdma=exclusive --processors 2 --timeout 40m --env RDMA_ROUNDS=50 ...").
 func TestClusterPodsAtOnce(t *testing.T) {
@@ -144,8 +144,8 @@ func (p *pair) onceHome() (numbers map[string]string) {
 	return numbers
 }
 
-// opened returns the devices that the pod's container has opened. The container runs checked, which opens all of its
-// devices.
+// opened returns the devices that the pod's container has opened. The container runs checked, which opens all of the
+// container's devices.
 func (p *pair) opened(pod string) (files []string) {
 	p.Helper()
 	p.until("devices that pod "+pod+" has opened", func(context.Context) error {

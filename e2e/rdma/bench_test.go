@@ -12,16 +12,16 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// pf0 is a physical function of the machine.
+// pf0 is one of the machine's physical functions.
 const pf0 = "0000:41:00.0"
 
-// The modes in which RDMA uses network namespaces, under their kernel names.
+// The RDMA modes for network namespaces, under their kernel names.
 const (
 	exclusive = "exclusive"
 	shared    = "shared"
 )
 
-// patience is the time limit of each operation in the virtual machine, where all code is emulated.
+// patience is the time limit for each operation in the virtual machine, where all code is emulated.
 const patience = 2 * time.Minute
 
 // bench is the machine.
@@ -31,7 +31,7 @@ func (b *bench) must(err error) { b.Helper(); b.Must(err) }
 
 func (b *bench) eventually(what string, check func() error) { b.Helper(); b.Eventually(what, check) }
 
-// newBench skips the test on machines with another mode. An empty mode means any mode.
+// newBench skips the test on machines in another mode. An empty mode means any mode.
 func newBench(t *testing.T, mode string) *bench {
 	t.Helper()
 	b := &bench{testbench.New(t, patience, "use make rdma-test")}
@@ -56,7 +56,7 @@ func (b *bench) needsLab() {
 }
 
 // functions creates virtual functions of the physical function pf0, waits until their links exist, and returns their
-// PCI addresses. They are removed at the end of the test.
+// PCI addresses. The functions are removed at the end of the test.
 func (b *bench) functions(count int) (addresses []string) {
 	b.Helper()
 	b.must(netlink.LinkSetUp(b.LinkOf(pf0)))
@@ -75,7 +75,7 @@ type place struct {
 	*testbench.Pod
 }
 
-// machine is the machine's own namespace.
+// machine returns the machine's own namespace.
 func (b *bench) machine() *place { return &place{b, b.PodAt("/proc/1/ns/net")} }
 
 // pod creates a namespace that is removed at the end of the test, or by cnitest.RemovePod.

@@ -39,7 +39,8 @@ func (b *bench) rdmaFunctions(count int) (links []string) {
 // node returns the path of the character device of an RDMA device whose name is unique on the machine.
 func (b *bench) node(device string) string { return "/dev/infiniband/" + b.uverbs(device) }
 
-// An RDMA device moves into the pod with its function, only works for this pod while it is there, and returns.
+// An RDMA device moves into the pod together with its function. While it is there, it works only for this pod. In the
+// end, it returns.
 func TestChainMovesRDMADevice(t *testing.T) {
 	for _, cniType := range []string{"sriov", "host-device", "netdev"} {
 		t.Run(cniType, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestChainMovesRDMADevice(t *testing.T) {
 	}
 }
 
-// The devices of two pods that start concurrently sometimes exchange their numbers. Each pod gets its own device.
+// The devices of two pods that start concurrently sometimes swap their numbers. Each pod gets its own device.
 func TestChainsAtOnceGiveEachItsOwnDevice(t *testing.T) {
 	b := newBench(t, exclusive)
 	b.needsLab()
@@ -180,7 +181,7 @@ func (t *tenant) addOther(name string) {
 	t.Cleanup(func() { _ = netlink.RdmaLinkDel(name) })
 }
 
-// If another device uses the name of the RDMA device, the function is quarantined with the reason until the name is
+// If another device uses the name of the RDMA device, the function is quarantined with this reason until the name is
 // free.
 func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	b := newBench(t, exclusive)
@@ -202,7 +203,7 @@ func TestChainWhoseRDMANameIsTaken(t *testing.T) {
 	}
 }
 
-// If an RDMA device was removed while it was in the pod, the function is quarantined with the reason until it has an
+// If an RDMA device was removed while it was in the pod, the function is quarantined with this reason until it has an
 // RDMA device again.
 func TestChainWhoseRDMADeviceIsRemoved(t *testing.T) {
 	b := newBench(t, exclusive)
@@ -257,7 +258,7 @@ func TestChainWithoutItsRDMADevice(t *testing.T) {
 	b.machine().has("veth0")
 }
 
-// In shared mode, the device does not move. Pods are only separated by their lists of device nodes.
+// In shared mode, the device does not move. Pods are separated only by their lists of device nodes.
 func TestChainInSharedMode(t *testing.T) {
 	b := newBench(t, shared)
 	b.needsLab()
@@ -279,8 +280,8 @@ func TestChainInSharedMode(t *testing.T) {
 	b.machine().sees("rxe0", "rxe1")
 }
 
-// Several pods share a port through macvlan. Each gets the port's RDMA device, and management devices if the topology
-// requests them. In exclusive mode, the plan is rejected before anything has changed.
+// Several pods share a port through macvlan. Each pod gets the port's RDMA device, and also management devices if the
+// topology requests them. In exclusive mode, the plan is rejected before anything is changed.
 func TestChainOnASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {managementDevices: true},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`

@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// clusterPatience is the time limit of operations that involve the kubelet and containerd.
+// clusterPatience is the time limit for operations that involve the kubelet and containerd.
 const clusterPatience = 5 * time.Minute
 
 // cluster is the machine as a Kubernetes node with the driver.
@@ -99,9 +99,9 @@ func (c *cluster) podObject(name, template, script string) {
 `)
 }
 
-// barePod returns the manifest of a pod without the machine's programs. The manifest ends with the container, so that
-// callers can append fields. There is no cluster DNS here, and a DNS policy that needs it would make the kubelet write
-// an event on each sync of the pod.
+// barePod returns the manifest for a pod without the machine's programs. The manifest ends with the container, so that
+// callers can append fields. There is no cluster DNS here. With a DNS policy that needs it, the kubelet would write an
+// event on each sync of the pod.
 func (c *cluster) barePod(name, template, script string) string {
 	return fmt.Sprintf(`
 apiVersion: v1

@@ -24,8 +24,8 @@ const (
 	heldSecond  = "held-second"
 )
 
-// heldTopology has two steps: netdev with RDMA devices, and a step that does nothing. A test can stop each of them
-// before and after its work.
+// heldTopology has two steps: netdev with RDMA devices, and a step that does nothing. A test can stop each step before
+// and after its work.
 const heldTopology = `
 apiVersion: networking.dra.io/v1alpha1
 kind: CNIPluginSchema
@@ -86,9 +86,8 @@ type moment struct {
 }
 
 // The driver is killed at each stage of a pod's life: while it attaches the pod, while the next driver rolls this back,
-// while a third driver attaches the pod again, and at each stage of detaching it, which the next driver completes. No
-// container starts without its link and RDMA device, and in the end, both are on the machine under their original
-// names.
+// while a third driver attaches the pod again, and at each stage of the detachment, which the next driver completes. No
+// container starts without its link and RDMA device. In the end, both are on the machine under their original names.
 func TestClusterKilled(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()
@@ -132,7 +131,7 @@ func TestClusterKilled(t *testing.T) {
 }
 
 // checked is the command of a container that fails unless it has its interface and can open all of its devices when it
-// starts. It then writes the opened devices to openedFile. It exits on SIGTERM, because otherwise the kubelet would
+// starts. The container then writes the opened devices to openedFile. It exits on SIGTERM; otherwise, the kubelet would
 // wait two seconds for it.
 const checked = `test -e /sys/class/net/net1 &&
 	for file in /dev/infiniband/uverbs*; do : <"$file" || exit 1; opened="$opened $file"; done &&

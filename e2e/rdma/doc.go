@@ -3,6 +3,6 @@
 // (TestCluster...), further tests check the API from the user's perspective. The package contains only tests.
 //
 // The rule of this package: its tests run one after the other inside a machine of package vm with RDMA (make rdma-test)
-// that has no other users, each with links and devices that it creates. Each test is for one RDMA mode, exclusive or
-// shared, and is skipped on machines with the other mode.
+// that has no other users. Each test creates the links and devices that it uses. Each test is for one RDMA mode,
+// exclusive or shared, and is skipped on machines in the other mode.
 package rdma

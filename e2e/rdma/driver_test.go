@@ -22,7 +22,7 @@ func newDriver(b *bench) *driver {
 // tenant is a pod with a device.
 type tenant struct{ *place }
 
-// tenant creates a pod and prepares a claim for it. The first step of the topology gets a link on the machine.
+// tenant creates a pod and prepares a claim for it. The first step in the topology gets a link on the machine.
 func (d *driver) tenant(name, steps, link string, exclusively bool) *tenant {
 	d.Helper()
 	pod := d.Pod(name, steps, cnichain.Device{IfName: link, Exclusive: exclusively})

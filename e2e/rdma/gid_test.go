@@ -125,8 +125,8 @@ func TestChainTellsGIDs(t *testing.T) {
 }
 
 // A port that pods share through macvlan has the GIDs of all pods in one table, with the names of links in the pods'
-// namespaces. For each pod, the driver only reports the pod's own GIDs. It cannot distinguish two pods with the same
-// address, and reports this for both.
+// namespaces. For each pod, the driver reports only the pod's own GIDs. If two pods have the same address, the driver
+// cannot distinguish them, and reports this for both pods.
 func TestChainTellsGIDsOfASharedPort(t *testing.T) {
 	const step = `[{name: nic, type: macvlan, selector: {cel: "true"}, ifName: net1, rdma: {},
 		config: {ipam: {type: static, addresses: [{address: 10.0.0.%d/24}]}}}]`

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// told returns the container's environment variables for net1, by the part of their names after DRA_NETWORK_NET1_.
+// told returns the container's environment variables for net1, keyed by the part of the name after DRA_NETWORK_NET1_.
 func (c *cluster) told(pod string) map[string]string {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/env")

@@ -93,7 +93,7 @@ func TestLabFunctionAndDeviceMoveTogether(t *testing.T) {
 	b.must(machine.moveDevice("rxe0", left.place))
 	machine.moveLink(links[0], left.place)
 	machine.moveLink(links[1], right.place)
-	machine.sees("rxe1") // the link has left, but not the device
+	machine.sees("rxe1") // the link has left, but the device has not
 	b.must(machine.moveDevice("rxe1", right.place))
 	machine.sees()
 	left.sees("rxe0")
@@ -129,7 +129,7 @@ func (b *bench) addressOf(link string) string {
 }
 
 // opensOnlyInside expects that only processes in a device's namespace can open it. Processes in other namespaces,
-// including root, cannot, although they see its node.
+// including root, cannot open it, although its node is visible to them.
 func (b *bench) opensOnlyInside(ends ...*end) {
 	b.Helper()
 	for _, e := range ends {
@@ -145,8 +145,8 @@ func (b *bench) opensOnlyInside(ends ...*end) {
 	}
 }
 
-// When a namespace ends, the kernel returns the function and the RDMA device to the machine. If the name of the RDMA
-// device is in use, the kernel chooses another name.
+// When a namespace is destroyed, the kernel returns the function and the RDMA device to the machine. If the name of the
+// RDMA device is in use, the kernel chooses another name.
 func TestLabEndOfNamespace(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right, links := b.functionPair()
@@ -178,8 +178,8 @@ func TestLabEndOfNamespace(t *testing.T) {
 	}
 }
 
-// vethPair creates two pods that are connected by a veth, and then the RDMA devices rxe0 and rxe1 on its ends. In this
-// order, Debian's Soft RoCE also works.
+// vethPair creates two pods that are connected by a veth, and then creates the RDMA devices rxe0 and rxe1 on the veth's
+// ends. This order also works with Debian's Soft RoCE.
 func (b *bench) vethPair() (left, right *end) {
 	b.Helper()
 	left = &end{place: b.pod("left"), device: "rxe0", address: "10.0.0.1"}
@@ -194,8 +194,8 @@ func (b *bench) vethPair() (left, right *end) {
 	return left, right
 }
 
-// An RDMA device that was created on a link inside a pod is in the machine's namespace at first, and works in the pod's
-// namespace after it has been moved there.
+// An RDMA device that was created on a link inside a pod is initially in the machine's namespace, and works in the
+// pod's namespace after it has been moved there.
 func TestLabDeviceMovesToItsLink(t *testing.T) {
 	b := newBench(t, exclusive)
 	left, right := b.vethPair()
@@ -213,8 +213,8 @@ func TestLabDeviceMovesToItsLink(t *testing.T) {
 	b.machine().sees("rxe0", "rxe1")
 }
 
-// A device releases its number when it moves, and then gets the lowest free number. Therefore the names of device nodes
-// must be looked up after a move.
+// A device releases its number when it moves, and then gets the lowest free number. Therefore, the names of device
+// nodes must be looked up after a move.
 func TestLabNumberChangesWithMove(t *testing.T) {
 	b := newBench(t, exclusive)
 	pod := b.pod("pod")

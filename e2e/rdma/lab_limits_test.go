@@ -64,7 +64,7 @@ func TestLabLockedMemory(t *testing.T) {
 	}
 }
 
-// The cgroup controller limits how much processes can use an RDMA device, which it identifies by name.
+// The cgroup controller limits how much processes can use an RDMA device. It identifies the device by name.
 func TestLabCgroupLimits(t *testing.T) {
 	b := newBench(t, "")
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "plain0"}})

@@ -34,8 +34,8 @@ func TestLabSharedDeviceCannotMove(t *testing.T) {
 	pod.sees("rxe0")
 }
 
-// In shared mode, an RDMA device on a pod's macvlan works in the pod. It is visible in every namespace, where processes
-// can open it.
+// In shared mode, an RDMA device on a pod's macvlan works in the pod. The device is visible in every namespace, and
+// processes in every namespace can open it.
 func TestLabSharedMacvlan(t *testing.T) {
 	b := newBench(t, shared)
 	b.AddLink(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: "parent"}})

@@ -16,7 +16,7 @@ const mtu = "1024"
 // ofLinks selects links by name.
 const ofLinks = `device.attributes["dra.networking"].ifName in ["left0", "right0"]`
 
-// exposeLinks is a policy that offers the links left0 and right0 as a whole, regardless of their type.
+// exposeLinks creates a policy that offers the links left0 and right0 as a whole, regardless of their type.
 func (c *cluster) exposeLinks() {
 	c.Helper()
 	c.apply(`
@@ -33,8 +33,8 @@ spec:
 `)
 }
 
-// In both modes, pods get virtual links with their own RDMA devices, which are the two ends of a veth or two macvlans
-// on one port, and exchange data.
+// In both modes, pods get virtual links with their own RDMA devices and exchange data. The links are the two ends of a
+// veth, or two macvlans on one port.
 func TestClusterLinksExchangeData(t *testing.T) {
 	for name, add := range map[string]func(*bench){
 		"veth": func(b *bench) {

@@ -48,8 +48,9 @@ func TestClusterPodsHarmed(t *testing.T) {
 	c.until("driver that holds nothing", kubenode.Forgotten)
 }
 
-// If another device on the machine uses the name of a pod's RDMA device when the pod's namespace ends, the pod's device
-// is quarantined with the reason. No pod gets its function until the name is free and the device has it again.
+// If another device on the machine uses the name of a pod's RDMA device when the pod's namespace is destroyed, the
+// pod's device is quarantined with this reason. No pod gets its function until the name is free and the device has it
+// again.
 func TestClusterRDMANameTaken(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()

@@ -17,8 +17,8 @@ import (
 // opened is the command of a container that keeps its device open, as an application does.
 const opened = `for file in /dev/infiniband/uverbs*; do exec 9<>"$file" || exit 1; done; exec /bin/sleep 86400`
 
-// unload removes the Soft RoCE module and therefore its RDMA devices in all namespaces. The kernel allows this even
-// while an application has a device open (ib_uverbs disassociates it).
+// unload removes the Soft RoCE module, and with it the module's RDMA devices in all namespaces. The kernel allows this
+// even while an application has a device open (ib_uverbs disassociates it).
 func (b *bench) unload() {
 	b.Helper()
 	b.must(unix.DeleteModule("rdma_rxe", unix.O_NONBLOCK))
@@ -57,7 +57,7 @@ func (c *cluster) quarantined(count int) {
 	})
 }
 
-// The module is unloaded while one pod has its device open and another pod starts. An event about the first pod reports
+// The module is unloaded while one pod has its device open and another pod starts. An event for the first pod reports
 // this, and the second pod does not start. The first pod's function is quarantined until it has its RDMA device again.
 // After that, both functions are available.
 func TestClusterModuleUnloaded(t *testing.T) {
@@ -141,8 +141,8 @@ spec:
       - {name: right, exactly: {deviceClassName: two-right}}
 `
 
-// limits returns the limits in rdma.max for a pod's container, without names and indexes, in order, and the names of
-// the corresponding devices.
+// limits returns the limits in rdma.max for a pod's container, sorted and without names and indexes. It also returns
+// the names of the corresponding devices.
 func (c *cluster) limits(pod string) (values, names []string) {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/cat", "/sys/fs/cgroup/rdma.max")
@@ -200,7 +200,7 @@ func TestClusterRDMALimitsOfSeveral(t *testing.T) {
 }
 
 // offers waits until the given number of devices is published. This prevents an allocation while only two functions
-// exist: each would then keep half of the port's bandwidth and leave nothing for the third.
+// exist, because each function would then keep half of the port's bandwidth and leave none for the third.
 func (c *cluster) offers(count int) {
 	c.Helper()
 	c.until(fmt.Sprintf("%d devices that are offered", count), func(ctx context.Context) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// expose contains policies that offer virtual functions exclusively, and the link "port" to several pods.
+// expose creates policies that offer virtual functions exclusively, and the link "port" to several pods.
 func (c *cluster) expose() {
 	c.Helper()
 	c.apply(`
@@ -44,7 +44,7 @@ spec:
 }
 
 // topology creates a topology with one step for an RDMA device, and a claim template with the same name. extra contains
-// further fields of the step.
+// additional fields for the step.
 func (c *cluster) topology(name, cniType, selector, extra string) {
 	c.Helper()
 	c.apply(fmt.Sprintf(`
@@ -148,8 +148,8 @@ func (c *cluster) goes(names ...string) {
 	c.Gone(names...)
 }
 
-// Pods that name a claim for a topology with RDMA can see and open exactly their own device, and exchange data through
-// it. After they have ended, the device is on the machine under its original name.
+// Pods that reference a claim for a topology with RDMA can see and open exactly their own device, and exchange data
+// through it. After the pods have ended, the device is on the machine under its original name.
 func TestClusterPodsExchangeData(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()
@@ -188,7 +188,7 @@ func (c *cluster) hasLinks(links ...string) {
 }
 
 // The topology limits the memory that a process may lock. Regardless of its user, an application cannot register its
-// memory if the limit is too low, and can register it if the limit is sufficient.
+// memory if the limit is too low, and can do so if the limit is sufficient.
 func TestClusterLockedMemory(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()
@@ -207,8 +207,8 @@ func TestClusterLockedMemory(t *testing.T) {
 		if fields := strings.Fields(output); !slices.Equal(fields, []string{want.limit, want.limit}) {
 			t.Errorf("pod %s may lock %q, want %s", template, fields, want.limit)
 		}
-		// A server that was able to register its memory waits for a peer until the program timeout kills it, with
-		// status 124.
+		// A server that was able to register its memory waits for a peer until the timeout program kills it. The exit
+		// status is then 124.
 		output, err = c.execute(context.Background(), template, "/usr/bin/setpriv", "--reuid=1000", "--regid=1000",
 			"--clear-groups", "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong", "-g", "1", "-s", "1048576")
 		if err == nil || !strings.Contains(output, want.text) {
@@ -219,8 +219,8 @@ func TestClusterLockedMemory(t *testing.T) {
 	}
 }
 
-// The kernel rejects more objects of an RDMA device than the topology allows, even if the device has a different name,
-// and after it has left the pod and returned.
+// The kernel rejects requests for more objects of an RDMA device than the topology allows, even if the device has a
+// different name, and also after it has left the pod and returned.
 func TestClusterRDMALimits(t *testing.T) {
 	c := newCluster(t, exclusive)
 	c.needsLab()

@@ -19,7 +19,7 @@ type end struct {
 }
 
 // command returns a command that runs a program in the namespace, with a sysfs that shows the namespace's RDMA devices,
-// since libibverbs reads it.
+// because libibverbs reads sysfs.
 func (p *place) command(ctx context.Context, args ...string) *exec.Cmd {
 	const script = `mount -t sysfs sysfs /sys && exec "$@"`
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + p.Path, "unshare", "--mount", "bash", "-c",
@@ -82,7 +82,8 @@ func (e *end) sendBandwidth(server *end) {
 	e.converse(server, command(server), append(command(e), server.address))
 }
 
-// converse starts a server and then retries a client until the server accepts the connection. Both must succeed.
+// converse starts a server and then retries a client until the server accepts the connection. Both programs must
+// succeed.
 func (e *end) converse(server *end, serve, clientArgs []string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -22,9 +22,9 @@ type item struct {
 }
 
 // writeArchive writes items to a compressed tar file, sorted by name, owned by root, and all with the same time. The
-// result does not depend on the machine: the gzip header has no name and no time. The tar format is USTAR, which only
-// has whole seconds and has no extension headers, which a newer version of Go might write differently. The file is not
-// written atomically; the directory that contains it is renamed when it is complete.
+// result does not depend on the machine: the gzip header has no name and no time. The tar format is USTAR, which has
+// only whole seconds and no extension headers. A newer Go version might write extension headers differently. The file
+// is not written atomically; instead, the directory that contains it is renamed when it is complete.
 func writeArchive(file string, made time.Time, items []item) (err error) {
 	items = slices.SortedFunc(slices.Values(items), func(a, b item) int { return strings.Compare(a.name, b.name) })
 	f, err := os.Create(file)
@@ -42,7 +42,7 @@ func writeArchive(file string, made time.Time, items []item) (err error) {
 	return errors.Join(archive.Close(), packed.Close())
 }
 
-// addItem adds a file with the time of the commit and no owner, so that two runs create equal archives.
+// addItem adds a file with the time of the commit and no owner, so that two runs create identical archives.
 func addItem(archive *tar.Writer, made time.Time, i item) error {
 	content := i.content
 	if i.source != "" {

@@ -16,12 +16,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Architectures returns the architectures of a release, as in GOARCH.
+// Architectures returns the architectures of a release as GOARCH values.
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
 const (
-	// pluginModule is the module with the CNI plugins for the image with plugins. e2e/tools/go.mod lists them and pins
-	// their version.
+	// pluginModule is the module with the CNI plugins for the image with plugins. e2e/tools/go.mod lists the plugins
+	// and pins their version.
 	pluginModule  = "github.com/containernetworking/plugins"
 	pluginVersion = pluginModule + "/pkg/utils/buildversion.BuildVersion"
 	buildTags     = "grpcnotrace"
@@ -50,10 +50,10 @@ func (s Source) build(ctx context.Context, architecture, programs, plugins strin
 	return nil
 }
 
-// compile runs go build. It sets every variable that affects the result, and ignores "go env -w", even for variables
-// that are empty in the environment, which go treats as unset. GOAMD64 and GOARM64 are set to the lowest levels, so
-// that programs run on all processors. -trimpath removes the directory from the result, and -buildvcs=auto adds the
-// commit and the tag if git is installed and the directory is a clone.
+// compile runs go build. It sets every variable that affects the result. It also ignores "go env -w", even for
+// variables that are empty in the environment, because go treats these as unset. GOAMD64 and GOARM64 are set to the
+// lowest levels, so that programs run on all processors. -trimpath removes the directory from the result, and
+// -buildvcs=auto adds the commit and the tag if git is installed and the directory is a clone.
 func compile(ctx context.Context, module, architecture, dir, ldflags string, packages ...string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -68,9 +68,9 @@ func compile(ctx context.Context, module, architecture, dir, ldflags string, pac
 	return err
 }
 
-// checkPrograms checks that Go has recorded the version and the commit, since Go omits both if git is not installed.
-// Without this check, such a release would contain programs without a version, which would only be discovered when a
-// user queries the version.
+// checkPrograms checks that Go has recorded the version and the commit, because Go omits both if git is not installed.
+// Without this check, a release could contain programs without a version. This would be discovered only when a user
+// queries the version.
 func (s Source) checkPrograms(dir string) error {
 	for _, name := range append(stack.Contents(stack.Driver), stack.Contents(stack.Controller)...) {
 		info, err := buildinfo.ReadFile(filepath.Join(dir, name))

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// sourceRegistry is the registry of the images in the repository's manifests.
+// sourceRegistry is the image registry in the repository's manifests.
 const sourceRegistry = "localhost"
 
 const (
@@ -21,8 +21,8 @@ const (
 	crdFolder = "crds"
 )
 
-// registryPattern matches a registry with or without a path. The value becomes part of image names, and of YAML without
-// quotes, so it must not contain special characters.
+// registryPattern matches a registry with or without a path. The value becomes part of image names and of unquoted
+// YAML, so it must not contain special characters.
 var registryPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:\d+)?(/[a-z0-9]+([._-][a-z0-9]+)*)*$`)
 
 // chartVersion returns the version of the chart, which Helm expects without the leading v.
@@ -30,9 +30,9 @@ func chartVersion(version string) string { return strings.TrimPrefix(version, "v
 
 func chartFile(version string) string { return chartName + "-" + chartVersion(version) + ".tgz" }
 
-// writeChart packs the chart as Helm does. The version of the release becomes the chart's version and the tag of the
-// images, which are in registry. It does not need Helm: a packed chart is an archive with one directory that has the
-// name of the chart. Helm rejects a chart without a semantic version.
+// writeChart packs the chart as Helm does. The release version becomes the chart's version and the tag of the images,
+// which are in registry. It does not need Helm: a packed chart is an archive with one directory that is named after the
+// chart. Helm rejects a chart without a semantic version.
 func (s Source) writeChart(dir, registry string) error {
 	root := s.path("deploy", "chart")
 	var items []item
@@ -102,7 +102,7 @@ func replaceAll(content []byte, replacements map[string]string) ([]byte, error) 
 
 // writeManifests writes the manifests for an installation without Helm: one file with the definitions, and one with
 // everything else. The definitions are separate because they must be established before objects of their kinds can be
-// applied. The order is that in kustomization.yaml.
+// applied. The order is the same as in kustomization.yaml.
 func (s Source) writeManifests(dir, registry string) error {
 	data, err := os.ReadFile(s.path("deploy", "kustomization.yaml"))
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	provenanceName = "provenance.intoto.json"
 )
 
-// sumFolder returns the SHA-256 of each file of a release, except the files that describe the others.
+// sumFolder returns the SHA-256 of each file in a release, except the files that describe the others.
 func sumFolder(dir string) (map[string]string, error) {
 	names, err := fileNames(dir)
 	if err != nil {
@@ -38,7 +38,7 @@ func sumFolder(dir string) (map[string]string, error) {
 	return sums, nil
 }
 
-// sumFile returns the SHA-256 of a file. It reads the file in pieces, because image archives have 100 MB or more.
+// sumFile returns the SHA-256 of a file. It reads the file in chunks, because image archives are 100 MB or larger.
 func sumFile(path string) (sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -52,7 +52,7 @@ func sumFile(path string) (sum string, err error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// formatSums formats checksums in the format of sha256sum.
+// formatSums formats checksums in the sha256sum format.
 func formatSums(sums map[string]string) string {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
@@ -81,7 +81,7 @@ func compareSums(want, got map[string]string, says string) error {
 	return errors.Join(problems...)
 }
 
-// parseSums strictly parses the format of formatSums. A name must be the name of a file in the directory. parseSums
+// parseSums strictly parses the output of formatSums. A name must be the name of a file in the directory. parseSums
 // rejects any text that formatSums would not write in exactly the same way, so that two different texts never have the
 // same meaning and all signed content is checked.
 func parseSums(text string) (map[string]string, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// pluginFolder is the directory of the plugins in the image with plugins, for the chart's cniPlugins.included.
+// pluginFolder is the plugin directory in the image with plugins, for the chart's cniPlugins.included.
 const pluginFolder = "/opt/cni/included"
 
 // withPlugins is the name of the driver's image that contains CNI plugins.
@@ -79,7 +79,7 @@ func (m maker) image(name, architecture string) (image.Spec, error) {
 }
 
 // labels returns the labels of all images, which are annotations defined by the OCI image specification. The time is
-// the time of the commit, as for all files in a release.
+// the commit time, as for all files in a release.
 func (m maker) labels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.created":  m.source.Time.Format("2006-01-02T15:04:05Z"),
@@ -122,7 +122,7 @@ func readImages(dir, version string) (map[string]map[string]binary, []image.Summ
 	return found, summaries, nil
 }
 
-// addBinary records a binary from an image. It returns an error if another binary has the same name and different
+// addBinary records a binary from an image. It returns an error if another binary has the same name but different
 // content, because the SBOM would then describe only one of them.
 func addBinary(found map[string]binary, name string, content io.Reader) error {
 	data, err := io.ReadAll(content)

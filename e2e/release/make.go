@@ -21,7 +21,7 @@ type Options struct {
 	Clone string
 	// Version is a version such as v0.1.0.
 	Version string
-	// Registry is the registry in which the images will be published, such as registry.example/team.
+	// Registry is the registry to which the images will be published, such as registry.example/team.
 	Registry string
 	// Out is the directory to create for the files.
 	Out string
@@ -29,13 +29,13 @@ type Options struct {
 	Key *ecdsa.PrivateKey
 	// Builder is the URI of the builder; empty means ByHand.
 	Builder string
-	// Progress receives lines about the progress; may be nil.
+	// Progress receives progress messages; may be nil.
 	Progress io.Writer
 }
 
-// Make writes the files of a release to a directory, which only appears when it is complete. The temporary directory
+// Make writes the files of a release to a directory, which appears only when it is complete. The temporary directory
 // has the same parent as Out, so that it can be renamed. Make needs git, Go, and the modules that the commit requires;
-// it only uses the network for modules that are not in Go's cache. The same input results in the same bytes.
+// it uses the network only for modules that are not in Go's cache. The same input results in the same bytes.
 func Make(ctx context.Context, o Options) error {
 	if err := makeRelease(ctx, o); err != nil {
 		return fmt.Errorf("cannot make release %s: %w", o.Version, err)
@@ -93,8 +93,8 @@ type maker struct {
 	files, work string
 }
 
-// run creates the files of a release in the order of their dependencies. Checksums and signatures come last, because
-// they cover all other files.
+// run creates the files of a release in dependency order. Checksums and signatures come last, because they cover all
+// other files.
 func (m maker) run(ctx context.Context) error {
 	for _, architecture := range Architectures() {
 		m.printf("building for linux/%s", architecture)
@@ -135,7 +135,7 @@ const (
 	licence       = "LICENSE"
 )
 
-// archiveName returns the name of an archive, and of the directory in it.
+// archiveName returns the name of an archive, which is also the name of the directory in it.
 func archiveName(program, version, architecture string) string {
 	return program + "_" + version + "_linux_" + architecture
 }
@@ -191,8 +191,8 @@ func (m maker) writeSBOM(architecture string) error {
 }
 
 // seal writes the checksums of all files, and signs the checksums and the provenance. It writes the signature and the
-// provenance last, when the other files no longer change. SHA256SUMS does not contain these two, since they depend on
-// it.
+// provenance last, when the other files no longer change. SHA256SUMS does not contain these two files, because they
+// depend on it.
 func (m maker) seal() error {
 	sums, err := sumFolder(m.files)
 	if err != nil {

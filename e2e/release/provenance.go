@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Types of the provenance: in-toto's attestation framework and SLSA's provenance, both version 1.
+// Provenance types: in-toto's attestation framework and SLSA's provenance, both version 1.
 const (
 	statementType = "https://in-toto.io/Statement/v1"
 	predicateType = "https://slsa.dev/provenance/v1"

@@ -172,7 +172,7 @@ func TestRelease(t *testing.T) {
 }
 
 // changes makes one change at a time to each file, with and without matching checksums, and to the set of files, and
-// checks that it is detected.
+// checks that each change is detected.
 func changes(t *testing.T, dir string, key *ecdsa.PrivateKey) {
 	good := content(t, dir)
 	refused := func(t *testing.T, key *ecdsa.PublicKey) {
@@ -208,7 +208,7 @@ func changes(t *testing.T, dir string, key *ecdsa.PrivateKey) {
 	}
 }
 
-// materials checks that the SBOM contains the plugin's module, and the provenance the files.
+// materials checks that the SBOM contains the plugin's module, and that the provenance contains the files.
 func materials(t *testing.T, dir string) {
 	files := content(t, dir)
 	var bom struct {
@@ -326,7 +326,7 @@ func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	}
 }
 
-// Users who have configured git to sign all tags need no key to make a release.
+// Users who have configured git to sign all tags do not need a key to make a release.
 func TestTagsAreNotSigned(t *testing.T) {
 	clone, homeDir := project(t), t.TempDir()
 	write(t, filepath.Join(homeDir, ".gitconfig"),

@@ -17,7 +17,7 @@ type binary struct {
 	info   *debug.BuildInfo
 }
 
-// bom is a software bill of materials in the format CycloneDX 1.6. The fields are in the same order as in the file.
+// bom is a software bill of materials in CycloneDX 1.6 format. The fields are in the same order as in the file.
 // Functions that fill in lists also sort them.
 type bom struct {
 	Schema       string       `json:"$schema"`
@@ -106,9 +106,9 @@ func librariesOf(info *debug.BuildInfo) []component {
 	return found
 }
 
-// moduleComponent describes a Go module. The checksum in go.sum, "h1:" followed by base64, is the SHA-256 of the list
-// of its files. If the checksum cannot be decoded or is missing, as for the standard library, the component has no
-// hash.
+// moduleComponent describes a Go module. The checksum in go.sum, "h1:" followed by base64, is the SHA-256 of the
+// module's file list. If the checksum cannot be decoded or is missing, as for the standard library, the component has
+// no hash.
 func moduleComponent(path, version, sum string) component {
 	url := "pkg:golang/" + path + "@" + version
 	c := component{Ref: url, Type: "library", Name: path, Version: version, PURL: url}

@@ -38,7 +38,8 @@ func SelfTest(ctx context.Context, dir, topology string, report Report, progress
 	return nil
 }
 
-// runner returns the command that runs programs for an architecture. It is empty for the architecture of this machine.
+// runner returns the command that runs programs for an architecture. The command is empty for this machine's
+// architecture.
 func runner(architecture string) ([]string, error) {
 	if architecture == runtime.GOARCH {
 		return nil, nil
@@ -53,7 +54,7 @@ func runner(architecture string) ([]string, error) {
 }
 
 // testArchitecture runs the programs in an archive, under an emulator if command names one, and returns their number.
-// It tests the file that users download, not the files from which it was packed.
+// It tests the file that users download, not the files that were packed into it.
 func testArchitecture(ctx context.Context, dir, topology, architecture string, command []string,
 	report Report) (int, error) {
 	programs, err := os.MkdirTemp("", "release-test-")

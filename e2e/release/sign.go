@@ -18,7 +18,7 @@ import (
 // payloadType is the type of in-toto statements in DSSE envelopes.
 const payloadType = "application/vnd.in-toto+json"
 
-// ParseKey reads a private key, ECDSA P-256 in PEM, as created by `openssl genpkey -algorithm EC -pkeyopt
+// ParseKey reads an ECDSA P-256 private key in PEM format, as created by `openssl genpkey -algorithm EC -pkeyopt
 // ec_paramgen_curve:P-256`. Errors contain no part of the key. cosign can verify signatures on this curve without
 // further options. Passwords are not supported, because a workflow could not enter one.
 func ParseKey(data []byte) (*ecdsa.PrivateKey, error) {
@@ -46,7 +46,7 @@ func ParseKey(data []byte) (*ecdsa.PrivateKey, error) {
 	return private, nil
 }
 
-// ParsePublicKey reads a public key, ECDSA P-256 in PEM.
+// ParsePublicKey reads an ECDSA P-256 public key in PEM format.
 func ParsePublicKey(data []byte) (*ecdsa.PublicKey, error) {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "PUBLIC KEY" {
@@ -64,8 +64,8 @@ func ParsePublicKey(data []byte) (*ecdsa.PublicKey, error) {
 }
 
 // sign returns the signature of data in the format of `cosign sign-blob` and `openssl dgst -sha256 -sign`: ASN.1, in
-// base64. The signature is deterministic (RFC 6979), so it is as reproducible as the rest of the release: crypto/ecdsa
-// creates such a signature if the random reader is nil.
+// base64. The signature is deterministic (RFC 6979), and therefore as reproducible as the rest of the release:
+// crypto/ecdsa creates such a signature if the random reader is nil.
 func sign(key *ecdsa.PrivateKey, data []byte) (string, error) {
 	digest := sha256.Sum256(data)
 	signature, err := key.Sign(nil, digest[:], crypto.SHA256)
@@ -106,7 +106,7 @@ type envelopeSignature struct {
 }
 
 // preAuthentication returns the data that a DSSE signature covers ("PAE" in version 1 of its protocol). It contains the
-// type and the lengths, so that a signature for another purpose or another split of the data is not valid.
+// type and the lengths, so that a signature for another purpose or for data that is split differently is not valid.
 func preAuthentication(kind string, payload []byte) []byte {
 	return append(fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(kind), kind, len(payload)), payload...)
 }
@@ -128,7 +128,7 @@ func seal(key *ecdsa.PrivateKey, payload []byte) ([]byte, error) {
 }
 
 // open returns the payload of an envelope that was signed with key. It does not decode any part of the payload before
-// it has verified a signature. One valid signature by the key is sufficient, regardless of other signatures.
+// it has verified a signature. One valid signature from the key is sufficient, regardless of other signatures.
 func open(key *ecdsa.PublicKey, data []byte) ([]byte, error) {
 	var e envelope
 	decoder := json.NewDecoder(bytes.NewReader(data))

@@ -27,7 +27,7 @@ type Source struct {
 // Checkout clones the commit that is checked out in clone to dir, and tags it there. Go records the tag in the programs
 // that it builds. Checkout returns an error if there are uncommitted changes, which would not be in the release, or if
 // the version's tag is on another commit in clone. It uses a clone instead of a worktree because the tag must be the
-// only one: Go derives the version of a program from the tags on its commit, and could choose another one. dir must not
+// only one: Go derives the version of a program from the tags on its commit, and could choose another tag. dir must not
 // exist.
 func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	fail := func(err error) (Source, error) {
@@ -44,8 +44,8 @@ func Checkout(ctx context.Context, clone, version, dir string) (Source, error) {
 	if err != nil {
 		return fail(err)
 	}
-	// The output is empty if the tag does not exist. For an annotated tag, the first field is the commit; for a
-	// lightweight tag, the first field is empty, and the second is the commit.
+	// The output is empty if the tag does not exist. For an annotated tag, the first field is the commit. For a
+	// lightweight tag, the first field is empty, and the second field is the commit.
 	if tagged, err := git(ctx, clone, "for-each-ref", "--format=%(*objectname)%(objectname)",
 		"refs/tags/"+version); err != nil || tagged != "" && !strings.HasPrefix(tagged, commit) {
 		return fail(orElse(err, "the tag is on another commit: check out that commit, or choose another version"))
@@ -87,7 +87,7 @@ func git(ctx context.Context, dir string, args ...string) (string, error) {
 	return output(cmd)
 }
 
-// output runs a command and returns its output. The error contains the standard error of the command.
+// output runs a command and returns its output. The error contains the command's standard error.
 func output(cmd *exec.Cmd) (string, error) {
 	var problems strings.Builder
 	cmd.Stderr = &problems

@@ -23,18 +23,18 @@ import (
 // from the files.
 type Report struct {
 	Version, Commit, Registry string
-	// Signed is true if the checksums and the provenance are signed by the key.
+	// Signed is true if the checksums and the provenance are signed with the key.
 	Signed  bool
 	Builder string
 	Files   int
 }
 
 // Verify checks the files of a release against each other and, if key is not nil, against the signature and the
-// provenance. If version is not empty, the release must have this version, since an older release also has a valid
-// signature. Verify does not need network access, and returns all independent problems. The order makes it safe: the
-// signature covers SHA256SUMS, which contains the digests of all files, and files are only parsed after that. The
-// directory must contain all files of a release and no others. Without a key, Verify detects damage and mistakes, but
-// no forgery.
+// provenance. If version is not empty, the release must have this version, because an older release also has a valid
+// signature. Verify does not need network access, and returns all independent problems. The order of the checks makes
+// Verify safe: the signature covers SHA256SUMS, which contains the digests of all files, and files are parsed only
+// after that. The directory must contain all files of a release and no others. Without a key, Verify detects damage and
+// mistakes, but not forgery.
 func Verify(dir, version string, key *ecdsa.PublicKey) (Report, error) {
 	v := verifier{dir: dir, key: key}
 	report, err := v.run(version)
@@ -50,10 +50,10 @@ type verifier struct {
 	Report
 }
 
-// run checks a release in the order of trust: the signature, the files that it covers, and then the references between
-// them.
+// run checks a release in order of trust: first the signature, then the files that the signature covers, and then the
+// references between them.
 func (v *verifier) run(version string) (Report, error) {
-	// The content of a file is only used after the file has been compared with the signed checksum.
+	// The content of a file is used only after the file has been compared with the signed checksum.
 	sums, err := v.checksums()
 	if err != nil {
 		return Report{}, err
@@ -106,8 +106,8 @@ func (v *verifier) checksums() (map[string]string, error) {
 	return want, compareSums(want, got, sumsName)
 }
 
-// names extracts the version from the names of files, and verifies that these are exactly the files of a release with
-// this version. The version is part of signed names, so this requires no trust in any file.
+// names extracts the version from the file names, and verifies that these are exactly the files of a release with this
+// version. The version is part of signed names, so this check does not need to trust any file.
 func (v *verifier) names(sums map[string]string, wanted string) error {
 	prefix, suffix, _ := strings.Cut(imageFile(stack.Controller, "\n"), "\n")
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
@@ -136,7 +136,7 @@ func (v *verifier) names(sums map[string]string, wanted string) error {
 	return errors.Join(problems...)
 }
 
-// contents returns the names of the files of a release, except the files that describe the others.
+// contents returns the names of the files in a release, except the files that describe the others.
 func contents(version string) []string {
 	names := []string{imageList, chartFile(version), manifestsName(version, "-crds"), manifestsName(version, "")}
 	for _, name := range imageNames() {
@@ -215,7 +215,7 @@ func (v *verifier) binaries(architecture string, found map[string]binary) error 
 	return errors.Join(append(problems, err)...)
 }
 
-// archive verifies that an archive contains exactly the programs of the images and the licence.
+// archive verifies that an archive contains exactly the programs in the images and the license.
 func (v *verifier) archive(name, architecture string, programs []string, found map[string]binary) error {
 	folder := archiveName(name, v.Version, architecture)
 	missing := map[string]bool{folder + "/" + licence: true}

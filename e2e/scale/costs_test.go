@@ -22,7 +22,7 @@ type reading struct {
 	Milliseconds float64 `json:"milliseconds"`
 }
 
-// list lists the slices that match a field selector once.
+// list sends one list request for the slices that match a field selector.
 func (f *fleet) list(t *testing.T, selector string) reading {
 	t.Helper()
 	begin := time.Now()
@@ -35,7 +35,7 @@ func (f *fleet) list(t *testing.T, selector string) reading {
 	return reading{Bytes: len(data), Milliseconds: float64(time.Since(begin).Microseconds()) / 1000}
 }
 
-// sliceSizes returns the sizes of the slices of one node, in ascending order. They matter because when a device
+// sliceSizes returns the sizes of one node's slices, in ascending order. The sizes matter because when a device
 // changes, its whole slice is sent to each watcher.
 func (f *fleet) sliceSizes(t *testing.T) []int {
 	t.Helper()

@@ -2,6 +2,6 @@
 // scheduler, nodes and pods simulated by kwok, and ResourceSlices that the driver's own code publishes for a recorded
 // machine.
 //
-// The rule of this package: checks only use counts, such as the number of writes. Times and sizes are only printed; at
-// most, the ratio of two runs on the same nodes is checked.
+// The rule of this package: checks only use counts, such as the number of writes. Times and sizes are only printed,
+// except that checks may use the ratio of two runs on the same nodes.
 package scale

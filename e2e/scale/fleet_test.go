@@ -30,7 +30,7 @@ type fleet struct {
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when something changes
-	// published contains the observed slices of each node by name.
+	// published contains each node's observed slices by name.
 	published map[string]map[string]contents
 }
 
@@ -38,7 +38,7 @@ type fleet struct {
 type contents struct {
 	pool     string
 	devices  int
-	revision int64 // the highest one among its devices; 0 without devices
+	revision int64 // the highest revision among its devices; 0 without devices
 }
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
@@ -57,8 +57,8 @@ func newFleet(t *testing.T, p *plane, s shape, nodes int) *fleet {
 	return f
 }
 
-// watch keeps published up to date until ctx ends. It discards the devices in slices, which could use a gigabyte of
-// memory.
+// watch keeps published up to date until ctx ends. It discards the devices in slices, because they could use a gigabyte
+// of memory.
 func (f *fleet) watch(ctx context.Context, t *testing.T) {
 	t.Helper()
 	api := f.client.ResourceV1().ResourceSlices()
@@ -141,8 +141,8 @@ func (f *fleet) until(ctx context.Context, what string, holds func() bool) error
 	}
 }
 
-// complete reports whether all devices of a node have been observed with the given revision of the policies. The caller
-// must hold the lock.
+// complete reports whether all devices of a node have been observed with the given policy revision. The caller must
+// hold the lock.
 func (f *fleet) complete(i int, revision int64) bool {
 	devices := 0
 	for _, c := range f.published[nodeName(i)] {
@@ -154,7 +154,7 @@ func (f *fleet) complete(i int, revision int64) bool {
 	return devices == f.shape.entries()
 }
 
-// slices returns the number of slices of all nodes.
+// slices returns the total number of slices for all nodes.
 func (f *fleet) slices() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,8 +165,8 @@ func (f *fleet) slices() int {
 	return count
 }
 
-// writesOfChange returns the number of writes if all devices of the first nodes change: one write for a pool whose
-// devices are in one slice, which keeps its generation, and one for each slice of a pool with several slices.
+// writesOfChange returns the number of writes if all devices of the first nodes change. A pool whose devices are in one
+// slice keeps its generation and needs one write. A pool with several slices needs one write for each slice.
 func (f *fleet) writesOfChange(nodes int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -197,7 +197,7 @@ func (f *fleet) drive(ctx context.Context, i int) error {
 	})
 }
 
-// publishAll runs the driver of each of the first nodes until it has published, several at a time.
+// publishAll runs the drivers of the first nodes, several at a time, until each has published.
 func (f *fleet) publishAll(t *testing.T, nodes int) {
 	t.Helper()
 	f.each(t, nodes, func(ctx context.Context, i int) error {
@@ -212,7 +212,7 @@ func (f *fleet) publishAll(t *testing.T, nodes int) {
 	})
 }
 
-// each calls do for every number below count, with several calls at a time.
+// each calls do for every number below count, with several concurrent calls.
 func (f *fleet) each(t *testing.T, count int, do func(ctx context.Context, i int) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())

@@ -90,7 +90,7 @@ func (p *plane) apply(t *testing.T, text string) {
 const (
 	// watching is the number of open watches.
 	watching = "watching"
-	// dryRun counts dry runs, with which drivers determine which fields the API server keeps.
+	// dryRun is the number of dry runs, which drivers use to determine which fields the API server keeps.
 	dryRun = "dry-run"
 )
 
@@ -100,7 +100,7 @@ type requests map[string]int
 var requestLine = regexp.MustCompile(`(?m)^apiserver_(request_total|longrunning_requests)\{([^}]*` +
 	`resource="resourceslices"[^}]*verb="(\w+)"[^}]*)\} (\S+)$`)
 
-// requests reads the request counters of the API server.
+// requests reads the API server's request counters.
 func (p *plane) requests(t *testing.T) requests {
 	t.Helper()
 	text, err := p.client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
@@ -165,7 +165,7 @@ func (p *plane) askEtcd(t *testing.T, method, path string, body io.Reader) []byt
 	return data
 }
 
-// stored returns the size of etcd's data in use, in bytes, without old revisions.
+// stored returns the size, in bytes, of etcd's data in use, excluding old revisions.
 func (p *plane) stored(t *testing.T) int64 {
 	t.Helper()
 	var read struct{ Header struct{ Revision string } }
@@ -184,8 +184,8 @@ func (p *plane) stored(t *testing.T) int64 {
 	return int64(size)
 }
 
-// forgetMemory restarts components that do not release the memory of deleted slices, so that the measurement of the
-// next layout does not include this memory and enough memory is available.
+// forgetMemory restarts components that do not release the memory of deleted slices. As a result, the measurement of
+// the next layout does not include this memory, and enough memory is available.
 func (p *plane) forgetMemory(t *testing.T) {
 	t.Helper()
 	p.stored(t) // this also removes old revisions from etcd
@@ -205,7 +205,7 @@ type usage struct {
 	resident int64 // bytes
 }
 
-// use reads the resource usage of a component from /proc of the host.
+// use reads a component's resource usage from the host's /proc.
 func (p *plane) use(t *testing.T, component lab.Component) usage {
 	t.Helper()
 	found, err := process.One(process.Runs(string(component)),
@@ -224,8 +224,8 @@ func (p *plane) use(t *testing.T, component lab.Component) usage {
 	return usage{cpu: time.Duration(stat.CPUTime() * float64(time.Second)), resident: int64(status.VmRSS)}
 }
 
-// profile starts a CPU profile of kube-scheduler for "go tool pprof", which takes profileSeconds, and stores it in the
-// profiles directory. wait waits until it is complete. If no directory is set, profile does nothing.
+// profile starts a CPU profile of kube-scheduler for "go tool pprof", and stores it in the profiles directory. The
+// profile takes profileSeconds, and wait waits until it is complete. If no directory is set, profile does nothing.
 func (p *plane) profile(t *testing.T, layout layout) (wait func()) {
 	t.Helper()
 	if *profiles == "" {
@@ -261,7 +261,7 @@ const (
 	profileSeconds = 15
 )
 
-// download writes the response of a server to a file.
+// download writes a server's response to a file.
 func download(ctx context.Context, client *http.Client, url, path string) error {
 	asked, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -33,7 +33,7 @@ type rate struct {
 	APIServerBytes              int64   `json:"apiServerBytes"`
 }
 
-// follow watches objects from a version onwards. It resumes if the API server ends the watch, which happens on a busy
+// follow watches objects from a version onward. It resumes if the API server ends the watch, which happens on a busy
 // machine if events are not read in time.
 func follow(
 	t *testing.T, version string, start func(context.Context, metav1.ListOptions) (watch.Interface, error),
@@ -48,7 +48,7 @@ func follow(
 }
 
 // schedule creates pods with a claim for one device each while the scheduler is stopped. It then starts the scheduler
-// and measures until the last pod is bound. At the end, it removes all pods and claims.
+// and takes measurements until the last pod is bound. At the end, it removes all pods and claims.
 func (f *fleet) schedule(t *testing.T, pods int, layout layout) rate {
 	t.Helper()
 	ctx := t.Context()
@@ -122,7 +122,7 @@ func (f *fleet) createPods(t *testing.T, pods int) {
 	f.untilClaims(t, pods)
 }
 
-// deletePods deletes all pods and waits until their claims no longer exist either.
+// deletePods deletes all pods, and waits until neither they nor their claims exist.
 func (f *fleet) deletePods(t *testing.T) {
 	t.Helper()
 	now := int64(0)

@@ -46,7 +46,7 @@ type figures struct {
 // figured is the cost of the slices in a layout.
 type figured struct {
 	SlicesPerNode int `json:"slicesPerNode"`
-	// Stored is the additional data in etcd compared with a cluster without slices, in bytes.
+	// Stored is the additional data in etcd, in bytes, compared with a cluster without slices.
 	Stored       int64 `json:"storedBytes"`
 	LargestSlice int   `json:"largestSliceBytes"`
 	// WritesPerSecond is the rate at which the API server accepts the slices of all nodes together.
@@ -56,23 +56,23 @@ type figured struct {
 	Scheduled       rate    `json:"scheduled"`
 }
 
-// restart is the load on the control plane when the drivers of many nodes start together without any change, and when a
-// policy then changes the devices of all of these nodes.
+// restart is the load on the control plane when the drivers on many nodes start together without any change, and when a
+// policy then changes the devices on all of these nodes.
 type restart struct {
 	Drivers int `json:"drivers"`
 	// FirstWrites is the number of writes during the first start, when no slices existed.
 	FirstWrites int `json:"firstWrites"`
-	// Seconds is the time from the start of the drivers until the last one has established its watch on slices.
+	// Seconds is the time from the start of the drivers until the last driver has established its watch on slices.
 	Seconds float64 `json:"seconds"`
 	// Lists is the number of list requests for slices in addition to the watches, which start with the existing
 	// objects. DryRuns is the number of requests that determine which fields the API server keeps.
 	Lists   int `json:"lists"`
 	DryRuns int `json:"dryRuns"`
-	// Writes is the number of writes of unchanged slices.
+	// Writes is the number of writes for unchanged slices.
 	Writes int `json:"writes"`
 	// PolicyWrites is the number of writes after a policy change that affects every device. No rate is reported: each
-	// driver throttles itself by the time that it needs to read the state of its node. Since all drivers share the
-	// processors here, a rate would be meaningless.
+	// driver throttles itself based on the time that it needs to read the state of its node. Since all drivers share
+	// the processors here, a rate would be meaningless.
 	PolicyWrites int `json:"policyWrites"`
 }
 
@@ -103,7 +103,7 @@ func TestScale(t *testing.T) {
 }
 
 // drivers runs the drivers of some nodes: they publish, restart, and publish the effect of a policy change. It returns
-// the slices of one node, since those of the other nodes are the same.
+// the slices of one node, because the other nodes have the same slices.
 func (f *fleet) drivers(t *testing.T, all *figures) []resourceapi.ResourceSlice {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -114,7 +114,7 @@ func (f *fleet) drivers(t *testing.T, all *figures) []resourceapi.ResourceSlice 
 	return f.slicesOf(t, nodeName(0))
 }
 
-// publish runs the first publication of the drivers.
+// publish runs the drivers' first publication.
 func (f *fleet) publish(t *testing.T, all *figures) {
 	t.Helper()
 	before := f.requests(t)

@@ -13,7 +13,7 @@ import (
 // shape describes the devices of a node.
 type shape struct {
 	nics int
-	// functions is the number of virtual functions of each NIC.
+	// functions is the number of virtual functions per NIC.
 	functions int
 	// policies are the names of the node's policies in [policies].
 	policies []string
@@ -21,9 +21,9 @@ type shape struct {
 	plugin string
 }
 
-// shapeOf divides a number of devices into virtual functions of four NICs, or of eight NICs for hundreds of devices, or
-// into separate links. A NIC or a separate link has one entry that pods share (functions, links), or an additional
-// exclusive entry, so that the entries must exclude each other (mixed-functions, mixed-links).
+// shapeOf turns a number of devices into virtual functions of four NICs, or of eight NICs for hundreds of devices, or
+// into separate links. A NIC or a separate link has one entry that pods share (functions, links). In the mixed shapes,
+// it has an additional exclusive entry, so that the entries must exclude each other (mixed-functions, mixed-links).
 func shapeOf(name string, devices int) (shape, error) {
 	nics := 4
 	if devices >= 512 {
@@ -62,7 +62,7 @@ func (s shape) entries() int {
 	return count
 }
 
-// record writes a recording of the machine in the format of netdra.
+// record writes a recording of the machine in netdra's format.
 func (s shape) record(t *testing.T) string {
 	t.Helper()
 	h := discoverytest.NewHost()
@@ -118,9 +118,9 @@ exposure:
 `,
 }
 
-// objects returns the policies in YAML, and the class that pods request. The revision is an attribute in only one
-// policy, the last one, which has devices in every slice: if two policies changed, a driver could detect one change
-// before the other and write its slices twice.
+// objects returns the policies in YAML, and the class that pods request. The revision is an attribute only in the last
+// policy, which has devices in every slice: if two policies changed, a driver could detect one change before the other
+// and write its slices twice.
 func (s shape) objects(revision int) string {
 	documents := []string{fmt.Sprintf(`
 apiVersion: resource.k8s.io/v1
@@ -145,7 +145,7 @@ spec:
 	return strings.Join(documents, "---")
 }
 
-// pluginFiles returns a directory with the CNI plugins of the shapes, in which the driver finds them.
+// pluginFiles returns a directory in which the driver finds the shapes' CNI plugins.
 func pluginFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	linkSpeed = 100000 // of the NICs, in Mbit/s
-	functions = 8      // of each NIC
+	linkSpeed = 100000 // speed of the NICs, in Mbit/s
+	functions = 8      // per NIC
 )
 
 // asks contains the bandwidths that consecutive claims request from one NIC, in several orders. 0 means that the claim
-// has no request and gets the smallest tier.
+// does not request any bandwidth and gets the smallest tier.
 var asks = [][]int64{
 	{50000, 25000, 25000, 10000, 10000, 10000, 0},
 	{0, 10000, 10000, 10000, 25000, 25000, 50000},
@@ -33,8 +33,8 @@ var asks = [][]int64{
 // tiers contains the bandwidths in the policy, in Mbit/s.
 var tiers = []int64{10000, 25000, 50000}
 
-// Claims for bandwidth get the smallest sufficient tier. Together, they never exceed the bandwidth of the link, and a
-// claim is only rejected if it would exceed the bandwidth.
+// Claims for bandwidth get the smallest sufficient tier. Together, they never exceed the link's bandwidth, and a claim
+// is rejected only if it would exceed this bandwidth.
 func TestBandwidth(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		n := p.publish(t, "tiers", record(t, machine(len(asks), functions)),
@@ -59,7 +59,7 @@ exposure:
 	})
 }
 
-// request creates claims for bandwidth on a NIC, each after the decision about the previous claim.
+// request creates claims for bandwidth on a NIC. It creates each claim after the decision about the previous one.
 func (n node) request(ctx context.Context, nic string, order []int64) error {
 	offered, err := n.devices()
 	if err != nil {
@@ -109,8 +109,8 @@ func bandwidthOf(device resourceapi.Device) int64 {
 	return value.Value()
 }
 
-// A claim can select a device by the requested capacity alone. It consumes that amount, or the default if it requests
-// none.
+// A claim can select a device by the requested capacity alone. It consumes the requested amount, or the default if it
+// requests no amount.
 func TestCapacity(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		n := p.publish(t, "capacity", record(t, machine(1, functions)), []v1alpha1.DeviceExposurePolicy{

@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The driver publishes the encoding that the other tests request. Otherwise, an API server could have dropped unknown
-// fields, and the driver could have fallen back to another encoding unnoticed.
+// The driver publishes the encoding that the other tests request. Without this test, an API server could drop unknown
+// fields, and the driver could fall back to another encoding unnoticed.
 func TestEncodings(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		m := exclusionMachines()[0]

@@ -115,7 +115,7 @@ func parse[T any](t *testing.T, text string) T {
 }
 
 // specs returns the specs of slices as sorted YAML, all with the first generation. The order does not depend on
-// generated names. The name of the node is replaced with the one in the golden files.
+// generated names. The node name is replaced with the name in the golden files.
 func specs(t *testing.T, n node, all []*resourceapi.ResourceSlice) []string {
 	t.Helper()
 	texts := make(map[string]bool, len(all))

@@ -11,7 +11,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// TestExclusion tries every use of a NIC together with every other use, and with every pair of uses that is possible
+// TestExclusion tries every use of a NIC together with every other use, and with every pair of uses that are possible
 // concurrently.
 func TestExclusion(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
@@ -91,7 +91,7 @@ func (n node) tryPods(ctx context.Context, nic string, s series, refusals *refus
 	return false, n.got(ctx, pods[last], nic, s[last])
 }
 
-// got waits until a pod is scheduled, and checks that it got devices of the NIC for the given uses.
+// got waits until a pod is scheduled, and checks that it got devices from the NIC for the given uses.
 func (n node) got(ctx context.Context, pod, nic string, uses ...use) error {
 	devices, err := n.allocated(ctx, pod)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *refusals) forget(pod string) {
 	delete(r.pods, pod)
 }
 
-// stand checks that no rejected pod was scheduled later, since the first decision could have been premature.
+// stand checks that no rejected pod was scheduled later, because the first decision could have been premature.
 func (r *refusals) stand(n node) error {
 	var wrong []error
 	for pod := range r.pods {

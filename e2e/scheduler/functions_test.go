@@ -51,7 +51,7 @@ func TestFunctionsComeAndGo(t *testing.T) {
 
 // A NIC that becomes available as a whole while one of its virtual functions is in use cannot be allocated until the
 // function is free. This applies even if the virtual function was published without counters when it was allocated,
-// because nothing excluded it then.
+// because nothing excluded the function at that time.
 func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		passthrough := use{name: "passthrough", plugin: "host-device", exclusive: true}
@@ -92,7 +92,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 		second := asks("second", "host-device", nicName(0))
 		waits(second)
 		waits(asks("other", "sriov", nicName(1)))
-		if v, err := n.verdict(first); v == scheduled { // the rejection may predate the NIC in the scheduler's cache
+		if v, err := n.verdict(first); v == scheduled { // the pod may have been rejected before the NIC was cached
 			t.Fatalf("pod %s got a NIC while one of its virtual functions was in use: %v", first, err)
 		}
 		for _, pod := range []string{second, function} {

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// record writes a recording of a machine in the format of netdra.
+// record writes a recording of a machine in netdra's format.
 func record(t *testing.T, machine *discoverytest.Host) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -17,8 +17,8 @@ func record(t *testing.T, machine *discoverytest.Host) string {
 	return dir
 }
 
-// machine returns a machine with NICs of 100 Gbit/s, each with the given number of virtual functions. If it is 0, the
-// NICs do not support virtual functions.
+// machine returns a machine with 100 Gbit/s NICs, each with the given number of virtual functions. If this number is 0,
+// the NICs do not support virtual functions.
 func machine(count, functions int) *discoverytest.Host {
 	h := discoverytest.NewHost()
 	for i := range count {

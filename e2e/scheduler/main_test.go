@@ -19,11 +19,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// Flags of the driver.
+// Driver flags.
 const (
-	// listAttributes publishes a device's CNI plugins as one list instead of a boolean for each.
+	// listAttributes publishes a device's CNI plugins as one list instead of a boolean for each plugin.
 	listAttributes = "--list-attributes"
-	// compatibilityGroups separates the uses of a device by compatibility groups instead of counters.
+	// compatibilityGroups separates the uses of a device with compatibility groups instead of counters.
 	compatibilityGroups = "--compatibility-groups"
 )
 
@@ -31,10 +31,10 @@ var older = flag.Bool("older", false, "also test the oldest supported Kubernetes
 
 // version is a version of the control plane. Every test runs on each version.
 type version struct {
-	name       string // of subtests; also part of the cluster's name
+	name       string // for subtests; also part of the cluster's name
 	kubernetes string // see lab.Options
 	gates      map[string]bool
-	// encodings contains the driver's flags that the feature gates permit.
+	// encodings contains the driver flags that the feature gates permit.
 	encodings []string
 }
 
@@ -48,8 +48,7 @@ var versions = []version{
 	{name: "1.36", kubernetes: "1.36"},
 }
 
-// running contains the control planes by the name of their version. The first test that needs a control plane starts
-// it.
+// running contains the control planes by version name. The first test that needs a control plane starts it.
 var running struct {
 	sync.Mutex
 	planes map[string]*plane

@@ -17,7 +17,7 @@ type matrix struct {
 	nics
 	rows []series
 	mu   sync.Mutex
-	seen map[string]bool // by the key of a row and an arrival: whether the last use was allowed
+	seen map[string]bool // whether the last use was allowed, by the key of a row and an arrival
 }
 
 func key(s series, arrival string) string { return s.names() + " " + arrival }

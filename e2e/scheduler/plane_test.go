@@ -28,27 +28,27 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// patience is the time limit of every wait in a test. The scheduler retries a rejected pod within ten seconds.
+// patience is the time limit for every wait in a test. The scheduler retries a rejected pod within ten seconds.
 const patience = 2 * time.Minute
 
-// plane is a control plane, with caches of the objects that tests read.
+// plane is a control plane with caches for the objects that tests read.
 type plane struct {
 	*lab.Cluster
 	client  kubernetes.Interface
 	driver  string // the binary
 	version string // the version, for messages
-	// templates is true if pods in tests get their claims from templates. The scheduler in 1.36 sometimes misses the
-	// creation of such claims and only retries the pod minutes later.
+	// templates is true if pods in tests get their claims from templates. The 1.36 scheduler sometimes misses the
+	// creation of such claims, and then does not retry the pod until minutes later.
 	templates bool
-	// encodings contains flags of the driver, for which the classes are generated.
+	// encodings contains the driver flags for which the classes are generated.
 	encodings []string
-	// derivedAttributes is true if claims may compute attributes of devices.
+	// derivedAttributes is true if claims may compute device attributes.
 	derivedAttributes bool
 
 	pods   corelisters.PodNamespaceLister
 	claims resourcelisters.ResourceClaimNamespaceLister
 	slices resourcelisters.ResourceSliceLister
-	end    context.CancelFunc // of the caches
+	end    context.CancelFunc // stops the caches
 
 	mu      sync.Mutex
 	changed chan struct{} // closed when a cache has changed
@@ -84,7 +84,7 @@ func (p *plane) watch(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the caches and the cluster.
+// stop stops the caches and the cluster.
 func (p *plane) stop(ctx context.Context) error {
 	if p.end != nil {
 		p.end()
@@ -100,7 +100,7 @@ func (p *plane) wake() {
 	p.changed = make(chan struct{})
 }
 
-// change returns a channel that is closed at the next change of a cache.
+// change returns a channel that is closed when a cache next changes.
 func (p *plane) change() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,9 +143,9 @@ type node struct {
 	name string
 }
 
-// publish creates a node for the machine in the directory recording, with policies that only apply to this node. The
-// driver runs with the flags until the end of the test. The names of pools contain the name of the node, so earlier
-// tests cannot affect a node.
+// publish creates a node for the machine in the directory recording, with policies that apply only to this node. The
+// driver runs with the flags until the end of the test. Pool names contain the node name, so earlier tests cannot
+// affect a node.
 func (p *plane) publish(
 	t *testing.T, title, recording string, policies []v1alpha1.DeviceExposurePolicy, flags ...string,
 ) node {
@@ -213,7 +213,7 @@ func (n node) drive(t *testing.T, flags ...string) {
 	})
 }
 
-// pluginFiles returns a directory with the CNI plugins that tests use, in which the driver finds them.
+// pluginFiles returns a directory in which the driver finds the CNI plugins that tests use.
 func pluginFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

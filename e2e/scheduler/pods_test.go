@@ -16,11 +16,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// anyPlugin is the class of all devices of the driver.
+// anyPlugin is the class for all of the driver's devices.
 const anyPlugin = "network"
 
 // classes returns a DeviceClass for each CNI plugin, like those that the controller creates for topologies, and one for
-// all devices. With lists, the CNI plugins of a device are in a single attribute.
+// all devices. With lists, a device's CNI plugins are in a single attribute.
 func classes(lists bool) string {
 	class := func(name string, conditions ...string) string {
 		isOurs := fmt.Sprintf("device.driver == %q", v1alpha1.AttributeDomain)
@@ -135,7 +135,7 @@ func (n node) release(ctx context.Context, pod string) error {
 		metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
-// verdict is the decision of the scheduler about a pod.
+// verdict is the scheduler's decision about a pod.
 type verdict int
 
 const (
@@ -144,8 +144,8 @@ const (
 	refused
 )
 
-// verdict returns the current decision of the scheduler about a pod. Only claims that cannot be allocated count as a
-// rejection: a pod may also be waiting until its claims are created or a pool is complete.
+// verdict returns the scheduler's current decision about a pod. A pod is rejected only if its claims cannot be
+// allocated: it may also be waiting until its claims are created or a pool is complete.
 func (n node) verdict(name string) (verdict, error) {
 	pod, err := n.pods.Get(name)
 	if err != nil {
@@ -165,7 +165,7 @@ func (n node) verdict(name string) (verdict, error) {
 	return undecided, fmt.Errorf("the scheduler has not processed the pod yet")
 }
 
-// decided waits until the scheduler has decided about a pod, and reports whether it is scheduled.
+// decided waits until the scheduler has made a decision about a pod, and reports whether the pod is scheduled.
 func (n node) decided(ctx context.Context, pod string) (bool, error) {
 	var v verdict
 	err := n.until(ctx, "pod "+pod+" is scheduled or refused", func() (err error) {
@@ -191,8 +191,9 @@ func (n node) allocated(
 	return devices, err
 }
 
-// outcome waits until a pod is scheduled or rejected, as expected, and returns its devices. If it is expected to be
-// scheduled, outcome ignores earlier rejections, because the scheduler may not have received the node's devices yet.
+// outcome waits until a pod is scheduled or rejected, as expected, and returns its devices. If the pod is expected to
+// be scheduled, outcome ignores earlier rejections, because the scheduler might not have received the node's devices
+// yet.
 func (n node) outcome(
 	ctx context.Context, pod string, wanted bool,
 ) ([]resourceapi.DeviceRequestAllocationResult, error) {

@@ -14,11 +14,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// railAttribute is the attribute of NICs that the policies in the samples set.
+// railAttribute is the NIC attribute that the sample policies set.
 const railAttribute resourceapi.QualifiedName = "example.com/rail"
 
 // TestRails checks that the scheduler allocates NICs close to the GPUs of another driver, on two kinds of machines with
-// eight GPUs and eight NICs. On one of them, they are paired by the PCI root, and on the other by a table in the
+// eight GPUs and eight NICs. On one kind, GPUs and NICs are paired by the PCI root, and on the other by a table in the
 // policy.
 func TestRails(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
@@ -54,7 +54,8 @@ spec: {selectors: [{cel: {expression: 'device.driver == %q'}}]}
 	})
 }
 
-// railNode publishes the recording of a machine, with the policy in a sample, and GPUs from a file with ResourceSlices.
+// railNode publishes the recording of a machine, with the policy from a sample, and GPUs from a file with
+// ResourceSlices.
 func railNode(t *testing.T, p *plane, name, sample, gpus string) node {
 	t.Helper()
 	machine := discoverytest.GPUMachines()[name]
@@ -69,7 +70,7 @@ func railNode(t *testing.T, p *plane, name, sample, gpus string) node {
 	return n
 }
 
-// documents returns the documents of one kind in a YAML file of the repository.
+// documents returns the documents of one kind in one of the repository's YAML files.
 func documents[T any](t *testing.T, file, kind string) []T {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(file)))
@@ -106,7 +107,7 @@ func pairs(count int, attribute resourceapi.QualifiedName) resourceapi.ResourceC
 }
 
 // aligned checks that a pod gets pairs that match according to the node's published devices. If derived is not nil, it
-// computes the attribute of the GPUs in the claim, and the published values of the GPUs are not checked.
+// computes the GPUs' attribute in the claim, and the GPUs' published values are not checked.
 func (n node) aligned(t *testing.T, name string, count int, attribute resourceapi.QualifiedName,
 	derived *resourceapi.DeviceDerivedAttribute) {
 	t.Helper()
@@ -145,7 +146,7 @@ func (n node) aligned(t *testing.T, name string, count int, attribute resourceap
 	t.Logf("pod %s has %s", pod, names(devices))
 }
 
-// text formats a string or a number in such a way that the two can be distinguished.
+// text formats a string or a number so that the two can be distinguished.
 func text(a resourceapi.DeviceAttribute) string {
 	switch {
 	case a.StringValue != nil:

@@ -16,7 +16,7 @@ import (
 )
 
 // A node has eight NICs with 128 virtual functions each. The driver publishes all of them. It writes slices only once
-// for a flapping link, and after a change, it only writes the slices of the changed pool. Then it returns the memory to
+// for a flapping link. After a change, it writes only the slices of the changed pool, and then returns the memory to
 // the kernel.
 func TestThousandDevices(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {

@@ -25,7 +25,7 @@ import (
 const (
 	simulatedNodes = 8
 	claimsOfANode  = 26
-	siteAttribute  = "site" // identifies the test's node to which a device belongs
+	siteAttribute  = "site" // identifies the test node that a device belongs to
 	freedOneIn     = 2      // claims named in one out of this many rejections are released
 	refusedAtLeast = 40     // percent
 	refusedAtMost  = 60

@@ -16,13 +16,13 @@ type use struct {
 	name   string // also the suffix of the device's name
 	plugin string // the CNI plugin, and the class for it
 	// function is true if the use needs a virtual function of the NIC. Each claim gets exclusive use of a different
-	// one.
+	// function.
 	function bool
 	// exclusive is true if the NIC cannot have other uses at the same time.
 	exclusive bool
-	// capacity is the capacity that users of a shared NIC divide.
+	// capacity is the capacity that users of a shared NIC split.
 	capacity string
-	// group is the exclusion group: the NIC cannot have other uses of the group at the same time.
+	// group is the exclusion group: the NIC cannot have other uses in the group at the same time.
 	group string
 }
 
@@ -69,13 +69,13 @@ func together(a, b use) bool {
 // nics is a machine whose NICs are all offered in the same ways.
 type nics struct {
 	name, title string
-	functions   int // of each NIC; a NIC without functions is not a physical function
+	functions   int // per NIC; a NIC without functions is not a physical function
 	uses        []use
 	// hidden is true if a policy hides the NICs themselves.
 	hidden bool
 }
 
-// policies returns the policies of the machine.
+// policies returns the machine's policies.
 func (c nics) policies(t *testing.T) []v1alpha1.DeviceExposurePolicy {
 	t.Helper()
 	var list []v1alpha1.DeviceExposurePolicy
@@ -137,13 +137,13 @@ func (s series) arrivals() []string {
 	return allArrivals()
 }
 
-// fits reports whether the last use is possible in addition to all others.
+// fits reports whether the last use is possible in addition to all other uses.
 func (s series) fits() bool {
 	last := s[len(s)-1]
 	return !slices.ContainsFunc(s[:len(s)-1], func(u use) bool { return !together(u, last) })
 }
 
-// allSeries returns all series of a length.
+// allSeries returns all series with the given length.
 func (c nics) allSeries(length int) []series {
 	if length == 0 {
 		return []series{nil}
@@ -160,6 +160,6 @@ func (c nics) allSeries(length int) []series {
 	return all
 }
 
-// allArrivals returns the ways in which a series can reach the scheduler: in a pod for each use, in one pod with a
-// claim for each use, and in one claim.
+// allArrivals returns the ways in which a series can reach the scheduler: as one pod for each use, as one pod with a
+// claim for each use, or as one claim.
 func allArrivals() []string { return []string{"pods", "claims", "requests"} }

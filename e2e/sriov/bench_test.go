@@ -14,7 +14,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// The physical functions of the machine, which are on different PCIe roots and NUMA nodes.
+// The machine's physical functions, which are on different PCIe roots and NUMA nodes.
 const (
 	pf0 = "0000:41:00.0"
 	pf1 = "0000:81:00.0"
@@ -23,7 +23,7 @@ const (
 // pluginState is the directory in which the sriov plugin keeps its records.
 const pluginState = "/var/lib/cni/sriov"
 
-// patience is the time limit of each operation in the virtual machine, where all code is emulated.
+// patience is the time limit for each operation in the virtual machine, where all code is emulated.
 const patience = time.Minute
 
 // TestMain runs this binary as one of three programs: the tests, a driver that the tests kill, or a CNI plugin that
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bench is the machine, with the virtual functions of a test.
+// bench is the machine with a test's virtual functions.
 type bench struct{ *testbench.Bench }
 
 func (b *bench) must(err error) { b.Helper(); b.Must(err) }
@@ -64,7 +64,7 @@ func newBench(t *testing.T, vfs int) *bench {
 	return b
 }
 
-// info returns the settings of a virtual function as reported by the physical function.
+// info returns a virtual function's settings as reported by the physical function.
 func (b *bench) info(pf string, index int) netlink.VfInfo {
 	b.Helper()
 	vfs := b.LinkOf(pf).Attrs().Vfs

@@ -159,7 +159,7 @@ func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b.empty()
 }
 
-// The bond and its VLANs disappear with the namespace. The members remain, with the address of the bond.
+// The bond and its VLANs disappear with the namespace. The members remain, with the bond's address.
 func TestBondWhoseNamespaceIsDestroyed(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)
@@ -276,9 +276,9 @@ func TestDirtyFunctionComesHomeClean(t *testing.T) {
 	}
 }
 
-// A tenant cannot prevent the next tenant from changing the address. The igb driver rejects a change by functions whose
-// address was set through the physical function. The sriov plugin sets it on every DEL, and an earlier user may have
-// set it before the first allocation.
+// A tenant cannot prevent the next tenant from changing the function's address. The igb driver rejects an address
+// change by functions whose address was set through the physical function. The sriov plugin sets the address on every
+// DEL, and an earlier user may have set it before the first allocation.
 func TestNextTenantMayChangeItsAddress(t *testing.T) {
 	for name, test := range map[string]struct {
 		cniType string
@@ -321,7 +321,7 @@ func TestNextTenantMayChangeItsAddress(t *testing.T) {
 	}
 }
 
-// Chains that change addresses of untrusted functions work for successive tenants.
+// Chains that change the addresses of untrusted functions work for successive tenants.
 func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 	for name, test := range map[string]struct {
 		steps     string
@@ -344,7 +344,7 @@ func TestChainsThatChangeAddressesInTurn(t *testing.T) {
 			before := b.functionState()
 			for i := range 2 {
 				p := d.attach(fmt.Sprintf("turn%d", i), fmt.Sprintf(test.steps, i+1), test.functions...)
-				for range 3 { // the plugin cannot restore the address while the function has another
+				for range 3 { // the plugin cannot restore the address while the function has another one
 					if err := p.Del(); err != nil {
 						t.Logf("DEL: %v", err)
 					}

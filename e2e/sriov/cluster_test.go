@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// clusterPatience is the time limit of operations that involve the kubelet and containerd. On the emulated machine, a
+// clusterPatience is the time limit for operations that involve the kubelet and containerd. On the emulated machine, a
 // pod takes ten seconds and has to wait for other pods.
 const clusterPatience = 5 * time.Minute
 
@@ -40,7 +40,7 @@ func newCluster(t *testing.T, vfs int) *cluster {
 	return c
 }
 
-// part runs a subtest in its own namespace. At the end, it checks that nothing of the subtest remains, and that every
+// part runs a subtest in its own namespace. At the end, it checks that nothing from the subtest remains, and that every
 // virtual function is on the host in its initial state and published.
 func (c *cluster) part(name string, do func(*cluster)) {
 	c.Helper()
@@ -102,7 +102,7 @@ func (c *cluster) devices(pod string) []string {
 	return names
 }
 
-// attached waits until the status of a pod's claim reports all of the devices as attached.
+// attached waits until the status of a pod's claim reports that all of the devices are attached.
 func (c *cluster) attached(pod string) {
 	c.Helper()
 	c.Until("status of the claim of pod "+pod, func(ctx context.Context) error {

@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/kubenode"
 )
 
-// workerVariable is the environment variable with the orders for a driver process.
+// workerVariable is the environment variable that contains the orders for a driver process.
 const workerVariable = "SRIOV_WORKER"
 
 // orders is the task of a driver process: attach a virtual function, or roll back the leftovers of an earlier process.
@@ -115,8 +115,8 @@ func dieInTheMiddle() error {
 	select {}
 }
 
-// otherPlugin is the name of the real plugin, which implements all other commands. It is in the same directory as this
-// binary, which has the plugin's usual name.
+// otherPlugin is the name of the real plugin, which implements all other commands. The real plugin is in the same
+// directory as this binary, which has the plugin's usual name.
 const otherPlugin = "other"
 
 // plug implements a CNI plugin that dies in ADD.

@@ -72,7 +72,7 @@ func (c *cluster) killsDriverInTheMiddle() {
 	c.Gone("pod")
 }
 
-// away counts the virtual functions of the first NIC that have no link on the host.
+// away counts the first NIC's virtual functions that have no link on the host.
 func (c *cluster) away() (away int) {
 	c.Helper()
 	for i := range 2 {

@@ -3,6 +3,6 @@
 // tests check the API from the user's perspective and the recovery from crashes. The package contains only tests.
 //
 // The rule of this package: its tests run one after the other inside a machine of package vm (make sriov-test, make
-// sriov-inside) that has no other users, each with virtual functions that it creates. They check the kernel and
-// traffic.
+// sriov-inside) that has no other users. Each test creates the virtual functions that it uses. The tests check the
+// kernel and traffic.
 package sriov

@@ -27,7 +27,7 @@ func newDriver(b *bench) *driver {
 	return &driver{b, b.NewDriver(executor.Options{})}
 }
 
-// cniDirs returns the plugin directories. If several contain a plugin, the first one is used.
+// cniDirs returns the plugin directories. If several directories contain a plugin, the first directory is used.
 func cniDirs() []string { return filepath.SplitList(os.Getenv("CNI_PATH")) }
 
 // device returns a virtual function as the device of a root step.

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// multusProgram is the real Multus, in the version given in e2e/multus/go.mod, which "make sriov-multus" builds in
-	// the directory that is shared with the machine. Multus in EXTRA_CNI_DIR takes precedence.
+	// multusProgram is the real Multus, in the version given in e2e/multus/go.mod. "make sriov-multus" builds it in the
+	// directory that is shared with the machine. Multus in EXTRA_CNI_DIR takes precedence.
 	multusProgram = "/share/multus"
 	multusPlugin  = "/opt/cni/bin/multus"
 	multusLog     = "/var/log/multus.log"
@@ -76,7 +76,7 @@ type attachedNetwork struct {
 	} `json:"device-info"`
 }
 
-// networks returns the networks of a pod as reported by Multus.
+// networks returns a pod's networks as reported by Multus.
 func (c *cluster) networks(ctx context.Context, pod string) (networks []attachedNetwork, err error) {
 	found, err := c.Client.CoreV1().Pods(c.Namespace).Get(ctx, pod, metav1.GetOptions{})
 	if err != nil || found.Annotations[nad.Status] == "" {
@@ -85,7 +85,7 @@ func (c *cluster) networks(ctx context.Context, pod string) (networks []attached
 	return networks, json.Unmarshal([]byte(found.Annotations[nad.Status]), &networks)
 }
 
-// withClaim creates a pod. It has a claim that a user created and a Multus network, unless these are empty.
+// withClaim creates a pod with a claim that a user created and with a Multus network, unless these are empty.
 func (c *cluster) withClaim(name, claim, network string) {
 	c.Helper()
 	claims, used, annotations := "", "", ""
@@ -111,7 +111,7 @@ spec:
 }
 
 // claimedFunction creates a claim for a function, and the network through which Multus 4.2.3 attaches the function.
-// Multus 4.2.3 identifies devices by the name of their claim.
+// Multus 4.2.3 identifies devices by claim name.
 func (c *cluster) claimedFunction(name, class string) {
 	c.Helper()
 	c.Apply(fmt.Sprintf(`
@@ -143,10 +143,10 @@ spec:
 	c.part("multus", (*cluster).attachesByMultus)
 }
 
-// attachesByMultus checks that the scheduler chooses virtual functions, that the real Multus attaches them with the
-// plugin "sriov" and a NetworkAttachmentDefinition, and that the driver reserves them in the meantime and restores
-// them, even if it was killed in between. At the same time, a pod whose topology the driver itself attaches has a
-// function of the same NIC.
+// attachesByMultus checks that the scheduler chooses virtual functions, and that the real Multus attaches them with the
+// plugin "sriov" and a NetworkAttachmentDefinition. It also checks that the driver reserves the functions in the
+// meantime and restores them, even if the driver was killed in between. At the same time, a pod whose topology the
+// driver itself attaches has a function of the same NIC.
 func (c *cluster) attachesByMultus() {
 	c.multus()
 	c.topology("kept", c.named(`
@@ -197,8 +197,8 @@ spec:
 	c.attachedByMultus("next")
 }
 
-// attachedByMultus checks that a pod has the virtual function that was allocated to its claim, with the settings of the
-// network, that Multus reports this function, and that its device information file exists.
+// attachedByMultus checks that a pod has the virtual function that was allocated to its claim, with the network's
+// settings. It also checks that Multus reports this function, and that its device information file exists.
 func (c *cluster) attachedByMultus(pod string) {
 	c.Helper()
 	networks, err := c.networks(c.Context(), pod)

@@ -21,9 +21,9 @@ const (
 	vfioType1             = 1
 )
 
-// A virtual function that an application still has open stays bound to the application's driver: otherwise, the kernel,
-// and therefore the driver, would have to wait until the application exits. The function is restored as soon as it is
-// closed.
+// A virtual function that an application still has open stays bound to the application's driver. Otherwise, the kernel,
+// and therefore the driver, would have to wait until the application exits. The function is restored as soon as the
+// application closes it.
 func TestFunctionThatIsStillOpen(t *testing.T) {
 	b := newBench(t, 1)
 	d := newDriver(b)

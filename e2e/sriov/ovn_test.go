@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// ovnKubernetes runs the double of OVN-Kubernetes on this machine until the end of the test.
+// ovnKubernetes runs the OVN-Kubernetes double on this machine until the end of the test.
 func (c *cluster) ovnKubernetes() {
 	c.Helper()
 	c.Apply(nad.Definition)
@@ -43,9 +43,9 @@ type ovnPort struct {
 	Netdev  string `json:"vf-netdev-name"`
 }
 
-// Virtual functions are attached to a network of OVN-Kubernetes, as in deploy/samples. The driver passes the PCI
-// address of the function to the plugin. The plugin sets another MAC address and MTU, and records the function's name
-// on the host. The driver restores everything else.
+// Virtual functions are attached to an OVN-Kubernetes network, as in deploy/samples. The driver passes the function's
+// PCI address to the plugin. The plugin sets another MAC address and MTU, and records the function's name on the host.
+// The driver restores everything else.
 func (c *cluster) acceleratesNetworks() {
 	c.ovnKubernetes()
 	c.Apply(fmt.Sprintf(`

@@ -210,8 +210,8 @@ func (c *cluster) published(want string) {
 	})
 }
 
-// functionsOf returns the entries of the virtual functions of a NIC. The functions of the first NIC, which is also
-// offered as a whole, consume counters.
+// functionsOf returns the entries for a NIC's virtual functions. The functions of the first NIC, which is also offered
+// as a whole, consume counters.
 func functionsOf(nic, count, bandwidth int) string {
 	text := ""
 	for i := range count {
@@ -298,7 +298,7 @@ const bondOfCards = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// The design's main case: virtual functions of two NICs are bonded, with VLANs on top. Two such pods can still
+// The design's main case: virtual functions of two NICs are bonded, with VLANs on top. Two pods of this kind can still
 // communicate when one NIC loses its link.
 func (c *cluster) bondsFunctions() {
 	c.topology("bonded", c.named(bondOfCards), "left", "right")
@@ -329,8 +329,8 @@ func (c *cluster) bondsFunctions() {
 	}
 }
 
-// Example 4: macvlan and ipvlan cannot share a link. The first pod gets the link, and the other pod waits until the
-// first has ended.
+// Example 4: macvlan and ipvlan cannot share a link. The first pod gets the link, and the second pod waits until the
+// first pod has ended.
 func (c *cluster) keepsPersonasApart() {
 	for _, kind := range []string{"macvlan", "ipvlan"} {
 		c.topology(kind, c.named(fmt.Sprintf(`
@@ -357,7 +357,7 @@ func (c *cluster) keepsPersonasApart() {
 	}
 }
 
-// Example 6: a pod only gets a NIC as a whole while no other pod has a virtual function of the NIC or a macvlan
+// Example 6: a pod gets a NIC as a whole only while no other pod has a virtual function of the NIC or a macvlan
 // interface on it. Once the pod has the NIC, no other pod gets any of these.
 func (c *cluster) keepsPassthroughApart() {
 	for name, step := range map[string]string{"whole": "host-device", "shared": "macvlan", "function": "sriov"} {

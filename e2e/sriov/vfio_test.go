@@ -62,9 +62,9 @@ func (c *cluster) opened(pod string) []string {
 	return paths
 }
 
-// Applications that themselves drive virtual functions get the device nodes. While the pod has the functions, they are
-// bound to the application's driver and have the settings that the plugin applies through the physical function. A
-// function that an administrator has already bound to this driver stays bound.
+// Applications that themselves drive virtual functions get the device nodes. While the pod has the functions, the
+// functions are bound to the application's driver and have the settings that the plugin applies through the physical
+// function. A function that an administrator has already bound to this driver stays bound.
 func (c *cluster) givesFunctionsToApplications() {
 	prepared := c.VF(pf1, 0)
 	c.bind(prepared, "vfio-pci")
@@ -142,7 +142,7 @@ spec:
 
 // The driver is killed as soon as a function has lost its original driver, as soon as the function has this driver
 // again, and as soon as the plugin has recorded the function's namespace. In this mode, the plugin's DEL does not
-// remove the record, which must not block the next attempt.
+// remove the record. This must not block the next attempt.
 func (c *cluster) killsDriverWhileItBinds() {
 	c.application("bound", "PF0")
 	functions := []string{c.VF(pf0, 0), c.VF(pf0, 1)}
@@ -172,7 +172,7 @@ func (c *cluster) killsDriverWhileItBinds() {
 	c.must(os.RemoveAll(pluginState))
 }
 
-// soon polls without pauses, to detect a state that only lasts briefly.
+// soon polls without pauses, to detect a state that lasts only briefly.
 func (c *cluster) soon(what string, seen func() bool) {
 	c.Helper()
 	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); {

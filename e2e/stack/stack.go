@@ -14,10 +14,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// Namespace is the namespace of the driver and the controller.
+// Namespace is the namespace for the driver and the controller.
 const Namespace = "dra-network"
 
-// Names of the binaries, and also of their images.
+// Names of the binaries and their images.
 const (
 	Driver     = "dra-network-driver"
 	Controller = "dra-network-controller"
@@ -39,14 +39,13 @@ func PluginNames() []string { return []string{"device-only", "netdev"} }
 type Options struct {
 	// Clone is the clone of the project, which contains the directory deploy.
 	Clone string
-	// Bin is the directory of the binaries.
+	// Bin is the directory with the binaries.
 	Bin string
-	// Progress receives lines about the progress; may be nil.
+	// Progress receives progress messages; may be nil.
 	Progress io.Writer
 }
 
-// Contents returns the binaries in the image of the driver or of the controller. The first one is the image's entry
-// point.
+// Contents returns the binaries in the driver's or the controller's image. The first binary is the image's entry point.
 func Contents(name string) []string {
 	if name == Driver {
 		return []string{Driver, Plugins, CommandLine}
@@ -54,7 +53,7 @@ func Contents(name string) []string {
 	return []string{name}
 }
 
-// Image returns the spec of the image of the driver or of the controller, with binaries from bin. ref is its name.
+// Image returns the spec for the driver's or the controller's image, with binaries from bin. ref is the image name.
 func Image(name, bin, ref string) image.Spec {
 	spec := image.Spec{Ref: ref, Entrypoint: []string{"/" + name}}
 	for _, binary := range Contents(name) {
@@ -63,8 +62,8 @@ func Image(name, bin, ref string) image.Spec {
 	return spec
 }
 
-// Pack writes the image archives of the driver and of the controller to dir, with the given tag, and returns their
-// paths. It does not build anything. The binaries must be static, because the images contain no libraries.
+// Pack writes the image archives for the driver and the controller to dir, with the given tag, and returns their paths.
+// It does not build anything. The binaries must be static, because the images contain no libraries.
 func Pack(bin, dir, tag string) ([]string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -134,9 +133,9 @@ func restart(ctx context.Context, cluster *lab.Cluster) error {
 func Workloads() []string { return []string{"deployment/" + Controller, "daemonset/" + Driver} }
 
 // Commands returns the commands that apply the manifests in a deploy directory, as described in the comment in its
-// kustomization.yaml. They apply the definitions first and wait for them: kubectl looks up the kinds of all objects
-// before it writes the first object, and would not find kinds that are defined in the same directory. They do not wait
-// for the other objects.
+// kustomization.yaml. The commands apply the definitions first and wait for them: kubectl looks up the kinds of all
+// objects before it writes the first object, and would not find kinds that are defined in the same directory. The
+// commands do not wait for the other objects.
 func Commands(deploy string) [][]string {
 	return [][]string{
 		{"kubectl", "apply", "-f", filepath.Join(deploy, "crds")},

@@ -56,7 +56,7 @@ func TestAPIServerDown(t *testing.T) {
 }
 
 // catchUp forces all components to reconnect to the API server. After an outage, clients wait for up to a minute before
-// they retry; restarted components do not, so other tests do not have to wait.
+// they retry. Restarted components do not wait, so other tests do not have to wait either.
 func (e *env) catchUp() {
 	e.Helper()
 	for _, component := range []lab.Component{lab.ControllerManager, lab.Scheduler, lab.Kubelet} {
@@ -66,8 +66,8 @@ func (e *env) catchUp() {
 	e.driverReady()
 }
 
-// A reboot of the node ends all processes and network namespaces and clears the memory; the disk is unchanged. Pods get
-// their interfaces again, and no old interfaces remain.
+// A node reboot ends all processes and network namespaces and clears the memory; the disk is unchanged. Pods get their
+// interfaces again, and no old interfaces remain.
 func TestReboot(t *testing.T) {
 	e := newEnv(t, "reboot")
 	s := e.stage("rb", 139, 0)
@@ -129,8 +129,8 @@ func (e *env) reboot(plug, unplug func()) {
 	}
 }
 
-// A pod that shares its claim with another pod is detached even though the runtime did not report its end and the claim
-// is still in use. The other pod keeps its interface.
+// A pod that shares its claim with another pod is detached even though the runtime did not report the pod's end and the
+// claim is still in use. The other pod keeps its interface.
 func TestSharedClaimWhoseUserIsLost(t *testing.T) {
 	e := newEnv(t, "lost")
 	e.offerMacvlan("lo0", "10.140.0.0/24")

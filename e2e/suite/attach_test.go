@@ -50,7 +50,7 @@ func TestMacvlanWithTuning(t *testing.T) {
 	}
 }
 
-// showsHealthy waits until the status of a pod reports a resource whose ID has the given prefix as healthy (KEP-4680).
+// showsHealthy waits until a pod's status reports that a resource whose ID has the given prefix is healthy (KEP-4680).
 func (e *env) showsHealthy(name, prefix string) {
 	e.Helper()
 	e.eventually(name+" shows a healthy "+prefix, func(ctx context.Context) (bool, error) {
@@ -163,7 +163,7 @@ func TestBridge(t *testing.T) {
 	e.unchanged("tbr0", versions)
 }
 
-// A container that does not name the claim shares the pod's network, so it also waits for the claim.
+// A container that does not reference the claim shares the pod's network, so it also waits for the claim.
 func TestSidecarThatDoesNotNameTheClaim(t *testing.T) {
 	e := newEnv(t, "sidecar")
 	e.offerMacvlan("sc0", "10.105.0.0/24")

@@ -9,8 +9,9 @@ import (
 )
 
 // If a claim can never succeed, an event about the pod reports the reason, the pod waits without holding a device, and
-// it ends when it is deleted. Some cases use an administrator's classes: the controller's classes cannot have these
-// errors, and for the controller's classes, the API server rejects many of these claims before they reach a node.
+// the pod ends when it is deleted. Some cases use an administrator's classes, because the controller's classes cannot
+// have these errors. In addition, the API server rejects many of these claims for the controller's classes before the
+// claims reach a node.
 func TestBadClaims(t *testing.T) {
 	e := newEnv(t, "bad")
 	e.veth("ba0")
@@ -66,8 +67,8 @@ func TestDeviceThatIsGoneAfterScheduling(t *testing.T) {
 	e.asItWas(before)
 }
 
-// A claim with adminAccess only observes a device: its pod gets no interface, it consumes no resources of the device,
-// and it does not block other claims.
+// A claim with adminAccess only observes a device: its pod gets no interface, and the claim does not consume any of the
+// device's resources or block other claims.
 func TestAdminAccess(t *testing.T) {
 	e := newEnv(t, "admin")
 	e.veth("ad0")

@@ -13,15 +13,15 @@ import (
 )
 
 // A driver that composes devices requests the preparation of a claim that the pod does not list, so the kubelet does
-// not manage the claim. The pod gets the interface before its container starts, and the link is free once the pod and
-// the claim have been deleted.
+// not manage the claim. The pod gets the interface before its container starts. The link is free once the pod and the
+// claim have been deleted.
 func TestClaimOfAComposingDriver(t *testing.T) {
 	e := newEnv(t, "composing")
 	e.offerMacvlan("co0", "10.186.0.0/24")
 	before := e.state()
 	allocation := e.allocationOf("first", "co0-uplink")
-	// The scheduling gate prevents the kubelet from creating the sandbox before the claim is prepared. For the drivers
-	// that it calls, the kubelet itself guarantees this order.
+	// The scheduling gate prevents the kubelet from creating the sandbox before the claim is prepared. The kubelet
+	// itself guarantees this order for the drivers that it calls.
 	e.create(strings.Replace(pod("composed", ""), "spec:\n",
 		"spec:\n  schedulingGates: [{name: example.com/composer}]\n",
 		1))
@@ -76,7 +76,7 @@ func (e *env) reserved(
 	return claim
 }
 
-// draPlugin returns a client of the driver's service on its node, which the kubelet calls.
+// draPlugin returns a client for the service that the driver provides to the kubelet on its node.
 func (e *env) draPlugin() drapb.DRAPluginClient {
 	e.Helper()
 	sockets := e.filesOnNode("/var/lib/kubelet/plugins/dra.networking/dra*.sock")

@@ -116,7 +116,7 @@ func (e *env) use() use {
 	return now
 }
 
-// createPod creates a pod without kubectl, which is faster.
+// createPod creates a pod without kubectl, because this is faster.
 func (e *env) createPod(name, template string) error {
 	wanted := &corev1.Pod{}
 	if err := yaml.Unmarshal([]byte(pod(name, template)), wanted); err != nil {

@@ -51,8 +51,8 @@ func TestDoctor(t *testing.T) {
 }
 
 // healthy waits until doctor has no findings. The driver checks plugins once a minute and when devices change, so its
-// report about policies may be slightly outdated, from a time when a plugin was missing or a link from another test
-// existed.
+// report about policies may be slightly outdated: it may come from a time when a plugin was missing or a link from
+// another test existed.
 func (e *env) healthy(what string) {
 	e.Helper()
 	e.eventually(what+" is healthy", func(context.Context) (bool, error) {

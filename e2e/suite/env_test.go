@@ -22,7 +22,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// patience is the time limit of every wait in a test.
+// patience is the time limit for every wait in a test.
 const patience = 3 * time.Minute
 
 // env is the part of the cluster that one test uses.
@@ -72,7 +72,7 @@ func (e *env) part(t *testing.T) *env {
 	return &env{T: t, cluster: e.cluster, client: e.client, namespace: e.namespace}
 }
 
-// lines returns the lines of a file. It returns none if the file cannot be read.
+// lines returns the lines of a file. It returns no lines if the file cannot be read.
 func (e *env) lines(path string) []string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -152,7 +152,7 @@ func (e *env) reaches(pod, ifName, address string) {
 	})
 }
 
-// eventually waits until a condition is true. The failure message contains the last error of the condition.
+// eventually waits until a condition is true. The failure message contains the last error that the condition returned.
 func (e *env) eventually(what string, condition func(context.Context) (bool, error)) {
 	e.Helper()
 	if err := waitFor(condition); err != nil {
@@ -160,7 +160,7 @@ func (e *env) eventually(what string, condition func(context.Context) (bool, err
 	}
 }
 
-// waitFor waits, for up to patience, until a condition is true. It returns the last error of the condition.
+// waitFor waits, for up to patience, until a condition is true. It returns the last error that the condition returned.
 func waitFor(condition func(context.Context) (bool, error)) error {
 	var last error
 	err := wait.PollUntilContextTimeout(context.Background(), 50*time.Millisecond, patience, true,
@@ -225,13 +225,13 @@ func isReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// event waits for an event about an object that contains all texts.
+// event waits for an event that is about an object and contains all texts.
 func (e *env) event(object string, texts ...string) {
 	e.Helper()
 	e.anyEvent(object, texts)
 }
 
-// anyEvent waits for an event about an object that contains all texts of one of the alternatives.
+// anyEvent waits for an event that is about an object and contains all texts of one of the alternatives.
 func (e *env) anyEvent(object string, alternatives ...[]string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("event of %s with %q", object, alternatives), func(ctx context.Context) (bool, error) {
@@ -292,7 +292,7 @@ func (e *env) veth(name string) {
 	})
 }
 
-// link waits until a link is on the node and returns the output of ip for it.
+// link waits until a link is on the node, and returns ip's output for the link.
 func (e *env) link(name string) string {
 	e.Helper()
 	var shown string
@@ -328,7 +328,7 @@ func (e *env) offer(devices ...string) {
 }
 
 // offerMacvlan creates a link and everything that a pod needs to get a macvlan interface on it. The policy, the
-// topology and the claim template have the name of the link.
+// topology and the claim template are named after the link.
 func (e *env) offerMacvlan(link, subnet string) {
 	e.Helper()
 	e.veth(link)
@@ -350,7 +350,8 @@ func (e *env) fileOnNode(elements ...string) string {
 	return path
 }
 
-// filesOnNode returns the paths at which the node's files that match a pattern are visible to this process.
+// filesOnNode finds the node's files that match a pattern, and returns the paths at which they are visible to this
+// process.
 func (e *env) filesOnNode(elements ...string) []string {
 	e.Helper()
 	paths, err := e.cluster.NodeGlob(filepath.Join(elements...))

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// extendedPod returns a pod in the form in which users write it for a device plugin, with nothing but resource limits.
-// A container is given as "name: {resource: count}". Containers with the prefix "init " exit immediately.
+// extendedPod returns a pod as users write it for a device plugin, with only resource limits. A container is given as
+// "name: {resource: count}". Containers with the prefix "init " exit immediately.
 func extendedPod(name string, containers ...string) string {
 	var init, regular string
 	for _, container := range containers {
@@ -71,8 +71,8 @@ func (e *env) offerExtended(name string, network int) {
 }
 
 // Pods that were written for a device plugin get interfaces from topologies, by the resource name in the topology and
-// by the resource name that Kubernetes defines for the class. This also works while a pod with a claim that a user
-// created is running.
+// by the resource name that Kubernetes defines for the class. This also works while a pod that uses a user-created
+// claim is running.
 func TestExtendedResources(t *testing.T) {
 	e := newEnv(t, "extended")
 	e.offerExtended("er", 181)
@@ -172,7 +172,7 @@ func (e *env) extendedClaim(pod string) string {
 	return string(claim.UID)
 }
 
-// The driver rejects a topology that needs a second device and a topology that the namespace may not use, and an event
+// The driver rejects a topology that needs a second device, and a topology that the namespace may not use. An event
 // about the pod reports the reason. A pod that requests both devices gets the topology.
 func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e := newEnv(t, "exrefused")
@@ -211,9 +211,9 @@ func TestExtendedResourcesThatAreRefused(t *testing.T) {
 	e.gone("half", "pair", "theirs")
 }
 
-// netdra reports the same for a pod with extended resources as for a pod with claims: whether it would fit before
-// kube-scheduler has processed it, the obstacle while it is pending, including a denied claim, and the device once the
-// pod is running.
+// netdra reports the same for a pod with extended resources as for a pod with claims. Before kube-scheduler has
+// processed the pod, netdra reports whether the pod would fit. While the pod is pending, netdra reports the obstacle,
+// including a denied claim. Once the pod is running, netdra reports the device.
 func TestExtendedResourcesAreExplained(t *testing.T) {
 	e := newEnv(t, "exexplained")
 	e.veth("et0")

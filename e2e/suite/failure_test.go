@@ -38,12 +38,12 @@ func TestFailingStepLeavesNothingAndSaysWhy(t *testing.T) {
 	e.apply(failing)
 	wants := []string{`step "knob" (tuning) of topology fa`, "no_such_knob"}
 	e.event("p", append(wants, "NetworkAttachFailed")...)
-	// Whether the runtime was still waiting at the time of the failure depends on the speed of the machine. If it was
-	// not, the gate prevented the container from starting.
+	// Whether the runtime was still waiting at the time of the failure depends on the speed of the machine. If the
+	// runtime was no longer waiting, the gate prevented the container from starting.
 	e.anyEvent("p", append(wants, "FailedCreatePodSandBox"), []string{"when-attached"})
 	e.deviceStatus("p", `"status":"False"`, `"reason":"StepFailed"`, `(tuning) of topology fa`, "no_such_knob")
 	e.reports("pod "+e.namespace+"/p waits", "no_such_knob", `data-is="RESULT">failed: `, `data-is="COMMAND">DEL<`)
-	// Usually, no sandbox exists: the kubelet creates one every 15 seconds, and it fails immediately.
+	// Usually, no sandbox exists: the kubelet creates one every 15 seconds, and this fails immediately.
 	e.eventually("netdra reports why the pod waits", func(context.Context) (bool, error) {
 		claims, err := e.netdra("claims")
 		report, _ := e.doctor()
@@ -157,7 +157,7 @@ func (e *env) staticPodWithoutAPIServer() {
 	})
 }
 
-// stopAPIServer kills the API server. It is started again by restore, or at the end of the test.
+// stopAPIServer kills the API server. It is restarted by restore, or at the end of the test.
 func (e *env) stopAPIServer() (restore func()) {
 	e.Helper()
 	ctx := context.Background()
@@ -202,20 +202,20 @@ func TestMistakesAreExplained(t *testing.T) {
 		}
 	})
 	t.Run("claim without a root step", func(*testing.T) {
-		// Create the template first: once the topology exists, the webhook rejects such a template.
+		// Create the template first: once the topology exists, the webhook rejects this kind of template.
 		e.apply(documents(claimTemplate("half", "mi-left"), expose("mi", "macvlan", true, "mi0"), topology("mi", `
 - {name: left, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}
 - {name: right, type: macvlan, selector: {cel: 'device.attributes["dra.networking"].ifName == "mi0"'}}`)))
 		e.offer("mi0")
 		e.apply(pod("p", "half"))
-		// The API server reports this when the claim is created, if the classes of the topology exist by then;
-		// otherwise, the node reports it.
+		// The API server reports this when the claim is created, if the topology's classes exist by then; otherwise,
+		// the node reports it.
 		e.event("p", "add a request", "mi-right")
 	})
 }
 
-// If the kernel does not support the links of an installed plugin, the plugin is not offered, so no pod for it is
-// scheduled to the node. The status of the policy and netdra report the reason.
+// If the kernel does not support the links of an installed plugin, the plugin is not offered, so no pod that needs the
+// plugin is scheduled to the node. The status of the policy and netdra report the reason.
 func TestKernelLacksAPluginsLinks(t *testing.T) {
 	e := newEnv(t, "kernel")
 	e.veth("ke0")
@@ -257,7 +257,7 @@ spec:
 	e.gone("one")
 }
 
-// refused waits until kubectl reports that YAML is rejected with the given texts. The API server only calls the webhook
+// refused waits until kubectl reports that YAML is rejected with the given texts. The API server calls the webhook only
 // once it trusts the webhook's certificate.
 func (e *env) refused(yaml string, texts ...string) {
 	e.Helper()

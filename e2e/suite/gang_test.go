@@ -15,9 +15,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// In a gang of four pods, one claim belongs to the PodGroup, and each pod has an interface from it (KEP-5729). Each pod
-// also has its own claim, which it lists first (docs/limits.md). A container that restarts after the driver was killed
-// has its interfaces again, and nothing remains after the last pod has ended.
+// In a gang of four pods, one claim belongs to the PodGroup, and each pod has an interface from this claim (KEP-5729).
+// Each pod also has its own claim, which it lists first (docs/limits.md). A container that restarts after the driver
+// was killed has its interfaces again, and nothing remains after the last pod has ended.
 func TestGang(t *testing.T) {
 	e := newGangEnv(t)
 	e.offerMacvlan("ga0", "10.183.0.0/24")
@@ -93,7 +93,7 @@ func newGangEnv(t *testing.T) *env {
 	return newEnvOn(t, cluster, client, "gang")
 }
 
-// containerStartsAgain kills the container of a watched pod, and waits until its replacement is running.
+// containerStartsAgain kills a watched pod's container, and waits until its replacement is running.
 func (e *env) containerStartsAgain(pod string) {
 	e.Helper()
 	for _, pid := range e.containersOf(pod) {

@@ -8,8 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/idledriver"
 )
 
-// startIdleDriver runs the idle driver with the given number of devices until the end of the test, and creates its
-// class.
+// startIdleDriver creates the idle driver's class, and runs the idle driver with the given number of devices until the
+// end of the test.
 func (e *env) startIdleDriver(devices int) {
 	e.Helper()
 	stop, err := idledriver.Start(e.Context(), e.cluster, e.client, devices)

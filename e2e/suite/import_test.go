@@ -75,7 +75,7 @@ func TestImportedIsAccepted(t *testing.T) {
 
 // Objects that were imported with --keep-multus work with the real Multus after the manual steps in the report: adding
 // the policy for a resource whose device plugin was not imported, and replacing the template with a claim for Multus
-// 4.2.3. In this test, a link replaces the virtual function, and netdev replaces the plugin sriov.
+// 4.2.3. In this test, a link is used instead of the virtual function, and netdev instead of the plugin sriov.
 func TestImportedIsKeptWithMultus(t *testing.T) {
 	e := newEnv(t, "kept")
 	e.multus()
@@ -161,8 +161,8 @@ func (e *env) importFile(file, input string) string {
 	return made
 }
 
-// imported returns the output and the report of netdra for a file or for its standard input. Remaining manual steps do
-// not count as a failure.
+// imported returns netdra's output and report for a file or for standard input. Remaining manual steps do not count as
+// a failure.
 func (e *env) imported(flags []string, file, input string) (made, report string) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -114,7 +114,7 @@ func (s *stage) comesAndGoes(pod string) {
 	s.goes(pod)
 }
 
-// goes waits until a pod that is being deleted no longer exists and nothing of it remains.
+// goes waits until a pod that is being deleted no longer exists and has left nothing behind.
 func (s *stage) goes(pod string) {
 	s.Helper()
 	start := time.Now()
@@ -142,7 +142,7 @@ func (e *env) restart(component lab.Component) {
 }
 
 // A driver that hangs is worse than a missing driver, because the runtime calls it for every pod. The liveness probe
-// restarts it soon, and the new process works.
+// soon restarts it, and the new process works.
 func TestDriverThatHangs(t *testing.T) {
 	e := newEnv(t, "hangs")
 	e.offerMacvlan("ha0", "10.150.0.0/24")

@@ -16,7 +16,7 @@ import (
 
 // A chain takes six seconds, which is three times the runtime's timeout. The first attempt fails: the chain is rolled
 // back, the containers do not start, and an event reports the reason. A later attempt succeeds, and the same pod starts
-// immediately. Other pods never have to wait for it.
+// immediately. Other pods never have to wait for this pod.
 func TestChainOfSixSeconds(t *testing.T) {
 	e := newEnv(t, "six")
 	s := e.stage("si", 131, 6)

@@ -16,7 +16,7 @@ import (
 )
 
 // TestLifecycle removes the driver as described in docs/howto.md, installs it with Helm, upgrades it while a pod is
-// running, and removes it again. After each removal, nothing of the driver remains in the cluster or on the node.
+// running, and removes it again. After each removal, no part of the driver remains in the cluster or on the node.
 func TestLifecycle(t *testing.T) {
 	clone, err := filepath.Abs("../..")
 	if err != nil {
@@ -62,8 +62,8 @@ func (e *env) noRightsLeft() {
 	}
 }
 
-// usedAndRemoved creates a pod with an interface from a plugin, runs the functions in meanwhile, and removes the driver
-// as documented.
+// usedAndRemoved creates a pod with an interface from a plugin, runs the functions in meanwhile, and then removes the
+// driver as documented.
 func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhile ...func()) {
 	e.Helper()
 	link := "lc-" + name
@@ -103,7 +103,7 @@ func (e *env) usedAndRemoved(name, plugin, config string, remove func(), meanwhi
 	e.nothingInTheCluster()
 }
 
-// removedFromNode performs the remaining manual steps, and checks that nothing else of the driver remains on the node.
+// removedFromNode performs the remaining manual steps, and checks that no other part of the driver remains on the node.
 func (e *env) removedFromNode() {
 	e.Helper()
 	e.eventually("the driver has ended", func(context.Context) (bool, error) {
@@ -123,7 +123,7 @@ func (e *env) removedFromNode() {
 	}
 }
 
-// nothingInTheCluster waits until no object of the driver remains. The kubelet removes the node's slices 30 seconds
+// nothingInTheCluster waits until none of the driver's objects remain. The kubelet removes the node's slices 30 seconds
 // after the driver.
 func (e *env) nothingInTheCluster() {
 	e.Helper()
@@ -141,7 +141,7 @@ func (e *env) nothingInTheCluster() {
 	}
 }
 
-// importPlugin imports an image with a shell and with macvlan under another name into the node. The node's own plugin
+// importPlugin imports into the node an image with a shell and with macvlan under another name. The node's own plugin
 // directory does not contain that name.
 func (e *env) importPlugin(name string) {
 	e.Helper()

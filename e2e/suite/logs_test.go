@@ -77,7 +77,7 @@ func (e *env) setVerbosity(level int) {
 	e.Cleanup(func() { set(before) })
 }
 
-// productFiles returns the names of the product's Go files. Log lines of libraries follow other rules.
+// productFiles returns the names of the product's Go files. Log lines from libraries follow other rules.
 func productFiles(t *testing.T) map[string]bool {
 	t.Helper()
 	files := map[string]bool{}

@@ -46,7 +46,7 @@ func percentile(sorted []time.Duration, percent int) time.Duration {
 }
 
 // loop returns the times from create to Ready. It deletes each pod as soon as it is Ready and immediately creates the
-// next.
+// next one.
 func (e *env) loop(name, template string, n int) []time.Duration {
 	e.Helper()
 	return e.loopWith(name, template, n, metav1.DeleteOptions{})

@@ -18,11 +18,11 @@ import (
 // clusterName distinguishes concurrent runs.
 var clusterName = flag.String("cluster", "suite", "name of the local Kubernetes that is started")
 
-// containerRuntime selects the runtime of the node. CRI-O's programs are in $CRIO_DIR.
+// containerRuntime selects the node's runtime. CRI-O's programs are in $CRIO_DIR.
 var containerRuntime = flag.String("runtime", string(lab.RuntimeContainerd),
 	"container runtime of the node: containerd, crio or crio-crun")
 
-// theCluster is the cluster of the run. Tests share it, each with its own namespace, links and objects.
+// theCluster is the cluster for the run. Tests share it, but each test has its own namespace, links and objects.
 var theCluster = testcluster.Shared{
 	Start: func(ctx context.Context) (*lab.Cluster, kubernetes.Interface, error) { return up(ctx, *clusterName) },
 }

@@ -29,7 +29,7 @@ var (
 )
 
 // TestModel tests the invariant in docs/concepts.md with random sequences of faults and kinds of pods: a container that
-// names a claim only runs in a network namespace to which the claim is attached. A container that starts too early
+// references a claim runs only in a network namespace to which the claim is attached. A container that starts too early
 // exits with [early]. When the faults are over, every pod becomes Ready without intervention, and deleting the pods
 // leaves nothing behind.
 func TestModel(t *testing.T) {
@@ -57,11 +57,11 @@ func TestModel(t *testing.T) {
 	e.asItWas(before)
 }
 
-// model is the state of TestModel: some pods of each kind, which are replaced one after the other, and faults.
+// model is the state of TestModel: faults, and some pods of each kind, which are replaced one after the other.
 type model struct {
 	*env
 	random *rand.Rand
-	// generation is the number of pods that have been created of each kind.
+	// generation is the number of pods of each kind that have been created.
 	generation map[string]int
 	// restore contains functions that end lasting faults.
 	restore []func()
@@ -72,8 +72,8 @@ type model struct {
 }
 
 // withoutJournal loses the journal. Pods keep running, their containers can restart, and new sandboxes get their
-// interfaces. All other data in the journal is lost (docs/limits.md), so no pod may have a whole link at that time, and
-// all pods are replaced.
+// interfaces. All other data in the journal is lost (docs/limits.md). Therefore, no pod may have a whole link at that
+// time, and all pods are replaced.
 func (m *model) withoutJournal() {
 	m.Helper()
 	last := m.name("whole")
@@ -118,13 +118,13 @@ func (m *model) replace(kind string) {
 	m.done["replaced "+kind]++
 }
 
-// modelKinds returns the kinds of pods. They differ in how pods refer to the claim.
+// modelKinds returns the kinds of pods. They differ in how a pod refers to its claim.
 func modelKinds() []string {
 	return []string{"template", "shared1", "shared2", "extended", "sidecar", "init", "whole"}
 }
 
-// offer creates links, topologies and claims. Addresses are static, so that a lost journal leaves no leases behind: its
-// content cannot be recovered (docs/limits.md). The links carry no traffic.
+// offer creates links, topologies and claims. Addresses are static, so that a lost journal leaves no leases behind: the
+// journal's content cannot be recovered (docs/limits.md). The links carry no traffic.
 func (m *model) offer() {
 	m.Helper()
 	m.generation = map[string]int{}
@@ -153,7 +153,7 @@ spec:
 	m.env.offer("mo0", "mo1")
 }
 
-// extendedClass returns a platform team's class, which pods request by the name of an extended resource.
+// extendedClass returns a platform team's class, which pods request by its extended resource name.
 func (m *model) extendedClass() string {
 	return `
 apiVersion: resource.k8s.io/v1
@@ -313,8 +313,8 @@ func (m *model) containerProcesses() []int {
 	return pids
 }
 
-// allProcesses returns the processes of a program in all network namespaces on the node. It identifies them by the
-// node's mounts of /run, which they share.
+// allProcesses returns the processes of a program in all network namespaces on the node. It identifies the processes by
+// the node's mounts of /run, which they share.
 func (m *model) allProcesses(program string) []int {
 	m.Helper()
 	pids, err := process.PIDs(process.Runs(program))
@@ -324,7 +324,8 @@ func (m *model) allProcesses(program string) []int {
 	return pids
 }
 
-// kill kills the given processes of a program, or all in the node's network namespace if none are given.
+// kill kills the given processes of a program, or all of its processes in the node's network namespace if none are
+// given.
 func (m *model) kill(program string, pids ...int) {
 	m.Helper()
 	if pids == nil {
@@ -427,7 +428,7 @@ func (m *model) eventuallyReady(name string) {
 	m.Fatalf("pod %s is stuck: %s", name, last)
 }
 
-// stuckAfter is the time after which a pod that is not Ready counts as stuck.
+// stuckAfter is the time after which a pod that is not Ready is considered stuck.
 const stuckAfter = 7 * time.Minute
 
 func describe(pod *corev1.Pod) string {
@@ -450,7 +451,7 @@ func (m *model) removePods() {
 	m.gone(names...)
 }
 
-// try runs kubectl and only logs a failure, since the driver does not cause it.
+// try runs kubectl and only logs a failure, because the driver does not cause such failures.
 func (m *model) try(what string, args ...string) {
 	if output, err := m.kubectl("", args...); err != nil {
 		m.Logf("cannot %s: %v\n%s", what, err, output)

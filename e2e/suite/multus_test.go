@@ -24,7 +24,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// network returns a NetworkAttachmentDefinition, with the name of a resource unless it is empty.
+// network returns a NetworkAttachmentDefinition, with the resource name unless it is empty.
 func network(name, resource, config string) string { return nad.Network("", name, resource, config) }
 
 // multus installs the real Multus as the node's network until the end of the test. It uses the version in
@@ -92,7 +92,7 @@ func (e *env) install(program, path string) {
 	e.onNode("chmod", "0755", path)
 }
 
-// write writes a file of the node atomically.
+// write writes a file on the node atomically.
 func (e *env) write(path, content string) {
 	e.Helper()
 	dir := e.fileOnNode(filepath.Dir(path))
@@ -143,7 +143,7 @@ func podOn(name, claim, networks string) string {
 		"metadata: {name: %s, annotations: {k8s.v1.cni.cncf.io/networks: %s}}", name, networks), 1)
 }
 
-// owners returns the network namespaces of the node and of pods that contain a link with the given address.
+// owners returns the network namespaces, of the node and of pods, that contain a link with the given address.
 func (e *env) owners(mac string) []string {
 	e.Helper()
 	var owners []string
@@ -169,7 +169,7 @@ func TestMultusAttachesWhatIsAllocated(t *testing.T) {
 	e.multus()
 	e.veth("mu0")
 	before := e.link("mu0")
-	// Multus 4.2.3 identifies devices by the name of their claim, so each claim has its own network.
+	// Multus 4.2.3 identifies devices by claim name, so each claim has its own network.
 	const lan = `{"cniVersion": "1.0.0", "name": "lan", "type": "netdev",
 		"ipam": {"type": "host-local", "subnet": "10.171.0.0/24"}}`
 	e.apply(documents(offered("mu", "mu0", "example.com/mu"), external("mu", "mu0"), claimNamed("mu", "mu-link"),
@@ -275,7 +275,7 @@ func TestMigrationFromMultus(t *testing.T) {
 	e.deleting("old")
 	has("between", "10.173.0.")
 
-	// A pod that uses only Multus cannot get the link either while it is allocated to a claim.
+	// While the link is allocated to a claim, a pod that uses only Multus cannot get it either.
 	e.create(podOn("late", "", "old"))
 	e.event("late", "FailedCreatePodSandBox", "mg0")
 	has("between", "10.173.0.")
@@ -303,8 +303,8 @@ func TestMigrationFromMultus(t *testing.T) {
 	}
 }
 
-// watchOwners polls the owners of a link until stop is called or the test ends. stop returns the cases of two
-// concurrent owners and the number of polls with an owner.
+// watchOwners polls the owners of a link until stop is called or the test ends. stop returns the cases in which two
+// owners existed concurrently, and the number of polls that found an owner.
 func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 	e.Helper()
 	var wrong []string
@@ -325,7 +325,7 @@ func (e *env) watchOwners(mac string) (stop func() (wrong []string, seen int)) {
 				seen++
 			}
 			if len(owners) > 1 {
-				// The link may have moved between two reads, so a finding requires two equal reads.
+				// The link may have moved between two reads, so a finding requires two identical reads.
 				if again := e.owners(mac); slices.Equal(again, owners) {
 					wrong = append(wrong, strings.Join(owners, " and "))
 				}
@@ -384,7 +384,7 @@ func (e *env) applyChart(templates []string, settings ...string) {
 }
 
 // If the feature is enabled, the driver adds a pod's interfaces from claims to Multus' annotation, in addition to the
-// interfaces from Multus. It is not permitted to change anything else in pods.
+// interfaces from Multus. The driver is not permitted to change anything else in pods.
 func TestNetworkStatusBesideMultus(t *testing.T) {
 	e := newEnv(t, "netstatus")
 	e.deployWith("features.networkStatus=true")

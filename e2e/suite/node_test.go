@@ -25,11 +25,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/process"
 )
 
-// nodeState contains everything that attachments can leave behind on a node, sorted. If two states are equal, there is
-// no leak.
+// nodeState contains everything that attachments can leave behind on a node, sorted. If two states are equal, nothing
+// has leaked.
 type nodeState struct {
-	Links   []string // of the node, with the properties that a restored device must have
-	Pins    []string // of network namespaces, except for the runtime's
+	Links   []string // on the node, with the properties that a restored device must have
+	Pins    []string // of network namespaces, except for the runtime's pins
 	Files   []string // allocated addresses, CDI specs, and other files of plugins and the driver
 	Journal []string // claims, sandboxes and leftovers, as reported by the driver
 	Plugins int      // running CNI plugins
@@ -51,12 +51,11 @@ func (e *env) nodeState(ctx context.Context) (nodeState, error) {
 	return state, errors.Join(errs[:]...)
 }
 
-// runtimesPin matches the names that runtimes give to network namespaces. In containerd they begin with "cni-", and in
-// CRI-O they are UUIDs.
+// runtimesPin matches the names that runtimes give to network namespaces. In containerd, the names begin with "cni-",
+// and in CRI-O, they are UUIDs.
 var runtimesPin = regexp.MustCompile(`^cni-|^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// isRuntimesPin reports whether a pin of a network namespace was created by the container runtime and not by the
-// driver.
+// isRuntimesPin reports whether a network namespace pin was created by the container runtime and not by the driver.
 func isRuntimesPin(name string) bool { return runtimesPin.MatchString(name) }
 
 // state returns the nodeState. It retries until the node can be read.
@@ -71,7 +70,7 @@ func (e *env) state() nodeState {
 	return state
 }
 
-// asItWas waits until the state of the node is equal to an earlier state.
+// asItWas waits until the state of the node matches an earlier state.
 func (e *env) asItWas(before nodeState) {
 	e.Helper()
 	e.eventually("the node is as it was", func(ctx context.Context) (bool, error) {
@@ -145,7 +144,7 @@ func (e *env) nodeFiles() ([]string, error) {
 	return files, nil
 }
 
-// journal returns the records of the driver's journal.
+// journal returns the records in the driver's journal.
 func (e *env) journal(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, kind := range []string{"claims", "sandboxes", "leftovers"} {
@@ -183,7 +182,7 @@ func (e *env) records(ctx context.Context, kind string) ([]json.RawMessage, erro
 	return list, nil
 }
 
-// metrics returns the driver's metrics, by name with labels.
+// metrics returns the driver's metrics, keyed by name and labels.
 func (e *env) metrics(ctx context.Context) (map[string]float64, error) {
 	body, err := get(ctx, "http://127.0.0.1:9680/metrics", e.cluster.DialContext)
 	if err != nil {
@@ -245,7 +244,7 @@ func (e *env) processes(program string) []int {
 	return pids
 }
 
-// processesOf matches the processes of a program in the node's network namespace, which excludes processes of other
+// processesOf matches the processes of a program in the node's network namespace. This excludes processes of other
 // clusters.
 func (e *env) processesOf(program string) []process.Match {
 	e.Helper()
@@ -270,7 +269,7 @@ func (e *env) signal(program string, signal syscall.Signal) {
 	}
 }
 
-// controlled is the set of files with which a test controls slow-macvlan.
+// controlled is the set of files that a test uses to control slow-macvlan.
 type controlled struct {
 	*env
 	path string // on the node
@@ -280,7 +279,7 @@ func (e *env) controlled(name string) controlled {
 	return controlled{env: e, path: "/run/cni/control-" + name}
 }
 
-// set creates a control file. It is removed by the returned function or at the end of the test.
+// set creates a control file. The returned function, or the end of the test, removes the file.
 func (c controlled) set(what string) (unset func()) {
 	c.Helper()
 	path := c.fileOnNode(c.path + "." + what)

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/ovnkube"
 )
 
-// ovnDouble is the test double of OVN-Kubernetes on the node.
+// ovnDouble is the OVN-Kubernetes test double on the node.
 type ovnDouble struct {
 	e       *env
 	program string
@@ -23,7 +23,7 @@ type ovnDouble struct {
 	running *exec.Cmd
 }
 
-// ovnKubernetes starts the test double of OVN-Kubernetes on the node. At the end of the test, the double's switch must
+// ovnKubernetes starts the OVN-Kubernetes test double on the node. At the end of the test, the double's switch must
 // have no ports.
 func (e *env) ovnKubernetes() *ovnDouble {
 	e.Helper()
@@ -54,8 +54,8 @@ func (e *env) ovnKubernetes() *ovnDouble {
 	return d
 }
 
-// start starts the double and waits until it accepts requests. It removes ports without an interface every second
-// instead of every minute.
+// start starts the double and waits until it accepts requests. The double removes ports without an interface every
+// second instead of every minute.
 func (d *ovnDouble) start() {
 	d.e.Helper()
 	d.running = d.e.cluster.Command(context.Background(), d.program, "--node="+d.e.cluster.NodeName(), "--sweep=1s")
@@ -68,8 +68,8 @@ func (d *ovnDouble) start() {
 	})
 }
 
-// stop ends the double with a signal. On SIGTERM, the double removes its socket; after SIGKILL, the socket exists
-// without a listener.
+// stop ends the double with a signal. On SIGTERM, the double removes its socket. After SIGKILL, the socket still exists
+// but has no listener.
 func (d *ovnDouble) stop(signal syscall.Signal) {
 	d.e.Helper()
 	_ = d.running.Process.Signal(signal) // Wait reports whether it had already exited
@@ -78,7 +78,7 @@ func (d *ovnDouble) stop(signal syscall.Signal) {
 	}
 }
 
-// log returns the output of the double.
+// log returns the double's output.
 func (d *ovnDouble) log() string { return strings.Join(d.e.lines(d.output.Name()), "\n") }
 
 // hasPorts waits until the switch has the given number of ports.
@@ -90,8 +90,8 @@ func (d *ovnDouble) hasPorts(want int) {
 	})
 }
 
-// localnet creates the setup that an administrator of OVN-Kubernetes prepares: the bridge br-int, with a link as the
-// uplink of the physical network.
+// localnet creates the setup that an OVN-Kubernetes administrator prepares: the bridge br-int, with a link as the
+// physical network's uplink.
 func (e *env) localnet(uplink, physicalNetwork string) {
 	e.Helper()
 	e.veth(uplink)
@@ -135,8 +135,8 @@ func selecting(pod, networks string) string {
 		fmt.Sprintf("metadata: {annotations: {k8s.v1.cni.cncf.io/networks: %q}, ", networks), 1)
 }
 
-// ovnPolicy returns a policy that offers an uplink by the name of the physical network, as in example 9 of the
-// published design.
+// ovnPolicy returns a policy that offers an uplink by the name of the physical network, as in the published design's
+// example 9.
 func ovnPolicy(name, uplink string) string {
 	return fmt.Sprintf(`
 apiVersion: networking.dra.io/v1alpha1
@@ -204,7 +204,7 @@ func TestOVNKubernetesLocalnet(t *testing.T) {
 }
 
 // Interfaces on a layer2 network have the names that the pods' annotations set, by position or explicitly. Other
-// interfaces in the pod do not use these names.
+// interfaces in a pod do not use these names.
 func TestOVNKubernetesLayer2(t *testing.T) {
 	e := newEnv(t, "layertwo")
 	e.localnet("ol0", "localnet1")
@@ -283,7 +283,7 @@ func TestOVNKubernetesRefusals(t *testing.T) {
 	e.remove(pods)
 }
 
-// An event about the pod reports an error that only the server can detect, and nothing remains of the pod.
+// An event about the pod reports an error that only the server can detect, and the pod leaves nothing behind.
 func TestOVNKubernetesWithoutAMapping(t *testing.T) {
 	e := newEnv(t, "unmapped")
 	e.localnet("ou0", "localnet1")
@@ -303,7 +303,7 @@ func TestOVNKubernetesWithoutAMapping(t *testing.T) {
 }
 
 // If a device is passed to a localnet, an event about the pod reports an error. The built-in schema prevents this case,
-// so this test replaces it with an administrator's schema.
+// so this test replaces that schema with an administrator's schema.
 func TestOVNKubernetesLocalnetWithADevice(t *testing.T) {
 	e := newEnv(t, "localdevice")
 	e.localnet("od0", "localnet1")
@@ -334,10 +334,10 @@ func localnetStep(more string) string {
   config: {topology: localnet, netAttachDefName: localdevice/net, physicalNetworkName: localnet1` + more + `}`
 }
 
-// In a standard installation of OVN-Kubernetes, the bridge has the node's default route, and the shipped policy hides
-// the uplink unless the uplink is named. While the OVN-Kubernetes server is down, pods can still end: the driver
-// removes their interfaces without the plugin. After its restart, the server removes the ports of pods that have ended
-// and keeps the ports of running pods.
+// In a standard OVN-Kubernetes installation, the bridge has the node's default route, and the shipped policy hides the
+// uplink unless the uplink is named. While the OVN-Kubernetes server is down, pods can still end: the driver removes
+// their interfaces without the plugin. After its restart, the server removes the ports of pods that have ended and
+// keeps the ports of running pods.
 func TestOVNKubernetesServerIsDown(t *testing.T) {
 	e := newEnv(t, "serverdown")
 	e.localnet("ox0", "localnet1")

@@ -32,7 +32,7 @@ const without = "/opt/cni/bin/without"
 // capabilityRow matches a row of the table in docs/security.md: a capability, and the features that break without it.
 var capabilityRow = regexp.MustCompile("(?m)^\\| `([A-Z_]+)` \\| (.*) \\|$")
 
-// TestPrivileges removes each capability that docs/security.md names from the driver, one at a time, and checks whether
+// TestPrivileges removes from the driver each capability that docs/security.md names, one at a time, and checks whether
 // the driver still attaches and detaches pods. Then it removes all unneeded capabilities together. The page must
 // contain the same results.
 func TestPrivileges(t *testing.T) {
@@ -136,8 +136,8 @@ func (e *env) restorePrivileges() {
 	e.onNode("rm", without)
 }
 
-// probe returns the first failure when starting the driver, starting a pod with both interfaces, deleting the pod, or
-// returning the link.
+// probe returns the first failure that occurs when it starts the driver, starts a pod with both interfaces, deletes the
+// pod, or returns the link.
 func (e *env) probe() error {
 	e.Helper()
 	if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "status", "daemonset/"+stack.Driver,
@@ -178,7 +178,7 @@ func (e *env) driverSays() error {
 	return errors.Join(err, errors.New(log))
 }
 
-// within waits for up to 30 seconds, which is much longer than a success takes.
+// within waits for up to 30 seconds, which is much longer than a successful operation takes.
 func (e *env) within(what string, condition func(context.Context) (bool, error)) error {
 	var last error
 	err := wait.PollUntilContextTimeout(e.Context(), 200*time.Millisecond, 30*time.Second, true,

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// A user with exactly the documented permissions can query nodes remotely through the API server. This fails without
-// the permission to run commands in the driver's pods.
+// A user with exactly the documented permissions can query nodes remotely through the API server. The queries fail
+// without the permission to run commands in the driver's pods.
 func TestCommandsFromElsewhere(t *testing.T) {
 	e := newEnv(t, "elsewhere")
 	e.veth("el0")
@@ -63,7 +63,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 		"bundle --node NODE --file FILE": {"written to"},
 	} {
 		replace := strings.NewReplacer("NODE", e.cluster.NodeName(), "FILE", file)
-		// Retry, since doctor reports the last state of devices and plugins that the driver has read, which may be
+		// Retry, because doctor reports the last state of devices and plugins that the driver has read, which may be
 		// slightly outdated.
 		e.eventually(fmt.Sprintf("netdra %s says %q", line, want), func(context.Context) (bool, error) {
 			output, err := e.elsewhere(kubeconfig, strings.Fields(replace.Replace(line))...)
@@ -83,7 +83,7 @@ subjects: [{kind: ServiceAccount, name: helper, namespace: elsewhere}]
 	e.gone("one")
 }
 
-// kubeconfigOf writes a kubeconfig whose only credential is a token of one of the test's ServiceAccounts.
+// kubeconfigOf writes a kubeconfig whose only credential is a token for one of the test's ServiceAccounts.
 func (e *env) kubeconfigOf(account string) string {
 	e.Helper()
 	admin, err := e.cluster.RESTConfig()
@@ -121,7 +121,7 @@ func (e *env) kubeconfigOf(account string) string {
 	return path
 }
 
-// elsewhere runs netdra on a machine without the driver, and therefore without its socket.
+// elsewhere runs netdra on a machine that has no driver and therefore no driver socket.
 func (e *env) elsewhere(kubeconfig string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -25,8 +25,8 @@ func TestRollingUpdate(t *testing.T) {
 	start := time.Now()
 	for i := range rolloutPods {
 		names = append(names, fmt.Sprintf("p%02d", i))
-		// The second container does not name the claim. While the driver is not running, nothing holds this container
-		// back, as described in docs/limits.md.
+		// The second container does not reference the claim. While the driver is not running, nothing holds this
+		// container back, as described in docs/limits.md.
 		e.create(watchedPod(names[i], "resourceClaimTemplateName: ro0", "net1") + unnamedContainer("net1"))
 		if i == 2 {
 			if output, err := e.kubectl("", "-n", stack.Namespace, "rollout", "restart", "daemonset/"+
@@ -58,8 +58,8 @@ func TestRollingUpdate(t *testing.T) {
 	e.asItWas(before)
 }
 
-// unnamedContainer returns a container that does not name the claim, is not watched, and exits if it starts without its
-// interfaces.
+// unnamedContainer returns a container that does not reference the claim, is not watched, and exits if it starts
+// without its interfaces.
 func unnamedContainer(interfaces ...string) string {
 	return fmt.Sprintf(`  - name: unnamed
     image: localhost/toolbox:e2e

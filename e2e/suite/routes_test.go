@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A network with a default route must not replace the cluster's. The pod waits, and its event names the step and both
-// interfaces. As soon as the topology allows it, the pod starts.
+// A network with a default route must not replace the cluster's default route. The pod waits, and its event names the
+// step and both interfaces. As soon as the topology allows the route, the pod starts.
 func TestNetworkWithADefaultRoute(t *testing.T) {
 	e := newEnv(t, "route")
 	e.veth("dr0")
@@ -38,7 +38,7 @@ func TestNetworkWithADefaultRoute(t *testing.T) {
 	e.asItWas(before)
 }
 
-// Containers get the device files in the topology, which all of their users may open.
+// Containers get the device files in the topology, and all of the containers' users may open these files.
 func TestDeviceNodes(t *testing.T) {
 	e := newEnv(t, "nodes")
 	e.veth("dn0")

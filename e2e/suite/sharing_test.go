@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// If a pod with two claims ends, this does not affect the claim that a second pod keeps using.
+// When a pod with two claims ends, the claim that a second pod keeps using is not affected.
 func TestClaimsEndApart(t *testing.T) {
 	e := newEnv(t, "apart")
 	e.offerMacvlan("ap0", "10.145.0.0/24")
@@ -41,7 +41,7 @@ func TestClaimsEndApart(t *testing.T) {
 	e.asItWas(before)
 }
 
-// An exclusive device belongs to one pod, even if two pods name its claim. An event about the other pod names the
+// An exclusive device belongs to one pod, even if two pods reference its claim. An event about the other pod names the
 // owner, and the other pod gets the device afterwards.
 func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e := newEnv(t, "two")
@@ -69,8 +69,9 @@ func TestExclusiveDeviceOfTwoPods(t *testing.T) {
 	e.asItWas(before)
 }
 
-// A pod may name the claim that was generated for another pod. The kubelet prepares the claim only once, so the driver
-// finds the second pod by its spec. Even a container in the second pod that names no claim starts with the interface.
+// A pod may reference the claim that was generated for another pod. The kubelet prepares the claim only once, so the
+// driver finds the second pod by its spec. Even a container in the second pod that references no claim starts with the
+// interface.
 func TestGeneratedClaimOfAnotherPod(t *testing.T) {
 	e := newEnv(t, "generated")
 	e.offerMacvlan("ge0", "10.229.0.0/24")
@@ -200,7 +201,7 @@ func namedClaimPod(name string) string {
 	return strings.Replace(pod(name, name), "resourceClaimTemplateName", "resourceClaimName", 1)
 }
 
-// The status of a policy reports the number of its devices, including allocated ones. It reports zero once the policy
+// A policy's status reports the number of its devices, including allocated devices. It reports zero once the policy
 // selects no devices.
 func TestPolicyCountsItsDevices(t *testing.T) {
 	e := newEnv(t, "counted")
@@ -222,7 +223,7 @@ func TestPolicyCountsItsDevices(t *testing.T) {
 	e.gone("one")
 }
 
-// offers waits until the status of a policy has the given numbers of devices and nodes and the given condition.
+// offers waits until a policy's status has the given numbers of devices and nodes and the given condition.
 func (e *env) offers(policy, want string) {
 	e.Helper()
 	e.eventually("policy "+policy+" offers "+want, func(context.Context) (bool, error) {

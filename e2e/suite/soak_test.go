@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Options of the soak test.
+// Options for the soak test.
 var (
 	soakTime = flag.Duration("soak", 0, "how long pods come and go while components are killed; 0: not at all")
 	soakSeed = flag.Uint64("seed", 0, "what random decisions are made from; 0: another one each time")
@@ -29,9 +29,9 @@ var (
 		"the end of it")
 )
 
-// A soak test of longSoak or more also stops the API server for longOutage, after the first round of kills and then
-// every outagePeriod. After an outage, no component is killed for longOutage, because clients may take that long to
-// reconnect.
+// A soak test that takes longSoak or more also stops the API server for longOutage, after the first round of kills and
+// then every outagePeriod. After an outage, no component is killed for longOutage, because clients may take that long
+// to reconnect.
 const (
 	longSoak     = 2 * time.Minute
 	longOutage   = time.Minute
@@ -39,7 +39,7 @@ const (
 )
 
 // Pods of every kind start and end, each at its own rate, while the driver, the runtime and the kubelet are killed at
-// random. No container runs without its interfaces, an exclusive device is only in one pod at a time, no pod is stuck,
+// random. No container runs without its interfaces, an exclusive device is in only one pod at a time, no pod is stuck,
 // and nothing remains at the end.
 func TestSoak(t *testing.T) {
 	if *soakTime == 0 {
@@ -78,7 +78,7 @@ func TestSoak(t *testing.T) {
 	e.asItWas(before)
 }
 
-// soakKind is a kind of pods. One pod of each kind exists at a time.
+// soakKind is a kind of pod. One pod of each kind exists at a time.
 type soakKind struct {
 	template   string
 	interfaces []string
@@ -150,8 +150,9 @@ func (s *soak) churn(random *rand.Rand, name string, kind soakKind) {
 	}
 }
 
-// waitReady waits for a pod. Two kinds of pods compete for one device, and the scheduler may repeatedly prefer the pods
-// of the other kind: an unscheduled pod only counts as stuck if no pod from its template becomes Ready either.
+// waitReady waits for a pod. Two kinds of pods compete for one device, and the scheduler may repeatedly prefer pods of
+// the other kind. Therefore, an unscheduled pod is considered stuck only if no pod from its template becomes Ready
+// either.
 func (s *soak) waitReady(pod, template string) bool {
 	progress := time.Now()
 	for time.Since(progress) < 4*patience {
@@ -174,7 +175,7 @@ func (s *soak) waitReady(pod, template string) bool {
 	return false
 }
 
-// try repeats an operation until it succeeds. The API server may be down, and afterwards another pod may keep the
+// try repeats an operation until it succeeds. The API server may be down, and after that, another pod may keep the
 // device for just as long.
 func (s *soak) try(what string, do func() (string, error)) bool {
 	var output string
@@ -188,8 +189,8 @@ func (s *soak) try(what string, do func() (string, error)) bool {
 	return false
 }
 
-// killAll kills one component after another, in rounds of random order. The pauses are random, so a component may not
-// have recovered before the next kill.
+// killAll kills one component after another, in rounds with a random order. The pauses are random, so a component might
+// not have recovered before the next kill.
 func (s *soak) killAll(random *rand.Rand) {
 	components := map[string]func(){
 		stack.Driver:        s.killDriver,
@@ -235,7 +236,7 @@ func (s *soak) killDriver() {
 	}
 }
 
-// keepLog appends the driver's log to the log file of the soak test, if there is one.
+// keepLog appends the driver's log to the soak test's log file, if there is one.
 func (s *soak) keepLog() {
 	if *soakLog == "" {
 		return

@@ -23,7 +23,7 @@ spec:
   deviceParameters: [{parameter: master, attribute: ifName}]
 `
 
-// stage is a chain that a test can pause and make fail. It has two steps: a whole link, followed by a slow macvlan
+// stage is a chain that a test can pause or cause to fail. It has two steps: a whole link, followed by a slow macvlan
 // interface.
 type stage struct {
 	controlled
@@ -95,13 +95,13 @@ func (s *stage) pod(name string) {
 	s.create(watchedPod(name, "resourceClaimTemplateName: "+s.name, whole, second))
 }
 
-// pluginRuns waits until the slow plugin is running. It polls often, because tests depend on the exact time.
+// pluginRuns waits until the slow plugin is running. It polls often, because tests depend on exact timing.
 func (s *stage) pluginRuns() {
 	s.Helper()
 	s.moment("the slow plugin runs", func() bool { return len(s.processes("slow-macvlan")) > 0 })
 }
 
-// moment waits for a condition that may only be true for a short time.
+// moment waits for a condition that may be true only for a short time.
 func (e *env) moment(what string, reached func() bool) {
 	e.Helper()
 	for end := time.Now().Add(patience); !reached(); time.Sleep(2 * time.Millisecond) {
@@ -128,7 +128,7 @@ func (s *stage) wrote(pod string, texts ...string) {
 	})
 }
 
-// isPrepared reports whether the claim of a pod is prepared.
+// isPrepared reports whether a pod's claim is prepared.
 func (s *stage) isPrepared(pod string) bool {
 	claims, err := s.records(context.Background(), "claims")
 	return err == nil &&
@@ -137,8 +137,8 @@ func (s *stage) isPrepared(pod string) bool {
 }
 
 // preparedOnly creates a pod whose claim the kubelet prepares without being able to start the pod: the runtime does not
-// respond until resume is called. If the kubelet calls the runtime before it processes the pod, it waits two minutes
-// for the response; in this case, preparedOnly retries with another pod.
+// respond until resume is called. If the kubelet calls the runtime before it processes the pod, the kubelet waits two
+// minutes for the response. In this case, preparedOnly retries with another pod.
 func (s *stage) preparedOnly(pod string) (resume func()) {
 	s.Helper()
 	resume = s.resumed(string(s.cluster.RuntimeComponent()))

@@ -17,7 +17,7 @@ import (
 var samples = flag.Int("samples", 5, "how many pods of each kind are measured")
 
 // TestTimesByInterfaces measures the times from create to Ready for pods with increasing numbers of interfaces, and the
-// time that the runtime waited for the driver. The times are printed, not asserted.
+// time that the runtime waits for the driver. The times are printed, not asserted.
 func TestTimesByInterfaces(t *testing.T) {
 	e := newEnv(t, "times")
 	links := make([]string, 8)
@@ -126,7 +126,7 @@ func (e *env) driverMetrics() (values map[string]float64) {
 	return values
 }
 
-// averages returns, one per line, the mean of each of the driver's histograms of seconds between two reads.
+// averages returns, one per line, the mean of each driver histogram that measures seconds, between two reads.
 func averages(before, after map[string]float64) []string {
 	var lines []string
 	for name, sum := range after {
@@ -170,7 +170,7 @@ func TestTimesOfLateChains(t *testing.T) {
 		percentile(times, 50), percentile(times, 99), len(times))
 }
 
-// chainEnded returns the time at which the last ADD of a pod's claim ended, according to the log of CNI calls.
+// chainEnded returns the time at which the last ADD for a pod's claim ended, according to the log of CNI calls.
 func (e *env) chainEnded(pod string) (end time.Time) {
 	e.Helper()
 	logs := e.filesOnNode("/var/log/dra-network", e.namespace+"_"+pod+"-net-*", "*.jsonl")

@@ -17,7 +17,7 @@ import (
 )
 
 // A compromised driver on one node cannot act for another node: it can neither publish the other node's devices nor
-// write the status of its claims. It can do both for its own node.
+// write the status of the other node's claims. It can do both for its own node.
 func TestTokenOfAnotherNode(t *testing.T) {
 	e := newEnv(t, "tokens")
 	e.offerMacvlan("to0", "10.144.0.0/24")
@@ -100,7 +100,7 @@ func TestTokenOfAnotherNode(t *testing.T) {
 }
 
 // driverOn returns a client with the token that the kubelet would pass to the driver on a node. The node does not have
-// to exist; the token is bound to a pod with the name of that node.
+// to exist, because the token is bound to a pod with that node's name.
 func (e *env) driverOn(node string) kubernetes.Interface {
 	e.Helper()
 	ctx := context.Background()

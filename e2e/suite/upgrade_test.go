@@ -21,22 +21,22 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// Tags of the images of both versions.
+// Image tags for both versions.
 const (
 	oldTag = "old"
 	newTag = "new"
 )
 
-// upgrade is the test's own cluster, which starts with the oldest version from which an upgrade is supported.
+// upgrade is the test's own cluster, which starts with the oldest version from which upgrades are supported.
 type upgrade struct {
 	*stage
 	old  oldest.Version
 	helm string
 }
 
-// TestUpgrade upgrades the oldest supported version as described in docs/howto.md, while pods have their interfaces and
-// another pod is being attached. The new driver is killed during the upgrade. Pods keep their interfaces, and the new
-// version removes the resources that the old version created.
+// TestUpgrade upgrades the oldest supported version as described in docs/howto.md, while some pods have their
+// interfaces and another pod is being attached. The new driver is killed during the upgrade. Pods keep their
+// interfaces, and the new version removes the resources that the old version created.
 func TestUpgrade(t *testing.T) {
 	u := newUpgrade(t)
 	pods := u.oldPods()
@@ -159,7 +159,7 @@ func (u *upgrade) oldPods() []string {
 	return pods
 }
 
-// attached returns the containers of pods, and their interfaces with addresses.
+// attached returns the pods' containers, and their interfaces with addresses.
 func (u *upgrade) attached(pods []string) map[string]string {
 	u.Helper()
 	all := map[string]string{}
@@ -173,7 +173,7 @@ func (u *upgrade) attached(pods []string) map[string]string {
 	return all
 }
 
-// interfaces returns the interfaces of a pod, as printed by ip.
+// interfaces returns a pod's interfaces, as printed by ip.
 func (u *upgrade) interfaces(pod string) string {
 	u.Helper()
 	return u.inPod(pod, "ip", "-o", "link", "show") + u.inPod(pod, "ip", "-4", "-o", "addr", "show")
@@ -230,8 +230,8 @@ func (u *upgrade) replace() {
 	})
 }
 
-// killNew kills the driver whose process is not among the known ones as soon as it has reached a given state, and
-// returns its process.
+// killNew kills the driver whose process is not among the known ones, as soon as that driver has reached a given state.
+// It returns the driver's process.
 func (u *upgrade) killNew(known []int, moment string, reached func() bool) int {
 	u.Helper()
 	var process int

@@ -31,8 +31,8 @@ spec:
 %s`, name, claim, watchedContainer("main", name, "[{name: net}]", interfaces...))
 }
 
-// watchedContainer returns an element for a list of containers. claims is the list of the claims that the container
-// names.
+// watchedContainer returns an element for a list of containers. claims is the list of claims that the container
+// references.
 func watchedContainer(name, pod, claims string, interfaces ...string) string {
 	return fmt.Sprintf(`  - name: %s
     image: localhost/toolbox:e2e
@@ -114,8 +114,8 @@ func (e *env) containersOf(pod string) []int {
 	return pids
 }
 
-// create creates objects from YAML. Objects in the test's namespace are removed with it at the end; the test itself
-// must remove all others.
+// create creates objects from YAML. Objects in the test's namespace are removed together with the namespace at the end.
+// The test itself must remove all other objects.
 func (e *env) create(yaml string) {
 	e.Helper()
 	if output, err := e.kubectl(yaml, "create", "-f", "-"); err != nil {
@@ -137,7 +137,8 @@ func (e *env) gone(pods ...string) {
 	e.allPods("are gone", pods, func(_ *corev1.Pod, err error) (bool, error) { return apierrors.IsNotFound(err), err })
 }
 
-// neverStartedEarly checks that in the watched pods, no container that names the claim started without its interfaces.
+// neverStartedEarly checks that in the watched pods, no container that references the claim started without its
+// interfaces.
 func (e *env) neverStartedEarly() {
 	e.Helper()
 	for _, pod := range e.watchedPods(context.Background()) {

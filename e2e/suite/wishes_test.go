@@ -63,7 +63,7 @@ func TestClaimParameters(t *testing.T) {
 	e.gone("good")
 }
 
-// claimParameters returns a claim template for a port with parameters for its interfaces.
+// claimParameters returns a claim template for a port, with parameters for the claim's interfaces.
 func claimParameters(name string, parameters ...string) string {
 	configs := make([]string, len(parameters))
 	for i, parameter := range parameters {

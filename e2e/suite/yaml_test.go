@@ -56,7 +56,7 @@ spec:
 `, name, requests)
 }
 
-// pod returns a pod whose container sleeps. It has a claim from the template, unless the template is empty.
+// pod returns a pod whose container sleeps. The pod has a claim from the template, unless template is empty.
 func pod(name, template string) string {
 	claims, use := "", ""
 	if template != "" {

@@ -19,8 +19,8 @@ type part struct {
 	commands, output string
 }
 
-// read returns the command blocks in a document: each block marked as console, with the next block marked as text as
-// its output.
+// read returns the command blocks in a document. Each block marked as console is a command block, and the next block
+// marked as text is its output.
 func read(t *testing.T, path string) []part {
 	t.Helper()
 	document, err := os.ReadFile(path)
@@ -49,11 +49,11 @@ func pattern(line string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^\s*` + strings.ReplaceAll(strings.Join(words, `\s+`), `.*\s+`, `.*\s*`) + `\s*$`)
 }
 
-// varying matches the parts of the demo's output that differ between runs: names of claims, MACs, addresses, times.
+// varying matches the parts of the demo's output that differ between runs: claim names, MACs, addresses, times.
 var varying = regexp.MustCompile(`(net-)[a-z0-9]{5}\b|([0-9a-f]{2}:){5}[0-9a-f]{2}|\d+(\.\d+)+`)
 
-// checkExcerpt checks that the excerpt of the demo in README.md matches the demo's output, which must contain its lines
-// in the same order.
+// checkExcerpt checks that the excerpt from the demo in README.md matches the demo's output, which must contain the
+// excerpt's lines in the same order.
 func checkExcerpt(t *testing.T, shown, printed string) {
 	t.Helper()
 	if strings.Count(shown, "\n") < 10 {
@@ -124,8 +124,8 @@ func TestTutorial(t *testing.T) {
 	t.Logf("%d blocks of commands in %.0f s", len(parts), time.Since(start).Seconds())
 }
 
-// TestReadme runs the commands in README.md on a cluster node: those for the reader's own cluster, and those for a
-// single machine. It does not repeat commands that CI itself runs or that create the clone.
+// TestReadme runs the commands in README.md on a cluster node: the commands for the reader's own cluster, and those for
+// a single machine. It does not repeat commands that CI itself runs or that create the clone.
 func TestReadme(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: starts a local Kubernetes in private namespaces")
@@ -135,7 +135,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = exec.Command(clone+"/bin/lab", "--name", "readme", "down").Run() })
-	// deploy imports the images, which would be in the reader's registry
+	// deploy imports the images, which in the reader's case would be in a registry
 	for _, command := range []string{"up", "deploy"} {
 		start := exec.CommandContext(t.Context(), clone+"/bin/lab", "--name", "readme", command)
 		start.Dir = clone
@@ -166,7 +166,7 @@ ip link add uplink0 type veth peer name uplink0-far
 	t.Logf("%s", output)
 }
 
-// lab runs a command of the lab for the demo's cluster.
+// lab runs a lab command for the demo's cluster.
 func lab(clone string, command ...string) error {
 	return exec.Command(filepath.Join(clone, "bin", "lab"), append([]string{"--name", "demo"}, command...)...).Run()
 }

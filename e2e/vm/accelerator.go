@@ -17,8 +17,8 @@ const probeTime = 20 * time.Second
 // chooseAccelerator uses KVM if a machine boots with it. The existence of /dev/kvm is not enough: if the host itself is
 // a virtual machine, nested virtualization may be available but hang or lack a feature that the kernel requires.
 // Booting is the only reliable test. The test has a time limit, and its result is cached until the host reboots, so a
-// boot fails at most once per boot of the host. The caller must hold the lock of the image, which prevents concurrent
-// tests. A machine with an empty command switches itself off as soon as it has booted.
+// test boot fails at most once per host boot. The caller must hold the image lock, which prevents concurrent tests. A
+// machine with an empty command switches itself off as soon as it has booted.
 func (i *Image) chooseAccelerator(ctx context.Context) (string, error) {
 	if err := unix.Access("/dev/kvm", unix.R_OK|unix.W_OK); err != nil {
 		return emulation, nil //nolint:nilerr // it does not exist, or this user has no access

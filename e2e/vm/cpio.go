@@ -6,10 +6,11 @@ import (
 	"io/fs"
 )
 
-// cpioWriter writes an archive in the format "newc", which the kernel accepts as its initial file system. Names are
+// cpioWriter writes an archive in "newc" format, which the kernel accepts as its initial file system. Names are
 // relative to the root, and directories precede their content. See
-// Documentation/driver-api/early-userspace/buffer-format.rst of the kernel. It does not need the cpio program, and the
-// same content results in the same bytes. After the first error, it writes nothing more; finish returns this error.
+// Documentation/driver-api/early-userspace/buffer-format.rst in the kernel source. cpioWriter does not need the cpio
+// program, and the same content results in the same bytes. After the first error, it writes nothing more; finish
+// returns this error.
 type cpioWriter struct {
 	output io.Writer
 	ino    int
@@ -35,10 +36,10 @@ func (w *cpioWriter) finish() error {
 	return w.err
 }
 
-// entry writes the header of 13 hexadecimal numbers, the name and the data. The latter two are padded to four bytes.
-// The numbers are: inode, mode, owner, group, number of links, time, size, device of the file (two numbers), device of
-// a special file (two numbers), length of the name including its zero byte, and a checksum, which this format does not
-// use.
+// entry writes the header (13 hexadecimal numbers), the name and the data. The name and the data are padded to four
+// bytes. The numbers are: inode, mode, owner, group, number of links, time, size, device of the file (two numbers),
+// device of a special file (two numbers), length of the name including its zero byte, and a checksum, which this format
+// does not use.
 func (w *cpioWriter) entry(name string, mode int, data []byte) {
 	w.ino++
 	header := "070701"

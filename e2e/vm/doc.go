@@ -3,12 +3,12 @@
 // kernel, modules and tools come from Debian packages, which are unpacked into a cache: nothing is installed.
 //
 // Images of kind [RDMA] have a newer kernel and the RDMA tools. With the module from [Image.RXE], RDMA devices stay
-// with their links when these move to another network namespace, like the RDMA devices of real NICs. Images of kind
+// with their links when the links move to another network namespace, like the RDMA devices of real NICs. Images of kind
 // [OVS] have Open vSwitch and OVN.
 //
-// [Prepare] creates an [Image], from which [Image.Run] boots a machine for one command and ends it. The root file
-// system consists of the unpacked packages, read-only, below a memory file system, so changes disappear with the
-// machine.
+// [Prepare] creates an [Image], from which [Image.Run] boots a machine for one command. The machine ends when the
+// command does. The root file system consists of the unpacked packages, read-only, below a memory file system, so
+// changes disappear with the machine.
 //
 // The rule of this package: nothing outlives its caller. A machine has a time limit, and ends with the process that
 // started it, regardless of how that process ends.

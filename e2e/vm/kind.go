@@ -12,17 +12,16 @@ type Kind int
 const (
 	// SRIOV machines have the kernel from Debian's stable suite.
 	SRIOV Kind = iota
-	// RDMA machines have the kernel from the backports suite, whose rxe supports network namespaces, and the RDMA
-	// tools.
+	// RDMA machines have the RDMA tools and the kernel from the backports suite, whose rxe supports network namespaces.
 	RDMA
 	// OVS machines have the kernel from the stable suite, as well as Open vSwitch and OVN, which are not started
 	// automatically.
 	OVS
 )
 
-// recipe is the version of the procedure that builds images. Increase it with each change to the procedure. It is part
-// of an image's name in the cache, so a changed procedure creates a new image in addition to the old one. The versions
-// of Debian packages are not part of the name, so an image is kept until it is removed manually.
+// recipe is the version of the procedure that builds images. Increment it with each change to the procedure. It is part
+// of an image's name in the cache, so a changed procedure creates a new image in addition to the old one. The Debian
+// package versions are not part of the name, so an image is kept until it is removed manually.
 const recipe = "1"
 
 const (
@@ -32,22 +31,22 @@ const (
 
 // parts are the components of an image.
 type parts struct {
-	// prefix is the prefix of the name of the image's directory in the cache.
+	// prefix is the prefix for the name of the image's cache directory.
 	prefix string
-	// suites are the Debian suites of the packages; kernelSuite is the suite of the kernel.
+	// suites are the packages' Debian suites; kernelSuite is the kernel's suite.
 	suites      []string
 	kernelSuite string
-	// packages are Debian packages, without the dependencies that apt adds. They do not include the kernel: its
+	// packages are Debian packages, without the dependencies that apt adds. They do not include the kernel, because its
 	// dependencies would set up a boot loader.
 	packages []string
-	// kernelPackages are the prefixes of the kernel packages' names, which the kernel's release follows.
+	// kernelPackages are the prefixes of the kernel package names. The kernel's release follows each prefix.
 	kernelPackages []string
 	// modules are the modules that machines can load, in addition to earlyModules.
 	modules []string
 }
 
-// parts returns the components of a kind, as a new value on each call. The kernel loads modules by name on demand;
-// modules that are not listed here are not in the image, even if the kernel package contains them.
+// parts returns the components of a kind, as a new value on each call. The kernel loads modules by name on demand.
+// Modules that are not listed here are not in the image, even if the kernel package contains them.
 func (k Kind) parts() *parts {
 	p := &parts{
 		prefix: "vm-", suites: []string{suite, suite + "-updates"}, kernelSuite: suite,
@@ -82,10 +81,10 @@ func rdmaModules() []string {
 }
 
 // earlyModules returns the modules that are required to mount the root file system. vminit loads them from the initial
-// file system, without modprobe, which is in the root file system.
+// file system without modprobe, because modprobe is in the root file system.
 func earlyModules() []string { return []string{"9p", "9pnet_virtio", "overlay"} }
 
-// folder returns the name of the image's directory in the cache, which includes a hash of its components.
+// folder returns the name of the image's cache directory, which includes a hash of the image's components.
 func (p *parts) folder() string {
 	all := []string{recipe, p.kernelSuite, strings.Join(p.packages, " "), strings.Join(earlyModules(), " "),
 		strings.Join(p.modules, " ")}

@@ -15,10 +15,10 @@ import (
 )
 
 // moduleTree is the content of lib/modules/VERSION in a kernel package. Dependencies come from the metadata in the
-// module files instead of modules.dep, which depmod only creates on an installed system.
+// module files instead of modules.dep, because depmod creates modules.dep only on an installed system.
 type moduleTree struct {
 	dir string
-	// paths contains the paths of the files, relative to dir, by the modules' names.
+	// paths contains the file paths, relative to dir, keyed by module name.
 	paths   map[string]string
 	builtin map[string]bool
 }
@@ -30,7 +30,7 @@ type module struct {
 	data []byte
 }
 
-// openModules lists the modules of a kernel, including built-in ones: callers may request both kinds, but only files
+// openModules lists the modules of a kernel, including built-in modules: callers may request both kinds, but only files
 // are loaded.
 func openModules(dir string) (*moduleTree, error) {
 	tree := &moduleTree{dir: dir, paths: map[string]string{}, builtin: map[string]bool{}}
@@ -61,9 +61,9 @@ func moduleName(path string) string {
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// collect returns the named modules and all their dependencies, each after its own dependencies and only once. It omits
-// modules that are built into the kernel. An unknown name is an error, because it means that the list is wrong or the
-// kernel has changed.
+// collect returns the named modules and all their dependencies. Each module appears only once, after its own
+// dependencies. collect omits modules that are built into the kernel. An unknown name is an error, because it means
+// that the list is wrong or the kernel has changed.
 func (t *moduleTree) collect(names []string) ([]module, error) {
 	var all []module
 	seen := map[string]bool{}
@@ -98,7 +98,7 @@ func (t *moduleTree) collect(names []string) ([]module, error) {
 	return all, nil
 }
 
-// read reads a module and unpacks it. The machine's kernel could only load a packed module if it had been built with
+// read reads and unpacks a module. The machine's kernel could load a packed module only if it had been built with
 // CONFIG_MODULE_DECOMPRESS.
 func (t *moduleTree) read(name string) (module, error) {
 	path, ok := t.paths[name]

@@ -23,7 +23,7 @@ type apt struct {
 }
 
 // newApt creates the root in dir, for packages from the suites. An empty mirror means the mirror that this machine's
-// apt uses. If Debian's keyring is missing, apt uses the keys that this machine trusts; in both cases, it rejects
+// apt uses. If Debian's keyring is missing, apt uses the keys that this machine trusts. In both cases, apt rejects
 // packages without a valid signature.
 func newApt(ctx context.Context, dir, mirror string, suites []string) (*apt, error) {
 	if mirror == "" {
@@ -69,7 +69,7 @@ func ownMirror(ctx context.Context) (string, error) {
 	return "", errors.New("apt has no mirror of Debian on this machine: name one")
 }
 
-// run runs apt-get in the root and returns its standard output. An error contains the standard error. Recommended
+// run runs apt-get in the root and returns its standard output. An error contains apt-get's standard error. Recommended
 // packages are omitted, because they would double the size of the image.
 func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	settings := []string{
@@ -96,8 +96,8 @@ func (a *apt) run(ctx context.Context, args ...string) (string, error) {
 	return output.String(), nil
 }
 
-// fetch downloads the packages of an image and its kernel, and returns the files and the version of the kernel. It
-// finds the kernel's release in a simulated installation of its meta package, and then downloads the kernel packages
+// fetch downloads the packages for an image and its kernel, and returns the files and the kernel version. It finds the
+// kernel's release in a simulated installation of the kernel's meta package, and then downloads the kernel packages
 // without their dependencies.
 func (a *apt) fetch(ctx context.Context, p *parts) ([]string, kernelVersion, error) {
 	var kernel kernelVersion
@@ -128,15 +128,15 @@ func (a *apt) files() ([]string, error) {
 	return files, err
 }
 
-// kernelVersion is a version of Debian's kernel.
+// kernelVersion is a Debian kernel version.
 type kernelVersion struct {
-	// Release is the release as reported by uname, such as 6.12.1+deb13-amd64. It is part of the names of its packages.
+	// Release is the release as reported by uname, such as 6.12.1+deb13-amd64. It is part of the kernel package names.
 	Release string `json:"release"`
-	// Package is the version of its packages, such as 6.12.1-1.
+	// Package is the version of the kernel packages, such as 6.12.1-1.
 	Package string `json:"package"`
 }
 
-// packages returns the packages of this kernel with the given prefixes, in apt's syntax.
+// packages returns this kernel's packages that have the given prefixes, in apt's syntax.
 func (k kernelVersion) packages(prefixes []string) (all []string) {
 	for _, prefix := range prefixes {
 		all = append(all, prefix+k.Release+"="+k.Package)
@@ -158,8 +158,8 @@ func plannedKernel(plan string) (kernelVersion, error) {
 	return kernelVersion{}, fmt.Errorf("apt would install no kernel: %s", plan)
 }
 
-// unpack unpacks packages into root without installing them. Maintainer scripts do not run, so users, alternatives and
-// services of packages are missing: the guest writes the few files that programs expect.
+// unpack unpacks packages into root without installing them. Maintainer scripts do not run, so the packages' users,
+// alternatives and services are missing: the guest writes the few files that programs expect.
 func unpack(ctx context.Context, root string, files []string) error {
 	if err := os.MkdirAll(filepath.Join(root, "usr"), 0o755); err != nil {
 		return err

@@ -33,7 +33,7 @@ type Options struct {
 	CacheDir string
 	// Mirror is the URI of a Debian mirror; empty means the mirror that this machine's apt uses.
 	Mirror string
-	// Progress receives a line for each step; nil discards them.
+	// Progress receives a line for each step; if it is nil, the lines are discarded.
 	Progress io.Writer
 }
 
@@ -46,7 +46,7 @@ type Image struct {
 	mirror string
 	// vminit is the path of the machines' init program.
 	vminit []byte
-	// accelerator is the accelerator of QEMU for the machines.
+	// accelerator is QEMU's accelerator for the machines.
 	accelerator string
 	progress    io.Writer
 }
@@ -109,15 +109,15 @@ func checkHost() error {
 	return nil
 }
 
-// make creates the image in a temporary directory, and renames it when it is complete. The directory has the same
-// parent as the result, so that it can be renamed. Documentation and locales are removed: the host reads the root file
-// system for the machine, and a smaller one is faster to cache.
+// make creates the image in a temporary directory, and renames this directory when it is complete. The directory has
+// the same parent as the result, so that it can be renamed. Documentation and locales are removed: the host reads the
+// root file system for the machine, and a smaller file system is faster to cache.
 func (i *Image) make(ctx context.Context) error {
 	tmp, err := os.MkdirTemp(filepath.Dir(i.dir), "making-vm-*")
 	if err != nil {
 		return fmt.Errorf("cannot make an image: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }() // has no effect if it was renamed
+	defer func() { _ = os.RemoveAll(tmp) }() // has no effect if the directory was renamed
 	start := time.Now()
 	i.printf("fetching Debian packages for virtual machines, about 160 MB, once")
 	files, kernel, err := i.fetchPackages(ctx, filepath.Join(tmp, "apt"))
@@ -145,7 +145,7 @@ func (i *Image) make(ctx context.Context) error {
 	return os.Rename(tmp, i.dir)
 }
 
-// fetchPackages downloads the packages of the image. It fails with ErrUnavailable, unless the caller has canceled it.
+// fetchPackages downloads the image's packages. It fails with ErrUnavailable, unless the caller has canceled it.
 func (i *Image) fetchPackages(ctx context.Context, dir string) (files []string, kernel kernelVersion, err error) {
 	private, err := newApt(ctx, dir, i.mirror, i.parts.suites)
 	if err == nil {
@@ -154,7 +154,7 @@ func (i *Image) fetchPackages(ctx context.Context, dir string) (files []string, 
 	return files, kernel, unavailable(ctx, ErrUnavailable, err)
 }
 
-// unavailable wraps an error of fetching packages in an error of a kind, unless the caller has canceled the context.
+// unavailable wraps an error from fetching packages in an error of a kind, unless the caller has canceled the context.
 func unavailable(ctx context.Context, kind, err error) error {
 	if err == nil {
 		return nil
@@ -170,9 +170,9 @@ func (i *Image) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(i.progress, "vm: "+format+"\n", args...)
 }
 
-// installKernel writes the unpacked kernel, its version and the early modules into dir. In root, it only keeps the
-// modules that machines can load, unpacked. Unpacking is fast on the host, while an emulated processor would need
-// seconds to decompress the kernel, and additional time for each module that it loads.
+// installKernel writes the unpacked kernel, its version and the early modules into dir. In root, it keeps only the
+// modules that machines can load, and unpacks them. Unpacking is fast on the host, while an emulated processor would
+// need seconds to decompress the kernel, and additional time for each module that it loads.
 func (i *Image) installKernel(ctx context.Context, dir, root string, kernel kernelVersion) error {
 	tree := filepath.Join(root, "usr", "lib", "modules", kernel.Release)
 	image, err := os.ReadFile(filepath.Join(root, "boot", "vmlinuz-"+kernel.Release))
@@ -245,8 +245,8 @@ func writeFile(path string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// depmod runs the image's depmod on the image. It runs the image's dynamic loader by its path with the image's
-// libraries, so it works on any host and does not need root.
+// depmod runs the image's depmod on the image. It runs the image's dynamic loader by path, with the image's libraries,
+// so it works on any host and does not need root.
 func depmod(ctx context.Context, root, version string) error {
 	cmd := exec.CommandContext(ctx, filepath.Join(root, loader),
 		"--argv0", "depmod", "--library-path", filepath.Join(root, libraries), filepath.Join(root, "usr/bin/kmod"),
@@ -273,8 +273,8 @@ func buildInit(ctx context.Context) ([]byte, error) {
 
 const modulePath = "github.com/dra-networking/dra-network-driver"
 
-// Build builds commands that also run in a machine: static, into the file or existing directory target. The working
-// directory must be inside a clone of the project.
+// Build builds commands that also run in a machine. They are static, and are written to target, which is a file or an
+// existing directory. The working directory must be inside a clone of the project.
 func Build(ctx context.Context, target string, packages ...string) error {
 	return goTool(ctx, append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", target}, packages...)...)
 }
@@ -293,8 +293,8 @@ func goTool(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// initialFiles writes the initial file system of the kernel. It is created for each machine, because each Prepare
-// builds vminit. The names of the modules define their order.
+// initialFiles writes the kernel's initial file system. It is created for each machine, because each Prepare builds
+// vminit. The module names define the load order.
 func (i *Image) initialFiles(output io.Writer) error {
 	archive := cpioWriter{output: output}
 	modules := filepath.Join(i.dir, "modules")
@@ -315,7 +315,7 @@ func (i *Image) initialFiles(output io.Writer) error {
 	return archive.finish()
 }
 
-// lock waits for an exclusive lock. The file is not removed: otherwise two processes could hold the lock.
+// lock waits for an exclusive lock. The file is not removed; otherwise, two processes could hold the lock.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {

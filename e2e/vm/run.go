@@ -23,7 +23,7 @@ import (
 )
 
 // DefaultTimeout ends machines whose command hangs. On an idle machine that emulates all code, the longest test suite
-// without a limit of its own takes a third of this time. With a shorter timeout, tests would fail on a busy host just
+// without its own limit takes a third of this time. With a shorter timeout, tests would fail on a busy host just
 // because they are slow.
 const DefaultTimeout = 20 * time.Minute
 
@@ -43,10 +43,10 @@ type Command struct {
 	VFs int
 	// MemoryMB is the amount of memory; 0 means 1536.
 	MemoryMB int
-	// Processors is the number of processors; 0 means 1. If all code is emulated, more processors only help a machine
+	// Processors is the number of processors; 0 means 1. If all code is emulated, more processors help only a machine
 	// that is alone on the host.
 	Processors int
-	// Modules are further kernel modules to load; the modules of the NICs are always loaded.
+	// Modules are additional kernel modules to load; the NICs' modules are always loaded.
 	Modules []string
 	// ModuleFiles are kernel module files that are loaded after Modules, together with their dependencies.
 	ModuleFiles []string
@@ -54,7 +54,7 @@ type Command struct {
 	Parameters []string
 	// Folders maps directories of the host to paths in the machine, where they are mounted read-only.
 	Share string
-	// Folders maps paths in the machine to directories of the host, which are mounted read-only.
+	// Folders maps paths in the machine to directories on the host, which are mounted read-only.
 	Folders map[string]string
 	// Written is like Folders, for writable directories.
 	Written map[string]string
@@ -62,21 +62,21 @@ type Command struct {
 	Uplink *Uplink
 	// Output receives the output of the command, stdout and stderr, while it runs; nil discards it.
 	Output io.Writer
-	// Interactive connects the command to the terminal of this process instead of Output.
+	// Interactive connects the command to this process's terminal instead of Output.
 	Interactive bool
-	// Timeout is the time limit of the machine; 0 means DefaultTimeout, or no limit if the command is interactive.
+	// Timeout is the time limit for the machine; 0 means DefaultTimeout, or no limit if the command is interactive.
 	Timeout time.Duration
 }
 
 // Uplink is a NIC that leads into the network namespace of the thread that calls [Image.Run]: the gateway routes to
-// addresses in this namespace. The NIC's link has no address at first.
+// addresses in this namespace. Initially, the NIC's link has no address.
 type Uplink struct {
 	// Link is the name of the NIC's link in the machine.
 	Link string
-	// Subnet is the network of the NIC, in CIDR notation, and Gateway is an address in it.
+	// Subnet is the NIC's network, in CIDR notation, and Gateway is an address in it.
 	Subnet, Gateway string
-	// Machine is an address in the subnet. Connections to each of Ports on 127.0.0.1 of the namespace are forwarded to
-	// it.
+	// Machine is an address in the subnet. Connections to each of Ports on the namespace's 127.0.0.1 are forwarded to
+	// this address.
 	Machine string
 	Ports   []int
 }
@@ -85,20 +85,20 @@ type Uplink struct {
 type Result struct {
 	// ExitCode is the exit status of the command, or 128 plus the signal that terminated it.
 	ExitCode int
-	// Boot and Command are the durations of the boot, up to the start of the command, and of the command, by the
-	// machine's clock.
+	// Boot and Command are the durations of the boot, up to the start of the command, and of the command itself. They
+	// are measured by the machine's clock.
 	Boot, Command time.Duration
 }
 
 // Run boots a machine, runs the command and ends the machine. It is not an error if the command fails, but it is an
 // error if the command could not be run or did not end. The machine ends with the context and with this process.
 // Several machines may run concurrently, each with its own directory. If the error is not nil, the exit status is
-// undefined; the error contains the end of the console.
+// undefined, and the error contains the end of the console output.
 func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
 	return i.run(ctx, c, i.accelerator)
 }
 
-// run boots a machine for one command. All files of the machine are in one directory, which is removed at the end.
+// run boots a machine for one command. All of the machine's files are in one directory, which is removed at the end.
 func (i *Image) run(ctx context.Context, c Command, accelerator string) (Result, error) {
 	dir, err := os.MkdirTemp("", "dra-vm-*")
 	if err != nil {
@@ -133,7 +133,7 @@ func (c *Command) timeout() time.Duration {
 	return c.Timeout
 }
 
-// order returns the order for the machine, and adds the directories that the order needs to the machine.
+// order returns the order for the machine, and adds to the machine the directories that the order needs.
 func (c *Command) order(m *machine) (*guest.Order, error) {
 	order := &guest.Order{Args: c.Args, Env: c.Env, Dir: c.Dir, VFs: c.VFs,
 		Modules: append([]string{"igb", "igbvf"}, c.Modules...)}
@@ -155,9 +155,9 @@ func (c *Command) order(m *machine) (*guest.Order, error) {
 	return order, nil
 }
 
-// showFolders adds the directories of the host that the command needs to the machine and to its order. 9p identifies a
-// directory by a tag, since a path may be too long. A directory must exist when the machine starts; files in it may be
-// created and removed later.
+// showFolders adds the host directories that the command needs to the machine and to its order. 9p identifies a
+// directory by a tag, because a path may be too long. A directory must exist when the machine starts, but files in it
+// may be created and removed later.
 func (c *Command) showFolders(m *machine, order *guest.Order) error {
 	add := func(outside, inside string, writable bool) error {
 		path, err := filepath.Abs(outside)
@@ -205,10 +205,10 @@ func (c *Command) showFolders(m *machine, order *guest.Order) error {
 	return nil
 }
 
-// moduleFilesDir is the directory in the machine with Command.ModuleFiles.
+// moduleFilesDir is the directory in the machine that contains Command.ModuleFiles.
 const moduleFilesDir = "/opt/modules"
 
-// writeRunDir writes the files of one machine: its order, and the archive from which it boots.
+// writeRunDir writes one machine's files: its order, and the archive from which it boots.
 func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	data, err := json.Marshal(order)
 	if err != nil {
@@ -224,9 +224,9 @@ func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 	return errors.Join(i.initialFiles(archive), archive.Close())
 }
 
-// boot runs QEMU until the machine switches itself off. The result of the command is in the outcome file. QEMU's exit
-// status is 0 for any machine that has switched itself off. When the time limit expires, QEMU is killed, which ends the
-// machine; WaitDelay limits the wait for other processes that have its output open.
+// boot runs QEMU until the machine switches itself off. The command's result is in the outcome file. QEMU's exit status
+// is 0 for any machine that has switched itself off. When the time limit expires, QEMU is killed, which ends the
+// machine. WaitDelay limits the wait for other processes that have QEMU's output open.
 func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	root := filepath.Join(i.dir, "root")
 	args := append([]string{"--library-path", filepath.Join(root, libraries), filepath.Join(root, qemu)},
@@ -236,8 +236,8 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	cmd.WaitDelay = 5 * time.Second
 	var problems bytes.Buffer
 	cmd.Stderr = &problems
-	// A separate process group keeps the terminal's signals away from QEMU, since this process handles them. It is not
-	// used for interactive commands, because only the terminal's foreground group can read from the terminal.
+	// A separate process group keeps the terminal's signals away from QEMU, because this process handles them. It is
+	// not used for interactive commands, because only the terminal's foreground group can read from the terminal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL, Setpgid: !c.Interactive}
 	cmd.Stdout = c.Output
 	if c.Interactive {
@@ -246,7 +246,7 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 		if err != nil {
 			return fmt.Errorf("cannot use the terminal: %w", err)
 		}
-		defer func() { _ = term.Restore(int(os.Stdin.Fd()), state) }() // QEMU restores it unless it was killed
+		defer func() { _ = term.Restore(int(os.Stdin.Fd()), state) }() // QEMU restores it unless QEMU was killed
 	}
 	// The kernel sends the death signal when the thread that started the process ends, so this thread must not end.
 	runtime.LockOSThread()
@@ -261,7 +261,7 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	return nil
 }
 
-// consoleTail returns the end of the output of the kernel and vminit.
+// consoleTail returns the end of the output from the kernel and vminit.
 func consoleTail(dir string) string {
 	data, err := os.ReadFile(filepath.Join(dir, "console.log"))
 	if err != nil {
@@ -271,8 +271,8 @@ func consoleTail(dir string) string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// readOutcome reads the outcome that vminit has written. If the file is missing, the machine ended before its command:
-// because of a panic, or because vminit could not mount the control directory.
+// readOutcome reads the outcome that vminit has written. If the file is missing, the machine ended before its command,
+// because of a panic or because vminit could not mount the control directory.
 func readOutcome(dir string) (Result, error) {
 	var outcome guest.Outcome
 	data, err := os.ReadFile(filepath.Join(dir, guest.OutcomeFile))

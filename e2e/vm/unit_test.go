@@ -50,7 +50,7 @@ func TestCPIO(t *testing.T) {
 	}
 }
 
-// bzImage packs a kernel in the same way as the kernel's build does.
+// bzImage packs a kernel in the same way as the kernel build does.
 func bzImage(t *testing.T, kernel []byte) []byte {
 	t.Helper()
 	encoder, err := zstd.NewWriter(nil)
@@ -193,7 +193,7 @@ func TestPlannedKernel(t *testing.T) {
 	}
 }
 
-// The name of an image depends on its components, so that images of different kinds have different names.
+// An image's name depends on its components, so that images of different kinds have different names.
 func TestImagesOfKinds(t *testing.T) {
 	sriov, rdma, ovs := SRIOV.parts(), RDMA.parts(), OVS.parts()
 	if sriov.folder() == rdma.folder() || sriov.folder() == ovs.folder() || sriov.folder() != SRIOV.parts().folder() {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is the time limit of a machine for any operation. Operations take seconds if the processors are otherwise
+// patience is the time limit for any operation of a machine. Operations take seconds if the processors are otherwise
 // idle.
 const patience = 3 * time.Minute
 
@@ -137,7 +137,7 @@ func TestCallerIsKilled(t *testing.T) {
 	}
 }
 
-// child returns the process that a process has started.
+// child returns the process that another process has started.
 func child(t *testing.T, pid int) int {
 	t.Helper()
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -19,8 +19,8 @@ func IsDeviceID(id string) bool {
 }
 
 // EncodeExternal returns the CDI spec for a claim whose devices another component attaches. The names of its CDI
-// devices are the device IDs, which the kubelet reports to clients that query the resources of a pod. The spec only
-// sets an environment variable in containers, because a CDI device must edit something.
+// devices are the device IDs, which the kubelet reports to clients that query the resources of a pod. The spec sets
+// only an environment variable in containers, because a CDI device must edit something.
 func EncodeExternal(claimUID, claim string, deviceIDs []string, env string) ([]byte, error) {
 	spec := specs.Spec{Version: cdiVersion, Kind: ExternalKind(claimUID),
 		Annotations: map[string]string{claimAnnotation: claim}}
@@ -37,7 +37,8 @@ type DeviceInfo struct {
 	Type    string         `json:"type"`
 	Version string         `json:"version"`
 	PCI     *PCIDeviceInfo `json:"pci,omitempty"`
-	// WrittenBy distinguishes files written by the driver from those of device plugins. Readers ignore unknown fields.
+	// WrittenBy distinguishes files written by the driver from those written by device plugins. Readers ignore unknown
+	// fields.
 	WrittenBy string `json:"dra.networking/writtenBy,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 // ignore such names.
 const TempPrefix = "." + driverName + "-"
 
-// IgnoreMissing returns nil if err means that a file does not exist, and any other error unchanged.
+// IgnoreMissing returns nil if err means that a file does not exist, and returns any other error unchanged.
 func IgnoreMissing(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -19,7 +19,7 @@ func IgnoreMissing(err error) error {
 }
 
 // WriteFile replaces a file atomically and, if it fails, leaves no other file behind. It does not sync the directory:
-// it is for files whose content is only valid during the current boot.
+// it is for files whose content is valid only during the current boot.
 func WriteFile(path string, data []byte) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(path), TempPrefix+"*.tmp")
 	if err != nil {

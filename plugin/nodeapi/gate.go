@@ -35,7 +35,8 @@ func HelperDir(pluginDir string) string { return filepath.Join(pluginDir, "bin")
 // EncodeGate returns the CDI spec of a claim, to be written to path. kind is the vendor and class in the names of the
 // CDI devices, which the kubelet can pass to containers individually. claim is the namespace and name of the claim, for
 // use in error messages. namespaces are the paths at which the driver has pinned the network namespaces that the claim
-// is attached to, in which its containers may run. helper is the path of the helper binary on the host.
+// is attached to; the claim's containers may run in these namespaces. helper is the path of the helper binary on the
+// host.
 func EncodeGate(path, kind, claim string, devices []specs.Device, namespaces []string, helper string) ([]byte, error) {
 	timeout := gateHookTimeout
 	return json.Marshal(&specs.Spec{
@@ -80,7 +81,7 @@ func ReadNamespaces(path string) (claim string, namespaces []string, err error) 
 }
 
 // CheckGate returns an error unless the claim of a CDI spec is attached to the network namespace at netns. It compares
-// the kernel's identities of the namespaces. A pin keeps its namespace alive, so no other namespace can have the same
+// the kernel's identities for the namespaces. A pin keeps its namespace alive, so no other namespace can have the same
 // inode. If the pin was removed, its file is missing or is not a namespace, and matches nothing.
 func CheckGate(spec, netns string) error {
 	claim, pins, err := ReadNamespaces(spec)

@@ -26,8 +26,8 @@ const (
 	PathPublished = "/published"
 	PathClaims    = "/claims"
 	PathSandboxes = "/sandboxes"
-	// PathLeftovers, on POST, retries the leftover in the form value "key". If the form value "forget" is "true", the
-	// driver discards the leftover if the retry fails; the response contains the error, or is empty.
+	// PathLeftovers, on POST, retries the leftover in the form value "key". If the form value "forget" is "true" and
+	// the retry fails, the driver discards the leftover. The response contains the error, or is empty.
 	PathLeftovers = "/leftovers"
 	// PathOrphans, on POST, removes the orphans. The path is a contract with earlier versions.
 	PathOrphans = "/garbage"
@@ -48,7 +48,7 @@ const (
 	ExternalSpec = "CDI spec of devices that others attach"
 )
 
-// Suspended is the suffix of a gate that is temporarily renamed, so that neither CDI nor the hook finds it.
+// Suspended is the suffix with which a gate is temporarily renamed, so that neither CDI nor the hook finds it.
 const Suspended = ".closed"
 
 // metadataInfix separates the driver's name from the UID in the name of a metadata spec.
@@ -58,10 +58,10 @@ const metadataInfix = "_metadata_"
 // attaches.
 const externalInfix = "_external_"
 
-// GateName returns the file name of the gate of a claim.
+// GateName returns the file name of a claim's gate.
 func GateName(claimUID string) string { return driverName + "-" + claimUID + ".json" }
 
-// MetadataName returns the file name of the CDI spec that describes the devices for a request of a claim.
+// MetadataName returns the file name of the CDI spec that describes the devices for a request in a claim.
 func MetadataName(claimUID, request string) string {
 	return driverName + metadataInfix + claimUID + "_" + request + ".json"
 }

@@ -88,7 +88,7 @@ func (r *Runtime) StartContainer(ctx context.Context, sandbox, name string) erro
 	})
 }
 
-// stopContainer stops a container, unless it is stopped.
+// stopContainer stops a container, unless it is already stopped.
 func (r *Runtime) stopContainer(ctx context.Context, box *sandbox, id string) error {
 	if r.container(id).GetState() == api.ContainerState_CONTAINER_STOPPED {
 		return nil
@@ -112,7 +112,7 @@ func (r *Runtime) removeContainer(ctx context.Context, box *sandbox, id string) 
 
 func containerID(sandbox, name string) string { return sandbox + "/" + name }
 
-// container returns a container as plugins get it.
+// container returns a container as plugins see it.
 func (r *Runtime) container(id string) *api.Container {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +125,7 @@ func (r *Runtime) setState(id string, state api.ContainerState) {
 	r.containers[id].State = state
 }
 
-// containersOf returns the IDs of the containers of a sandbox, sorted.
+// containersOf returns the IDs of the containers in a sandbox, sorted.
 func (r *Runtime) containersOf(sandbox string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

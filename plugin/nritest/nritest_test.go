@@ -16,7 +16,7 @@ import (
 )
 
 // A simulated runtime makes the same calls as the real one for a pod with two containers that name a claim, including a
-// restart of the runtime. TestRuntimeCalls of e2e/suite makes the recordings.
+// restart of the runtime. TestRuntimeCalls in e2e/suite creates the recordings.
 func TestRuntimesCallLikeTheRecordedOnes(t *testing.T) {
 	for _, profile := range Profiles() {
 		t.Run(profile.Name, func(t *testing.T) {

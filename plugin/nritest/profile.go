@@ -6,29 +6,29 @@ import "github.com/containerd/nri/pkg/api"
 type Profile struct {
 	// Name and Version are sent to plugins.
 	Name, Version string
-	// PauseProcess reports whether a sandbox has a process, whose ID plugins get.
+	// PauseProcess reports whether a sandbox has a process, whose ID is passed to plugins.
 	PauseProcess bool
-	// NamespacePrefix is the beginning of the paths of network namespaces.
+	// NamespacePrefix is the prefix of network namespace paths.
 	NamespacePrefix string
-	// HostPaths reports whether a sandbox in the host's network has a path of its network namespace, like all others.
+	// HostPaths reports whether a sandbox in the host's network has a network namespace path, like all other sandboxes.
 	HostPaths bool
 	// StalePaths reports whether a sandbox still has the path of its network namespace after the namespace was removed.
 	StalePaths bool
-	// NamespaceEndsFirst reports whether the network namespace is removed before StopPodSandbox, instead of after it.
+	// NamespaceEndsFirst reports whether the network namespace is removed before StopPodSandbox rather than after it.
 	NamespaceEndsFirst bool
 	// HoldsPods reports whether no sandbox starts while a plugin synchronizes (BlockPluginSync). Otherwise, a sandbox
-	// that starts meanwhile may be neither listed nor reported.
+	// that starts in the meantime may be neither listed nor reported.
 	HoldsPods bool
 	// StopsRejected reports whether a sandbox that a plugin rejects is stopped and removed with calls to the plugins.
 	StopsRejected bool
 	// StopsOlderPods reports whether plugins are called for the end of sandboxes that are older than the runtime's
 	// process.
 	StopsOlderPods bool
-	// Unreported are the fields of containers that plugins do not get.
+	// Unreported are the container fields that are not passed to plugins.
 	Unreported []func(*api.Container)
 }
 
-// Fields of containers for [Profile.Unreported].
+// Container fields for [Profile.Unreported].
 func withoutCDIDevices(c *api.Container) { c.CDIDevices = nil }
 func withoutHooks(c *api.Container)      { c.Hooks = nil }
 func withoutEnv(c *api.Container)        { c.Env = nil }

@@ -28,7 +28,7 @@ type Recorder struct {
 	calls       map[string][]string // by pod
 }
 
-// Run records until ctx is done. It connects again if the connection ends.
+// Run records until ctx is done. It reconnects if the connection ends.
 func (r *Recorder) Run(ctx context.Context, socket string) error {
 	for ctx.Err() == nil {
 		plugin, err := stub.New(r, stub.WithPluginName("recorder"), stub.WithPluginIdx("10"),
@@ -45,7 +45,7 @@ func (r *Recorder) Run(ctx context.Context, socket string) error {
 	return nil
 }
 
-// Text returns the recorded calls of each pod, one in each line.
+// Text returns the recorded calls of each pod, one per line.
 func (r *Recorder) Text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -27,8 +27,8 @@ type Pod struct {
 }
 
 // Runtime is a simulated container runtime. Its methods are the CRI calls of a kubelet, without the parts that do not
-// matter to NRI plugins. Sandboxes and containers survive a [Runtime.Stop], as those of a real runtime. It is safe for
-// concurrent use.
+// matter to NRI plugins. Sandboxes and containers survive a [Runtime.Stop], like those of a real runtime. A Runtime is
+// safe for concurrent use.
 type Runtime struct {
 	Profile
 	namespaces Namespaces
@@ -36,10 +36,10 @@ type Runtime struct {
 	// BeforeListed is called, if it is not nil, after the plugins have accepted a new sandbox and before the runtime
 	// lists the sandbox.
 	BeforeListed func()
-	// HostNamespace replaces the path of the network namespace of sandboxes in the host's network, if it is not empty.
+	// HostNamespace replaces the network namespace path of sandboxes in the host's network, unless it is empty.
 	HostNamespace string
 
-	nri sync.Mutex // serializes the calls of plugins, as containerd and CRI-O do
+	nri sync.Mutex // serializes calls to plugins, as containerd and CRI-O do
 	// server is nil while the runtime is stopped. nri guards it.
 	server *server
 
@@ -57,13 +57,13 @@ type sandbox struct {
 	ended bool
 }
 
-// New creates a runtime, which has to be started. cdiDir is the directory of the CDI specs.
+// New creates a runtime, which has to be started. cdiDir is the directory for CDI specs.
 func New(profile Profile, namespaces Namespaces, cdiDir string) *Runtime {
 	return &Runtime{Profile: profile, namespaces: namespaces, cdiDir: cdiDir, sandboxes: map[string]*sandbox{},
 		containers: map[string]*api.Container{}}
 }
 
-// Start starts the runtime's process, which listens at an NRI socket.
+// Start starts the runtime's process, which listens on an NRI socket.
 func (r *Runtime) Start(socket string) error {
 	server, err := r.serve(socket)
 	if err != nil {
@@ -101,7 +101,7 @@ func (r *Runtime) call(request func(*adaptation.Adaptation) error) error {
 	return request(r.server.plugins)
 }
 
-// hold prevents plugins from synchronizing until the returned function is called, if the runtime does that.
+// hold prevents plugins from synchronizing until the returned function is called, if the runtime does so.
 func (r *Runtime) hold() (release func()) {
 	r.nri.Lock()
 	server := r.server
@@ -112,7 +112,7 @@ func (r *Runtime) hold() (release func()) {
 	return server.plugins.BlockPluginSync().Unblock
 }
 
-// Settle waits until the plugins that have connected get calls.
+// Settle waits until the connected plugins receive calls.
 func (r *Runtime) Settle() {
 	r.nri.Lock()
 	server := r.server
@@ -131,7 +131,7 @@ func (r *Runtime) list(ctx context.Context, synchronize adaptation.SyncCB) error
 	return err
 }
 
-// List returns the sandboxes and containers as plugins get them when they connect, sorted by ID.
+// List returns the sandboxes and containers as plugins see them when they connect, sorted by ID.
 func (r *Runtime) List() (pods []*api.PodSandbox, containers []*api.Container) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +146,7 @@ func (r *Runtime) List() (pods []*api.PodSandbox, containers []*api.Container) {
 	return pods, containers
 }
 
-// Report returns a container as plugins get it.
+// Report returns a container as plugins see it.
 func (r *Runtime) Report(container *api.Container) *api.Container {
 	reported := proto.Clone(container).(*api.Container)
 	for _, remove := range r.Unreported {
@@ -155,7 +155,7 @@ func (r *Runtime) Report(container *api.Container) *api.Container {
 	return reported
 }
 
-// Sandbox returns a sandbox as plugins get it. If the runtime does not list it, it has no network namespace.
+// Sandbox returns a sandbox as plugins see it. A sandbox that the runtime does not list has no network namespace.
 func (r *Runtime) Sandbox(pod Pod) *api.PodSandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +186,7 @@ func (r *Runtime) Add(pod Pod) (netns string) {
 	return box.netns
 }
 
-// AddAt creates a sandbox that the runtime lists with a path of a network namespace, which may not exist.
+// AddAt creates a sandbox that the runtime lists with a network namespace path that might not exist.
 func (r *Runtime) AddAt(pod Pod, netns string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,7 +232,7 @@ func (r *Runtime) Reboot() {
 	clear(r.containers)
 }
 
-// RunPodSandbox creates a sandbox. The network of the cluster is complete when plugins are called.
+// RunPodSandbox creates a sandbox. The cluster network is complete when plugins are called.
 func (r *Runtime) RunPodSandbox(ctx context.Context, pod Pod) error {
 	box := r.create(pod)
 	defer r.hold()()

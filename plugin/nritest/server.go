@@ -20,7 +20,7 @@ type server struct {
 	conns []net.Conn
 }
 
-// serve starts a server at a socket.
+// serve starts a server on a socket.
 func (r *Runtime) serve(socket string) (*server, error) {
 	s := &server{target: socket + ".direct"}
 	update := func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {

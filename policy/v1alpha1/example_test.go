@@ -8,7 +8,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// Validate reports all problems of a policy.
+// Validate reports all problems in a policy.
 func ExampleValidate() {
 	var p v1alpha1.DeviceExposurePolicy
 	err := yaml.UnmarshalStrict([]byte(`

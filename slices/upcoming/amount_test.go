@@ -108,7 +108,7 @@ func allocated(t *testing.T, counter upcoming.Counter, request *resource.Quantit
 	return ptr.To(results[0].Devices.Results[0].ConsumedCapacity[key])
 }
 
-// The rules match those by which the real allocator divides the capacity of a device.
+// The rules match those that the real allocator uses to divide a device's capacity.
 func TestAmountAsTheAllocator(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	given := 0

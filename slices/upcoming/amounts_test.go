@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Amount evaluates the request policies of other tests: it returns the amount of a counter in a set that a claim
-// consumes, and whether it is allowed and within the total. The rules are those for consumable capacity (KEP-5075),
+// Amount evaluates the request policies in other tests: it returns the amount that a claim consumes from a counter in a
+// set, and whether this amount is allowed and within the total. The rules are those for consumable capacity (KEP-5075),
 // which KEP-5941 adopts: without a request, the claim gets the default in the request policy, or everything if there is
 // no default. A request below the minimum gets the minimum. Other requests are rounded up to the next step or valid
 // value. A request above the maximum or the largest valid value is rejected. request is nil if the claim contains no

@@ -126,7 +126,7 @@ func TestRequestPolicyOfTheCounter(t *testing.T) {
 	}
 }
 
-// If the speed is unknown, bandwidth is not counted, whether a claim or a policy defines it.
+// If the speed is unknown, bandwidth is not counted, regardless of whether a claim or a policy defines it.
 func TestRequestDrivenWithoutSpeed(t *testing.T) {
 	slices, problems := requestDriven(t, node(0, 2, nil, nil))
 	if _, counted := slices[0].SharedCounters[0].Counters["bandwidth"]; counted || problems != "" {

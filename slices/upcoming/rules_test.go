@@ -15,8 +15,8 @@ const (
 	maxFieldsOfDevice   = 32   // including those from its mixins
 )
 
-// Validate checks the slices in other tests: it returns all violations of the rules that the KEPs add to those of the
-// API. It does not check references to counter sets, which may be in other slices of the pool.
+// Validate checks the slices in other tests: it returns all violations of the rules that the KEPs add to the API's
+// rules. It does not check references to counter sets, which may be in other slices of the pool.
 func Validate(s Slice) field.ErrorList {
 	var v validator
 	if s.Mixins != nil {
@@ -60,7 +60,7 @@ func (v *validator) atMost(n, limit int, where string) {
 }
 
 // mixins checks the mixins of a slice and stores their names for the objects that include them. Their fields count
-// towards the limit of the slice only once, regardless of how many devices include them.
+// toward the slice's limit only once, regardless of how many devices include them.
 func (v *validator) mixins(m *Mixins, path *field.Path) {
 	v.deviceMixins, v.consumptionMixins, v.setMixins = sets.New[string](), sets.New[string](), sets.New[string]()
 	for i, mixin := range m.Device {
@@ -123,7 +123,7 @@ func (v *validator) totals(counters map[string]Counter, path *field.Path) {
 	}
 }
 
-// device checks a device. Its own attributes and capacities count towards the limit of the slice.
+// device checks a device. Its own attributes and capacities count toward the slice's limit.
 func (v *validator) device(d Device, path *field.Path) {
 	v.includes(d.Includes, v.deviceMixins, path)
 	v.fields += len(d.Attributes) + len(d.Capacity)

@@ -1,7 +1,7 @@
-// Package deviceonly is a CNI plugin that attaches nothing. A step with it gives containers the files of a device, such
-// as those of its RDMA devices, and leaves the interface of the device on the host, if it has one.
+// Package deviceonly is a CNI plugin that attaches nothing. A step that uses it gives containers a device's files, such
+// as those of its RDMA devices, and leaves the device's interface, if any, on the host.
 //
-// The rule of this package: a call changes nothing, so every call can be repeated or left out.
+// The rule of this package: a call changes nothing, so any call can be repeated or skipped.
 package deviceonly
 
 import (

@@ -14,11 +14,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// add moves the device into the pod, and returns the result in the CNI version of the configuration. It has three
-// phases: it moves the link while holding the lock; it calls the IPAM plugin without the lock, because the plugin may
-// wait for a server; and it sets addresses and routes. If a step fails after the move, add immediately moves the link
-// back: according to the CNI specification, the runtime calls DEL after a failed ADD, but a runtime that crashes in
-// between never calls it.
+// add moves the device into the pod, and returns the result in the configuration's CNI version. It has three phases: it
+// moves the link while holding the lock; it calls the IPAM plugin without the lock, because the plugin may wait for a
+// server; and it sets addresses and routes. If a step fails after the move, add immediately moves the link back:
+// according to the CNI specification, the runtime calls DEL after a failed ADD, but a runtime that crashes in between
+// never calls it.
 func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -30,7 +30,7 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 	}
 	defer host.close()
 	// The result is built in the newest version that the library supports. [types100.Result.GetAsVersion] converts it
-	// at the end, so no other code depends on the CNI version of the configuration.
+	// at the end, so no other code depends on the configuration's CNI version.
 	result := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
 		Interfaces: []*types100.Interface{{Name: args.IfName, Sandbox: args.Netns}},
@@ -53,11 +53,11 @@ func add(ctx context.Context, args *skel.CmdArgs) (types.Result, error) {
 }
 
 // addLink moves the device into the pod, and returns the record for moving it back, or nil for a PCI function without a
-// link. It first undoes any earlier ADD for the same interface that was killed and never followed by DEL.
+// link. If an earlier ADD for the same interface was killed and never followed by DEL, addLink undoes it first.
 //
 // The lock covers the search for the device, the record and the move: if two containers request the same device, the
 // second must not find the link while the first is still writing its record. addLink sets the hardware address in
-// given; if it is empty, CHECK and DEL expect no link.
+// given; if that address is empty, CHECK and DEL expect no link.
 func addLink(
 	ctx context.Context, host *namespace, conf *config, args *skel.CmdArgs, given *types100.Interface,
 ) (*record, error) {
@@ -70,9 +70,9 @@ func addLink(
 	if err != nil {
 		return nil, err
 	}
-	// The specification forbids a second ADD without a DEL in between, but it happens if the caller was killed before
-	// it recorded its ADD. Only the first record contains the link's name on the host, so release the link before that
-	// record is replaced.
+	// The specification forbids a second ADD without a DEL in between, but this happens if the caller was killed before
+	// it recorded its ADD. Only the first record contains the link's name on the host, so release the link before
+	// replacing that record.
 	if older != nil {
 		if err := older.release(host, args.Netns); err != nil {
 			return nil, err
@@ -88,8 +88,8 @@ func addLink(
 		return nil, err
 	}
 	defer pod.close()
-	// In a pod with host network, the move would only rename a link on the host, and DEL could not distinguish it from
-	// a link that never left.
+	// In a pod that uses the host network, the move would only rename a link on the host, and DEL could not distinguish
+	// that link from one that never left.
 	if pod.id() == host.id() {
 		return nil, types.NewError(types.ErrInvalidNetNS, "CNI_NETNS is the network namespace of the host", "")
 	}
@@ -98,7 +98,7 @@ func addLink(
 		return nil, err
 	}
 	// After a failure, the link may be in either namespace; release finds it. The error from release comes second,
-	// because the first error is the cause.
+	// because the other error is the cause.
 	if err := moveIn(host, pod, r); err != nil {
 		return nil, errors.Join(err, r.release(host, args.Netns))
 	}
@@ -109,8 +109,8 @@ func addLink(
 //
 // It chooses the link's index in the pod instead of leaving this to the kernel, so that the record contains the index
 // before the link moves: after a crash, the record still identifies the link, even if the application has renamed it.
-// The indexes in other records are reserved even while their links are not in the pod, because their ADD may be about
-// to move them there.
+// The indexes in other records are reserved even while their links are not in the pod, because another ADD may be about
+// to move those links there.
 func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, device netlink.Link) (*record, error) {
 	link, before := device.Attrs(), seen(device)
 	r := &record{
@@ -135,7 +135,7 @@ func newRecord(pod *namespace, conf *config, args *skel.CmdArgs, device netlink.
 	return r, r.write()
 }
 
-// moveIn moves the link into the pod and brings it up.
+// moveIn moves the link into the pod and sets it up.
 func moveIn(host, pod *namespace, r *record) error {
 	source := linkLocation{space: host, name: r.Name, index: r.HostIndex}
 	if err := move(source, linkLocation{space: pod, name: r.IfName, index: r.Index, inPod: true}); err != nil {
@@ -157,7 +157,7 @@ func moveIn(host, pod *namespace, r *record) error {
 	return nil
 }
 
-// addAddresses calls the IPAM plugin and, if there is an interface, sets the addresses on it. A result without
+// addAddresses calls the IPAM plugin and, if there is an interface, assigns the addresses to it. A result without
 // addresses is an error, because a configured IPAM plugin is expected to return some. After any error, the addresses
 // are released with the configuration that allocated them, since DEL may never be called.
 func addAddresses(conf *config, args *skel.CmdArgs, result *types100.Result, hasLink bool) (*types100.Result, error) {

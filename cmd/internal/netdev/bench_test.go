@@ -16,9 +16,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// BenchmarkAttachments attaches a veth to a pod and detaches it, with this plugin as released, and with host-device. An
-// operation consists of both calls, including their processes. add-ms and del-ms are medians; start-ms is the median
-// for a process that only prints its versions.
+// BenchmarkAttachments attaches a veth to a pod and detaches it, with the released form of this plugin and with
+// host-device. An operation consists of both calls, including their processes. add-ms and del-ms are medians; start-ms
+// is the median for a process that only prints its versions.
 func BenchmarkAttachments(b *testing.B) {
 	if os.Getuid() != 0 {
 		b.Skip("needs root: makes network namespaces and mounts")

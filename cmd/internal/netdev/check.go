@@ -11,8 +11,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 )
 
-// check compares the pod with the result of ADD. It takes no lock: if the link moves concurrently, its DEL is running,
-// and the runtime ignores the result of CHECK.
+// check compares the pod with the result of ADD. It does not take the lock: if the link moves concurrently, DEL is
+// running, and the runtime ignores the result of CHECK.
 func check(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -32,7 +32,7 @@ func check(args *skel.CmdArgs) error {
 		}
 	}
 	if given.Mac == "" {
-		return nil // a function without a link
+		return nil // a PCI function without a link
 	}
 	if err := checkLink(args, given); err != nil {
 		return err
@@ -43,9 +43,9 @@ func check(args *skel.CmdArgs) error {
 	})
 }
 
-// checkLink compares the link with the result and, if it exists, with the record. The hardware address alone does not
-// identify a link, because an application may give its own link the same name and address. The index does; see
-// [record].
+// checkLink compares the link with the result and with the record, if there is one. The hardware address alone does not
+// identify a link, because an application may give its own link the same name and address. The index does identify it;
+// see [record].
 func checkLink(args *skel.CmdArgs, given *types100.Interface) error {
 	pod, err := openNamespace(args.Netns)
 	if err != nil {

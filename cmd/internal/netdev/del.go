@@ -16,7 +16,7 @@ import (
 )
 
 // del moves the link back and then releases the addresses, which must not be reassigned while the link still has them.
-// It is not an error if a step has already been done, or is impossible because the namespace no longer exists.
+// It is not an error if a step has already been completed, or is impossible because the namespace no longer exists.
 // According to the specification, DEL should succeed even if resources are missing, and the runtime may repeat it. An
 // error would prevent the pod from terminating.
 func del(ctx context.Context, args *skel.CmdArgs) error {
@@ -60,10 +60,11 @@ func releaseLocked(ctx context.Context, host *namespace, r *record, netns string
 	return r.release(host, netns)
 }
 
-// release moves a link to the host if it is in the pod's namespace, which may have a new path, and removes the record.
+// release moves a link to the host if the link is in the pod's namespace, which may have a new path, and removes the
+// record.
 //
 // It is idempotent, and the record is removed last: after a crash, the next DEL, ADD or GC starts over from the record.
-// It tries two paths, since a runtime may call DEL with an empty CNI_NETNS, and may have mounted the namespace at
+// It tries two paths, since a runtime may call DEL with an empty CNI_NETNS, or may have mounted the namespace at
 // another path since ADD. A path can be reused, so the namespace must have the ID that is in the record.
 func (r *record) release(host *namespace, netns string) error {
 	for _, path := range slices.Compact([]string{netns, r.Netns}) {
@@ -72,7 +73,7 @@ func (r *record) release(host *namespace, netns string) error {
 		}
 		pod, err := openNamespace(path)
 		if isGone(err) {
-			continue // in this case, hardware is back on the host, and any other device no longer exists
+			continue // hardware is then back on the host, and any other device no longer exists
 		}
 		if err != nil {
 			return err
@@ -92,7 +93,7 @@ func (r *record) release(host *namespace, netns string) error {
 }
 
 // moveOut moves the link to the host if it is in the pod. It finds the link by its index, because an application may
-// rename the link and give the old name to another one. An application that has deleted or hidden the link may also
+// rename the link and give the old name to another link. An application that has deleted or hidden the link may also
 // create another link with the same index; that link stays in the pod. moveOut removes alternative names that the
 // application has added, because they could collide with the link's name on the host or with other links there.
 //
@@ -108,7 +109,7 @@ func (r *record) moveOut(host, pod *namespace) error {
 	}
 	atHome, err := host.owner(r.Name)
 	if err != nil || atHome != nil && atHome.Attrs().Index == r.HostIndex {
-		return err // the link never left, and the application created another one with its index
+		return err // the link never left the host, and the application created another link with its index
 	}
 	if err := r.removeAltNames(pod, link); err != nil {
 		return err
@@ -127,8 +128,8 @@ func (r *record) moveOut(host, pod *namespace) error {
 	return nil
 }
 
-// removeAltNames removes the alternative names that a link did not have on the host, provided that the record lists
-// those.
+// removeAltNames removes the alternative names that a link did not have on the host, provided that the record lists the
+// names that it did have.
 func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	if r.Seen == nil {
 		return nil
@@ -144,7 +145,7 @@ func (r *record) removeAltNames(pod *namespace, link netlink.Link) error {
 	return nil
 }
 
-// restoreUp brings the link up again if it was up before ADD, because the kernel closes a device that moves to another
+// restoreUp sets the link up again if it was up before ADD, because the kernel closes a device that moves to another
 // namespace. Both the name and the index must match the record, so that an unrelated link that has taken the name is
 // not changed.
 func (r *record) restoreUp(host *namespace) error {
@@ -164,9 +165,9 @@ func (r *record) restoreUp(host *namespace) error {
 // recordOfResult reconstructs a lost record from prevResult: the link is the interface that ADD returned, if it still
 // matches. It returns nil if there is no such link.
 //
-// The directory of records is emptied at boot, but an administrator may also remove it. In that case, only prevResult
-// describes the effect of ADD. In case of doubt, recordOfResult returns nil: a hardware link returns to the host when
-// its namespace is destroyed, whereas moving an unrelated link to the host would take it from the application. If the
+// The record directory is emptied at boot, and an administrator may also remove it. Without the record, only prevResult
+// describes the effect of ADD. If in doubt, recordOfResult returns nil: a hardware link returns to the host when its
+// namespace is destroyed, whereas moving an unrelated link to the host would take it away from the application. If the
 // configuration does not contain the link's name, the name on the host is a guess.
 func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, error) {
 	result, err := c.previous()
@@ -204,9 +205,9 @@ func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, e
 }
 
 // collect implements the command GC from CNI 1.1: it releases the links in a network that do not belong to a valid
-// attachment. It ignores attachments to other networks, because the runtime only lists those for one network. An
-// unreadable record does not prevent the release of the other links. A valid attachment may have no record, for example
-// a PCI function without a link.
+// attachment. It ignores attachments to other networks, because the runtime only lists the attachments to one network.
+// An unreadable record does not prevent other links from being released. A valid attachment may have no record, for
+// example a PCI function without a link.
 func collect(args *skel.CmdArgs) error {
 	conf, err := readConfig(args.StdinData)
 	if err != nil {
@@ -239,8 +240,8 @@ func collect(args *skel.CmdArgs) error {
 	return errors.Join(problems...)
 }
 
-// withValid returns a GC configuration with the given valid attachments. Package libcni also writes them under a second
-// name, from an earlier draft of the specification.
+// withValid returns a GC configuration with the given valid attachments. Package libcni also writes the attachments
+// under a second name, from an earlier draft of the specification.
 func withValid(config []byte, valid []types.GCAttachment) ([]byte, error) {
 	var fields map[string]json.RawMessage
 	list, err := json.Marshal(append([]types.GCAttachment{}, valid...)) // never null

@@ -22,7 +22,7 @@ const sysfs = "/sys/bus"
 // the IPAM plugin, because the application may need an address.
 func userspaceDrivers() []string { return []string{"vfio-pci", "uio_pci_generic", "igb_uio"} }
 
-// findDevice returns the link of the configured device; nil if the device is a function with a userspace driver. If the
+// findDevice returns the configured device's link; nil if the device is a PCI function with a userspace driver. If the
 // device is configured by its bus address, its link is looked up by index, because another process may rename the link
 // after sysfs is read and before netlink is queried.
 func findDevice(conf *config, host *namespace) (netlink.Link, error) {
@@ -102,14 +102,14 @@ func deviceFolder(bus, name string) (string, error) {
 	return dir, err
 }
 
-// linkIndexBelow returns the index of a device's link. For a device with several links, such as a NIC with
-// representors, a name is required.
+// linkIndexBelow returns the index of a device's link. A name is required for a device with several links, such as a
+// NIC with representors.
 //
-// sysfs shows the links in the network namespace in which it was mounted. A link that was moved to a pod is not listed,
-// which is how a device that is already in use is detected.
+// sysfs shows the links in the network namespace in which it was mounted. A link that was moved to a pod is not listed;
+// this is how a device that is already in use is detected.
 func linkIndexBelow(dir, name string) (int, error) {
 	var links []string
-	// The link of a virtio NIC is below the device on the virtio bus, which is a child of the PCI function.
+	// The link of a virtio NIC is below the device on the virtio bus. That device is a child of the PCI function.
 	for _, pattern := range []string{"net/*", "virtio*/net/*"} {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {

@@ -61,7 +61,7 @@ type bench struct {
 	host    *namespace
 	inPod   *namespace
 	program string
-	// inProcess makes a driver process run the plugin instead of a plugin process.
+	// inProcess runs the plugin in a driver process instead of a separate plugin process.
 	inProcess bool
 }
 
@@ -103,7 +103,7 @@ func (b *bench) veth(name string, index int) {
 	})
 }
 
-// links returns the relevant properties of the links in a namespace that the test created.
+// links returns the relevant properties of the links that the test created in a namespace.
 func (b *bench) links(space *namespace) []string {
 	b.Helper()
 	found, err := space.links.LinkList()
@@ -199,7 +199,7 @@ func (b *bench) del(ifName, config string) {
 	b.must(err)
 }
 
-// fails checks that a call fails with an error that contains all of the texts.
+// fails checks that a call fails with an error that contains all of the given texts.
 func (b *bench) fails(o order, texts ...string) {
 	b.Helper()
 	_, err := b.call(o)

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is an open network namespace. It is not safe for concurrent use. Sockets stay in the namespace in which
-// they were created, so a thread enters it only to create one; package netlink locks the thread while it does so.
+// namespace is an open network namespace. It is not safe for concurrent use. A socket stays in the namespace in which
+// it was created, so a thread enters the namespace only to create a socket; package netlink locks the thread while it
+// does so.
 type namespace struct {
 	handle netns.NsHandle
 	links  *netlink.Handle
@@ -33,14 +34,14 @@ func openNamespace(path string) (*namespace, error) {
 }
 
 // isGone reports whether an error from openNamespace means that the namespace no longer exists. Either the path is
-// missing, or no namespace is mounted on the file. In the latter case, the file can be opened, but setns fails with
-// EINVAL.
+// missing, or no namespace is mounted on the file. If no namespace is mounted, the file can be opened, but setns fails
+// with EINVAL.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EINVAL)
 }
 
-// openHost opens the namespace of the current thread. It does not use /proc/self, which refers to the main thread: a
-// goroutine may have locked the main thread and left it in another namespace.
+// openHost opens the namespace of the current thread. It does not use /proc/self, because that refers to the main
+// thread: a goroutine may have locked the main thread and left it in another namespace.
 func openHost() (*namespace, error) { return openNamespace("/proc/thread-self/ns/net") }
 
 func (n *namespace) close() {
@@ -49,18 +50,18 @@ func (n *namespace) close() {
 }
 
 // id identifies a namespace while it exists. It consists of the device and inode of the namespace's file
-// (namespaces(7)). The inode can be reused after the namespace is destroyed, so a record is only valid together with
-// the index of its link.
+// (namespaces(7)). The inode can be reused after the namespace is destroyed, so the ID in a record is only valid
+// together with the index of its link.
 func (n *namespace) id() string { return n.handle.UniqueId() }
 
-// has reports whether a link with an index exists. For a missing link, the kernel returns ENODEV, which package netlink
-// converts to LinkNotFoundError. After any other error, it is unknown whether the link exists.
+// has reports whether a link with the given index exists. For a missing link, the kernel returns ENODEV, which package
+// netlink converts to LinkNotFoundError. After any other error, it is unknown whether the link exists.
 func (n *namespace) has(index int) (bool, error) {
 	link, err := n.byIndex(index)
 	return link != nil, err
 }
 
-// byIndex returns the link with an index; nil if none exists.
+// byIndex returns the link with the given index; nil if none exists.
 func (n *namespace) byIndex(index int) (netlink.Link, error) {
 	link, err := n.links.LinkByIndex(index)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -72,7 +73,7 @@ func (n *namespace) byIndex(index int) (netlink.Link, error) {
 	return link, nil
 }
 
-// owner returns the link with a name or alternative name; nil if none exists.
+// owner returns the link with the given name or alternative name; nil if none exists.
 func (n *namespace) owner(name string) (netlink.Link, error) {
 	link, err := n.links.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
@@ -81,8 +82,8 @@ func (n *namespace) owner(name string) (netlink.Link, error) {
 	return link, err
 }
 
-// freeIndex returns an index that is neither in use nor reserved, preferably the wanted one. If an application creates
-// a link with this index before the move, the move fails.
+// freeIndex returns an index that is neither in use nor reserved, preferably the requested one. If an application
+// creates a link with this index before the move, the move fails.
 func (n *namespace) freeIndex(wanted int, reserved ...int) (int, error) {
 	taken, err := n.has(wanted)
 	if err != nil || !taken && !slices.Contains(reserved, wanted) {
@@ -104,7 +105,7 @@ type linkLocation struct {
 	space *namespace
 	name  string
 	index int
-	// inPod is true in the pod's namespace, and false in the host's.
+	// inPod is true for the pod's namespace, and false for the host's.
 	inPod bool
 }
 
@@ -118,8 +119,8 @@ func (l linkLocation) describe() (side, action string) {
 }
 
 // move moves a link from one location to another in a single request. The kernel first moves the link and then renames
-// it, unless its old name is taken at the target. Before the request, move checks the known reasons why a rename can
-// fail; if the rename still fails, move moves the link back.
+// it, unless its old name is taken at the target. Before the request, move checks for the known causes of a failed
+// rename; if the rename still fails, move moves the link back.
 //
 // Separate requests for the move and the rename would not be safe: if the process is killed between them, the link is
 // in the pod under its host name, where it may collide with the pod's own links.
@@ -133,7 +134,7 @@ func move(source, target linkLocation) error {
 	}
 	err = fmt.Errorf("cannot move link %q: %w", source.name, err)
 	// The kernel does not report how far the request got, so check both sides. Move the link back only if it is certain
-	// to be in the target and not in the source; otherwise, this could move an unrelated link.
+	// to be in the target and not in the source; otherwise, an unrelated link could be moved.
 	arrived, lookErr := target.space.has(target.index)
 	stayed, stayErr := source.space.has(source.index)
 	if lookErr != nil || stayErr != nil || !arrived || stayed {
@@ -159,7 +160,7 @@ func checkName(source, target linkLocation) error {
 			target.name, err)
 	}
 	if other != nil {
-		// Include the kernel's error: it shows that the existing link does not belong to this plugin.
+		// Include the kernel's error, because it shows that the existing link does not belong to this plugin.
 		return fmt.Errorf("cannot move link %q to the %s: the name %q is taken by link %q: %w; %s", link.Attrs().Name,
 			side, target.name, other.Attrs().Name, unix.EEXIST, action)
 	}

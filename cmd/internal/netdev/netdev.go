@@ -39,11 +39,11 @@ func functions() skel.CNIFuncs {
 }
 
 // InProcess runs the plugin in the current process, which saves the time to start a separate one. It does the same as
-// [Main], in the same order and with the same files, so DEL can undo it after a crash at any point. It is safe for
+// [Main], in the same order and with the same files, so DEL can undo a call after a crash at any point. It is safe for
 // concurrent use. See docs/adr/0030-netdev-in-process.md for the reasons and measurements.
 type InProcess struct {
-	// slot serializes moves, and callers that wait for it can time out. The file lock also serializes them, but waiting
-	// for it requires polling, whereas slot is handed over immediately; a move takes 15 ms.
+	// slot serializes moves; callers that wait for it can time out. The file lock also serializes moves, but waiting
+	// for the lock requires polling, whereas slot is handed over immediately; a move takes 15 ms.
 	slot chan struct{}
 }
 
@@ -59,9 +59,9 @@ func (*InProcess) Accepts(command string, stdin []byte) bool {
 }
 
 // Call executes ADD or DEL. It returns the output that the process would print; its errors are of type *types.Error. If
-// ctx is done before the move of the link begins, Call stops; a move that has begun is completed, since the kernel does
-// not interrupt it. Call checks the version as package skel does, so that both ways reject a configuration with the
-// same error.
+// ctx is done before the link's move begins, Call stops; a move that has begun is completed, since the kernel does not
+// interrupt it. Call checks the version in the same way as package skel, so that a configuration is rejected with the
+// same error either way.
 func (p *InProcess) Call(ctx context.Context, command string, args *skel.CmdArgs) ([]byte, error) {
 	stdout, err := p.call(ctx, command, args)
 	if err == nil {

@@ -31,7 +31,7 @@ func TestMovesAndReturns(t *testing.T) {
 	b.veth("up0", 4001)
 	before := b.links(b.host)
 	for i, version := range []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0", "0.3.1", "1.1.0"} {
-		b.inProcess = i > 3 // which does not support CHECK, so that CHECK runs as a process
+		b.inProcess = i > 3 // a driver does not support CHECK, so CHECK runs as a process
 		o := order{ifName: "net1", netns: b.pod, version: version, config: up0}
 		o.command = "ADD"
 		added, err := b.call(o)
@@ -122,8 +122,8 @@ func TestTakenNames(t *testing.T) {
 	b.clean(before)
 }
 
-// Multus sets deviceID and pciBusID to the allocated device, even if it is a link that is not on a bus. This device
-// replaces the one in the network's configuration.
+// Multus sets deviceID and pciBusID to the allocated device, even if that device is a link that is not on a bus. This
+// device replaces the one in the network's configuration.
 func TestDeviceOfMultus(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -140,7 +140,7 @@ func TestDeviceOfMultus(t *testing.T) {
 	b.clean(before)
 }
 
-// Two links are moved, and each has the name on the host that the other gets in the pod.
+// Two links are moved. On the host, each link has the name that the other link gets in the pod.
 func TestNamesAreSwapped(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -170,7 +170,7 @@ func TestNamesAreSwapped(t *testing.T) {
 	}
 }
 
-// If two pods request the same link, one gets it, and the failure of the other does not remove it.
+// If two pods request the same link, one pod gets it, and the other pod's failure does not remove the link.
 func TestOneGetsTheLink(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -200,8 +200,7 @@ func TestOneGetsTheLink(t *testing.T) {
 	}
 }
 
-// The link that was moved is the one that returns to the host, even if an application has renamed it or another link
-// has its name.
+// The moved link itself returns to the host, even if an application has renamed it or another link now has its name.
 func TestRenamedInThePod(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -258,7 +257,7 @@ func TestImpostors(t *testing.T) {
 	}
 }
 
-// A pod may create namespaces with links that have any index. A lower link is therefore identified by its index and
+// A pod may create namespaces with links with arbitrary indexes. A lower link is therefore identified by its index and
 // namespace.
 func TestImpostorsOnHiddenLinks(t *testing.T) {
 	b := onMachine(t)
@@ -312,8 +311,8 @@ GC) cat > "$(dirname "$0")/told" ;;
 esac
 `
 
-// GC keeps the addresses of a link that cannot be returned, and releases others. If a record is unreadable, the
-// addresses of links are unknown.
+// GC keeps the addresses of a link that cannot be returned, and releases other addresses. If a record is unreadable,
+// the addresses of links are unknown.
 func TestGarbageThatCannotReturn(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -428,7 +427,7 @@ func TestRecordIsLost(t *testing.T) {
 	}
 }
 
-// A repeated ADD starts over, even with another device.
+// A repeated ADD starts over, even with a different device.
 func TestAddAgain(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {
@@ -474,8 +473,8 @@ const addresses = up0 +
 	`, "ipam": {"type": "host-local", "dataDir": "/run/leases", "ranges": [[{"subnet": "10.1.0.0/24"}]], ` +
 	`"routes": [{"dst": "10.9.0.0/16"}]}`
 
-// Addresses are set in the pod. They are released together with the link, if the namespace no longer exists, and if
-// they cannot be set.
+// Addresses are set in the pod. They are released together with the link. They are also released if the namespace no
+// longer exists or if they cannot be set.
 func TestAddresses(t *testing.T) {
 	b := onMachine(t)
 	if b == nil {

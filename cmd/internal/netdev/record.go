@@ -18,17 +18,17 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// stateDir contains the records. Like namespaces, it does not survive a reboot.
+// stateDir is the directory for the records. Like namespaces, its content does not survive a reboot.
 //
-// It is on a tmpfs, so records survive the process but not a reboot, and need no fsync. The driver's pod mounts the
-// host's /run/cni, so a plugin that runs as a process on the host finds the same records.
+// The directory is on a tmpfs, so records survive the process but not a reboot, and do not need fsync. The driver's pod
+// mounts the host's /run/cni, so a plugin that runs as a process on the host finds the same records.
 const stateDir = "/run/cni/netdev"
 
 // record is the data for moving a link back. It is written before the link moves, and removed after the link is back.
 //
-// The file name identifies the attachment by the runtime's container ID and the name of the interface, so that DEL
-// finds the record that ADD wrote. Unknown fields from a newer version are ignored, so that a downgraded driver can
-// still undo an attachment.
+// The file name identifies the attachment by the runtime's container ID and the interface name, so that DEL finds the
+// record that ADD wrote. Unknown fields from a newer version are ignored, so that a downgraded driver can still undo an
+// attachment.
 type record struct {
 	Network     string `json:"network"`
 	ContainerID string `json:"containerID"`
@@ -37,7 +37,7 @@ type record struct {
 	Netns       string `json:"netns"`
 	NamespaceID string `json:"namespaceID"`
 	// Index is the index of the link in the pod. The plugin has chosen it, and no other record for the namespace has
-	// the same one. It identifies the link even if an application renames the link or gives its name to another link.
+	// the same index. It identifies the link even if an application renames the link or gives its name to another link.
 	Index int `json:"index"`
 	// Name and HostIndex are the name and index of the link on the host.
 	Name      string `json:"name"`
@@ -50,8 +50,8 @@ type record struct {
 	AltNames []string `json:"altNames,omitempty"`
 }
 
-// seenLink contains the properties that distinguish a link from links that an application creates. Such links can have
-// any name, address and index.
+// seenLink contains the properties that distinguish a link from links that an application creates. An application's
+// links can have any name, address and index.
 type seenLink struct {
 	Kind string `json:"kind"`
 	// ParentDev is the bus address of hardware (IFLA_PARENT_DEV_NAME).
@@ -66,7 +66,7 @@ type seenLink struct {
 func seen(link netlink.Link) seenLink {
 	attrs := link.Attrs()
 	found := seenLink{Kind: link.Type(), ParentDev: attrs.ParentDev, Parent: attrs.ParentIndex, Namespace: -1}
-	if found.Parent == attrs.Index { // a tunnel has no lower link, and reports itself if it is in another namespace
+	if found.Parent == attrs.Index { // a tunnel in another namespace has no lower link, and reports itself
 		found.Parent = 0
 	}
 	if found.Parent != 0 {
@@ -77,12 +77,12 @@ func seen(link netlink.Link) seenLink {
 
 // isLink reports whether the link in the pod that has the record's index is the link that was moved there.
 //
-// The lower link may have moved since the link was last observed. On the host, it is usually in the same namespace as
-// the link; this is the last observation if the link was never observed in the pod because ADD was killed. The lower
-// link may also have been moved to another pod in the meantime. An application cannot cause either, so in these cases
-// the link is ours if the host no longer has a link with the index of the lower link. Pairs are different, because an
-// application can delete a link in a pair together with its peer. For a pair, a record must therefore confirm that the
-// peer has moved.
+// The lower link may have moved since the link was last observed. On the host, the lower link is usually in the same
+// namespace as the link; this is the last observation if ADD was killed before the link was observed in the pod. The
+// lower link may also have been moved to another pod in the meantime. An application cannot cause either case, so in
+// both cases the link is ours if the host no longer has a link with the lower link's index. Pairs are different,
+// because an application can delete a link in a pair together with its peer. For a pair, a record must therefore
+// confirm that the peer has moved.
 func (r *record) isLink(link netlink.Link, host *namespace) (bool, error) {
 	if r.Seen == nil {
 		return true, nil
@@ -115,8 +115,8 @@ func (r *record) peerMoved(index int) (bool, error) {
 
 func (r *record) path() string { return recordPath(r.ContainerID, r.IfName) }
 
-// incomplete returns the path of the record that is being written. There is only one, because writing requires the
-// lock. A killed process may leave it behind; the next one replaces it, and no reader reads it.
+// incomplete returns the path of the record that is being written. There is only one such file, because writing
+// requires the lock. A killed process may leave the file behind; the next writer replaces it, and no reader reads it.
 func incomplete() string { return filepath.Join(stateDir, "incomplete") }
 
 // recordPath returns the path of a record. The path stays inside the directory for any input.
@@ -125,7 +125,7 @@ func recordPath(containerID, ifName string) string {
 }
 
 // write writes the record atomically. The caller must hold the lock, because all writers use the same incomplete file.
-// A reader without the lock reads either the old or the new record (rename(2)).
+// A reader that does not hold the lock sees either the old or the new record (rename(2)).
 func (r *record) write() error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -170,9 +170,9 @@ func readRecord(path string) (*record, error) {
 const lockInterval = time.Millisecond
 
 // lock prevents other processes from moving links. It waits for the lock until ctx is done. The lock is released by
-// unlock, or when this process exits. It uses flock(2) on a file that is never removed; otherwise, two processes could
-// lock two files with the same name. The lock belongs to the open file, so it also excludes goroutines in the same
-// process. unlock closes the file.
+// unlock, or when this process exits. lock uses flock(2) on a file that is never removed; otherwise, two processes
+// could lock two different files with the same name. The lock belongs to the open file, so it also excludes goroutines
+// in the same process. unlock closes the file.
 func lock(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func lock(ctx context.Context) (unlock func(), err error) {
 		return nil, err
 	}
 	mode := unix.LOCK_EX
-	if ctx.Done() != nil { // a thread that is blocked in the kernel could not be interrupted
+	if ctx.Done() != nil { // a thread blocked in the kernel could not be interrupted
 		mode |= unix.LOCK_NB
 	}
 	for {

@@ -1,7 +1,7 @@
-// Package version reports the build of a program.
+// Package version reports how a program was built.
 //
 // The rule of this package: no information comes from linker flags. The Go command stamps the information into the
-// binary, so that every way of building it reports the same version.
+// binary, so that the version is the same no matter how the binary was built.
 package version
 
 import (
@@ -12,13 +12,13 @@ import (
 // Unknown is the version of a program that was built outside a module or a repository, such as a test.
 const Unknown = "unknown"
 
-// whyUnknown explains Unknown to users. It is not part of data such as metrics and JSON.
+// whyUnknown explains Unknown to users. It is not included in data such as metrics and JSON.
 const whyUnknown = `built without version-control data; build in a git clone, without -buildvcs=false in GOFLAGS, ` +
 	`or with "make release VERSION=v0.1.0"`
 
 // Info describes a build.
 type Info struct {
-	// Version is the version of the module; a pseudo-version of the commit if it has no tag.
+	// Version is the module's version; a pseudo-version if the commit has no tag.
 	Version string `json:"version"`
 	// Revision is the commit, and Time is the time of the commit.
 	Revision string `json:"revision,omitempty"`
@@ -28,7 +28,7 @@ type Info struct {
 	Go       string `json:"go,omitempty"`
 }
 
-// Get returns the build of this program.
+// Get returns information about this program's build.
 func Get() Info {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -57,8 +57,8 @@ func infoOf(build *debug.BuildInfo) Info {
 	return info
 }
 
-// Explain returns the reason why the printed version of a program is unknown, and how to build the program with a
-// version. It returns "" for a known version, and for an unknown version with a commit.
+// Explain returns the reason why a program's printed version is unknown, and how to build the program with a version.
+// It returns "" for a known version, and for an unknown version with a commit.
 func Explain(printed string) string {
 	if printed == Unknown || strings.HasPrefix(printed, Unknown+" (") {
 		return whyUnknown
@@ -75,9 +75,9 @@ func (i Info) Describe() string {
 	return text
 }
 
-// String formats the build for users: the version, the commit if the version does not contain it, and the Go version.
-// It does not repeat the parts of a pseudo-version, which ends with the first twelve digits of the commit, and with
-// "+dirty" for a modified tree.
+// String formats the build information for users: the version, the commit if the version does not contain it, and the
+// Go version. It does not repeat the parts of a pseudo-version, which ends with the first twelve digits of the commit,
+// followed by "+dirty" for a modified tree.
 func (i Info) String() string {
 	text := i.Version
 	if short := i.Revision[:min(len(i.Revision), 12)]; short != "" && !strings.Contains(text, short) {

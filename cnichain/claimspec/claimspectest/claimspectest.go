@@ -1,7 +1,7 @@
 // Package claimspectest contains invalid claims for tests, each with the expected message.
 //
-// The rule of this package: it is data. Tests of package claimspec, of "netdra simulate" and of the whole driver use
-// the same claims, so that they detect a claim that is only rejected in one place.
+// The rule of this package: it is data. The tests for package claimspec, for "netdra simulate" and for the whole driver
+// use the same claims, so that they detect a claim that is rejected in only one place.
 package claimspectest
 
 import (
@@ -146,7 +146,7 @@ func allClasses(t testing.TB) []resourceapi.DeviceClass {
 }
 
 // allocate returns the allocation that the scheduler would write into the claim's status if every request got one
-// device. The results are in the order of the requests, and the configuration from classes precedes the claim's own
+// device. The results are in request order, and the configuration from classes precedes the claim's own
 // (structured.Allocator).
 func allocate(
 	t testing.TB, spec *resourceapi.ResourceClaimSpec, classes []resourceapi.DeviceClass,
@@ -211,7 +211,7 @@ func ownClasses() []ownClass {
 	}
 }
 
-// yaml returns the class as a manifest. The class selects a device by the name of its link.
+// yaml returns the class as a manifest. The class selects a device by its link's name.
 func (c ownClass) yaml(link string) string {
 	config := ""
 	if c.parameters != "" {

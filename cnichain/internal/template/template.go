@@ -1,6 +1,6 @@
-// Package template renders the templates of topologies, such as {{ pod.name }}, on parsed JSON.
+// Package template renders the templates in topologies, such as {{ pod.name }}, on parsed JSON.
 //
-// The rule of this package: it is pure, and depends on the syntax of a token but not on its meaning.
+// The rule of this package: it is pure, and depends on a token's syntax but not on its meaning.
 package template
 
 import (
@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// IsCapacity reports whether the token refers to an amount that the claim was allocated.
+// IsCapacity reports whether the token refers to an amount that was allocated to the claim.
 func (t Token) IsCapacity() bool { return strings.HasPrefix(t.Field, FieldCapacity) }
 
 // Token is one {{ root.field[index].part }} in a template.
@@ -44,7 +44,7 @@ const (
 	VarDevice = "device"
 )
 
-// Fields of a step that templates can refer to.
+// Step fields that templates can refer to.
 const (
 	FieldInterfaceName = "interfaceName"
 	FieldMAC           = "mac"
@@ -52,14 +52,14 @@ const (
 	FieldInterfaces    = "interfaces"
 	FieldPCIAddress    = "pciAddress"
 	FieldIPs           = "ips"
-	// FieldCapacity is the prefix of fields such as capacity.bandwidth, the amounts that the claim was allocated.
+	// FieldCapacity is the prefix of fields such as capacity.bandwidth, the amounts that were allocated to the claim.
 	FieldCapacity = "capacity."
 	PartAddress   = "address"
 	PartGateway   = "gateway"
 )
 
-// The patterns are compiled on each call to New, not once for the package: this avoids package-level state, and a plan
-// has few templates.
+// The patterns are compiled on each call to New rather than once for the package, because this avoids package-level
+// state, and a plan has few templates.
 const (
 	tokenPattern = `\{\{\s*(.*?)\s*\}\}`
 	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,` +
@@ -69,7 +69,7 @@ const (
 // Lookup returns the value of a token, which is a JSON value (string, bool, number or list).
 type Lookup func(Token) (any, error)
 
-// Engine renders templates in parsed JSON, never in text: a string that consists of a single token is replaced with the
+// Engine renders templates in parsed JSON, never in text. A string that consists of a single token is replaced with the
 // token's value and its type; tokens within a longer string are replaced with text. A value cannot add keys, cannot
 // break out of its string, and is not rendered again.
 //
@@ -87,7 +87,8 @@ func New() Engine {
 
 // RenderJSON renders every string in a JSON document, but not the keys.
 //
-// Numbers keep their original text (json.Number): decoded as a float, 9007199254740993 would become a different number.
+// Numbers keep their original text (json.Number). If they were decoded as floats, 9007199254740993 would become a
+// different number.
 func (t Engine) RenderJSON(document json.RawMessage, resolve Lookup) (json.RawMessage, error) {
 	value, err := DecodeJSON(document)
 	if err != nil {
@@ -109,7 +110,7 @@ func (t Engine) RenderString(text, path string, resolve Lookup) (string, error) 
 	return asText(value), nil
 }
 
-// Render renders every string in a parsed JSON value. The path is for errors.
+// Render renders every string in a parsed JSON value. The path is used in errors.
 func (t Engine) Render(value any, path string, resolve Lookup) (any, error) {
 	switch value := value.(type) {
 	case string:
@@ -138,8 +139,8 @@ func (t Engine) renderList(list []any, path string, resolve Lookup) (any, error)
 	return out, nil
 }
 
-// renderObject renders each value. Keys are not rendered. They are processed in sorted order, so that renderObject
-// always returns the same one of several errors.
+// renderObject renders each value. Keys are not rendered. They are processed in sorted order, so that if there are
+// several errors, renderObject always returns the same one.
 func (t Engine) renderObject(object map[string]any, path string, resolve Lookup) (any, error) {
 	out := make(map[string]any, len(object))
 	for _, key := range slices.Sorted(maps.Keys(object)) {

@@ -95,7 +95,7 @@ func add(args *skel.CmdArgs) error {
 }
 
 // build creates the bond in this thread's namespace and returns its address. It sets the links down first: a bond only
-// accepts links that are down (bond_enslave), and its own address is the address of the first link. If build fails
+// accepts links that are down (bond_enslave), and the bond takes its address from the first link. If build fails
 // halfway, DEL removes the bond.
 func (c *config) build(name string) (mac string, err error) {
 	members := make([]netlink.Link, len(c.Links))
@@ -153,7 +153,7 @@ func configure(args *skel.CmdArgs, c *config, result *types100.Result) error {
 	return ns.WithNetNSPath(args.Netns, func(ns.NetNS) error { return ipam.ConfigureIface(args.IfName, result) })
 }
 
-// del implements DEL. It releases the lease first, so that this also happens if the namespace is missing.
+// del implements DEL. It releases the lease first, so that the lease is released even if the namespace is missing.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *config) dissolve(name string) error {
 	return errors.Join(separate(released), netlink.LinkDel(bond))
 }
 
-// separate changes the MAC address of each member that has the same one as an earlier member.
+// separate changes the MAC address of each member that shares its address with an earlier member.
 func separate(members []netlink.Link) error {
 	taken := map[string]bool{}
 	for _, member := range members {

@@ -53,18 +53,18 @@ build the Kubernetes programs (5 to 15 minutes).`,
 
 type demo struct {
 	bin     string
-	name    string // of the cluster
+	name    string // cluster name
 	keep    bool
 	out     io.Writer
 	colours bool
 	start   time.Time
 	cluster *lab.Cluster
-	clone   string // its root directory
+	clone   string // root directory of the clone
 	samples string
 }
 
-// run shows all chapters in order. Paths are relative to the clone, which must be the working directory. A cluster that
-// was kept can be found by its name with the lab command.
+// run shows all chapters in order. Paths are relative to the clone, which must be the working directory. If the cluster
+// is kept, the lab command can find it by name.
 func (d *demo) run(ctx context.Context) (err error) {
 	d.clone, err = os.Getwd()
 	if err != nil {
@@ -208,7 +208,7 @@ func (d *demo) wholeLink(ctx context.Context) error {
 	return d.show("ip", "-br", "link", "show", "uplink1")
 }
 
-// call contains the fields of a line in a claim's log that the demo shows.
+// call contains the fields that the demo shows from a line in a claim's log.
 type call struct {
 	Time     time.Time       `json:"time"`
 	Duration string          `json:"duration"`
@@ -273,7 +273,7 @@ const (
 	plain = "\033[0m"
 )
 
-// wantsColours reports whether a file is a terminal that supports colours, and the user has not disabled colours with a
+// wantsColours reports whether a file is a terminal that supports colors and the user has not disabled colors with a
 // nonempty NO_COLOR (https://no-color.org).
 func wantsColours(file *os.File, getenv func(string) string) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS) //nolint:gosec // a descriptor

@@ -31,8 +31,8 @@ type link struct {
 }
 
 // check checks every page of a site: links within the site must lead to existing files and to existing parts of pages,
-// and browsers must only load files of the site. The site is a file system, either a directory or in memory. Problems
-// are returned in sorted order and are not an error.
+// and browsers must only load files from the site. The site is a file system, either on disk or in memory. Problems are
+// returned in sorted order and are not an error.
 func check(site fs.FS) (result, error) {
 	pages := map[string]page{}
 	err := fs.WalkDir(site, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -68,7 +68,7 @@ func check(site fs.FS) (result, error) {
 }
 
 // follow reports whether a link stays within the site, and returns the problem with the link, if any. A site contains
-// one directory for each version and can also be read from the disk, so absolute paths and links to directories are
+// one directory for each version and can also be read from disk, so absolute paths and links to directories are
 // problems.
 func follow(site fs.FS, pages map[string]page, source string, l link) (inside bool, problem string) {
 	target, err := url.Parse(l.target)
@@ -101,7 +101,7 @@ func follow(site fs.FS, pages map[string]page, source string, l link) (inside bo
 	return true, ""
 }
 
-// read returns the links and names of a page.
+// read returns the links and names in a page.
 func read(text []byte) (page, error) {
 	root, err := html.Parse(bytes.NewReader(text))
 	if err != nil {

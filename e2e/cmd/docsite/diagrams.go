@@ -10,11 +10,11 @@ import (
 	"github.com/bep/goat"
 )
 
-// diagramStyle draws lines and letters in the colour of text, on light and dark pages.
+// diagramStyle draws lines and letters in the text color, on light and dark pages.
 const diagramStyle = `<style>svg { color: #1f2328 } @media (prefers-color-scheme: dark) { svg { color: #e6edf3 } }</style>`
 
 // draw returns the picture of an ASCII diagram. The first line of the text is "# " followed by the title, which becomes
-// the alternative text. The same text always results in the same picture.
+// the alternative text. The same text always produces the same picture.
 func draw(text string) (string, error) {
 	title, art, _ := strings.Cut(text, "\n")
 	title, found := strings.CutPrefix(title, "# ")

@@ -1,5 +1,5 @@
-// Command docsite complements the generator of the documentation site: it draws the diagrams, lists the available
-// versions, and checks that every link has a target and that no page loads anything from other sites.
+// Command docsite complements the documentation site's generator: it draws the diagrams, lists the available versions,
+// and checks that every link has a target and that no page loads anything from other sites.
 package main
 
 import (

@@ -33,7 +33,7 @@ const versionsPage = `<!DOCTYPE html>
 `
 
 // listVersions writes the first page of a site, which lists its versions. Every version links to this page, so old
-// versions lead to new ones without being rebuilt. It lists the existing directories, so removing a version only
+// versions lead to new ones without being rebuilt. The page lists the existing directories, so removing a version only
 // requires removing its directory.
 func listVersions(folder string) error {
 	entries, err := filepath.Glob(filepath.Join(folder, "*", "index.html"))
@@ -63,7 +63,7 @@ func listVersions(folder string) error {
 	return file.Close()
 }
 
-// sortVersions sorts releases first, the newest at the top, and then other versions, such as "main", by name.
+// sortVersions sorts releases first, newest to oldest, and then other versions, such as "main", by name.
 func sortVersions(versions []string) {
 	slices.SortFunc(versions, func(a, b string) int {
 		switch {

@@ -47,7 +47,7 @@ func kubernetesFlag(cmd *cobra.Command, version *string) {
 }
 
 // upCommand starts a detached cluster, since the command exits once the cluster is running. An interrupt before that
-// aborts the start and ends all started processes.
+// aborts the start and terminates all started processes.
 func upCommand(w *where) *cobra.Command {
 	var o lab.Options
 	var quiet bool
@@ -108,7 +108,7 @@ containerd, and links to a wire that all share: see "lab node".`,
 	return cmd
 }
 
-// downCommand only prints a message if the cluster does not exist, so that scripts can run it first.
+// downCommand prints a message but does not fail if the cluster does not exist, so that scripts can run it first.
 func downCommand(w *where) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
@@ -159,7 +159,7 @@ func printStatus(cmd *cobra.Command, c *lab.Cluster) error {
 	return errors.Join(printComponents(cmd, all, several), printNodesOf(cmd, c))
 }
 
-// printNodesOf prints the state of the nodes if there is more than one.
+// printNodesOf prints the state of the nodes if there is more than one node.
 func printNodesOf(cmd *cobra.Command, c *lab.Cluster) error {
 	if len(c.Nodes()) == 0 {
 		return nil

@@ -152,7 +152,7 @@ func (w *where) machine(node string) (*lab.Machine, error) {
 	return &n.Machine, nil
 }
 
-// nodeFlag adds the flag --node for commands that act on a node in a multi-node cluster.
+// nodeFlag adds the --node flag for commands that act on a node in a multi-node cluster.
 func nodeFlag(cmd *cobra.Command, node *string) {
 	cmd.Flags().StringVar(node, "node", "", "one of several nodes, by name or number (default: the machine of the "+
 		"control plane)")

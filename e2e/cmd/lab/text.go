@@ -23,7 +23,7 @@ func since(start time.Time) string {
 	return fmt.Sprintf("%.1f s", time.Since(start).Seconds())
 }
 
-// nameFlag returns the flag --name for a hint, or "" for the default cluster.
+// nameFlag returns the --name flag for a hint, or "" for the default cluster.
 func nameFlag(w *where) string {
 	if w.name == lab.DefaultName {
 		return ""
@@ -54,8 +54,8 @@ func parseSignal(s string) (syscall.Signal, error) {
 	return 0, fmt.Errorf("%q is not a signal: use a name such as TERM or KILL, or a number", s)
 }
 
-// parseGates parses the values of feature gates. The error contains the name. Kubernetes would only report an invalid
-// value in the log of each component, a minute after the start.
+// parseGates parses feature gate values. Its error contains the gate's name. Kubernetes would only report an invalid
+// value in each component's log, a minute after the start.
 func parseGates(gates map[string]string) (map[string]bool, error) {
 	out := make(map[string]bool, len(gates))
 	for name, text := range gates {

@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// Directories in a machine that are filled by the "vm" commands. Earlier directories in cniPath take precedence.
+// Directories in a machine that the "vm" commands fill. Earlier directories in cniPath take precedence.
 const (
 	commandsDir   = "/opt/project/bin" // the project's own commands
 	doublesDir    = "/opt/cni/doubles" // test plugins
@@ -29,24 +29,24 @@ const (
 	testsDir      = "/opt/project/tests"
 	manifestsDir  = "/opt/project/deploy"
 	doublesFolder = "doubles" // in the temporary directory
-	// Directories from Debian's Open vSwitch and OVN packages that are not in the PATH. They contain ovs-vswitchd, to
-	// which only an installation of its package creates a link, and the scripts that start the daemons.
+	// Directories from Debian's Open vSwitch and OVN packages that are not in the PATH. They contain the scripts that
+	// start the daemons, and ovs-vswitchd, to which a link exists only if its package is installed.
 	ovsPath     = "/usr/lib/openvswitch-switch:/usr/share/openvswitch/scripts:/usr/share/ovn/scripts"
 	machinePath = commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + ovsPath
 	cniPath     = extraDir + ":" + doublesDir + ":" + pluginsDir
 )
 
-// vmFlags contains the flags that describe a machine. Commands copy the vm.Command before they change it, so the flags
+// vmFlags contains the flags that describe a machine. Commands copy the vm.Command before changing it, so the flags
 // keep the values given by the user.
 type vmFlags struct {
 	where   *where
 	mirror  string
 	command vm.Command
-	// cluster makes the machine a node of Kubernetes; the other fields configure it.
+	// cluster makes the machine a Kubernetes node; the other fields configure it.
 	cluster    clusterPlace
 	bin        string
 	nriTimeout time.Duration
-	// rdma adds RDMA to the machine, and stockRXE selects the module of the distribution.
+	// rdma adds RDMA to the machine, and stockRXE selects the distribution's module.
 	rdma     rdmaMode
 	stockRXE bool
 	// ovs adds Open vSwitch to the machine.
@@ -110,7 +110,7 @@ work: after three minutes or more where all code is emulated.`,
 	return cmd
 }
 
-// vmShellCommand is for interactive use. When the shell exits, the machine ends, and only the content of /share
+// vmShellCommand is for interactive use. When the shell exits, the machine stops, and only the content of /share
 // remains.
 func vmShellCommand(f *vmFlags) *cobra.Command {
 	return &cobra.Command{
@@ -175,7 +175,7 @@ were skipped.`,
 
 // run prepares and boots a machine, and returns an exitError if the command failed. It gets the image from the cache,
 // adds the RDMA module if requested, builds the parts of the project for the machine in a temporary directory, and runs
-// the machine, alone or with a cluster. Everything ends with this process.
+// the machine, alone or with a cluster. Everything terminates with this process.
 func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	ctx := cmd.Context()
 	kind, err := f.kind()
@@ -223,8 +223,8 @@ func (f *vmFlags) run(cmd *cobra.Command, c vm.Command) error {
 	return nil
 }
 
-// exitError is the exit status of a command that has already printed its error. It is a separate type, so that main
-// returns the status and prints nothing.
+// exitError is the exit status of a command that has already printed its error. It is a separate type so that main
+// returns the status without printing anything.
 type exitError int
 
 // Error implements error.
@@ -312,7 +312,7 @@ func (f *vmFlags) test(cmd *cobra.Command, testedPackage string, flags ...string
 	}
 	c := f.command
 	c.Timeout = cmp.Or(c.Timeout, vm.DefaultTimeout)
-	limit := c.Timeout - 30*time.Second // hanging tests are reported before the machine ends
+	limit := c.Timeout - 30*time.Second // hanging tests are reported before the machine stops
 	c.Args = append([]string{testsDir + "/" + name, "-test.v", "-test.timeout=" + limit.String()}, flags...)
 	c.Folders = map[string]string{dir: testsDir}
 	seen := &testOutput{output: cmd.OutOrStdout()}

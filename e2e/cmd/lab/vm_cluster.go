@@ -14,11 +14,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// vmNRITimeout is containerd's default multiplied by the factor by which the driver is slower if all code is emulated.
+// vmNRITimeout is containerd's default multiplied by the driver's slowdown factor when all code is emulated.
 const vmNRITimeout = 20 * time.Second
 
 // vmClusterMemory is the memory, in MiB, of a machine that is a Kubernetes node: all its files are in memory. With the
-// control plane, it uses half of this before it runs pods.
+// control plane, the machine uses half of this memory before it runs any pods.
 const vmClusterMemory = 3072
 
 // clusterPlace is the location of the control plane if the machine is a node, and empty otherwise. It is the value of a
@@ -49,7 +49,7 @@ func (p *clusterPlace) Set(text string) error {
 
 // runAsNode runs a command on a machine that is the node of a cluster whose control plane runs outside the machine. The
 // driver and the controller run as shipped. The control plane's code is not emulated, so a pod starts in seconds. QEMU
-// runs in the network namespace of the cluster, where its user-mode network reaches the API server. The manifests are
+// runs in the cluster's network namespace, where its user-mode network reaches the API server. The manifests are
 // applied before the machine boots, so that the driver's pod is created as soon as the node registers.
 func (f *vmFlags) runAsNode(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
@@ -90,7 +90,7 @@ func (f *vmFlags) runAsNode(
 }
 
 // runAsCluster runs a command on a machine that is a complete cluster once its driver and controller, as shipped, are
-// ready. The run directory is among the temporary files, so removing these removes all traces of the cluster.
+// ready. The run directory is among the temporary files, so removing those files removes all traces of the cluster.
 func (f *vmFlags) runAsCluster(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {
@@ -127,7 +127,7 @@ func (f *vmFlags) clusterOptions(tmp string, progress io.Writer) (lab.Options, e
 	}, err
 }
 
-// join makes a machine the node of the cluster before its command runs.
+// join makes a machine the cluster's node before the machine's command runs.
 func join(c *vm.Command, cluster *lab.Cluster) {
 	written, read := cluster.FoldersElsewhere()
 	c.Written = map[string]string{written: written}
@@ -139,8 +139,8 @@ func join(c *vm.Command, cluster *lab.Cluster) {
 }
 
 // installScript returns a script that applies the manifests inside the machine, and runs a command once the driver and
-// the controller are ready. Its arguments are a file for the output of kubectl, which is only printed on failure, and
-// the command. The words of the script's commands contain no blanks or special characters, so they need no quotes.
+// the controller are ready. Its arguments are a file for the output from kubectl, which is only printed on failure, and
+// the command. The words in the script's commands contain no spaces or special characters, so they need no quotes.
 func installScript() string {
 	commands := stack.Commands(manifestsDir)
 	for _, workload := range stack.Workloads() {

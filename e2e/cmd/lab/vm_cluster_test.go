@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/stack"
 )
 
-// The output is that of the command. If the installation of the driver and the controller fails, the output is the
+// The script prints the command's output. If installing the driver and the controller fails, the script prints the
 // reason, and the command does not run.
 func TestInstallScript(t *testing.T) {
 	for name, test := range map[string]struct {

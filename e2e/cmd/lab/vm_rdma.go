@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm"
 )
 
-// rdmaMode determines in which network namespaces the RDMA devices of a machine are visible. It is empty if the machine
+// rdmaMode determines the network namespaces in which a machine's RDMA devices are visible. It is empty if the machine
 // has no RDMA devices. It is the value of a flag.
 type rdmaMode string
 
@@ -35,10 +35,10 @@ func (m *rdmaMode) Set(text string) error {
 	}
 }
 
-// addRDMA adds the settings for RDMA to the command of a machine. If the lab's variant of rxe is not available, the
-// machine gets the distribution's module, and tests that need the lab's variant are skipped. netns_mode=0 is the
-// kernel's exclusive mode. It is set as a boot parameter, because at run time, the mode can only be changed while there
-// is just one network namespace.
+// addRDMA adds the RDMA settings to a machine's command. If the lab's variant of rxe is not available, the machine gets
+// the distribution's module, and tests that need the lab's variant are skipped. netns_mode=0 is the kernel's exclusive
+// mode. It is set as a boot parameter, because at run time, the mode can only be changed while there is just one
+// network namespace.
 func (f *vmFlags) addRDMA(ctx context.Context, image *vm.Image, c *vm.Command, progress io.Writer) error {
 	if f.rdma == "" {
 		if f.stockRXE {

@@ -1,6 +1,6 @@
 // Command labnode is process 1 in the namespaces of a lab cluster. It can also turn a separate machine into a cluster
 // node, make the node's boot ID visible in a container, or run an OCI runtime for CRI-O. Package lab builds and starts
-// it. It has no use on its own.
+// it. It is of no use on its own.
 package main
 
 import (

@@ -75,8 +75,8 @@ func request(args *skel.CmdArgs) ovnkube.Request {
 	return ovnkube.Request{Env: env, Config: args.StdinData}
 }
 
-// report sends the duration of a call to the server, like the real plugin. Nothing depends on it. err is a pointer
-// because the call to report is deferred before the result is known.
+// report sends the duration of a call to the server, like the real plugin. Nothing depends on this report. err is a
+// pointer because the call to report is deferred before the result is known.
 func (p plugin) report(command string, start time.Time, err *error) {
 	_, _ = p.post("http://dummy/metrics", ovnkube.Metrics{Command: command,
 		ElapsedTime: time.Since(start).Seconds(), HasErr: *err != nil})

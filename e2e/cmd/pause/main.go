@@ -19,9 +19,9 @@ func main() {
 	}
 }
 
-// reap collects all children that have exited, because several may share one SIGCHLD. The sandbox's own container has
-// only this process, but if the containers of the pod share their process namespace, it becomes the parent of orphaned
-// processes.
+// reap collects all children that have exited, because several children may share one SIGCHLD. The sandbox's own
+// container has only this process, but if the containers of the pod share their process namespace, this process becomes
+// the parent of orphaned processes.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

@@ -1,6 +1,6 @@
 // Command slow-macvlan is a CNI plugin for tests: a delayed macvlan. In its configuration, "seconds" is the time that
-// ADD waits before it calls macvlan. "control" is the prefix of the files with which a test controls the plugin: ADD or
-// DEL waits while CONTROL.ADD or CONTROL.DEL exists, and ADD then fails if CONTROL.FAIL exists.
+// ADD waits before it calls macvlan. "control" is the prefix for the files with which a test controls the plugin: ADD
+// or DEL waits while CONTROL.ADD or CONTROL.DEL exists, and ADD then fails if CONTROL.FAIL exists.
 package main
 
 import (

@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// add implements ADD. If a setting is rejected, the earlier settings stay; if a later action fails, the move is undone.
-// The lock is held until the end, so a DEL for the same function waits for it.
+// add implements ADD. If a setting is rejected, the earlier settings remain; if a later action fails, the move is
+// undone. The lock is held until the end, so a DEL for the same function waits for it.
 func (p *plugin) add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -54,8 +54,8 @@ func (p *plugin) add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// attach performs all actions after the settings, and writes the record last. If the plugin is killed before that, the
-// function has changed, but DEL finds no record, so the driver must restore the function without the plugin.
+// attach performs all actions that follow the settings, and writes the record last. If the plugin is killed before
+// that, the function has changed, but DEL finds no record, so the driver must restore the function without the plugin.
 func (p *plugin) attach(args *skel.CmdArgs, c *config, r *record, pod ns.NetNS, result *types100.Result) error {
 	if r.Link != "" {
 		if err := enter(r, c.MAC, pod, result.Interfaces[0]); err != nil {
@@ -113,8 +113,8 @@ func setAddress(link netlink.Link, text string) error {
 	return netlink.LinkSetHardwareAddr(link, mac)
 }
 
-// configure adds the addresses from the IPAM plugin to the link. For a function without a link, they are only in the
-// result, for use by the application that drives the function.
+// configure adds the addresses from the IPAM plugin to the link. For a function without a link, the addresses are only
+// in the result, for the application that drives the function.
 func configure(args *skel.CmdArgs, c *config, pod ns.NetNS, result *types100.Result) error {
 	given, err := ipam.ExecAdd(c.IPAM.Type, args.StdinData)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// config is the plugin's configuration. Nil or empty settings leave the function's setting unchanged.
+// config is the plugin's configuration. Settings that are nil or empty leave the function unchanged.
 type config struct {
 	types.NetConf
 	DeviceID      string `json:"deviceID"` // PCI address of the virtual function
@@ -46,7 +46,7 @@ func parse(data []byte) (*config, error) {
 	return c, c.validate()
 }
 
-// validate rejects the same configurations as the real plugin, but reports all problems at once.
+// validate rejects the same configurations as the real plugin, but reports all problems together.
 func (c *config) validate() error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// del implements DEL. It uses the record of ADD instead of its own configuration, and deletes the record even on
+// del implements DEL. It uses the record from ADD instead of its own configuration, and deletes the record even on
 // failure, so that the next DEL does nothing.
 func (p *plugin) del(args *skel.CmdArgs) error {
 	r, err := p.load(args)
@@ -24,8 +24,8 @@ func (p *plugin) del(args *skel.CmdArgs) error {
 	return errors.Join(p.delRecorded(args, r), os.Remove(p.recordPath(args)))
 }
 
-// delRecorded reverts the recorded changes. Settings are reset first, so a function that cannot be found or reset stays
-// in the pod. The record is deleted in any case.
+// delRecorded reverts the recorded changes. It resets settings first, so a function that cannot be found or reset stays
+// in the pod. It always deletes the record.
 func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	c, err := parse(r.Stdin)
 	if err != nil {
@@ -53,7 +53,7 @@ func (p *plugin) delRecorded(args *skel.CmdArgs, r *record) error {
 	if findErr != nil {
 		return findErr
 	}
-	if f.pf, findErr = netlink.LinkByName(r.Settings.PF); findErr != nil { // by its name at the time of ADD
+	if f.pf, findErr = netlink.LinkByName(r.Settings.PF); findErr != nil { // the name it had at ADD
 		return fmt.Errorf("physical function %s: %w", r.Settings.PF, findErr)
 	}
 	if err := f.reset(c, r.Settings); err != nil {

@@ -2,15 +2,15 @@
 // virtual function into a pod and applies settings through its physical function. It also has that plugin's known
 // weaknesses, which a driver must handle:
 //
-//   - ADD records the data for DEL only at its very end, and keeps earlier settings if a later one is rejected.
-//   - DEL without a namespace (CNI_NETNS is empty) succeeds, and neither resets the function nor releases it.
-//   - DEL without a record succeeds and does nothing, and a DEL that fails removes its record anyway.
-//   - DEL always writes the administrative address back, even if ADD did not set one. With igb, the function then no
+//   - ADD records the data for DEL only at its very end, and keeps earlier settings if a later setting is rejected.
+//   - DEL without a namespace (CNI_NETNS is empty) succeeds, but neither resets nor releases the function.
+//   - DEL without a record succeeds and does nothing. A DEL that fails still removes its record.
+//   - DEL always restores the administrative address, even if ADD did not set one. With igb, the function then no
 //     longer accepts other addresses.
-//   - DEL resets the settings before it moves the link, and looks up the physical function by its name at the time of
-//     ADD.
-//   - The lock files of functions remain as empty files.
-//   - DEL of a function without a link (bound to vfio-pci) fails while the namespace exists.
+//   - DEL resets the settings before it moves the link, and looks up the physical function by the name that it had
+//     at ADD.
+//   - The lock files for functions remain as empty files.
+//   - DEL for a function without a link (bound to vfio-pci) fails while the namespace exists.
 //   - CHECK does not check anything.
 package main
 

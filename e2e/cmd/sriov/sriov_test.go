@@ -47,8 +47,8 @@ func newPlugin(t *testing.T) *plugin {
 	return &plugin{state: t.TempDir(), pci: t.TempDir()}
 }
 
-// While the namespace that has claimed a function exists, no other namespace can claim the function. A claim ends with
-// its namespace.
+// While the namespace that has claimed a function exists, no other namespace can claim the function. A claim is
+// released when its namespace is destroyed.
 func TestClaim(t *testing.T) {
 	p := newPlugin(t)
 	const holder = "/proc/self/ns/net"

@@ -20,7 +20,7 @@ type plugin struct {
 
 // record contains the data that DEL needs.
 type record struct {
-	Stdin    json.RawMessage // the raw configuration, because parts of the decoded one cannot be encoded again
+	Stdin    json.RawMessage // the raw configuration, because parts of it cannot be re-encoded once decoded
 	Settings settings        // before ADD
 	Link     string          // the name on the host; empty for functions without a link
 	MAC      string          // the address of the link
@@ -30,7 +30,7 @@ func (p *plugin) recordPath(args *skel.CmdArgs) string {
 	return filepath.Join(p.state, args.ContainerID+"-"+args.IfName)
 }
 
-// save stores the record by container and interface, because DEL is called with these instead of the device.
+// save stores the record by container and interface, because DEL receives these instead of the device.
 func (p *plugin) save(args *skel.CmdArgs, r *record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
@@ -63,8 +63,8 @@ func (p *plugin) load(args *skel.CmdArgs) (*record, error) {
 
 func (p *plugin) claimPath(address string) string { return filepath.Join(p.state, "pci", address) }
 
-// lock acquires the lock that is held while a function is changed. The file of the lock remains. The kernel releases
-// the lock when the plugin exits, even if it is killed.
+// lock acquires the lock that is held while a function is changed. The lock file remains. The kernel releases the lock
+// when the plugin exits, even if it is killed.
 func (p *plugin) lock(address string) (unlock func(), err error) {
 	path := filepath.Join(p.state, "pci", "vf_lock", address+".lock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -80,9 +80,9 @@ func (p *plugin) lock(address string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// claim records which namespace has the function. It fails while another namespace that has claimed the function
-// exists. A function is released when its namespace is destroyed, so a missing DEL does not block it forever. The
-// caller must hold the lock.
+// claim records which namespace owns the function. It fails while another namespace that has claimed the function
+// exists. A function is released when its namespace is destroyed, so a missing DEL does not block the function forever.
+// The caller must hold the lock.
 func (p *plugin) claim(address, namespace string) error {
 	path := p.claimPath(address)
 	if holder, err := os.ReadFile(path); err == nil && ns.IsNSorErr(string(holder)) == nil {

@@ -1,5 +1,5 @@
-// Command without runs a program without some capabilities, even in a privileged container, to which the runtime gives
-// all capabilities: `without NET_ADMIN,SYS_TIME /program argument…`. It is for tests.
+// Command without runs a program without some capabilities, even in a privileged container, which gets all capabilities
+// from the runtime: `without NET_ADMIN,SYS_TIME /program argument…`. It is for tests.
 package main
 
 import (
@@ -25,8 +25,8 @@ func main() {
 }
 
 // run removes capabilities from the bounding set of this thread, and executes the program on it. The bounding set
-// limits the capabilities that root gets in execve(2) (capabilities(7)). It belongs to a thread, so run locks the
-// thread, which then becomes the program. run only returns if it fails.
+// limits the capabilities that root gets in execve(2) (capabilities(7)). Each thread has its own bounding set, so run
+// locks the thread, which then becomes the program. run only returns on failure.
 func run(names, command []string) error {
 	runtime.LockOSThread()
 	for _, name := range names {

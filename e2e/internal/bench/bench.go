@@ -22,15 +22,15 @@ import (
 // Keep the main thread in the machine's namespace; see the package comment.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
-// Bench is the machine during one test. A method that cannot complete ends the test.
+// Bench represents the machine during one test. A method that cannot complete ends the test.
 type Bench struct {
 	*testing.T
-	// Patience is the time limit of each operation.
+	// Patience is the time limit for each operation.
 	Patience time.Duration
 }
 
-// New returns the machine. If the test does not run on such a machine, New skips it with a hint on which command to run
-// instead.
+// New returns the machine. If the test does not run on such a machine, New skips the test with a hint about which
+// command to run instead.
 func New(t *testing.T, patience time.Duration, advice string) *Bench {
 	t.Helper()
 	if os.Getenv(guest.Variable) == "" {
@@ -52,7 +52,7 @@ func (b *Bench) Must(err error) {
 	}
 }
 
-// Eventually repeats a check until it returns nil. It ends the test if that takes longer than Patience.
+// Eventually repeats a check until it returns nil. It ends the test if this takes longer than Patience.
 func (b *Bench) Eventually(what string, check func() error) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
@@ -72,7 +72,7 @@ func (b *Bench) Eventually(what string, check func() error) {
 	}
 }
 
-// Exec runs a command that must succeed, and returns what it printed.
+// Exec runs a command that must succeed, and returns its output.
 func (b *Bench) Exec(args ...string) string {
 	b.Helper()
 	output, err := b.TryExec(args...)
@@ -100,7 +100,7 @@ func (b *Bench) LinkByName(name string) netlink.Link {
 	return link
 }
 
-// AddLink creates a link on the machine and sets it up. The end of the test deletes it if it still exists.
+// AddLink creates a link on the machine and sets it up. The link is deleted at the end of the test if it still exists.
 func (b *Bench) AddLink(link netlink.Link) {
 	b.Helper()
 	b.Must(netlink.LinkAdd(link))
@@ -118,8 +118,8 @@ func SysPCI(parts ...string) string {
 	return filepath.Join(append([]string{"/sys/bus/pci/devices"}, parts...)...)
 }
 
-// FindLink returns the link of a PCI function. It returns an error unless the machine's own namespace contains exactly
-// one.
+// FindLink returns a PCI function's link. It returns an error unless the machine's own namespace contains exactly one
+// such link.
 func FindLink(address string) (netlink.Link, error) {
 	links, err := os.ReadDir(SysPCI(address, "net"))
 	if err != nil {
@@ -139,8 +139,8 @@ func (b *Bench) LinkOf(address string) netlink.Link {
 	return link
 }
 
-// SetVFs changes the number of virtual functions of a physical function, and returns when all their links exist. The
-// kernel requires that the number is set to zero first.
+// SetVFs changes the number of virtual functions on a physical function, and returns when all their links exist. The
+// kernel requires the number to be set to zero first.
 func (b *Bench) SetVFs(pf string, count int) {
 	b.Helper()
 	b.Must(os.WriteFile(SysPCI(pf, "sriov_numvfs"), []byte(strconv.Itoa(count)), 0))

@@ -23,7 +23,7 @@ import (
 // Driver is the part of the project's driver that runs chains: an executor and a journal.
 type Driver struct {
 	Executor *executor.Executor
-	// Left maps sandboxes to the attachments of the previous driver.
+	// Left maps sandboxes to the previous driver's attachments.
 	Left map[string]*executor.Attachment
 
 	bench   *Bench
@@ -32,8 +32,8 @@ type Driver struct {
 	options executor.Options
 }
 
-// Open creates a driver that starts with the journal at path. It uses the machine, and the plugins in CNI_PATH unless
-// the options name other directories. The driver is not bound to a test: Pod and Restart require a driver from
+// Open creates a driver that starts with the journal at path. It uses the machine, and uses the plugins in CNI_PATH
+// unless the options name other directories. The driver is not bound to a test: Pod and Restart require a driver from
 // [Bench.NewDriver].
 func Open(path string, options executor.Options) (*Driver, error) {
 	options.Exec = executor.PluginExec{Lock: path + ".cni"}
@@ -44,7 +44,7 @@ func Open(path string, options executor.Options) (*Driver, error) {
 	return d, d.begin(nil)
 }
 
-// NewDriver creates a driver with an empty journal, which is closed at the end of the test.
+// NewDriver creates a driver with an empty journal. The journal is closed at the end of the test.
 func (b *Bench) NewDriver(options executor.Options) *Driver {
 	b.Helper()
 	options.StepTimeout = b.Patience
@@ -55,7 +55,7 @@ func (b *Bench) NewDriver(options executor.Options) *Driver {
 	return d
 }
 
-// begin opens the journal and starts the driver with its content.
+// begin opens the journal and starts the driver with the journal's content.
 func (d *Driver) begin(l *life) (err error) {
 	if d.db, err = journal.Open(d.path, clock.RealClock{}); err != nil {
 		return err
@@ -72,14 +72,15 @@ func (d *Driver) begin(l *life) (err error) {
 	return err
 }
 
-// Restart ends the driver and starts another one with the same journal, which runs until the end of the test.
+// Restart terminates the driver and starts another one with the same journal. The new driver runs until the end of the
+// test.
 func (d *Driver) Restart() {
 	d.bench.Helper()
 	d.restart(nil)
 }
 
-// RestartUntil is like Restart, but starts a driver that is killed after the given number of starts and ends of calls,
-// which are commits to its journal and operations on devices. The kill is a panic, from which [Survives] recovers.
+// RestartUntil is like Restart, but the new driver is killed after the given number of call starts and ends. Calls are
+// commits to the driver's journal and operations on devices. The kill is a panic, from which [Survives] recovers.
 func (d *Driver) RestartUntil(calls int) {
 	d.bench.Helper()
 	d.restart(&life{calls: calls})
@@ -176,7 +177,7 @@ func snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, err
 }
 
-// NewAttachment returns the attachment of a pod with the given name.
+// NewAttachment returns the attachment for a pod with the given name.
 func NewAttachment(name string, plan *cnichain.Plan) *executor.Attachment {
 	attachment := executor.NewAttachment("sandbox-"+name,
 		executor.Pod{Namespace: "ns", Name: name, UID: "uid-" + name}, []cnichain.Plan{*plan})
@@ -184,7 +185,7 @@ func NewAttachment(name string, plan *cnichain.Plan) *executor.Attachment {
 	return attachment
 }
 
-// Pod creates a pod with a claim for a topology (see Plan). It does not attach anything. The name must not have more
+// Pod creates a pod with a claim for a topology (see Plan). It does not attach anything. The name must not be longer
 // than 8 characters.
 func (d *Driver) Pod(name, steps string, devices ...cnichain.Device) *Pod {
 	b := d.bench

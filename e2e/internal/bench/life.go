@@ -23,7 +23,7 @@ func (l *life) step() {
 	}
 }
 
-// around runs an operation before and after which the driver may be killed.
+// around runs an operation. The driver may be killed before or after the operation.
 func (l *life) around(do func() error) error {
 	l.step()
 	err := do()
@@ -31,7 +31,7 @@ func (l *life) around(do func() error) error {
 	return err
 }
 
-// Survives runs an operation of the driver, and reports whether it completed before the driver was killed.
+// Survives runs a driver operation, and reports whether it completed before the driver was killed.
 func Survives(do func()) (survived bool) {
 	defer func() {
 		if cause := recover(); cause != nil && cause != any(errKilled) {

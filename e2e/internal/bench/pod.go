@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Pod is a network namespace, usually that of a pod, with its attachments by a driver of the test.
+// Pod is a network namespace, usually a pod's, with its attachments by a driver in the test.
 type Pod struct {
 	// Path is the path of the namespace.
 	Path string
@@ -29,7 +29,7 @@ type Pod struct {
 	driver *Driver
 }
 
-// PodAt returns the network namespace at a path. It has no attachment.
+// PodAt returns the network namespace at a path, without an attachment.
 func (b *Bench) PodAt(path string) *Pod { return &Pod{Path: path, bench: b} }
 
 // Add attaches the pod's devices.
@@ -40,13 +40,13 @@ func (p *Pod) Add() error {
 // Del detaches the pod's devices.
 func (p *Pod) Del() error { return p.driver.Executor.Del(context.Background(), p.Attachment) }
 
-// Attach is like Add, but ends the test on an error.
+// Attach is like Add, but ends the test on error.
 func (p *Pod) Attach() {
 	p.bench.Helper()
 	p.bench.Must(p.Add())
 }
 
-// Detach is like Del, but ends the test on an error.
+// Detach is like Del, but ends the test on error.
 func (p *Pod) Detach() {
 	p.bench.Helper()
 	p.bench.Must(p.Del())
@@ -59,7 +59,7 @@ func (p *Pod) Destroy() {
 	p.bench.Must(host.Linux{}.Unpin(p.Attachment.Pin))
 }
 
-// Enter runs a function on a new thread in the namespace. The thread terminates after the function.
+// Enter runs a function on a new thread in the namespace. The thread terminates when the function returns.
 func (p *Pod) Enter(do func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -76,14 +76,14 @@ func (p *Pod) Enter(do func() error) error {
 	return <-done
 }
 
-// Inside is like Enter, but ends the test on an error.
+// Inside is like Enter, but ends the test on error.
 func (p *Pod) Inside(do func() error) {
 	p.bench.Helper()
 	p.bench.Must(p.Enter(do))
 }
 
-// WithLink runs functions inside the namespace, with one of its links, until one of them returns an error. The link
-// must exist.
+// WithLink runs functions inside the namespace, with one of its links, until a function returns an error. The link must
+// exist.
 func (p *Pod) WithLink(name string, things ...func(netlink.Link) error) {
 	p.bench.Helper()
 	p.Inside(func() error {
@@ -119,12 +119,12 @@ const (
 	port = "4242"
 	// Interval is the time between two messages.
 	Interval = 100 * time.Millisecond
-	// Silence is the number of unanswered messages after which pods count as isolated. Sending them takes several times
-	// as long as the first message takes between two connected pods.
+	// Silence is the number of unanswered messages after which pods are considered isolated. Sending these messages
+	// takes several times as long as the first message takes between two connected pods.
 	Silence = 25
 )
 
-// crosses sends messages to an address of another pod until one arrives, and reports whether one arrived.
+// crosses sends messages to an address on another pod until one arrives, and reports whether one did.
 func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	var receiver net.PacketConn
 	err := target.Enter(func() (err error) {
@@ -160,7 +160,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	return false, nil
 }
 
-// Reaches expects that a message arrives eventually, and returns how long this took.
+// Reaches expects a message to arrive eventually, and returns how long this took.
 func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	p.bench.Helper()
 	start := time.Now()
@@ -172,7 +172,7 @@ func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	return time.Since(start)
 }
 
-// Isolated expects that no message arrives.
+// Isolated expects no message to arrive.
 func (p *Pod) Isolated(target *Pod, address string) {
 	p.bench.Helper()
 	arrived, err := p.crosses(target, address, Silence)

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Names returns the capabilities in the order of their numbers (include/uapi/linux/capability.h), without "CAP_".
+// Names returns the capabilities in numeric order (include/uapi/linux/capability.h), without "CAP_".
 func Names() []string {
 	return []string{
 		"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP",
@@ -18,7 +18,7 @@ func Names() []string {
 	}
 }
 
-// Number returns the number of a capability by its name.
+// Number returns the number for a capability name.
 func Number(name string) (int, error) {
 	number := slices.Index(Names(), name)
 	if number < 0 {

@@ -1,8 +1,8 @@
-// Package idledriver is a DRA driver that does nothing, under its own name. With a claim for this driver, the
-// additional start time of a pod is the time that Kubernetes itself needs to create, allocate and read a claim. This is
-// the lower bound for every driver.
+// Package idledriver is a DRA driver that does nothing, under its own name. With a claim for this driver, a pod's
+// additional start time is the time that Kubernetes itself needs to create, allocate and read a claim. This is the
+// lower bound for every driver.
 //
-// The rule of this package: the driver itself adds nothing to the start time of a pod.
+// The rule of this package: the driver itself adds nothing to a pod's start time.
 package idledriver
 
 import (
@@ -32,7 +32,7 @@ const (
 type driver struct{}
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin. The devices have no CDI IDs, so the runtime does nothing
-// for them.
+// with them.
 func (driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (
 	map[types.UID]kubeletplugin.PrepareResult, error,
 ) {
@@ -70,7 +70,7 @@ func (driver) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHeal
 // Start publishes the given number of devices on the cluster's node, creates the DeviceClass, and returns a function
 // that removes the sockets, the class and the slices. Call stop once. The driver runs in this process, on the host, and
 // serves sockets on the node, so the measurement does not involve a driver pod, its image or its permissions. If Start
-// fails because the helper could not be started, the class remains; after any other error, nothing remains.
+// fails because the helper could not be started, the class remains. After any other error, nothing remains.
 func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interface, devices int) (
 	stop func() error, err error,
 ) {
@@ -80,8 +80,8 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 	if _, err := client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
-	// The kubelet gets the path on the node. The socket is created at the path under which the node's files are visible
-	// to this process.
+	// The kubelet gets the path on the node. The socket is created at the path where this process sees the node's
+	// files.
 	listen := func(ctx context.Context, path string) (net.Listener, error) {
 		seen, err := cluster.NodePath(path)
 		if err != nil {
@@ -120,7 +120,7 @@ func Start(ctx context.Context, cluster *lab.Cluster, client kubernetes.Interfac
 }
 
 // remove removes all traces of the driver from the kubelet's directories and from the API. It continues after an error,
-// because anything that remains would disturb the next run.
+// because any traces that remain would disturb the next run.
 func remove(cluster *lab.Cluster, client kubernetes.Interface) error {
 	var all error
 	for _, path := range []string{filepath.Join(kubeletplugin.KubeletPluginsDir, Name),

@@ -35,8 +35,8 @@ func (n *Node) DriverReady() {
 	})
 }
 
-// KillDriver kills the driver, which the kubelet then restarts. If the driver is not running at that moment, KillDriver
-// ends the test, since there is no process to kill.
+// KillDriver kills the driver, which the kubelet then restarts. If the driver is not running when KillDriver is called,
+// the test ends, since there is no process to kill.
 func (n *Node) KillDriver() {
 	n.t.Helper()
 	pids, err := process.PIDs(process.Runs(DriverName))
@@ -52,8 +52,8 @@ func (n *Node) KillDriver() {
 	}
 }
 
-// SetDriver sets the node selector of the driver's DaemonSet, as JSON. Use it to remove the driver from the node, and
-// use "null" to restore it.
+// SetDriver sets the node selector for the driver's DaemonSet, as JSON. Use it to remove the driver from the node, and
+// pass "null" to restore the driver.
 func (n *Node) SetDriver(selector string) {
 	n.t.Helper()
 	_, err := n.Client.AppsV1().DaemonSets(DriverNamespace).Patch(context.Background(), DriverName,
@@ -97,7 +97,7 @@ func Forgotten(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// Query reads records of one kind from the driver's socket.
+// Query reads one kind of record from the driver's socket.
 func Query(ctx context.Context, kind string) (string, error) {
 	return get(ctx, "http://driver/"+kind, func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", driverSocket)
@@ -123,8 +123,8 @@ func (n *Node) Offered(ctx context.Context) (map[string]string, error) {
 	return devices, nil
 }
 
-// get sends a request without keepalive: tests kill the driver between two requests, and reusing a connection to the
-// old process would cause a misleading error.
+// get sends a request without keepalive, because tests kill the driver between two requests, and reusing a connection
+// to the old process would cause a misleading error.
 func get(
 	ctx context.Context, address string, dial func(context.Context, string, string) (net.Conn, error),
 ) (string, error) {

@@ -1,5 +1,5 @@
 // Package kubenode is for tests inside a virtual machine (package vm) that is a Kubernetes node with the driver. It
-// handles the cluster's objects, waiting, the processes of pods, and starting and killing the driver.
+// handles the cluster's objects, waiting, pod processes, and starting and killing the driver.
 package kubenode
 
 import (
@@ -23,11 +23,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// ErrStill means that an expected change has not happened yet.
+// ErrStill means that an expected change has not yet happened.
 var ErrStill = errors.New("it is still as before")
 
-// Node is the machine during one test, which uses one namespace. A method that cannot complete ends the test. Node must
-// be used on the goroutine of the test, because testing.T can only end a test from there.
+// Node represents the machine during one test, which uses one namespace. A method that cannot complete ends the test.
+// Node must be used on the test's goroutine, because testing.T can only end a test from there.
 type Node struct {
 	Client    kubernetes.Interface
 	Objects   client.Client
@@ -38,8 +38,8 @@ type Node struct {
 	explained bool
 }
 
-// Join returns the machine as a node, in the namespace "default". patience is the time limit of each operation of the
-// kubelet and containerd. If the machine is not a node, Join skips the test with a hint on which command to run
+// Join returns the machine as a node, in the namespace "default". patience is the time limit for each operation by the
+// kubelet and containerd. If the machine is not a node, Join skips the test with a hint about which command to run
 // instead.
 func Join(t *testing.T, patience time.Duration, advice string) *Node {
 	t.Helper()
@@ -79,8 +79,8 @@ const (
 	longestPause  = time.Second
 )
 
-// Until repeats a check until it returns nil, with increasing pauses. The check gets the context of the wait, which
-// ends a check that hangs. If the time runs out, the test fails with the last error before that.
+// Until repeats a check until it returns nil, with increasing pauses. The check gets the wait's context, which aborts a
+// check that hangs. On timeout, the test fails with the last error before the timeout.
 func (n *Node) Until(what string, condition func(context.Context) error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), n.patience)
@@ -103,7 +103,7 @@ func (n *Node) Until(what string, condition func(context.Context) error) {
 	}
 }
 
-// Explain prints, once, the evidence that is needed to diagnose a failure.
+// Explain prints, only once, the evidence needed to diagnose a failure.
 func (n *Node) Explain() {
 	n.t.Helper()
 	if n.explained {
@@ -133,8 +133,8 @@ func (n *Node) Explain() {
 }
 
 // Apply applies YAML documents, and deletes the objects at the end of the test. Namespaced objects without a namespace
-// are created in the node's namespace. If an object is rejected permanently, the test ends; after any other error,
-// Apply retries, since the webhook and definitions may not be ready yet.
+// are created in the node's namespace. If an object is rejected permanently, the test ends. After any other error,
+// Apply retries, since the webhook and the definitions might not be ready yet.
 func (n *Node) Apply(documents string) {
 	n.t.Helper()
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)
@@ -151,7 +151,7 @@ func (n *Node) Apply(documents string) {
 		if kind := object.GetKind(); kind == "Pod" || kind == "ResourceClaimTemplate" {
 			object.SetNamespace(n.Namespace)
 		}
-		n.Until("admitted "+object.GetKind(), func(ctx context.Context) error { // the webhook may not have started yet
+		n.Until("admitted "+object.GetKind(), func(ctx context.Context) error { // the webhook might not be up yet
 			err := n.Objects.Apply(ctx, client.ApplyConfigurationFromUnstructured(object.DeepCopy()),
 				client.FieldOwner("test"), client.ForceOwnership)
 			if apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) {
@@ -163,8 +163,8 @@ func (n *Node) Apply(documents string) {
 	}
 }
 
-// Delete deletes an object and waits until it is gone. It repeats the request, so it also deletes the object if another
-// component recreates it.
+// Delete deletes an object and waits until it no longer exists. It repeats the request, so it also deletes the object
+// if another component recreates it.
 func (n *Node) Delete(object client.Object) {
 	n.t.Helper()
 	n.Until("end of "+object.GetName(), func(ctx context.Context) error {

@@ -21,9 +21,9 @@ const Observed = "POD_OF_TEST"
 // Mark is the value of Observed in the containers of a pod.
 func (n *Node) Mark(pod string) string { return n.Namespace + "/" + pod }
 
-// Process returns the /proc directory of a process in a pod's container. The error is fs.ErrNotExist if there is none.
-// If there are several, Process may return any of them, because all are in the namespaces of the pod. A process that
-// runs before the container's program does not have the variable yet.
+// Process returns the /proc directory of a process in a pod's container. The error is fs.ErrNotExist if there is no
+// such process. If there are several, Process may return any of them, because all are in the pod's namespaces. A
+// process that runs before the container's program does not have the variable yet.
 func (n *Node) Process(pod string) (string, error) {
 	found, err := process.Find(process.HasVariable(Observed, n.Mark(pod)))
 	if err != nil {
@@ -54,7 +54,7 @@ func (n *Node) Ready(names ...string) {
 	}
 }
 
-// Waits waits until the scheduler has reported that there is no device for a pod.
+// Waits waits until the scheduler reports that there is no device for a pod.
 func (n *Node) Waits(name string) {
 	n.t.Helper()
 	n.Until("pod "+name+" that has to wait", func(ctx context.Context) error {
@@ -75,7 +75,7 @@ func (n *Node) Waits(name string) {
 	})
 }
 
-// Event waits for an event about a pod whose message contains a text.
+// Event waits for a pod event whose message contains the given text.
 func (n *Node) Event(pod, text string) {
 	n.t.Helper()
 	n.Until(fmt.Sprintf("event of pod %s with %q", pod, text), func(ctx context.Context) error {
@@ -92,7 +92,7 @@ func (n *Node) Event(pod, text string) {
 	})
 }
 
-// Remove starts the deletion of pods. Gone waits until it is complete.
+// Remove starts the deletion of pods. Gone waits until the deletion is complete.
 func (n *Node) Remove(names ...string) {
 	n.t.Helper()
 	for _, name := range names {
@@ -114,7 +114,7 @@ func (n *Node) Gone(names ...string) {
 	}
 }
 
-// RemoveAll deletes all pods in the namespace and waits until they are gone.
+// RemoveAll deletes all pods in the namespace and waits until they no longer exist.
 func (n *Node) RemoveAll() {
 	n.t.Helper()
 	pods, err := n.Client.CoreV1().Pods(n.Namespace).List(context.Background(), metav1.ListOptions{})

@@ -1,4 +1,4 @@
-// Package movelink moves links between network namespaces as CNI plugins do: through a temporary namespace without
+// Package movelink moves links between network namespaces the way CNI plugins do: through a temporary namespace without
 // conflicting names.
 //
 // The rule of this package: it works on the namespace of the calling thread, which must be locked.
@@ -10,19 +10,20 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Move moves a link from this thread's namespace to another namespace under a new name. On the way, it runs change
-// unless that is nil. The detour is necessary because the kernel moves a link under its current name, and fails if the
-// target contains a link with that name. The temporary namespace contains no other links.
+// Move moves a link from this thread's namespace to another namespace under a new name. On the way, in a temporary
+// namespace, it runs change unless change is nil. The detour is necessary because the kernel moves a link under its
+// current name, and fails if the target contains a link with that name. The temporary namespace contains no other
+// links.
 //
-// A failure is not undone: if Move fails halfway, the link is still in the temporary namespace when the namespace ends.
-// The kernel then destroys a virtual link, and moves a physical link to the initial network namespace
+// A failure is not undone: if Move fails halfway, the link is still in the temporary namespace when that namespace is
+// destroyed. The kernel then destroys a virtual link, and moves a physical link to the initial network namespace
 // (default_device_exit_net).
 func Move(link netlink.Link, name string, target ns.NetNS, change func(netlink.Link) error) error {
 	between, err := ns.TempNetNS()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = between.Close() }() // the namespace ends with it
+	defer func() { _ = between.Close() }() // closing it destroys the namespace
 	if err := netlink.LinkSetNsFd(link, int(between.Fd())); err != nil {
 		return err
 	}

@@ -1,12 +1,12 @@
 // Package nad contains the CustomResourceDefinition of NetworkAttachmentDefinitions, for clusters without the programs
-// that install it, and helpers that tests with Multus share.
+// that install it, and helpers shared by tests with Multus.
 //
-// The rule of this package: it only generates text, and the definition only contains the fields that its readers need.
+// The rule of this package: it only generates text, and the definition contains only the fields that its readers need.
 package nad
 
 import "fmt"
 
-// Status is the annotation in which Multus reports the attachments of a pod.
+// Status is the annotation in which Multus reports a pod's attachments.
 const Status = "k8s.v1.cni.cncf.io/network-status"
 
 // Definition is the CustomResourceDefinition, reduced to the fields that Multus, OVN-Kubernetes and this driver read.
@@ -30,8 +30,8 @@ spec:
 `
 
 // Network returns a NetworkAttachmentDefinition in a namespace, or without a namespace if namespace is empty. resource
-// is the name of the resource that Multus requests from the kubelet, if any. config must not contain the YAML quotation
-// mark.
+// is the name of the resource that Multus requests from the kubelet, if any. config must not contain YAML quotation
+// marks.
 func Network(namespace, name, resource, config string) string {
 	metadata := "name: " + name
 	if namespace != "" {
@@ -49,7 +49,7 @@ spec:
 `, metadata, config)
 }
 
-// Multus returns the configuration that makes Multus the network of a node whose pods already have a network. That
+// Multus returns the configuration that makes Multus the network on a node whose pods already have a network. That
 // network becomes a delegate, because Multus 4.2.3 loses the data that DEL needs if clusterNetwork names a list.
 func Multus(kubeconfig, log string, pods []byte) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "multus", "type": "multus", "kubeconfig": %q, "delegates": [%s],

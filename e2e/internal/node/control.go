@@ -15,23 +15,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Operations of the control socket.
+// Control socket operations.
 const (
 	OpStart  = "start"
 	OpStop   = "stop"
 	OpStatus = "status"
 )
 
-// requestTimeout limits one request on the serving side.
+// requestTimeout limits one request on the server side.
 const requestTimeout = 2 * time.Minute
 
-// Request is a request to the control socket. Each connection carries one request and one response, each of which is a
-// JSON document, and is then closed.
+// Request is a request to the control socket. Each connection carries one request and one response, both JSON
+// documents, and is then closed.
 type Request struct {
 	Op   string   `json:"op"`
 	Name string   `json:"name,omitempty"`
 	Argv []string `json:"argv,omitempty"`
-	// Machine starts the program as process 1 of its own namespaces. All processes in these namespaces end with it.
+	// Machine starts the program as process 1 in its own namespaces. All processes in these namespaces terminate with
+	// it.
 	Machine bool           `json:"machine,omitempty"`
 	Signal  syscall.Signal `json:"signal,omitempty"`
 }
@@ -55,8 +56,8 @@ type Process struct {
 	Argv []string `json:"argv,omitempty"`
 }
 
-// listen opens the control socket in the current directory: an absolute path could exceed the maximum length of socket
-// paths.
+// listen opens the control socket in the current directory, because an absolute path could exceed the maximum length
+// for socket paths.
 func listen() (net.Listener, error) {
 	l, err := net.Listen("unix", ControlSocket)
 	if err != nil {
@@ -65,8 +66,7 @@ func listen() (net.Listener, error) {
 	return l, nil
 }
 
-// serve handles requests concurrently, because a slow stop must not block other requests. It returns only with an
-// error.
+// serve handles requests concurrently, because a slow stop must not block other requests. It returns only on error.
 func (s *supervisor) serve(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -82,8 +82,7 @@ func (s *supervisor) serve(l net.Listener) error {
 	}
 }
 
-// answer serves one connection. The response contains the error of the request; an error of the connection can only be
-// logged.
+// answer serves one connection. The response contains the request's error; a connection error can only be logged.
 func (s *supervisor) answer(conn net.Conn) error {
 	var req Request
 	if err := json.NewDecoder(conn).Decode(&req); err != nil {
@@ -114,7 +113,7 @@ func (s *supervisor) handle(ctx context.Context, req Request) error {
 }
 
 // listener returns the process ID of the process that listens at the other end. The kernel records which process called
-// listen(2), and translates its process ID into the PID namespace of the reader (SO_PEERCRED, unix(7)).
+// listen(2), and translates that process's ID into the reader's PID namespace (SO_PEERCRED, unix(7)).
 func listener(conn net.Conn) (int, error) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -137,8 +136,8 @@ func listener(conn net.Conn) (int, error) {
 }
 
 // Call sends one request to process 1 of the cluster in runDir. It works from any namespace, since it finds the socket
-// by its file. When the context ends, Call aborts pending reads and writes by setting a deadline in the past;
-// otherwise, a process 1 that hangs would block the caller.
+// through its file. When the context is done, Call aborts pending reads and writes by setting a deadline in the past.
+// Otherwise, if process 1 hung, it would block the caller.
 func Call(ctx context.Context, runDir string, req Request) (Response, error) {
 	var resp Response
 	dir, err := os.Open(runDir)

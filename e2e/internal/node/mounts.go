@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// overlays returns the host's directories in which the node needs its own files. An overlay shows existing files and
+// overlays returns the host directories in which the node needs its own files. An overlay shows existing files and
 // stores all writes elsewhere, so nothing is ever created on the host, not even a mount point. The kubelet, containerd
 // and network add-ons write to these directories on any node. The node uses the host's /usr, which it only reads.
 func overlays() []string { return []string{"/etc", "/opt", "/var/lib"} }
 
-// removed and covered return the host's directories that another container runtime or its plugins may have filled: NRI
+// removed and covered return the host directories that another container runtime or its plugins may have filled: NRI
 // and CNI plugins, network configurations, and CDI specs. These directories are empty on a node, so that tests do not
-// depend on the software on the host. Directories that nodes write to are removed in the overlays, whose writable layer
+// depend on software on the host. Directories that nodes write to are removed in the overlays, whose writable layer
 // records the removal.
 func removed() []string {
 	return []string{"/etc/cdi", "/etc/cni", "/etc/containers", "/etc/crio", "/etc/nri", "/opt/cni", "/opt/nri"}
@@ -27,8 +27,8 @@ func covered() []string { return []string{"/usr/lib/cni", "/usr/libexec/cni", "/
 
 // sysctls returns the settings that the kubelet writes and that no namespace isolates, with the values that the kubelet
 // expects. The kubelet sets them when it starts (setupKernelTunables), and fails if it cannot. They are global to the
-// kernel, so the node replaces them with files; otherwise the kubelet would change the host. If they have these values,
-// the kubelet usually does not write them.
+// kernel, so the node replaces them with files; otherwise, the kubelet would change the host. If the settings already
+// have these values, the kubelet usually does not write them.
 func sysctls() map[string]string {
 	return map[string]string{
 		"vm/overcommit_memory":      "1",
@@ -41,10 +41,11 @@ func sysctls() map[string]string {
 }
 
 // mountAll creates the node's view of the file system. All mounts are private until the end. Only then is the root made
-// shared, which mount propagation to pods requires, in a peer group without the host. The order matters: /proc must
-// belong to the new PID namespace before any process is looked up. Later mounts need the private memory file system.
-// Mounts that hide the host come before mounts inside them. Files come last, since they are in the overlays. A mount
-// that is created while the root is still shared with the host would also appear on the host (mount_namespaces(7)).
+// shared, as mount propagation to pods requires, in a peer group that does not include the host. The order matters:
+// /proc must belong to the new PID namespace before any process is looked up. Later mounts need the private in-memory
+// file system. Mounts that hide the host come before mounts inside them. Files come last, since they are in the
+// overlays. A mount that is created while the root is still shared with the host would also appear on the host
+// (mount_namespaces(7)).
 func mountAll(s Spec) error {
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
@@ -72,9 +73,9 @@ func mountAll(s Spec) error {
 	return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "")
 }
 
-// mountSys mounts a sysfs for the new network namespace, so that /sys/class/net shows the interfaces of the node
-// instead of the host's, and restores the cgroup mounts that it covers. A sysfs always shows the network namespace in
-// which it was mounted, regardless of the reader.
+// mountSys mounts a sysfs for the new network namespace, so that /sys/class/net shows the node's interfaces instead of
+// the host's, and restores the cgroup mounts that the new sysfs covers. A sysfs always shows the network namespace in
+// which it was mounted, regardless of who reads it.
 func mountSys() error {
 	const cgroups = "/sys/fs/cgroup"
 	return keeping([]string{cgroups}, func() error {
@@ -84,7 +85,7 @@ func mountSys() error {
 
 // keeping runs cover, which hides dirs, and then bind-mounts dirs, with all mounts below them, at their original paths
 // again. A descriptor opened with O_PATH still refers to the covered directory, and mount(2) can use its path in
-// /proc/self/fd. If the path of a directory no longer exists by then, keeping creates it in the covering mount.
+// /proc/self/fd. If a directory's path no longer exists by then, keeping creates it in the covering mount.
 func keeping(dirs []string, cover func() error) error {
 	fds := make([]int, 0, len(dirs))
 	defer func() {
@@ -119,8 +120,8 @@ func bindTree(fd int, target string) error {
 	return mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// disk returns the directory in which overlays store writes. For a single node, it is in memory; for a node in a
-// multi-node cluster, it is a directory in the run directory, which outlives a reboot. The memory file system ends with
+// disk returns the directory in which overlays store writes. For a single node, it is in memory. For a node in a
+// multi-node cluster, it is inside the run directory, which survives reboots. The in-memory file system disappears with
 // the mount namespace, so a single node leaves nothing behind.
 func (s Spec) disk(private string) string {
 	if s.Member == nil {
@@ -161,8 +162,8 @@ func (s Spec) coverHost(private string) error {
 	return makeFolders()
 }
 
-// hideSoftware hides the removed and the covered directories. After the first boot, the former only contain the node's
-// own files, which are kept.
+// hideSoftware hides the removed and the covered directories. After the first boot, the removed directories only
+// contain the node's own files, which are kept.
 func hideSoftware(firstBoot bool) error {
 	if firstBoot {
 		for _, d := range removed() {
@@ -188,7 +189,7 @@ func exists(path string) bool {
 }
 
 // hideState gives the node its own directory for the state of CNI plugins: leases in the host's directory belong to
-// other pods and would leave fewer addresses for the node.
+// other pods, and would leave fewer addresses for the node.
 func (s Spec) hideState(private string) error {
 	kept := filepath.Join(s.disk(private), "cni-state")
 	if err := os.MkdirAll(kept, 0o755); err != nil {
@@ -218,7 +219,7 @@ func makeFolders() error {
 	return nil
 }
 
-// mountState binds the directories that grow large to the disk of the run directory. containerd's snapshots are
+// mountState bind-mounts the directories that grow large to the run directory's disk. containerd's snapshots are
 // overlays themselves, so they cannot be stored in an overlay, and images would not fit in memory.
 func mountState(s Spec) error {
 	for source, target := range map[string]string{
@@ -239,7 +240,7 @@ func mountState(s Spec) error {
 }
 
 // mountCNI combines dirs in one writable directory, since network add-ons install their plugins there. Files in earlier
-// directories hide files with the same name in later ones, as in the lower layers of overlay file systems.
+// directories hide files with the same name in later directories, as in the lower layers of overlay file systems.
 func mountCNI(dirs []string, disk string) error {
 	return overlay(disk, "/opt/cni/bin", dirs...)
 }
@@ -258,12 +259,12 @@ func overlay(disk, target string, lower ...string) error {
 	return mount("overlay", target, "overlay", 0, overlayOptions(lower, upper, work))
 }
 
-// upperOf returns the directory that stores the writes of the overlay at target.
+// upperOf returns the directory that stores the writes to the overlay at target.
 func upperOf(disk, target string) string {
 	return filepath.Join(disk, strings.ReplaceAll(strings.Trim(target, "/"), "/", "-"), "upper")
 }
 
-// overlayOptions builds the option string; colons and commas in paths would end the value.
+// overlayOptions builds the option string. Colons and commas in paths would terminate the value.
 func overlayOptions(lower []string, upper, work string) string {
 	escape := strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`)
 	escaped := make([]string, 0, len(lower))
@@ -302,8 +303,8 @@ func mountSysctls(private string, settings map[string]string) error {
 	return nil
 }
 
-// writeFiles writes the configuration. It replaces symbolic links, because /etc/resolv.conf may point into /run, which
-// is now covered.
+// writeFiles writes the configuration. It replaces symbolic links, because /etc/resolv.conf might point into /run,
+// which is now covered.
 func writeFiles(files map[string]string) error {
 	for name, content := range files {
 		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -320,7 +321,7 @@ func writeFiles(files map[string]string) error {
 }
 
 // mount calls mount(2) and returns an error that names source and target. If source is empty, mount changes the
-// propagation of the mount at target.
+// propagation for the mount at target.
 func mount(source, target, kind string, flags uintptr, options string) error {
 	if err := unix.Mount(source, target, kind, flags, options); err != nil {
 		if source == "" {

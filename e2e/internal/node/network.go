@@ -11,7 +11,7 @@ import (
 
 // setupNetwork adds the API's address to the loopback interface of the new network namespace, or a route to that
 // address, and creates a bridge with the node's address for the pods. The namespace is new, so no link or address can
-// exist already. It runs once, on any thread, because all threads of process 1 are in the namespace.
+// exist already. setupNetwork runs once, on any thread, because all of process 1's threads are in the namespace.
 func setupNetwork(s Spec) error {
 	if s.Member != nil {
 		return setupMember(s)
@@ -31,8 +31,8 @@ func setupNetwork(s Spec) error {
 }
 
 // setupMember is the counterpart of setupNetwork for a node in a multi-node cluster. The cluster connects the cables
-// from outside. The route to the API address uses the control plane's address on the common segment. The cables are not
-// connected yet, but routes do not require a carrier.
+// from the outside. The route to the API address uses the control plane's address on the common segment. The cables are
+// not connected at this point, but routes do not require a carrier.
 func setupMember(s Spec) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -98,7 +98,7 @@ func makeBridge(s Spec) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = s.Bridge
 	// Without an explicit address, a bridge uses the lowest address of its ports, which changes when pods start and
-	// end. The remaining pods would then send to a stale address until they resolve the address again.
+	// terminate. The remaining pods would then send to a stale address until they resolve it again.
 	attrs.HardwareAddr = net.HardwareAddr{0x02, 0x4c, 0x41, 0x42, 0x00, 0x01}
 	if s.Member != nil {
 		attrs.HardwareAddr[4] = s.Member.Number
@@ -110,8 +110,8 @@ func makeBridge(s Spec) (netlink.Link, error) {
 	return bridge, address(bridge, s.NodeAddress)
 }
 
-// forward enables IP forwarding, so that pods reach other networks. The setting belongs to the network namespace, so
-// the host is not affected.
+// forward enables IP forwarding, so that pods can reach other networks. The setting belongs to the network namespace,
+// so the host is not affected.
 func forward() error {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1\n"), 0o644); err != nil {
 		return fmt.Errorf("cannot switch IP forwarding on: %w", err)

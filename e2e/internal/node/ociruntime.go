@@ -13,16 +13,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/capability"
 )
 
-// OCICommand is the command of labnode that runs an OCI runtime; see [RunOCI].
+// OCICommand is the labnode command that runs an OCI runtime; see [RunOCI].
 const OCICommand = "oci-runtime"
 
-// RunOCI replaces this process with an OCI runtime. First, it removes settings from the specification of the container
-// that are not possible on a machine that is itself a container. containerd has options for this, but CRI-O does not:
+// RunOCI replaces this process with an OCI runtime. First, it removes settings from the container's specification that
+// are not possible on a machine that is itself a container. containerd has options for this, but CRI-O does not:
 //
 //   - capabilities that this process does not have
-//   - a negative adjustment of the OOM score, which requires CAP_SYS_RESOURCE
-//   - limits of huge pages, which require a cgroup controller that may be missing
-//   - a limit of zero processes, which crun rejects; it also rejects versions of the specification after 1.0
+//   - a negative OOM score adjustment, which requires CAP_SYS_RESOURCE
+//   - limits on huge pages, which require a cgroup controller that may be missing
+//   - a limit of zero processes, which crun rejects; crun also rejects specification versions after 1.0
 func RunOCI(program string, args []string) error {
 	for _, path := range specsOf(args) {
 		if err := adaptFile(path); err != nil {
@@ -32,8 +32,8 @@ func RunOCI(program string, args []string) error {
 	return unix.Exec(program, append([]string{program}, args...), os.Environ())
 }
 
-// specsOf returns the files that a command line of an OCI runtime names: the configuration in a bundle, and the process
-// of "exec".
+// specsOf returns the files that an OCI runtime's command line names: the configuration in a bundle, and the process
+// for "exec".
 func specsOf(args []string) (paths []string) {
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")
@@ -70,7 +70,7 @@ func adaptFile(path string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// adapt changes the specification of a container, or of a process in it.
+// adapt changes the specification of a container or of a process in a container.
 func adapt(spec map[string]any, capabilities []string) {
 	process := spec
 	if inner, ok := spec["process"].(map[string]any); ok {

@@ -9,8 +9,8 @@ import (
 )
 
 // Run is the main function of process 1. It returns only when the node cannot continue. It must be process 1: it reaps
-// orphaned processes, and when it exits, the kernel ends the namespace. An error also ends process 1 and is written to
-// its log.
+// orphaned processes, and when it exits, the kernel terminates the namespace. An error also terminates process 1 and is
+// written to its log.
 func Run(runDir string) error {
 	if os.Getpid() != 1 {
 		return fmt.Errorf("this program is process 1 of a lab cluster and cannot be run by hand: use the lab command")
@@ -25,7 +25,7 @@ func Run(runDir string) error {
 	if s.Lifetime {
 		go exitAtEnd(os.NewFile(LifetimeFD, "lifetime"))
 	}
-	// Watch both before the mounts are created, so that a signal or the end of the owner ends process 1 at any time.
+	// Watch both before the mounts are created, so that a signal or the owner's exit terminates process 1 at any time.
 	if err := prepare(s); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func prepare(s Spec) error {
 	return setupNetwork(s)
 }
 
-// exitOn ends process 1, and therefore the whole node, on the first of the signals.
+// exitOn terminates process 1, and therefore the whole node, on the first of the signals.
 func exitOn(signals ...os.Signal) {
 	ch := make(chan os.Signal, 1)
 	signal.Notify(ch, signals...)
@@ -61,7 +61,7 @@ func exitOn(signals ...os.Signal) {
 	os.Exit(0)
 }
 
-// exitAtEnd ends process 1 when the owner's end of the pipe closes, regardless of how the owner ended.
+// exitAtEnd terminates process 1 when the owner's end of the pipe closes, regardless of how the owner terminated.
 func exitAtEnd(pipe *os.File) {
 	_, _ = io.Copy(io.Discard, pipe) // only the end of the pipe matters
 	os.Exit(0)

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// Names of the files in the run directory that both lab and node use.
+// Names of files in the run directory that both lab and node use.
 const (
 	SpecFile      = "node.json"
 	ControlSocket = "control.sock"
@@ -19,23 +19,23 @@ const (
 	DiskDir       = "disk" // writes by a multi-node cluster's node to host directories
 )
 
-// HostDir is a directory below PrivateDir in which members find the host's directories that process 1 covers.
+// HostDir is a directory below PrivateDir in which members find the host directories that process 1 covers.
 const HostDir = "host"
 
-// LifetimeFD is the file descriptor of the pipe that reaches its end when the owner of the cluster exits. It is the
+// LifetimeFD is the file descriptor of the pipe that reaches end of file when the cluster's owner exits. It is the
 // first descriptor after the standard streams, where os/exec puts ExtraFiles.
 const LifetimeFD = 3
 
-// Spec describes how to prepare the node's namespaces. It is passed in a file instead of in arguments, because each
-// boot starts a member again from a process without access to the options. Only package lab calls Save, before the
-// start.
+// Spec describes how to prepare the node's namespaces. It is passed in a file instead of as arguments, because each
+// boot restarts a member from a process without access to the options. Only package lab calls Save, before the start.
 type Spec struct {
 	// RunDir holds the cluster's state.
 	RunDir string `json:"runDir"`
 	// Keep contains the directories that must stay reachable at their own paths even though the node covers parts of
 	// the host's file system.
 	Keep []string `json:"keep,omitempty"`
-	// CNIDirs are combined in /opt/cni/bin. If several contain a file with the same name, the first directory wins.
+	// CNIDirs are combined in /opt/cni/bin. If several directories contain a file with the same name, the first
+	// directory takes precedence.
 	CNIDirs []string `json:"cniDirs"`
 	// Hostname is the node's name.
 	Hostname string `json:"hostname"`
@@ -50,21 +50,21 @@ type Spec struct {
 	Lifetime bool `json:"lifetime,omitempty"`
 	// Joining describes how Join sets up another machine as the node; nil if this machine is the node.
 	Joining *Joining `json:"joining,omitempty"`
-	// Wire is the bridge that connects the links of the nodes that are members of this machine. It is empty if there
-	// are no members.
+	// Wire is the bridge that connects the links of this machine's member nodes. It is empty if there are no members.
 	Wire string `json:"wire,omitempty"`
-	// Member contains the settings of a node in a multi-node cluster; nil in all other cases.
+	// Member contains the settings for a node in a multi-node cluster; nil in all other cases.
 	Member *Member `json:"member,omitempty"`
 }
 
-// Member contains the settings of a node in a multi-node cluster. It is started by the process 1 that has the Wire, and
-// ends with that process. A node that is switched off keeps the files on its disk, but not those in memory.
+// Member contains the settings for a node in a multi-node cluster. The node is started by the process 1 that has the
+// Wire, and terminates with that process. A node that is switched off keeps the files on its disk, but not the files in
+// memory.
 type Member struct {
 	// Number identifies the node, starting with 1.
 	Number byte `json:"number"`
 	// Gateway is the next hop for APIAddress.
 	Gateway string `json:"gateway"`
-	// Host is the directory that contains the host's directories, which the machine with the wire covers.
+	// Host is the directory that contains the host directories, which the machine with the wire covers.
 	Host string `json:"host"`
 	// BootID is the boot ID of the node. It replaces the kernel's boot ID.
 	BootID string `json:"bootID"`
@@ -78,17 +78,17 @@ type Joining struct {
 	Gateway string `json:"gateway,omitempty"`
 	// Cgroup is the parent of all pods' cgroups, without slashes.
 	Cgroup string `json:"cgroup"`
-	// Components are started in this order, each once the previous one is working.
+	// Components are started in this order, each one as soon as the previous one is working.
 	Components []Component `json:"components"`
 	// Import is the command line that imports an image archive from its standard input.
 	Import []string `json:"import"`
 }
 
-// Component is a program that runs as long as the machine.
+// Component is a program that runs for as long as the machine does.
 type Component struct {
 	Name string   `json:"name"`
 	Argv []string `json:"argv"`
-	// Health is the target of its health check: a URL, or the path of the socket that it serves.
+	// Health is the target of the component's health check: a URL, or the path of the socket that the component serves.
 	Health string `json:"health"`
 	// Images are archives that are imported as soon as the component is working.
 	Images []string `json:"images,omitempty"`

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// Namespaces are the namespaces that every machine has to itself. Cgroup and user namespaces are shared with the host:
+// Namespaces are the namespaces that are private to each machine. Cgroup and user namespaces are shared with the host:
 // limits apply to separate cgroups, and root is the host's root.
 const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC |
 	syscall.CLONE_NEWUTS
@@ -21,17 +21,17 @@ const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NE
 // process is one component: its command and its state.
 type process struct {
 	argv    []string
-	machine bool // process 1 of its own namespaces
+	machine bool // process 1 in its own namespaces
 	pid     int
 	running bool
 	result  string        // the result of the last exit
 	done    chan struct{} // closed when it has exited
 }
 
-// supervisor starts components and reaps them, as well as all orphans that process 1 inherits. Only its loop waits for
-// children, because two waiters would steal each other's results. Records of components are never removed: the record
-// of a component that has exited keeps its command line and result. The lock protects the records; done is closed once,
-// under the lock.
+// supervisor starts and reaps components, and reaps all orphans that process 1 inherits. Only its loop waits for
+// children, because two waiters would steal each other's results. Component records are never removed: after a
+// component has exited, its record keeps the command line and the result. The lock protects the records; done is closed
+// once, under the lock.
 type supervisor struct {
 	logDir string
 	mu     sync.Mutex
@@ -43,7 +43,7 @@ func newSupervisor(logDir string) *supervisor {
 }
 
 // start runs a component. Without argv, it uses the arguments of the previous start. It returns as soon as the program
-// is running; the client checks its health.
+// is running; the client checks the program's health.
 func (s *supervisor) start(req Request) error {
 	name, argv, machine := req.Name, req.Argv, req.Machine
 	s.mu.Lock()
@@ -68,8 +68,8 @@ func (s *supervisor) start(req Request) error {
 }
 
 // fork starts a program and returns its process ID. It does not use os/exec, whose Wait would compete with the loop in
-// reap. The component appends to the log directly, so no output is lost if process 1 is busy. It inherits the
-// environment of process 1, whose PATH contains the cluster's programs, so that containerd finds its shim.
+// reap. The component appends to the log directly, so no output is lost if process 1 is busy. The component inherits
+// process 1's environment, whose PATH contains the cluster's programs, so that containerd finds its shim.
 func (s *supervisor) fork(name string, argv []string, machine bool) (int, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *supervisor) fork(name string, argv []string, machine bool) (int, error)
 }
 
 // stop sends sig and waits until the component has exited. Processes that the component has started remain, except for
-// those of a machine, which end with its process 1.
+// a machine's processes, which terminate with its process 1.
 func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) error {
 	s.mu.Lock()
 	p := s.procs[name]
@@ -121,7 +121,7 @@ func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) 
 
 // reap collects children that have exited, forever. When there are none left, it waits for SIGCHLD before it tries
 // again. It does not miss a child that exits just before the wait, because the channel buffers the signal. Several
-// children may share one signal, so each round continues until no child is left.
+// children may share one signal, so each round continues until no exited child is left.
 func (s *supervisor) reap() {
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)
@@ -137,8 +137,8 @@ func (s *supervisor) reap() {
 	}
 }
 
-// ended records the result of a child. Most children are not components, but for example processes of pods whose shim
-// has exited.
+// ended records a child's result. Most children are not components, but, for example, pod processes whose shim has
+// exited.
 func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *supervisor) ended(pid int, status syscall.WaitStatus) {
 	}
 }
 
-// status returns a copy of the state of all components, for responses.
+// status returns a copy of all components' states, for use in responses.
 func (s *supervisor) status() map[string]Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 
 // Environment variables of watched containers. Containers without them are not watched.
 const (
-	// Pod is the name of the container in findings.
+	// Pod is the container's name in findings.
 	Pod = "OBSERVED_POD"
-	// Interfaces contains the names, separated by commas, of the interfaces that the container must have from its first
+	// Interfaces contains the comma-separated names of the interfaces that the container must have from its first
 	// instruction to its last. Each interface needs an IPv4 address.
 	Interfaces = "OBSERVED_INTERFACES"
 )
@@ -25,9 +25,9 @@ const (
 // interval is the pause between two readings.
 const interval = 50 * time.Millisecond
 
-// Observer watches the processes below one /proc. It takes samples, so it may miss violations that are shorter than the
-// pause between two readings. exclusive contains link indexes in the node's own namespace, by which a macvlan interface
-// in a pod refers to its parent. The lock allows calls to Report while Run is running.
+// Observer watches the processes below one /proc. It takes samples, so it might miss violations that are shorter than
+// the pause between two readings. exclusive contains link indexes in the node's own namespace; a macvlan interface in a
+// pod refers to its parent by such an index. The lock allows calls to Report while Run is running.
 type Observer struct {
 	proc      string
 	exclusive map[int]string
@@ -38,13 +38,13 @@ type Observer struct {
 	findings []string
 }
 
-// New returns an observer. proc is the /proc of the node. exclusive maps the indexes of links on the node to their
-// names: at most one pod at a time may have an interface on top of each of these links.
+// New returns an observer. proc is the /proc of the node. exclusive maps the indexes of links on the node to the links'
+// names. At most one pod at a time may have an interface on top of each of these links.
 func New(proc string, exclusive map[int]string) *Observer {
 	return &Observer{proc: proc, exclusive: exclusive, seen: map[string]bool{}}
 }
 
-// Run watches until ctx ends. It completes a reading that has started. It must only be called once.
+// Run watches until ctx is done. It completes a reading that has already started. Run must only be called once.
 func (o *Observer) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -66,9 +66,9 @@ func (o *Observer) Report() (findings []string, processes, looks int) {
 }
 
 // inspect takes one reading. It checks violations a second time, because the process may be exiting, or the interface
-// may be on its way. A reading is not atomic: it reads processes and their namespaces one after the other, so it may
-// find a link that is being moved in two namespaces, or a process with outdated links. Therefore a finding requires two
-// readings that agree.
+// may still be in transit. A reading is not atomic: it reads processes and their namespaces sequentially, so it might
+// find a link that is being moved in two namespaces, or a process with outdated links. Therefore, a finding requires
+// two readings that agree.
 func (o *Observer) inspect() {
 	reading := read(o.proc)
 	wrong := o.violations(reading)
@@ -93,7 +93,7 @@ func (o *Observer) found(what string) {
 	}
 }
 
-// violations returns the apparent violations in a reading. Each has a function that reports whether the violation still
+// violations returns the apparent violations in a reading. Each violation has a function that reports whether it still
 // exists in a later reading.
 func (o *Observer) violations(now reading) map[string]func(reading) bool {
 	wrong := map[string]func(reading) bool{}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reading is the state of the kernel at one point in time. It contains only values, so it can be compared with a later
+// reading is the kernel's state at one point in time. It contains only values, so it can be compared with a later
 // reading.
 type reading struct {
 	processes  []process
@@ -29,12 +29,12 @@ type process struct {
 }
 
 type link struct {
-	// parent is the index of the lower link, in its own namespace; 0 if there is none.
+	// parent is the index of the lower link in that link's own namespace; 0 if there is no lower link.
 	parent    int
 	addressed bool
 }
 
-// missing returns the expected interfaces that a process does not have. An interface without an address counts as
+// missing returns the expected interfaces that a process does not have. An interface without an address is considered
 // missing, because a container cannot use it.
 func (r reading) missing(p process) []string {
 	return slices.DeleteFunc(slices.Clone(p.interfaces),
@@ -45,7 +45,7 @@ func (r reading) has(p process) bool {
 	return slices.ContainsFunc(r.processes, func(other process) bool { return other.id == p.id && other.pod == p.pod })
 }
 
-// users returns the namespaces with an interface on top of a link.
+// users returns the namespaces that contain an interface on top of a link.
 func (r reading) users(parent int) []string {
 	var users []string
 	for _, namespace := range slices.Sorted(maps.Keys(r.namespaces)) {
@@ -60,8 +60,8 @@ func (r reading) users(parent int) []string {
 }
 
 // read reads every process that is not in the node's own network namespace. It omits processes that exit in the
-// meantime. It reads each namespace once, through the first process in it. It also reads namespaces without watched
-// processes, because their links may be on top of an exclusive link.
+// meantime. It reads each namespace once, through the first process found in it. It also reads namespaces without
+// watched processes, because their links may be on top of an exclusive link.
 func read(proc string) reading {
 	now := reading{namespaces: map[string]map[string]link{}}
 	node, err := os.Readlink(filepath.Join(proc, "1/ns/net"))
@@ -102,7 +102,7 @@ func readProcess(dir, namespace string) (process, bool) {
 			p.interfaces = strings.Split(value, ",")
 		}
 	}
-	// The start time is the 20th field after the name in parentheses, which may contain blanks.
+	// The start time is the 20th field after the name in parentheses, which may contain spaces.
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if err != nil || len(fields) < 20 || fields[0] == "Z" || len(p.interfaces) == 0 {
@@ -112,8 +112,8 @@ func readProcess(dir, namespace string) (process, bool) {
 	return p, true
 }
 
-// readLinks returns the links in a namespace by name. Only macvlans count as upper devices: a veth also has a parent
-// index, but it is the index of the peer.
+// readLinks returns the links in a namespace, keyed by name. It treats only macvlans as upper devices: a veth also has
+// a parent index, but that is the index of the peer.
 func readLinks(path string) (map[string]link, error) {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {

@@ -1,8 +1,7 @@
 // Package oldest builds the oldest version of the project from which an upgrade is supported, using the history in the
 // clone.
 //
-// The rule of this package: it only uses the network for Go modules, and the repository contains nothing that it
-// builds.
+// The rule of this package: it only uses the network for Go modules, and nothing that it builds is in the repository.
 package oldest
 
 import (
@@ -16,14 +15,14 @@ import (
 	"strings"
 )
 
-// Commit is the oldest version from which an upgrade is supported: the current version must be able to read its journal
-// and its gates and to use its node socket. If a change drops support for an old format, set Commit to a later commit
-// on main.
+// Commit is the oldest version from which an upgrade is supported: the current version must be able to read that
+// version's journal and gates and to use its node socket. If a change drops support for an old format, set Commit to a
+// later commit on main.
 const Commit = "52e98703529faaaf9bc4bde99b1d07b5b2568245"
 
-// Back is the oldest version to which a downgrade is supported: it serves the CDI devices of existing pods under the
-// names that the current version has reported to the kubelet. If a change reports different names to the kubelet, set
-// Back to a commit on main that serves them.
+// Back is the oldest version to which a downgrade is supported: it serves existing pods' CDI devices under the names
+// that the current version has reported to the kubelet. If a change reports different names to the kubelet, set Back to
+// a commit on main that serves them.
 const Back = "c3eee564157c18931c22379f0f5ff05ff66b15e9"
 
 // ErrNoHistory is returned if the clone does not contain the commit.
@@ -35,9 +34,9 @@ type Version struct {
 	Bin, Deploy string
 }
 
-// Build builds the programs of a commit into a cache directory that is named after the commit, unless the directory
-// exists. Concurrent builds are allowed: each uses a temporary directory, which is renamed when it is complete, so a
-// directory with its final name is complete. Tests should skip on ErrNoHistory and fail on other errors.
+// Build builds a commit's programs into a cache directory named after the commit, unless the directory already exists.
+// Concurrent builds are allowed: each uses a temporary directory, which is renamed when it is complete, so a directory
+// that has its final name is complete. Tests should skip on ErrNoHistory and fail on other errors.
 func Build(ctx context.Context, clone, cache, commit string) (Version, error) {
 	dir := filepath.Join(cache, "version-"+commit)
 	version := Version{Bin: filepath.Join(dir, "bin"), Deploy: filepath.Join(dir, "deploy")}
@@ -101,7 +100,7 @@ func buildInto(ctx context.Context, clone, commit, dir string) error {
 	return os.Rename(filepath.Join(sources, "deploy"), filepath.Join(kept, "deploy"))
 }
 
-// run runs a command in a directory. It overrides environment settings of the caller that would change the result of Go
+// run runs a command in a directory. It overrides the caller's environment settings that would change the result of Go
 // builds.
 func run(ctx context.Context, dir string, args ...string) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)

@@ -18,7 +18,7 @@ const (
 const (
 	// defaultNetwork is the name of the network that all pods are connected to. Its configuration has no topology.
 	defaultNetwork = "default"
-	// defaultMTU is 1500 minus the overhead of Geneve.
+	// defaultMTU is 1500 minus the Geneve overhead.
 	defaultMTU = 1400
 )
 
@@ -43,14 +43,14 @@ func parseConf(data []byte) (*netConf, error) {
 	return conf, nil
 }
 
-// network is a network as described by its NetworkAttachmentDefinition.
+// network is a network, as described by its NetworkAttachmentDefinition.
 type network struct {
 	netConf
 	subnets, exclusions []netip.Prefix
 }
 
 // parseNetwork parses the configuration in a NetworkAttachmentDefinition in the same way as the controllers, which
-// ignore networks with errors. nad is the namespace/name of the object, which the configuration must repeat.
+// ignore networks with errors. nad is the object's namespace/name, which the configuration must repeat.
 func parseNetwork(nad string, data []byte) (*network, error) {
 	conf, err := parseConf(data)
 	if err != nil {
@@ -64,7 +64,7 @@ func parseNetwork(nad string, data []byte) (*network, error) {
 }
 
 // validate returns all problems. It also rejects features that the double does not support, so that no test passes just
-// because a feature is missing.
+// because the double lacks a feature.
 func (n *network) validate(nad string) error {
 	var problems []error
 	check := func(good bool, format string, args ...any) {
@@ -88,7 +88,7 @@ func (n *network) validate(nad string) error {
 }
 
 // prefixes parses a list of prefixes. If ofNodes is set, an element may end with the prefix length for nodes, as in
-// 10.128.0.0/14/23; it is replaced with the first prefix of that length.
+// 10.128.0.0/14/23. Such an element is replaced with the first prefix of that length.
 func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' }) {
@@ -105,7 +105,7 @@ func prefixes(list string, ofNodes bool) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// physicalNetwork returns the name of the physical network that the bridge mappings must contain for a localnet.
+// physicalNetwork returns the name of the physical network that must be in the bridge mappings for a localnet.
 func (n *netConf) physicalNetwork() string {
 	if n.PhysicalNetworkName != "" {
 		return n.PhysicalNetworkName

@@ -22,17 +22,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// attachmentDefinitions is the resource of NetworkAttachmentDefinitions.
+// attachmentDefinitions is the resource for NetworkAttachmentDefinitions.
 func attachmentDefinitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1",
 		Resource: "network-attachment-definitions"}
 }
 
 // Controller allocates addresses for the pods on a node, on networks that the pods request and that a
-// NetworkAttachmentDefinition describes, and writes the addresses to the pods' annotation. These annotations are the
-// only record of allocations, so the controller is stateless, and a restart loses nothing. Likewise, the real
+// NetworkAttachmentDefinition describes, and writes the addresses to the pods' annotations. These annotations are the
+// only record of allocations, so the controller is stateless, and nothing is lost in a restart. Likewise, the real
 // controller rebuilds its allocator from the annotations. One controller for the node is enough for tests; two
-// controllers would allocate an address twice.
+// controllers could allocate the same address.
 type Controller struct {
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
@@ -43,8 +43,8 @@ type Controller struct {
 // interval is the pause between two syncs.
 const interval = 100 * time.Millisecond
 
-// Run syncs until ctx ends. It lists the objects each time: in a test cluster, a watch would save nothing, and its
-// cache could be outdated.
+// Run syncs until ctx is done. It lists the objects each time, because in a test cluster, a watch would save nothing,
+// and its cache could be outdated.
 func (c *Controller) Run(ctx context.Context) {
 	for {
 		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
@@ -79,13 +79,13 @@ func (c *Controller) sync(ctx context.Context) error {
 	return nil
 }
 
-// isAlive reports whether a pod still needs its addresses. A pod that has ended keeps its annotation, but its addresses
-// can be allocated to other pods.
+// isAlive reports whether a pod still needs its addresses. A pod that has terminated keeps its annotation, but its
+// addresses can be allocated to other pods.
 func isAlive(pod *corev1.Pod) bool {
 	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// networks returns the networks of all NetworkAttachmentDefinitions without errors, by namespace/name.
+// networks returns the networks from all NetworkAttachmentDefinitions without errors, keyed by namespace/name.
 func (c *Controller) networks(ctx context.Context) (map[string]*network, error) {
 	list, err := c.Dynamic.Resource(attachmentDefinitions()).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -105,9 +105,9 @@ func (c *Controller) networks(ctx context.Context) (map[string]*network, error) 
 	return networks, nil
 }
 
-// assign writes the missing addresses of a pod. It skips a network whose object is missing or invalid: as with the real
-// controller, the pod's ADD waits for the addresses and times out. The patch contains the UID, so it fails if another
-// pod has taken the name.
+// assign writes a pod's missing addresses. It skips a network whose object is missing or invalid. In this case, as with
+// the real controller, the pod's ADD waits for the addresses and times out. The patch contains the UID, so it fails if
+// another pod has taken the name.
 func (c *Controller) assign(
 	ctx context.Context, pod *corev1.Pod, networks map[string]*network, pods []corev1.Pod,
 ) error {
@@ -174,9 +174,9 @@ func taken(pods []corev1.Pod, given map[string]podNetwork) map[string]bool {
 	return addresses
 }
 
-// allocate allocates the first free address of each subnet, except the first and the last address of the subnet. The
-// MAC address is derived from the IPv4 address, or from the owner's name if there is no IPv4 address. 0a:58 followed by
-// the address is the format of OVN-Kubernetes (util.IPAddrToHWAddr).
+// allocate allocates the first free address in each subnet, except the subnet's first and last addresses. The MAC
+// address is derived from the IPv4 address, or from the owner's name if there is no IPv4 address. 0a:58 followed by the
+// address is the format of OVN-Kubernetes (util.IPAddrToHWAddr).
 func allocate(n *network, owner string, taken map[string]bool) (podNetwork, error) {
 	sum := sha256.Sum256([]byte(owner))
 	mac := append(net.HardwareAddr{0x0a, 0x58}, sum[:4]...)

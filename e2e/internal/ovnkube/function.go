@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/internal/movelink"
 )
 
-// functionLink returns the name of the link of a virtual function on the host. It returns an error if there is no link,
+// functionLink returns the name of a virtual function's link on the host. It returns an error if there is no link
 // because the function is bound to vfio-pci or is in a pod.
 func (v *vswitch) functionLink(address string) (string, error) {
 	dir := filepath.Join(v.pci, address)
@@ -44,7 +44,7 @@ func moveToPod(name, podName string, pod ns.NetNS) error {
 }
 
 // returnFunction moves a function to the host and restores its name there, but not its MAC address or MTU. This is a
-// weakness of the real server: the next user of the function gets the settings of the previous user.
+// weakness of the real server: the function's next user gets the previous user's settings.
 func (v *vswitch) returnFunction(r *podRequest, pod ns.NetNS) error {
 	ports, err := v.ports()
 	if err != nil {

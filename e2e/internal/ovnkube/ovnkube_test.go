@@ -101,7 +101,7 @@ func TestMappings(t *testing.T) {
 const layer2Conf = `{"cniVersion": "1.0.0", "type": "ovn-k8s-cni-overlay", "name": "tenant", "topology": "layer2", ` +
 	`"netAttachDefName": "ns/net"%s}`
 
-// send sends a request in the same way as the plugin, and returns the status and the text of the response.
+// send sends a request in the same way as the plugin, and returns the response's status and text.
 func send(t *testing.T, s *Server, command, ifName, args, more string) (int, string) {
 	t.Helper()
 	body, err := json.Marshal(Request{Env: map[string]string{"CNI_COMMAND": command, "CNI_IFNAME": ifName,
@@ -189,7 +189,7 @@ func waitFor(
 	}
 }
 
-// A request waits two minutes for the addresses of a pod, and one second for a missing pod.
+// A request waits two minutes for a pod's addresses, and one second for a missing pod.
 func TestServerWaits(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(0, 0))
 	s := NewServer(Config{Client: fake.NewClientset(podOf("p", "net", "")), Clock: clock})
@@ -258,7 +258,7 @@ func TestController(t *testing.T) {
 	}
 }
 
-// A server recreates the directory of its socket when it starts. Existing mounts still show the old directory.
+// A server recreates its socket's directory when it starts. Existing mounts still show the old directory.
 func TestSocketFolderIsMadeAnew(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cni")
 	old := filepath.Join(folder, "old")
@@ -303,8 +303,8 @@ func TestFunctionMustBeVirtual(t *testing.T) {
 	}
 }
 
-// sweep only removes ports whose interface is gone. "lo" represents an existing interface. The port of a virtual
-// function is the function's representor, which the double does not create.
+// sweep only removes ports whose interface no longer exists. "lo" represents an existing interface. A virtual
+// function's port is the function's representor, which the double does not create.
 func TestSweep(t *testing.T) {
 	v := &vswitch{state: t.TempDir()}
 	for name, p := range map[string]port{"lo": {}, "gone0": {}, "r0000_41_10_0": {Netdev: "eth7"}} {

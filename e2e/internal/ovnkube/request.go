@@ -23,14 +23,14 @@ type podRequest struct {
 	key                 string // the NAD key, once it is known
 }
 
-// String returns the prefix of errors.
+// String returns the prefix for errors.
 func (r *podRequest) String() string {
 	return fmt.Sprintf("[%s/%s %s network %s NAD %s NAD key %s]", r.namespace, r.pod, r.sandbox, r.conf.Name,
 		r.conf.NADName, r.key)
 }
 
-// parseRequest parses a request in the same way as the real server. It also hides the reason why a configuration is
-// invalid: the message "broken stdin args" does not contain the cause.
+// parseRequest parses a request in the same way as the real server. Like the real server, it hides the reason why a
+// configuration is invalid: the message "broken stdin args" does not contain the cause.
 func parseRequest(request *Request) (*podRequest, error) {
 	conf, err := parseConf(request.Config)
 	if err != nil {
@@ -67,7 +67,7 @@ func parseRequest(request *Request) (*podRequest, error) {
 	return r, missing
 }
 
-// add implements ADD. It does not detect that the plugin has been killed, and continues in this case.
+// add implements ADD. It does not detect whether the plugin has been killed; if so, it continues.
 func (s *Server) add(ctx context.Context, r *podRequest) (*types100.Result, error) {
 	if r.conf.Name == defaultNetwork {
 		return nil, errors.New("this double has no default network: the configuration lacks topology")
@@ -106,7 +106,7 @@ func (s *Server) add(ctx context.Context, r *podRequest) (*types100.Result, erro
 	return result, nil
 }
 
-// find returns the pod. It waits up to a second for a pod that does not exist yet.
+// find returns the pod. If the pod does not exist yet, find waits up to a second for it.
 func (s *Server) find(ctx context.Context, r *podRequest) (*corev1.Pod, error) {
 	for attempt := 1; ; attempt++ {
 		pod, err := s.client.CoreV1().Pods(r.namespace).Get(ctx, r.pod, metav1.GetOptions{})
@@ -125,9 +125,8 @@ func (s *Server) find(ctx context.Context, r *podRequest) (*corev1.Pod, error) {
 	}
 }
 
-// waitForAddresses waits until the controller has allocated the pod's addresses, up to the time limit of the request.
-// It reads the pod again each time, so it can detect by the UID that the pod was replaced by another one with the same
-// name.
+// waitForAddresses waits until the controller has allocated the pod's addresses, up to the request's time limit. It
+// rereads the pod each time, so it can detect from the UID that the pod was replaced by another pod with the same name.
 func (s *Server) waitForAddresses(ctx context.Context, r *podRequest) (*corev1.Pod, podNetwork, error) {
 	for {
 		pod, err := s.find(ctx, r)
@@ -156,8 +155,8 @@ func (s *Server) pause(ctx context.Context) error {
 	}
 }
 
-// del implements DEL. As long as the pod exists, its annotation must contain the interface, as for ADD, so a pod whose
-// annotation has changed cannot be detached. For a deleted pod, del uses the name of the definition.
+// del implements DEL. While the pod exists, its annotation must contain the interface, as for ADD, so a pod whose
+// annotation has changed cannot be detached. For a deleted pod, del uses the definition's name.
 func (s *Server) del(ctx context.Context, r *podRequest) error {
 	pod, err := s.client.CoreV1().Pods(r.namespace).Get(ctx, r.pod, metav1.GetOptions{})
 	switch {

@@ -14,7 +14,7 @@ import (
 const (
 	// networksAnnotation contains the networks that the pod's author requests.
 	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
-	// podNetworksAnnotation contains the controller's response: the pod's addresses, by NAD key.
+	// podNetworksAnnotation contains the controller's response: the pod's addresses, keyed by NAD key.
 	podNetworksAnnotation = "k8s.ovn.org/pod-networks"
 )
 
@@ -27,7 +27,7 @@ type selection struct {
 
 func (s selection) nad() string { return s.Namespace + "/" + s.Name }
 
-// selections returns the networks that a pod requests, in order, with the names of their interfaces in the pod. The
+// selections returns the networks that a pod requests, in order, with their interface names in the pod. The
 // specification of the Network Plumbing Working Group defines two forms of the annotation: a comma-separated list, and
 // JSON.
 func selections(pod *corev1.Pod) ([]selection, error) {
@@ -67,9 +67,9 @@ func selections(pod *corev1.Pod) ([]selection, error) {
 	return wanted, nil
 }
 
-// nadKey returns the key of a pod's attachment: the name of the NetworkAttachmentDefinition, with the suffix "/1" for
-// the second attachment of a pod, and so on. The interface identifies the attachment. The suffix depends on the order:
-// the second element with the same definition gets "/1", regardless of its interface name.
+// nadKey returns the key of a pod's attachment: the name of the NetworkAttachmentDefinition, with the suffix "/1" for a
+// pod's second attachment, and so on. The interface identifies the attachment. The suffix depends on the order: the
+// second element with the same definition gets "/1", regardless of its interface name.
 func nadKey(pod *corev1.Pod, ifName, nad string) (string, error) {
 	wanted, err := selections(pod)
 	if err != nil {
@@ -92,14 +92,14 @@ func indexed(nad string, index int) string {
 	return nad + "/" + strconv.Itoa(index)
 }
 
-// podNetwork is a pod's configuration on one network, as in the annotation of the real controller.
+// podNetwork is a pod's configuration on one network, as in the real controller's annotation.
 type podNetwork struct {
 	IPs  []string `json:"ip_addresses"`
 	MAC  string   `json:"mac_address"`
 	Role string   `json:"role,omitempty"`
 }
 
-// podNetworks returns the networks of a pod by NAD key. The result is empty until the controller has written the
+// podNetworks returns a pod's networks, keyed by NAD key. The result is empty until the controller has written the
 // networks.
 func podNetworks(pod *corev1.Pod) (map[string]podNetwork, error) {
 	networks := map[string]podNetwork{}

@@ -29,15 +29,15 @@ const (
 type Config struct {
 	Client kubernetes.Interface
 	Clock  clock.Clock
-	// Limit is the time limit of each request; 0 means RealLimit.
+	// Limit is the time limit for each request; 0 means RealLimit.
 	Limit time.Duration
-	// State is the directory with the files that replace the database of Open vSwitch.
+	// State is the directory with the files that replace the Open vSwitch database.
 	State string
-	// PCI is the sysfs directory of the PCI devices.
+	// PCI is the sysfs directory for PCI devices.
 	PCI string
 }
 
-// Server handles the requests of the plugin.
+// Server handles the plugin's requests.
 type Server struct {
 	client    kubernetes.Interface
 	clock     clock.Clock
@@ -54,7 +54,7 @@ func NewServer(config Config) *Server {
 		switching: &vswitch{state: config.State, pci: config.PCI}}
 }
 
-// Serve listens on a socket until ctx ends. Like the real server, it recreates the directory of the socket first.
+// Serve listens on a socket until ctx is done. Like the real server, it recreates the socket's directory first.
 func (s *Server) Serve(ctx context.Context, socket string) error {
 	if err := errors.Join(os.RemoveAll(filepath.Dir(socket)), os.MkdirAll(filepath.Dir(socket), 0o700)); err != nil {
 		return fmt.Errorf("cannot make the folder of the socket %s: %w", socket, err)
@@ -72,7 +72,7 @@ func (s *Server) Serve(ctx context.Context, socket string) error {
 	return nil
 }
 
-// ServeHTTP handles one request. The response is 200 with a Response, or 400 with the text of the error.
+// ServeHTTP handles one request. The response is 200 with a Response, or 400 with the error text.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil && r.URL.Path == "/metrics" {
@@ -97,7 +97,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // handle continues even after the plugin has exited, because the time limit belongs to the server. A driver that gives
-// up on a hung plugin must expect that the interface appears after the driver's cleanup. The clock is injected so that
+// up on a hung plugin must expect the interface to appear after the driver's cleanup. The clock is injected so that
 // tests do not have to wait.
 func (s *Server) handle(body []byte) ([]byte, error) {
 	request := &Request{}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// vswitch implements br-int and, in files, the table Interface. It does not need a lock: concurrent requests are for
+// vswitch implements br-int and, in files, the Interface table. It does not need a lock: concurrent requests are for
 // different pods, and each port is a separate file. The methods run in the node's namespace and enter the pod's
 // namespace on a separate thread (ns.Do).
 type vswitch struct {
@@ -27,7 +27,7 @@ type vswitch struct {
 	pci   string // PCI devices in sysfs
 }
 
-// port is a row in the table Interface, with the values that the real server writes to external_ids.
+// port is a row in the Interface table, with the values that the real server writes to external_ids.
 type port struct {
 	IfaceID string `json:"iface-id"`
 	UID     string `json:"iface-id-ver"`
@@ -35,7 +35,7 @@ type port struct {
 	IfName  string `json:"pod-if-name"`
 	Network string `json:"k8s.ovn.org/network"`
 	NADKey  string `json:"k8s.ovn.org/nad"`
-	// Netdev is the previous name of a virtual function on the host.
+	// Netdev is a virtual function's previous name on the host.
 	Netdev string `json:"vf-netdev-name,omitempty"`
 }
 
@@ -90,8 +90,8 @@ func (v *vswitch) plug(r *podRequest, addresses podNetwork, netdev string) (*typ
 		Sandbox: r.sandbox, IfName: r.ifName, Network: r.conf.Name, NADKey: r.key, Netdev: netdev})
 }
 
-// makeVeth creates the veth. The name of its end on the host consists of the sandbox ID and the index of the other end.
-// The index is only known after the creation; until then, the name consists of the sandbox ID alone.
+// makeVeth creates the veth. The name of its host end consists of the sandbox ID and the index of the other end. The
+// index is only known after creation; until then, the name consists of the sandbox ID alone.
 func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	host, err := ns.GetCurrentNS()
 	if err != nil {
@@ -124,14 +124,14 @@ func makeVeth(r *podRequest, pod ns.NetNS) (*types100.Interface, error) {
 	return made, err
 }
 
-// hostName returns the name of the host end of a pod's veth. IFNAMSIZ limits it to 15 characters.
+// hostName returns the name for the host end of a pod's veth. IFNAMSIZ limits the name to 15 characters.
 func hostName(sandbox string, index int) string {
 	suffix := "_" + strconv.Itoa(index)
 	return sandbox[:15-len(suffix)] + suffix
 }
 
 // addPort adds a port. If an older sandbox has a port for the same pod and network, addPort removes it. The interface
-// name may still be in use by a sandbox that ended without a DEL.
+// name may still be in use by a sandbox that terminated without a DEL.
 func (v *vswitch) addPort(name string, p port) error {
 	ports, err := v.ports()
 	if err != nil {
@@ -165,7 +165,7 @@ func (v *vswitch) ports() (map[string]port, error) {
 	return ports, err
 }
 
-// deletePort removes a port, and the veth with the same name. It is not an error if either no longer exists.
+// deletePort removes a port, and the veth with the same name. It is not an error if either one no longer exists.
 func (v *vswitch) deletePort(name string) error {
 	err := disconnect(name)
 	if err != nil {
@@ -182,9 +182,9 @@ func (v *vswitch) deletePort(name string) error {
 	return errors.Join(err, unlessGone(linkErr))
 }
 
-// sweep removes ports whose interface is gone. The real node removes the rows in the table Interface that have no Open
-// vSwitch port number (ofport=-1), because the pod ended while the server was down. The representor of a function is
-// kept.
+// sweep removes ports whose interface no longer exists. The real node removes the rows in the Interface table that have
+// no Open vSwitch port number (ofport=-1) because the pod terminated while the server was down. A function's
+// representor is kept.
 func (v *vswitch) sweep() error {
 	ports, err := v.ports()
 	for _, name := range slices.Sorted(maps.Keys(ports)) {
@@ -231,7 +231,7 @@ func (v *vswitch) unplug(r *podRequest) error {
 	return v.deletePort(name)
 }
 
-// Representor returns the port name of a virtual function.
+// Representor returns the port name for a virtual function.
 func Representor(address string) string {
 	return "r" + strings.NewReplacer(":", "_", ".", "_").Replace(address)
 }

@@ -16,8 +16,8 @@ import (
 // Match reports whether a process matches. A process that exits during the check does not match.
 type Match func(procfs.Proc) bool
 
-// Find returns the processes that all matches accept, in the order of their IDs. A match that cannot read a process
-// does not accept it, so without root privileges, Find omits processes of other users and does not return an error.
+// Find returns the processes that all matches accept, in order of their IDs. A match that cannot read a process does
+// not accept it, so without root privileges, Find omits other users' processes and does not return an error.
 func Find(matches ...Match) ([]procfs.Proc, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {
@@ -30,8 +30,8 @@ func Find(matches ...Match) ([]procfs.Proc, error) {
 	return found, nil
 }
 
-// One returns the only process that all matches accept. The error is fs.ErrNotExist if there is none. It is also an
-// error if there are several.
+// One returns the only process that all matches accept. The error is fs.ErrNotExist if there is no such process. It is
+// also an error if there are several.
 func One(matches ...Match) (procfs.Proc, error) {
 	found, err := Find(matches...)
 	switch {
@@ -64,8 +64,8 @@ func Runs(program string) Match {
 	}
 }
 
-// HasArgument matches the processes with an argument that a function accepts. The first argument is the program's name
-// as it was called.
+// HasArgument matches the processes with an argument that a function accepts. The first argument is the name under
+// which the program was called.
 func HasArgument(accept func(string) bool) Match {
 	return func(candidate procfs.Proc) bool {
 		arguments, err := candidate.CmdLine()
@@ -73,8 +73,8 @@ func HasArgument(accept func(string) bool) Match {
 	}
 }
 
-// HasVariable matches the processes that were started with an environment variable. It reads the initial environment of
-// the program (/proc/PID/environ), which does not include later changes.
+// HasVariable matches the processes that were started with an environment variable. It reads the program's initial
+// environment (/proc/PID/environ), which does not include later changes.
 func HasVariable(name, value string) Match {
 	return func(candidate procfs.Proc) bool {
 		environment, err := candidate.Environ()
@@ -99,8 +99,8 @@ func OutsideNamespace(kind, namespace string) Match {
 	}
 }
 
-// Status returns the status of a process, including its memory in bytes. Unlike [procfs.Proc.NewStatus], it returns an
-// error if the kernel does not report the memory because the process is exiting.
+// Status returns a process's status, including its memory usage in bytes. Unlike [procfs.Proc.NewStatus], it returns an
+// error if the kernel does not report the memory usage because the process is exiting.
 func Status(process procfs.Proc) (procfs.ProcStatus, error) {
 	status, err := process.NewStatus()
 	if err == nil && status.VmRSS == 0 {

@@ -1,5 +1,5 @@
 // Package testcluster starts local Kubernetes clusters (package lab) for tests: a control plane for a single test, or a
-// cluster that all tests of a run share.
+// cluster that all tests in a run share.
 package testcluster
 
 import (
@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// startLimit is the time limit for a start, which may include a build of Kubernetes without a cache.
+	// startLimit is the time limit for a start, which may include an uncached Kubernetes build.
 	startLimit = 20 * time.Minute
 	// downLimit is the time limit for removing a cluster.
 	downLimit = time.Minute
 )
 
-// Clone returns the root of the repository for tests of a package directly below e2e, which go test runs in the
+// Clone returns the root of the repository. It is for tests in a package directly below e2e, which go test runs in the
 // package's directory.
 func Clone() (string, error) { return filepath.Abs("../..") }
 
@@ -40,8 +40,8 @@ func NeedsRoot(t *testing.T) {
 // Start starts a cluster.
 type Start func(context.Context) (*lab.Cluster, kubernetes.Interface, error)
 
-// Up starts a cluster built from this repository. It sets the options Clone and Progress. If it returns an error, it
-// has removed the cluster. The context only limits the start.
+// Up starts a cluster built from this repository. It sets the options Clone and Progress. If Up returns an error, it
+// has already removed the cluster. The context only limits the start.
 func Up(ctx context.Context, options lab.Options) (*lab.Cluster, kubernetes.Interface, error) {
 	clone, err := Clone()
 	if err != nil {
@@ -128,9 +128,9 @@ func Install(ctx context.Context, cluster *lab.Cluster) error {
 		stack.Options{Clone: clone, Bin: filepath.Join(clone, "bin"), Progress: os.Stderr})
 }
 
-// Shared is a cluster with the driver that all tests of a run share. The first call to Get starts it. Declare it as a
-// package variable in the tests. Tests may call Get concurrently. If the process is killed, for example when go test
-// times out, the cluster ends with it (see lab.Up).
+// Shared is a cluster with the driver that all tests in a run share. The first call to Get starts the cluster. Declare
+// it as a package variable in the tests. Tests may call Get concurrently. If the process is killed, for example when go
+// test times out, the cluster terminates with it (see lab.Up).
 type Shared struct {
 	// Start starts the cluster, without the driver.
 	Start Start
@@ -141,7 +141,7 @@ type Shared struct {
 	err     error
 }
 
-// Get returns the cluster and a client for it. If the cluster could not be started, this test and all later ones fail.
+// Get returns the cluster and a client for it. If the cluster could not be started, this test and all later tests fail.
 func (s *Shared) Get(t *testing.T) (*lab.Cluster, kubernetes.Interface) {
 	t.Helper()
 	NeedsRoot(t)
@@ -152,7 +152,7 @@ func (s *Shared) Get(t *testing.T) (*lab.Cluster, kubernetes.Interface) {
 	return s.cluster, s.client
 }
 
-// start keeps a cluster even if the driver cannot be installed in it. Main removes the cluster.
+// start keeps a cluster even if installing the driver in it fails. Main removes the cluster.
 func (s *Shared) start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
@@ -162,8 +162,8 @@ func (s *Shared) start() (err error) {
 	return Install(ctx, s.cluster)
 }
 
-// Main runs the tests of a package, removes the cluster, and returns the exit status of the process. If no test called
-// Get, there is no cluster to remove.
+// Main runs a package's tests, removes the cluster, and returns the process's exit status. If no test called Get, there
+// is no cluster to remove.
 func (s *Shared) Main(m *testing.M) int {
 	code := m.Run()
 	if s.cluster == nil {

@@ -28,10 +28,10 @@ func mountAll(mounts []mount) error {
 	return nil
 }
 
-// shared mounts a directory of the host. Read-only directories never change, so the machine may cache them; changes in
-// a writable directory are immediately visible on both sides. QEMU's access mode enforces that a directory is
-// read-only; the mount option only affects the assumptions of the kernel. The large msize saves round trips, each of
-// which is an exit to QEMU.
+// shared mounts a directory from the host. Read-only directories never change, so the machine may cache them. Changes
+// in a writable directory are immediately visible on both sides. QEMU's access mode enforces that a directory is
+// read-only; the mount option only affects the kernel's assumptions. The large msize saves round trips, each of which
+// is an exit to QEMU.
 func shared(f Folder) mount {
 	m := mount{source: f.Tag, path: f.Path, kind: "9p",
 		options: "trans=virtio,version=9p2000.L,msize=524288,cache=loose", flags: unix.MS_RDONLY}
@@ -43,8 +43,8 @@ func shared(f Folder) mount {
 
 // furnish replaces the initial file system with the real root: the unpacked packages below a memory file system. It
 // first mounts /dev and /proc, then loads the modules that 9p and overlay need, mounts the packages and the memory file
-// system as one root, and finally switches to this root, which moves /dev and /proc. The mounts can only use files in
-// the initial file system or files that are created here, since no others exist yet.
+// system as one root, and finally switches to this root, moving /dev and /proc. The mounts can only use files that are
+// in the initial file system or are created here, because no other files exist yet.
 func furnish() error {
 	const root = "/machine"
 	err := mountAll([]mount{
@@ -109,8 +109,8 @@ func enter(root string) error {
 	return os.Chdir("/")
 }
 
-// loadEarlyModules loads the modules for the root file system. Their names begin with numbers that reflect the order of
-// their dependencies, since modprobe is not available yet.
+// loadEarlyModules loads the modules for the root file system. Their names begin with numbers that reflect the
+// dependency order, because modprobe is not available yet.
 func loadEarlyModules() error {
 	modules, err := os.ReadDir(EarlyModules)
 	if err != nil {

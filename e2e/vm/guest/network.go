@@ -9,9 +9,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// makeVFs creates virtual functions on every physical function. The driver only creates them if the link of the
-// physical function is up. All virtual functions of a physical function are created at the same time: the kernel only
-// allows a change of their number from 0, which is the number after a boot.
+// makeVFs creates virtual functions on every physical function. The driver creates them only if the link of the
+// physical function is up. All virtual functions of a physical function are created at the same time, because the
+// kernel only allows their number to be changed from 0, which is the number after a boot.
 func makeVFs(count int) error {
 	functions, err := filepath.Glob("/sys/bus/pci/devices/*/sriov_numvfs")
 	if err != nil {
@@ -49,7 +49,7 @@ func nameUplink(name string) error {
 	return fmt.Errorf("no NIC has the address %s", UplinkMAC)
 }
 
-// setUp sets a link up, since links are down when the kernel creates them.
+// setUp sets a link up, because links are down when the kernel creates them.
 func setUp(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {

@@ -1,4 +1,4 @@
-// Package guest implements the init process of a machine of package vm: it prepares the machine, runs one command and
+// Package guest implements the init process for a machine of package vm: it prepares the machine, runs one command and
 // switches the machine off. It also defines the messages between the host and the machine.
 //
 // The rule of this package: its only input is the [Order], and its only output is the [Outcome].
@@ -14,10 +14,10 @@ const (
 	OrderFile = "order.json"
 	// OutcomeFile contains the Outcome.
 	OutcomeFile = "outcome.json"
-	// EarlyModules is the directory of the initial file system with the kernel modules that are needed to mount the
+	// EarlyModules is the directory in the initial file system with the kernel modules that are needed to mount the
 	// root. They are loaded in the order of their names.
 	EarlyModules = "/modules"
-	// Terminal is the serial line that is connected to the input and output of the command.
+	// Terminal is the serial line that is connected to the command's input and output.
 	Terminal = "/dev/ttyS1"
 	// UplinkMAC is the address of the uplink NIC.
 	UplinkMAC = "52:54:00:bb:00:00"
@@ -25,9 +25,9 @@ const (
 	Variable = "DRA_NETWORK_VM"
 )
 
-// Order describes the task of the machine.
+// Order describes the machine's task.
 type Order struct {
-	// Args is the command. If it is empty, there is no command, which counts as a success.
+	// Args is the command. If it is empty, there is no command, and the order succeeds.
 	Args []string `json:"args"`
 	// Env contains additional environment variables, as NAME=value.
 	Env []string `json:"env,omitempty"`
@@ -35,19 +35,19 @@ type Order struct {
 	Dir string `json:"dir,omitempty"`
 	// Modules are kernel modules to load before the command.
 	Modules []string `json:"modules,omitempty"`
-	// ModuleFiles are files of kernel modules to load after Modules.
+	// ModuleFiles are kernel module files to load after Modules.
 	ModuleFiles []string `json:"moduleFiles,omitempty"`
 	// VFs is the number of virtual functions to create on each physical function before the command.
 	VFs int `json:"vfs,omitempty"`
-	// Uplink is the name for the link with UplinkMAC; empty if there is none.
+	// Uplink is the name for the link with the address UplinkMAC; empty if there is none.
 	Uplink string `json:"uplink,omitempty"`
-	// Folders are directories of the host to mount before the command.
+	// Folders are directories on the host to mount before the command.
 	Folders []Folder `json:"folders,omitempty"`
-	// Window is the size of the terminal of an interactive command; nil for commands without input.
+	// Window is the terminal size for an interactive command; nil for commands without input.
 	Window *Window `json:"window,omitempty"`
 }
 
-// Folder is a directory of the host.
+// Folder is a directory on the host.
 type Folder struct {
 	// Tag identifies the directory on the host's side.
 	Tag string `json:"tag"`
@@ -65,9 +65,9 @@ type Window struct {
 type Outcome struct {
 	// ExitCode is the exit status of the command, or 128 plus the signal that terminated it.
 	ExitCode int `json:"exitCode"`
-	// Problem is the reason why the command did not run; empty if it did.
+	// Problem is the reason that the command did not run; empty if it did.
 	Problem string `json:"problem,omitempty"`
-	// ReadySeconds and EndSeconds are the uptimes of the machine at the start and at the end of the command.
+	// ReadySeconds and EndSeconds are the machine's uptimes at the start and at the end of the command.
 	ReadySeconds float64 `json:"readySeconds"`
 	EndSeconds   float64 `json:"endSeconds"`
 }

@@ -16,9 +16,9 @@ import (
 
 const controlDir = "/run/vm"
 
-// Run is the main function of the machine. It only returns if the machine could not be switched off. If this process
-// panics, the kernel also panics and reboots immediately, which ends QEMU. Only the console then remains as evidence.
-// The sync writes all files to the host.
+// Run is the main function of the machine. It returns only if the machine could not be switched off. If this process
+// panics, the kernel also panics and reboots immediately, which ends QEMU. In this case, only the console remains as
+// evidence. The sync writes all files to the host.
 func Run() error {
 	err := live()
 	if err != nil {
@@ -50,7 +50,7 @@ func live() error {
 }
 
 // obey reads the order and runs its command. It measures the boot and the command by the uptime instead of the host's
-// clock, which advances while an emulated processor waits.
+// clock, because the host's clock advances while an emulated processor waits.
 func obey(outcome *Outcome) error {
 	var order Order
 	data, err := os.ReadFile(filepath.Join(controlDir, OrderFile))
@@ -79,8 +79,8 @@ func obey(outcome *Outcome) error {
 	return err
 }
 
-// prepare creates the environment of the command. Directories come before modules, since they may contain modules;
-// modules come before links, since drivers create links.
+// prepare creates the command's environment. Directories come before modules, because they may contain modules. Modules
+// come before links, because drivers create links.
 func prepare(order *Order) error {
 	if err := smallFiles(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func prepare(order *Order) error {
 }
 
 // run runs the command and returns its exit status. Since this is the init process, it also becomes the parent of
-// orphaned processes. run only waits for the command, since the remaining processes end with the machine. If a signal
+// orphaned processes. run waits only for the command, because the remaining processes end with the machine. If a signal
 // terminates the command, the status is 128 plus the signal, as in a shell.
 func run(order *Order) (int, error) {
 	terminal, err := openTerminal(order.Window)
@@ -165,8 +165,8 @@ func run(order *Order) (int, error) {
 	}
 }
 
-// openTerminal opens the serial line: as a terminal with a window, or as a plain stream of bytes. Without a window, the
-// line must transmit the output of the command unchanged: OPOST would insert a carriage return before each newline.
+// openTerminal opens the serial line: as a terminal with a window, or as a plain byte stream. Without a window, the
+// line must transmit the command's output unchanged: OPOST would insert a carriage return before each newline.
 func openTerminal(window *Window) (*os.File, error) {
 	file, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -192,9 +192,9 @@ func openTerminal(window *Window) (*os.File, error) {
 	return file, nil
 }
 
-// drain waits until all output has left the machine. It opens the terminal again: when a shell that controlled it
-// ended, the kernel disconnected all open descriptors. With a nonzero argument, TCSBRK waits and does not send a break
-// (ioctl_tty(2), tcdrain(3)).
+// drain waits until all output has left the machine. It opens the terminal again, because the kernel disconnects all
+// open descriptors when a shell that controls the terminal ends. With a nonzero argument, TCSBRK waits and does not
+// send a break (ioctl_tty(2), tcdrain(3)).
 func drain() error {
 	terminal, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// SlowRemedy is the remedy in the errors of calls that have to wait for other calls.
+// SlowRemedy is the remedy given in errors from calls that have to wait for other calls.
 const SlowRemedy = "it is tried again; netdra trace on the node shows which CNI plugin is slow"
 
 const (
@@ -26,17 +26,17 @@ const (
 	// maxSlow is the number of slow chains at which RunPodSandbox stops waiting for further chains.
 	maxSlow = 2
 	// maxChains is the maximum number of chains that begin concurrently. Chains contend for the kernel's lock for link
-	// changes (rtnl): measurements with one to eight moves showed that more concurrent chains do not finish earlier.
-	// Instead, each chain takes longer, so more of them exceed the Budget.
+	// changes (rtnl): measurements with one to eight moves showed that additional concurrent chains do not finish any
+	// sooner. Instead, each chain takes longer, so more of them exceed the Budget.
 	maxChains = 8
 	// maxTopology is the maximum number of concurrent chains for one topology: half of maxChains, so that a hanging
 	// plugin does not take up the slots of other topologies.
 	maxTopology = maxChains / 2
 	// chainTurn is how long a running chain counts toward maxChains.
 	chainTurn = 5 * time.Second
-	// attachTimeout limits one attempt to attach, starting when its chain may run: three plugin calls that use up their
-	// limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. If a chain exceeds this
-	// limit, its plugins hang. It is rolled back, and an event informs the pod's owner.
+	// attachTimeout limits one attempt to attach, starting when its chain may run. It allows for three plugin calls
+	// that use up their limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. If a chain
+	// exceeds this limit, its plugins are hanging. The chain is rolled back, and an event informs the pod's owner.
 	attachTimeout = 90 * time.Second
 	// Retry is the delay before a chain that failed in the background is retried; it doubles up to retryMax.
 	Retry    = 10 * time.Second
@@ -45,10 +45,10 @@ const (
 
 // Attach runs the chains of a sandbox's claims. It returns when they are complete, when they have failed and have been
 // rolled back, or when they take too long. In the last case, the work continues in the background, and containers are
-// held back meanwhile. A second call for the same sandbox joins the first.
+// held back until it is complete. A second call for the same sandbox joins the first.
 //
-// A nil error means that the sandbox is ready or that the work continues in the background: the runtime continues with
-// the pod in both cases. The gate, not this result, prevents containers from starting too early.
+// A nil error means that the sandbox is ready or that the work continues in the background. In both cases, the runtime
+// continues with the pod. The gate, not this result, prevents containers from starting too early.
 func (s *Sandboxes) Attach(
 	ctx context.Context, id string, pod executor.Pod, netns string, records []claims.Record,
 ) error {
@@ -62,7 +62,7 @@ func (s *Sandboxes) Attach(
 		}
 		return err
 	}
-	if err := s.syncGates(claimUIDs(records)); err != nil { // gates of an older sandbox of the pod
+	if err := s.syncGates(claimUIDs(records)); err != nil { // gates from an older sandbox of the pod
 		if isNew {
 			s.forget(box) // nothing has been started for it
 			s.noteEnded(id, pod, records, err)
@@ -82,7 +82,7 @@ func (s *Sandboxes) Attach(
 	case <-timer.C():
 	}
 	// The result may have arrived just after the timer expired. Only stopWaiting, which holds the lock, decides whether
-	// the failure is returned or retried.
+	// the failure is returned or the chain is retried.
 	return box.stopWaiting()
 }
 
@@ -119,8 +119,8 @@ func (s *Sandboxes) AttachAfterResync(id string, pod executor.Pod, netns string,
 	return nil
 }
 
-// attachLoop attaches a sandbox and retries failures as long as the sandbox exists. While RunPodSandbox is still
-// waiting, attachLoop passes the failure to it instead of retrying.
+// attachLoop attaches a sandbox and retries failures while the sandbox exists. While RunPodSandbox is still waiting,
+// attachLoop passes the failure to it instead of retrying.
 func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Record) {
 	// A stopping driver lets a running chain finish, since an interrupted ADD would have to be rolled back. Only a
 	// detach cancels this context, by calling stop.
@@ -143,8 +143,8 @@ func (s *Sandboxes) attachLoop(box *sandbox, netns string, records []claims.Reco
 			return // whoever stops the sandbox also rolls it back
 		}
 		logger.Error(err, "Cannot attach the pod", "duration", s.Clock.Since(start).Round(time.Millisecond))
-		// If RunPodSandbox is still waiting, it returns the failure and the runtime removes the sandbox. Nothing must
-		// be attached to the sandbox after that.
+		// If RunPodSandbox is still waiting, it returns the failure and the runtime removes the sandbox. After that,
+		// nothing may be attached to the sandbox.
 		if box.reportFailure(err) {
 			s.Observer.AttachFailed(box.pod, records, err, 0)
 			s.noteEnded(box.id, box.pod, records, err)
@@ -206,7 +206,7 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 
 // enter waits until a chain may run, and returns the function that makes room for the next chain. A chain occupies one
 // of its topology's slots for as long as it runs, but one of the node's slots only for chainTurn, so a hanging plugin
-// only delays other chains of its own topology.
+// delays only other chains in its own topology.
 func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

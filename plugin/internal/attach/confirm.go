@@ -11,13 +11,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// This file compares the sandboxes from an earlier driver process, or from before a lost connection, with the state of
-// the runtime and the kernel before containers may start.
+// Before containers may start, the code in this file compares the sandboxes from an earlier driver process, or from
+// before a lost connection, with the state of the runtime and the kernel.
 
 // Confirm must be called at the start of a connection to the runtime. listed contains the network namespace paths of
 // the runtime's sandboxes by sandbox ID; the path is empty for a sandbox without a network namespace. From then on, the
-// runtime reports every new sandbox. If a sandbox is missing from the list, it may still exist: its gate stays closed,
-// and the driver detects by other means whether the sandbox is gone.
+// runtime reports every new sandbox. If a sandbox is missing from the list, it may still exist, so its gate stays
+// closed, and the driver detects by other means whether the sandbox still exists.
 //
 // Sandboxes are confirmed before the connection becomes active, and gates are written last. Therefore no gate opens for
 // a sandbox that has not been compared yet, even if SyncGate is called in the meantime.
@@ -29,7 +29,7 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 		now := box.view()
 		pin, ready := now.pin, now.phase.isAttached()
 		netns := listed[box.id]
-		if ready && !known && s.NamespaceExists(netns) { // otherwise the sandbox is gone
+		if ready && !known && s.NamespaceExists(netns) { // otherwise the sandbox no longer exists
 			s.tellUnconfirmed(box, netns)
 		}
 		if ready && known && !same {
@@ -37,7 +37,7 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 				"netns", netns, "pin", pin)
 			// Roll back without calling StopSandbox, which would mark the sandbox as stopped: the runtime still has
 			// this sandbox, and once the steps in the old namespace have been rolled back, the sandbox is attached
-			// again in the new one.
+			// again in the new namespace.
 			box.markReleasing(nil)
 			s.detachUntilDone(box)
 		}
@@ -51,7 +51,7 @@ func (s *Sandboxes) Confirm(listed map[string]string) error {
 // confirmAgain confirms sandboxes that could not be compared when the connection began, for example because the kernel
 // did not respond, or because the pin was missing and has since been restored.
 //
-// If the connection ends during this, its confirmations are discarded.
+// If the connection ends while confirmAgain runs, its confirmations are discarded.
 func (s *Sandboxes) confirmAgain() {
 	s.mu.Lock()
 	current := s.connection
@@ -81,7 +81,7 @@ func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bo
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.byID[box.id] == box { // otherwise the sandbox is gone
+	if s.byID[box.id] == box { // otherwise the sandbox no longer exists
 		current.confirmed.Insert(box)
 	}
 	return same, known
@@ -95,10 +95,10 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 	s.Observer.AttachFailed(box.pod, s.recordsOf(box), err, 0)
 }
 
-// compareNamespaces reports whether both paths refer to the same network namespace. known is false if one of them could
-// not be inspected; same is then meaningless. As long as the pin exists, its namespace is alive, and no other namespace
-// has the same identity. Without the pin, another namespace may have the same identity by now, so equal identities
-// prove nothing, while different ones still prove that the namespaces differ.
+// compareNamespaces reports whether both paths refer to the same network namespace. known is false if one of the paths
+// could not be inspected; same is then meaningless. While the pin exists, its namespace is alive, and no other
+// namespace has the same identity. Without the pin, another namespace may have the same identity by now, so equal
+// identities prove nothing, while different ones still prove that the namespaces differ.
 func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known bool) {
 	host := s.Executor.Host
 	if netns == "" || !host.Exists(netns) {
@@ -108,8 +108,8 @@ func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known 
 		now, err := host.NamespaceID(netns)
 		return false, err == nil && identity != "" && now != identity
 	}
-	// The kernel reuses the inodes of destroyed namespaces. The pin keeps our namespace alive, so equal inodes mean the
-	// same namespace here.
+	// The kernel reuses the inodes of destroyed namespaces. The pin keeps our namespace alive, so equal inodes identify
+	// the same namespace here.
 	atPath, err := host.NamespaceID(netns)
 	if err != nil {
 		return false, false
@@ -119,11 +119,11 @@ func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known 
 }
 
 // repin reports whether the namespace of a sandbox is pinned. If another process removed the pin, repin pins the
-// namespace again, provided that the namespace at the runtime's path is the same one, that is, contains every attached
-// interface.
+// namespace again, provided that the namespace at the runtime's path is the same namespace, that is, it contains every
+// attached interface.
 //
-// Without the pin, the kernel would destroy the namespace when its last process terminates, including virtual links,
-// before any DEL could run.
+// Without the pin, the kernel would destroy the namespace, including its virtual links, when the last process in it
+// terminates, before any DEL could run.
 func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 	if s.Executor.Host.Exists(pin) {
 		return true
@@ -147,8 +147,8 @@ func (s *Sandboxes) repin(box *sandbox, pin string) bool {
 
 // missingLinks returns the interfaces of steps, by step index, that are not among the links in the pod. An interface is
 // identified by its index in the namespace, which the kernel does not reuse soon, and by its kind, but not by its name,
-// since an application may rename it. The kind is compared only if it is known: records of earlier drivers do not
-// contain it.
+// since an application may rename the interface. The kind is compared only if it is known: records from earlier drivers
+// do not contain the kind.
 func missingLinks(steps []executor.StepRecord, links []cnichain.Link) map[int]string {
 	missing := map[int]string{}
 	for i := range steps {
@@ -241,8 +241,8 @@ func (s *Sandboxes) MissingInterface(claimUID string, held *claims.HeldDevice) s
 	return ""
 }
 
-// MayBeInPod reports whether a device that a claim holds exclusively and that is not on the host may be in a pod, or on
-// its way to or from one. If it returns false, the device no longer exists.
+// MayBeInPod reports whether a device may be in a pod, or on its way to or from one. A claim must hold the device
+// exclusively, and the device must not be on the host. If MayBeInPod returns false, the device no longer exists.
 func (s *Sandboxes) MayBeInPod(claimUID string, held *claims.HeldDevice) bool {
 	for _, box := range s.list() {
 		now := box.view()

@@ -20,8 +20,8 @@ func TestGateNamesTheNamespace(t *testing.T) {
 	}
 }
 
-// The gate of a pod's older sandbox is closed before RunPodSandbox returns for the newer one, even if the chain has to
-// wait.
+// The gate of a pod's older sandbox is closed before RunPodSandbox returns for the newer sandbox, even if the chain has
+// to wait.
 func TestGateOfAnOlderSandboxIsClosedAtOnce(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -89,7 +89,7 @@ func TestLostJournalAndPodsThatEnd(t *testing.T) {
 	f.expect("host [up1] pods [] leases [a-0/net1]")
 }
 
-// If files of the driver are removed, they are soon restored.
+// If the driver's files are removed, they are soon restored.
 func TestGatesThatSomebodyRemovedComeBack(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -117,8 +117,8 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// If the pin and an interface are missing, it can neither be proved nor disproved that the namespace is the attached
-// one: the pod may be running, so it keeps its interfaces. If the namespace has a different identity, this is proof.
+// If the pin and an interface are missing, it can be neither proved nor disproved that the namespace is the attached
+// one. The pod may be running, so it keeps its interfaces. If the namespace has a different identity, this is proof.
 func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	for name, again := range map[string]func(*fixture){
 		"reconnect": func(f *fixture) { f.must(f.boxes.Disconnect()); f.must(f.boxes.Confirm(f.runtime)) },
@@ -154,8 +154,8 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 }
 
-// Records of earlier drivers do not contain the identity of the namespace, so there is never proof that a namespace is
-// different.
+// Records from earlier drivers do not contain the identity of the namespace, so there is never proof that a namespace
+// is different.
 func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()
@@ -173,7 +173,7 @@ func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	}
 }
 
-// If the kernel does not report a namespace when the connection begins, it is compared again in each sweep.
+// If the kernel does not report a namespace when the connection begins, the namespace is compared again in each sweep.
 func TestSandboxesAreComparedAgain(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -186,7 +186,7 @@ func TestSandboxesAreComparedAgain(t *testing.T) {
 	if len(f.failed) != 1 {
 		t.Errorf("the pod gets %q", f.failed)
 	}
-	// The live sandbox has not been compared yet: an unknown sandbox of the pod is not the live one.
+	// The live sandbox has not been compared yet: an unknown sandbox of the pod is not the live sandbox.
 	f.boxes.ExpectUnsynced(map[string]bool{"a-9": true})
 	if err := f.boxes.AttachAfterResync("a-9", podNamed("a-9"), "/var/run/netns/cni-a-9",
 		[]claims.Record{record}); err == nil || !strings.Contains(err.Error(), "has the sandbox a-0") {
@@ -212,7 +212,8 @@ func TestConfirmationsEndWithTheirConnection(t *testing.T) {
 	f.expect(attachedA)
 }
 
-// A sandbox that the runtime listed on an earlier connection is not attached on the next: it may be gone by then.
+// A sandbox that the runtime listed on an earlier connection is not attached on the next connection, because it may no
+// longer exist by then.
 func TestListsEndWithTheirConnection(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

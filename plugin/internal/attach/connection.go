@@ -13,8 +13,8 @@ import (
 )
 
 // connection is one connection to the runtime: the sandboxes listed at its start, and the results of their comparison.
-// A new connection starts from scratch, since the state of an earlier connection or driver process may be outdated. The
-// lock of Sandboxes guards it.
+// A new connection starts from scratch, since the state of an earlier connection or driver process may be outdated. It
+// is guarded by the lock of Sandboxes.
 type connection struct {
 	// live is false while the driver is not connected to the runtime; the connection is then empty.
 	live bool
@@ -34,7 +34,7 @@ func newConnection(listed map[string]string) *connection {
 func (c *connection) has(box *sandbox) bool { return c.confirmed.Has(box) || c.listed[box.id] != "" }
 
 // Disconnect must be called when the runtime no longer reports new sandboxes. It closes the gates: if a pod got a new
-// sandbox while disconnected, no component would trigger attaching it.
+// sandbox while the runtime was disconnected, nothing would trigger its attachment.
 func (s *Sandboxes) Disconnect() error {
 	s.mu.Lock()
 	s.connection = newConnection(nil)
@@ -58,8 +58,8 @@ func (s *Sandboxes) confirmed() (boxes []*sandbox, connected bool) {
 
 // beginUnsynced registers a sandbox that started while no driver was connected to the runtime. It returns an error if
 // the sandbox has been stopped, or if the pod has another sandbox that may be the live one, since the runtime's list
-// may be outdated. The other sandbox is not live if its namespace is gone, or if the runtime lists this sandbox but not
-// the other one.
+// may be outdated. The other sandbox is not live if its namespace no longer exists, or if the runtime lists this
+// sandbox but not the other one.
 func (s *Sandboxes) beginUnsynced(
 	id string, pod executor.Pod, netns string, records []claims.Record,
 ) (*sandbox, error) {
@@ -90,7 +90,7 @@ func (s *Sandboxes) beginUnsynced(
 }
 
 // ExpectUnsynced sets the sandboxes that the runtime lists. Sandboxes that the runtime is stopping are not attached
-// again: no container starts in them, and the runtime may not report their stop again.
+// again: no container starts in them, and the runtime might not report their stop again.
 func (s *Sandboxes) ExpectUnsynced(ids map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +117,8 @@ func (s *Sandboxes) ExpectAlso(id string) bool {
 	return true
 }
 
-// IsUnsynced reports whether a sandbox must still be attached, that is, whether since it was listed it has not been
-// stopped and no attach has begun.
+// IsUnsynced reports whether a sandbox must still be attached. This is the case if, since it was listed, it has not
+// been stopped and no attach has begun.
 func (s *Sandboxes) IsUnsynced(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	}
 	defer box.release()
 	if s.find(box.id) != box {
-		return nil // rolled back before or during the wait; another sandbox may have its devices and its ID by now
+		return nil // rolled back before or during the wait; another sandbox may now have its devices and its ID
 	}
 	// Without claims, Del rolls back the whole attachment, including steps for claims that the caller did not name: an
 	// interrupted chain is rolled back as a whole.
@@ -52,8 +52,8 @@ func (s *Sandboxes) detach(ctx context.Context, box *sandbox, claimUIDs ...strin
 	if err != nil {
 		return err
 	}
-	// Mark the claims again: other claims of the sandbox may have been marked meanwhile, and by now all of them are
-	// rolled back.
+	// Mark the claims again: other claims of the sandbox may have been marked in the meantime, and all of them have now
+	// been rolled back.
 	if wanted == nil {
 		leaving = box.markReleasing(nil)
 	}
@@ -72,8 +72,8 @@ func (s *Sandboxes) tellDetached(box *sandbox, err error) {
 }
 
 // detachOlder rolls back older sandboxes of the same pod: the runtime has stopped them, and their stop events may have
-// been lost. It is part of an attempt to attach and may take just as long. This is longer than DetachTimeout, since
-// there may be several older sandboxes.
+// been lost. It is part of an attempt to attach and may take as long as that attempt. This limit is longer than
+// DetachTimeout because there may be several older sandboxes.
 func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
@@ -90,8 +90,8 @@ func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 // detachUntilDone rolls back a sandbox in the background, with retries, and closes the returned channel when it is
 // done.
 //
-// Only one such loop runs for each sandbox, even if several callers request it: the stop of the sandbox, its removal,
-// the sweep, and a failed chain.
+// Only one such loop runs for each sandbox, even if it is requested several times: when the sandbox is stopped or
+// removed, by the sweep, and after a failed chain.
 func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 	box.mu.Lock()
 	if box.detachDone != nil {
@@ -121,7 +121,7 @@ func (s *Sandboxes) detachUntilDone(box *sandbox) <-chan struct{} {
 // caller's next attempt and is only logged.
 func (s *Sandboxes) detachOnce(box *sandbox, delay time.Duration) bool {
 	if s.find(box.id) != box {
-		return true // already rolled back, and the ID may belong to another sandbox by now
+		return true // already rolled back, and the ID may now belong to another sandbox
 	}
 	// As with chains, a stopping driver lets a running attempt finish but does not start a new one.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Work), DetachTimeout)
@@ -169,9 +169,9 @@ func (s *Sandboxes) RemoveSandbox(id string) {
 // ReleaseClaim detaches a claim from every sandbox and prevents it from being attached until done is called. The caller
 // must call done after the claim's record has been removed, or after a failure.
 //
-// The claim counts as being released until its record is gone, not just until its devices are back on the host.
-// Otherwise, a sandbox that starts in between would attach devices that the scheduler allocates to another claim a
-// moment later. releasing is a counter because releases of the same claim may overlap.
+// The claim is considered to be in the process of release until its record is removed, not just until its devices are
+// back on the host. Otherwise, a sandbox that starts in between would attach devices that the scheduler allocates to
+// another claim a moment later. releasing is a counter because releases of the same claim may overlap.
 func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), err error) {
 	s.mu.Lock()
 	s.releasing[uid]++

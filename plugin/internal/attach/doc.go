@@ -2,7 +2,7 @@
 // attachments are complete.
 //
 // The rule of this package: every change to an attachment is recorded in the journal before and after it happens, only
-// one attempt to attach or detach runs per sandbox, and no lock is held over I/O. Nothing waits for the API server.
+// one attempt to attach or detach runs per sandbox, and no lock is held during I/O. Nothing waits for the API server.
 // Results are reported to one [Observer].
 //
 // The life cycle of a sandbox: RunPodSandbox calls [Sandboxes.Attach], which registers the sandbox and runs the chains
@@ -20,6 +20,6 @@
 //	unrecorded.go  running pods whose journal was lost
 //
 // Locks are taken in this order: the slot of a sandbox, the lock of a claim's gate, the lock of the register, the lock
-// of the sandbox. The slot and the gate's lock are held over I/O, and calls that wait for them may take seconds. The
+// of the sandbox. The slot and the gate's lock are held during I/O, and calls that wait for them may take seconds. The
 // two mutexes guard memory.
 package attach

@@ -15,10 +15,11 @@ import (
 const endedFor = 2 * time.Minute
 
 // ended contains, by pod UID, the sandboxes that the runtime removes after a failed RunPodSandbox. Until the kubelet
-// creates another sandbox, this is the only record of why the pod is waiting. The lock of Sandboxes guards it.
+// creates another sandbox, this is the only record of why the pod is waiting. The map is guarded by the lock of
+// Sandboxes.
 type ended map[string]nodestate.Sandbox
 
-// noteEnded records a sandbox whose RunPodSandbox call fails, unless the pod has another sandbox by now.
+// noteEnded records a sandbox whose RunPodSandbox call fails, unless the pod already has another sandbox.
 func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Record, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +36,7 @@ func (s *Sandboxes) noteEnded(id string, pod executor.Pod, records []claims.Reco
 }
 
 // forgetEnded drops the records of pods that have terminated according to the API server: they are no longer waiting.
-// Their claims may exist longer if other pods use them.
+// Their claims may continue to exist if other pods use them.
 func (s *Sandboxes) forgetEnded(podHasEnded func(executor.Pod) bool) {
 	s.mu.Lock()
 	known := maps.Clone(s.ended)

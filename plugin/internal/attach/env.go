@@ -30,7 +30,7 @@ type InterfaceDocument struct {
 	Gateways []string `json:"gateways,omitempty"`
 }
 
-// interfaceEnv returns the environment variables that describe the interfaces of a part of a claim to containers: their
+// interfaceEnv returns the environment variables that describe the interfaces for part of a claim to containers: their
 // name, request, MAC address and IP addresses, as returned by the plugins, both individually and in one document. As in
 // verbsEnv, there are no variables for values that are not unique in the pod, nor for claims that several pods may
 // share. While a claim has several sandboxes, only values that are equal in all of them are included: a container must

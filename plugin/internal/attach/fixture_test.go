@@ -113,7 +113,7 @@ func (f *fixture) config(work context.Context, runner *executor.Executor) Config
 // to identify the binary that it has probed.
 func (f *fixture) pluginDir() string { return filepath.Join(f.dir, "cni") }
 
-// crash terminates the driver as far as this is possible in a test: nothing is retried, and the journal is closed.
+// crash terminates the driver as far as possible in a test: nothing is retried, and the journal is closed.
 func (f *fixture) crash() {
 	f.stopWork()
 	f.boxes.FinishWork()
@@ -254,7 +254,7 @@ func (f *fixture) admits(claim string) string {
 	return strings.Join(pins, " ")
 }
 
-// eventually waits until the condition is met by other goroutines.
+// eventually waits until other goroutines have made the condition true.
 func (f *fixture) eventually(what string, condition func() bool) {
 	f.Helper()
 	deadline := time.After(20 * time.Second)

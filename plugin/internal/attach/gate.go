@@ -108,7 +108,7 @@ func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []spec
 		edits := specs.ContainerEdits{Env: slices.Concat([]string{envName(record.Claim.UID) + "=attached"},
 			part.env(), interfaceEnv(record, steps, part), verbsEnv(record, steps, part))}
 		for _, node := range deviceNodes(record, steps, part) {
-			// The file on the host may be for root only. In the container, its users have the claim.
+			// On the host, the file may be accessible only to root. In the container, its users have the claim.
 			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw",
 				FileMode: ptr.To(os.FileMode(0o666))})
 		}
@@ -127,7 +127,7 @@ func (g Gate) path(claimUID string) string {
 }
 
 // open lets the claim's containers start in the network namespaces at pins, with the device nodes and environment
-// variables from the steps of its sandboxes. It is not an error if the gate is already open. The file is only written
+// variables from the steps of its sandboxes. It is not an error if the gate is already open. The file is written only
 // if its content changes, since the runtime reads all specs after each write: a sweep over a hundred unchanged claims
 // causes no work in the runtime.
 func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []string) error {
@@ -144,14 +144,14 @@ func (g Gate) open(record *claims.Record, steps [][]executor.StepRecord, pins []
 		}
 	}
 	// Remove the file of the suspended gate last: after a crash before this point, both files exist, and the file of
-	// the open gate takes precedence. In the opposite order, a crash would leave neither, and if the journal were lost
-	// as well, the pod's namespaces would be unknown.
+	// the open gate takes precedence. In the opposite order, a crash would leave neither file, and if the journal were
+	// lost as well, the pod's namespaces would be unknown.
 	return nodeapi.IgnoreMissing(os.Remove(path + nodeapi.Suspended))
 }
 
 // suspend closes a gate but keeps its content on disk, in case the journal is lost.
 //
-// The rename is atomic for the runtime as well: its CDI cache only reads files that end in .json or .yaml.
+// The rename is atomic for the runtime as well: its CDI cache reads only files that end in .json or .yaml.
 func (g Gate) suspend(claimUID string) error {
 	path := g.path(claimUID)
 	// If the gate is already closed or suspended, the file does not exist, which is correct.
@@ -238,7 +238,7 @@ func (g Gate) claims() ([]string, error) {
 }
 
 // sweep removes incomplete files that were left by a killed driver or by the CDI library, which earlier versions used.
-// Another process may still be writing temporary files of the library, so sweep only removes old ones.
+// Another process may still be writing temporary files for the library, so sweep removes only old files.
 func (g Gate) sweep(isOld func(fs.FileInfo) bool) error {
 	var problems []error
 	for _, pattern := range []string{nodeapi.TempPrefix + "*.tmp", "spec.*.tmp"} {

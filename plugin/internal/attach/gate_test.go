@@ -12,7 +12,7 @@ import (
 )
 
 // With an open gate, the runtime adds the device nodes of the claim's own steps; for containers that name a request, it
-// only adds those of that request. With a closed gate, it adds nothing.
+// only adds the device nodes for that request. With a closed gate, it adds nothing.
 func TestGateHasDeviceNodes(t *testing.T) {
 	g := Gate{dir: t.TempDir(), helper: "/plugins/bin/dra-network-cni"}
 	step := func(claim, device string, parents []int, nodes ...string) executor.StepRecord {

@@ -20,8 +20,8 @@ type ContainerLimits struct {
 }
 
 // ContainerLimits returns the limits for a container that names parts of claims, in an attached sandbox. It returns an
-// error if one of the RDMA devices is no longer in the pod: the device nodes in the container's specification may
-// belong to another pod by now.
+// error if one of the RDMA devices is no longer in the pod: the device nodes in the container's specification may now
+// belong to another pod.
 func (s *Sandboxes) ContainerLimits(id string, named []Part) (ContainerLimits, error) {
 	box := s.find(id)
 	if box == nil {
@@ -78,7 +78,7 @@ func (s *Sandboxes) stepsOfParts(steps []executor.StepRecord, named []Part) []in
 //
 // The kernel looks up a name in all network namespaces, and two devices may have the same name. In this case it rejects
 // the line; older kernels limit the first device that they find. Therefore rdmaMax adds the index, which identifies the
-// device; older kernels reject it. names returns the names of all RDMA devices on the node.
+// device; older kernels reject the index. names returns the names of all RDMA devices on the node.
 func rdmaMax(
 	step *executor.StepRecord, devices []cnichain.RDMADevice, names func() ([]string, error),
 ) ([]string, error) {

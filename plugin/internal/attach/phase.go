@@ -17,8 +17,8 @@ const (
 	phaseOpening
 	// phaseReady: containers may start.
 	phaseReady
-	// phaseDetaching: the attachment is being rolled back, or is waiting for that. A running chain is canceled. The
-	// sandbox is never attached again: the pod gets another sandbox.
+	// phaseDetaching: the attachment is being rolled back, or is waiting to be rolled back. A running chain is
+	// canceled. The sandbox is never attached again: the pod gets another sandbox.
 	phaseDetaching
 	// phaseGone: everything is rolled back, and the sandbox is no longer registered.
 	phaseGone

@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// boxIn returns a sandbox in a phase, with two claims, a and b.
+// boxIn returns a sandbox in the given phase, with two claims, a and b.
 func boxIn(p phase) *sandbox {
 	box := newSandbox("id", executor.Pod{UID: "pod"}, twoClaims())
 	if box.phase = p; p.isAttached() {
@@ -25,8 +25,8 @@ func twoClaims() *executor.Attachment {
 	}}
 }
 
-// Every transition is only allowed from certain phases, and changes nothing in other phases. The phases are in the
-// order of their declaration: attaching, opening, ready, detaching, gone.
+// Each transition is allowed only from certain phases, and changes nothing in other phases. The phases are in the order
+// of their declaration: attaching, opening, ready, detaching, gone.
 func TestTransitions(t *testing.T) {
 	for name, test := range map[string]struct {
 		do   func(*sandbox)

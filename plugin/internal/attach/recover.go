@@ -39,12 +39,12 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 		switch now := box.view(); {
 		case !now.phase.isAttached():
 		case !s.repin(box, now.pin):
-			// The pod may be running in the attached namespace even so: Confirm decides.
+			// Even so, the pod may be running in the attached namespace; Confirm decides.
 			_, known := s.compareNamespaces(now.netns, now.pin, now.netNSID)
 			if known || !s.NamespaceExists(now.netns) {
 				box.markReleasing(nil)
 			}
-		default: // gates open before the first sweep, and the journal only contains the state at the time of attachment
+		default: // gates open before the first sweep, and the journal contains only the state at the time of attachment
 			s.refreshVerbs(box, now.pin, reader)
 		}
 		if box.view().phase.isEnding() {
@@ -59,7 +59,8 @@ func (s *Sandboxes) Recover(attachments map[string]*executor.Attachment) error {
 // again when a container restarts. known contains the names of the pins in use; adoptGates adds the pins of these
 // gates.
 //
-// Suspended gates count as open: the earlier process may have lost its connection to the runtime before it was killed.
+// Suspended gates are treated as open: the earlier process may have lost its connection to the runtime before it was
+// killed.
 func (s *Sandboxes) adoptGates(known map[string]bool) error {
 	uids, err := s.Gate.claims()
 	problems := []error{err,
@@ -80,7 +81,7 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 		}
 		problems = append(problems, s.Gate.close(uid))
 	}
-	for _, pins := range unrecorded { // after the loop: gates of several claims of a pod share a pin
+	for _, pins := range unrecorded { // after the loop: the gates for a pod's claims share a pin
 		for _, pin := range pins {
 			known[filepath.Base(pin)] = true
 		}
@@ -107,10 +108,10 @@ func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	})
 }
 
-// removeUnknownPins removes the pins that are neither in the journal nor in an open gate, together with the temporary
-// namespaces next to them in which devices are on their way back: if a driver is killed while it returns a device, the
-// device stays in such a namespace. The pods of unknown pins keep running in namespaces that the runtime holds. But
-// once such a pod has terminated, the kernel only returns its devices to the host if nothing else holds the namespace.
+// removeUnknownPins removes the pins that are neither in the journal nor in an open gate, together with the adjacent
+// temporary namespaces for devices that are being returned: if a driver is killed while it returns a device, the device
+// stays in such a namespace. The pods of unknown pins keep running in namespaces that the runtime holds. However, once
+// such a pod has terminated, the kernel returns its devices to the host only if nothing else holds the namespace.
 func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	entries, err := os.ReadDir(s.PinDir)
 	if errors.Is(err, os.ErrNotExist) {

@@ -25,7 +25,7 @@ type sandbox struct {
 	slot       chan struct{}
 	attachment *executor.Attachment
 
-	mu sync.Mutex // guards the rest; never held over I/O
+	mu sync.Mutex // guards the rest; never held during I/O
 	boxState
 	stop       context.CancelFunc // cancels the attach
 	answer     chan struct{}      // closed when RunPodSandbox has its result
@@ -35,7 +35,8 @@ type sandbox struct {
 // boxState is the state of a sandbox. Its methods belong to view, so that they cannot be called without the lock.
 type boxState struct {
 	pin string // pin of the attachment's network namespace
-	// claims contains the claims that may have attached steps: true if wanted, false if leaving.
+	// claims contains the claims that may have attached steps: true if they should be attached, false if they are
+	// leaving.
 	claims   map[string]bool
 	phase    phase
 	attached []executor.StepRecord // a copy of the steps while they are attached
@@ -47,9 +48,9 @@ type boxState struct {
 	missing map[int]string
 	// undescribed is true if the RDMA devices in attached differ from those in the claims' files.
 	undescribed bool
-	running     bool  // a chain is running and counts as having just begun
+	running     bool  // a chain is running and is considered to have just begun
 	background  bool  // RunPodSandbox has returned or does not wait; failures are retried in the background
-	failure     error // of the last attempt
+	failure     error // from the last attempt
 	// last is the pod's previous sandbox if it could not be attached. Its failure is reported until this sandbox is
 	// attached.
 	last *nodestate.Sandbox
@@ -67,7 +68,7 @@ func (b *sandbox) view() view {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := view(b.boxState)
-	now.claims = maps.Clone(b.claims) // the other maps and slices are replaced instead of changed
+	now.claims = maps.Clone(b.claims) // the other maps and slices are replaced rather than modified
 	return now
 }
 
@@ -104,10 +105,10 @@ func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *s
 	return box
 }
 
-// recovered returns the sandbox for an attachment of an earlier driver process. A sandbox that was ready in this boot
+// recovered returns the sandbox for an attachment from an earlier driver process. A sandbox that was ready in this boot
 // is ready, but its containers cannot start until the runtime confirms the sandbox.
 //
-// All others start in phaseDetaching, which keeps their gates closed during the rollback.
+// All other sandboxes start in phaseDetaching, which keeps their gates closed during the rollback.
 func recovered(attachment *executor.Attachment, bootID string) *sandbox {
 	box := newSandbox(attachment.SandboxID, attachment.Pod, attachment)
 	box.background, box.phase = true, phaseDetaching
@@ -156,7 +157,7 @@ func (b *sandbox) noteDetached(err error) (isNews bool) {
 // stopWaiting returns the result of RunPodSandbox. From this call on, failures are retried in the background.
 //
 // stopWaiting and reportFailure decide under the same lock: either RunPodSandbox returns the failure, or the chain is
-// retried. Both must never happen, since a runtime that gets an error removes the sandbox.
+// retried. They must never both happen, since a runtime that gets an error removes the sandbox.
 func (b *sandbox) stopWaiting() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,7 +185,7 @@ func (v view) missingNames() []string {
 	return slices.Compact(names)
 }
 
-// admits returns the steps of the sandbox and the pin of the namespace in which containers of a claim may start. The
+// admits returns the steps of the sandbox and the pin of the namespace in which a claim's containers may start. The
 // caller must check that the runtime still has the sandbox. The pin is empty if no container may start.
 func (v view) admits(claimUID string) (steps []executor.StepRecord, pin string) {
 	if steps = v.steps(claimUID); steps == nil || v.superseded {
@@ -228,8 +229,8 @@ func (b *sandbox) setStop(stop context.CancelFunc) {
 }
 
 // markOpening records that the steps of an attachment are complete, so that gates may open. It returns false if the
-// sandbox is being detached meanwhile. It copies the steps, because gates are computed from them without holding the
-// slot, and a detach that holds the slot may change the attachment at the same time.
+// sandbox is already being detached. It copies the steps, because gates are computed from them without holding the
+// slot, and a detach that holds the slot may change the attachment concurrently.
 //
 // It clears the failure of an earlier attempt, so that an attached sandbox never has a failure.
 func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
@@ -267,8 +268,8 @@ func (b *sandbox) answerLocked() {
 	}
 }
 
-// reportFailure passes a failure to RunPodSandbox if it is still waiting, and reports whether it was. If so, the
-// runtime stops the sandbox, and there is no further attempt.
+// reportFailure passes a failure to RunPodSandbox if that call is still waiting, and reports whether it did. In that
+// case, the runtime stops the sandbox, and there is no further attempt.
 func (b *sandbox) reportFailure(err error) (reported bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -285,9 +286,9 @@ func (b *sandbox) reportFailure(err error) (reported bool) {
 // not ready yet is stopped and detached as a whole, since its next attempt would attach the claims again. The same
 // applies if no other claim uses the sandbox.
 //
-// For example, a pod has the claims a and b. Releasing a leaves b attached, with its gate open. When b, now the only
-// user, is released as well, the whole sandbox is detached: in addition to rolling back the steps of b, the driver
-// removes the sandbox's record and pin.
+// For example, suppose that a pod has claims a and b. Releasing a leaves b attached, with its gate open. When b, now
+// the only user, is released as well, the whole sandbox is detached: in addition to rolling back the steps of b, the
+// driver removes the sandbox's record and pin.
 func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -300,7 +301,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 	if b.phase != phaseReady || len(claimUIDs) == 0 || users == 0 {
 		claimUIDs = slices.Sorted(maps.Keys(b.claims))
 		b.changePhase(phaseDetaching)
-		// Call stop under the lock, as in setStop: a cancel function only closes a channel and takes no lock of this
+		// Call stop under the lock, as in setStop: a cancel function only closes a channel and acquires no lock in this
 		// package.
 		b.stop()
 	}
@@ -314,7 +315,7 @@ func (b *sandbox) markReleasing(claimUIDs []string) []string {
 
 // removeClaims records that claims are detached, and reports whether the sandbox has no claims left.
 //
-// If none are left, it also lets a RunPodSandbox call that is still waiting for this sandbox return.
+// If none are left, it also unblocks a RunPodSandbox call that is still waiting for this sandbox.
 func (b *sandbox) removeClaims(claimUIDs []string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

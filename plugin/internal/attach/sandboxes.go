@@ -39,15 +39,15 @@ type Config struct {
 	Gate     Gate
 	Clock    clock.WithTickerAndDelayedExecution
 	Observer Observer
-	Metrics  *prometheus.HistogramVec // of [NewMetrics]
+	Metrics  *prometheus.HistogramVec // from [NewMetrics]
 	// Node is the name of the node; BootID is the ID of its current boot.
 	Node, BootID string
 	// PinDir is the directory in which network namespaces are pinned.
 	PinDir string
 }
 
-// Observer receives the results for pods. Unless documented otherwise, its methods return quickly: chains wait for
-// them.
+// Observer receives the results for pods. Unless documented otherwise, its methods return quickly, because chains wait
+// for them.
 type Observer interface {
 	// DescribeClaims writes the attached interfaces into the files for the claims' containers, before their gates open.
 	// It returns false if a file could not be written, which does not prevent containers from starting.
@@ -84,7 +84,7 @@ type Sandboxes struct {
 	byID       map[string]*sandbox
 	releasing  map[string]int // claims that are being unprepared
 	// stopped contains the sandboxes that the runtime has begun to stop but has not removed. If the runtime is killed
-	// during the stop, it lists them again after its restart.
+	// during the stop, it lists these sandboxes again after its restart.
 	stopped sets.Set[string]
 	ended   ended
 	// unrecorded contains, by claim UID, the pins in the gates of claims whose records were lost with the journal.
@@ -103,7 +103,7 @@ func New(config Config) *Sandboxes {
 	}
 }
 
-// NewMetrics registers the histogram of the attempts to attach and detach.
+// NewMetrics registers the histogram for attempts to attach and detach.
 func NewMetrics(registry prometheus.Registerer) *prometheus.HistogramVec {
 	attempts := telemetry.NewHistogram("attach_seconds",
 		"Duration of one attempt to attach or detach all claims of a pod sandbox.", "operation", "result")
@@ -189,7 +189,7 @@ func (s *Sandboxes) GoTracked(do func()) bool {
 }
 
 // RunToTheEnd runs work that FinishWork waits for, and returns its result. If the driver is stopping, it returns an
-// error about the action, such as "release the claim", without running anything.
+// error that names the action, such as "release the claim", without running anything.
 func (s *Sandboxes) RunToTheEnd(action string, do func() error) error {
 	result := make(chan error, 1)
 	if !s.GoTracked(func() { result <- do() }) {
@@ -323,7 +323,7 @@ func (s *Sandboxes) Admits(claimUID, id string) bool {
 	return pin != "" || s.AdmitsUnrecorded(claimUID, now.netns)
 }
 
-// deviceNodes returns, without duplicates, the device nodes that containers with a part of a claim get in any of the
+// deviceNodes returns, without duplicates, the device nodes that containers that name part of a claim get in any of the
 // claim's sandboxes.
 func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	var nodes []string
@@ -404,8 +404,8 @@ func (s *Sandboxes) forget(box *sandbox) {
 	s.connection.confirmed.Delete(box)
 }
 
-// list returns a copy sorted by ID, so that callers work without the lock, and log and write files in a stable order.
-// By the time the caller uses them, sandboxes in the copy may have been removed from the register.
+// list returns a copy sorted by ID, so that callers can work without the lock, and can log and write files in a stable
+// order. By the time the caller uses the copy, sandboxes in it may have been removed from the register.
 func (s *Sandboxes) list() []*sandbox {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -33,8 +33,8 @@ func TestFailureIsTheAnswerAndLeavesNothing(t *testing.T) {
 	f.expect("host [up1] pods [dra-a-1[net1]] leases [a-1/net1]", "claim-a")
 }
 
-// Between two sandboxes of a pod, the reason why the last one was not attached is kept until there is another sandbox,
-// the claim is released, or so much time has passed that the kubelet seems to have given up.
+// Between two sandboxes of a pod, the reason why the last sandbox was not attached is kept until there is another
+// sandbox, the claim is released, or so much time has passed that the kubelet seems to have given up.
 func TestEndedSandboxesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -136,7 +136,7 @@ func TestWhyAPodCannotBeDetached(t *testing.T) {
 	}
 }
 
-// A gate that cannot be updated is also such a reason.
+// A gate that cannot be updated is also reported as a reason why a pod cannot be detached.
 func TestEndedSandboxesOfGatesAreKnown(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -166,8 +166,8 @@ func TestSlowChainThatFailsIsTriedAgain(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// A plugin that records a device's namespace and gets no DEL does not reject the next attempt: a later attempt never
-// has the same path as an attempt that was rolled back.
+// A plugin that records a device's namespace and gets no DEL does not reject the next attempt, because a later attempt
+// never has the same path as an attempt that was rolled back.
 func TestEveryAttemptHasItsOwnPath(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")
@@ -223,7 +223,7 @@ func TestOlderSandboxLeavesTheNewerAlone(t *testing.T) {
 }
 
 // While chains are late, the runtime is not kept waiting for further chains. Chains that are waiting for their next
-// attempt do not count.
+// attempt do not count as late.
 func TestNoWaitWhileChainsAreLate(t *testing.T) {
 	f := newFixture(t)
 	for i, running := range []bool{true, false, true} {
@@ -303,7 +303,7 @@ func TestRebootUndoesEverything(t *testing.T) {
 	f.expect("host [up1] pods [] leases []")
 }
 
-// If a driver dies in the middle of a chain, it leaves a record with which the next process rolls back the chain. The
+// If a driver dies in the middle of a chain, it leaves a record that the next process uses to roll back the chain. The
 // sandbox still exists, so it is then attached again.
 func TestCrashDuringAttach(t *testing.T) {
 	f := newFixture(t)
@@ -346,7 +346,7 @@ func TestAttachAndStopRace(t *testing.T) {
 	}
 }
 
-// The metadata of a claim contains the interfaces of a single pod, and none while several pods have the claim.
+// The metadata of a claim contains the interfaces of a single pod, but no interfaces while several pods have the claim.
 func TestStepsOfAClaimOfTwoPods(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("claim-a", "a", "up0")

@@ -5,7 +5,7 @@ import "github.com/dra-networking/dra-network-driver/cnichain/executor"
 // Sweeper checks for changes that no event reports to the driver.
 type Sweeper struct {
 	Sandboxes *Sandboxes
-	// PodHasEnded reports whether the API server no longer has the pod, or reports that it succeeded or failed.
+	// PodHasEnded reports whether, according to the API server, the pod no longer exists, has succeeded or has failed.
 	PodHasEnded func(executor.Pod) bool
 	// IsNamed reports whether the runtime has a path for the network namespace of a pin; it may be nil.
 	IsNamed func(pin string) bool
@@ -32,10 +32,10 @@ func (w *Sweeper) Sweep() error {
 
 // collect detaches terminated sandboxes that are already suspects, and returns the new suspects. It is necessary
 // because containerd sends no events for pods that are older than its process. A sandbox that is missing from the
-// runtime's list may still exist. It counts as terminated if, in two consecutive sweeps, its network namespace is gone
-// from the runtime's directory, and its pod has terminated according to the API server or has a newer sandbox. The
-// driver cannot wait for Unprepare instead: a pod that succeeded may remain in the API server, and other pods that
-// share the claim prevent the kubelet from releasing it.
+// runtime's list may still exist. It is considered terminated if, in two consecutive sweeps, its network namespace is
+// missing from the runtime's directory and its pod has terminated according to the API server or has a newer sandbox.
+// The driver cannot wait for Unprepare instead: a pod that succeeded may remain in the API server, and other pods that
+// share the claim prevent the kubelet from releasing the claim.
 //
 // One sweep is not enough: it could fall between two steps of the runtime, which removes the path of a namespace before
 // it reports the stop. By the next sweep, thirty seconds later, the runtime has reported the stop.

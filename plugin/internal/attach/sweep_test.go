@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// A sandbox is only collected if both its namespace and its pod are gone in two consecutive sweeps.
+// A sandbox is only collected if both its namespace and its pod no longer exist in two consecutive sweeps.
 func TestEndedSandboxesAreCollected(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))
@@ -40,7 +40,7 @@ func TestEndedSandboxesAreCollected(t *testing.T) {
 	f.expect("host [up0] pods [dra-b-0[net1]] leases [b-0/net1]", "claim-b")
 }
 
-// Attachments from an earlier driver process are collected, too, since events are lost during restarts.
+// Attachments from an earlier driver process are also collected, since events are lost during restarts.
 func TestEndedSandboxesAreCollectedAfterARestart(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

@@ -43,7 +43,7 @@ func (s *Sandboxes) isUnrecordedPin(name string) bool {
 }
 
 // unrecordedPinsOf returns the existing pins of a claim's unrecorded attachments. Even a claim with a record may have
-// some: a claim with several pods may have been prepared again for one of them.
+// such pins: a claim with several pods may have been prepared again for one of them.
 func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
 	return slices.DeleteFunc(s.pinsInGate(claimUID),
 		func(pin string) bool { return !s.Executor.Host.Exists(pin) })
@@ -57,7 +57,7 @@ func (s *Sandboxes) AdmitsUnrecorded(claimUID, netns string) bool {
 	})
 }
 
-// releaseUnrecorded forgets a claim that is only known from its gate, and removes its pins, except those that are also
+// releaseUnrecorded forgets a claim that is known only from its gate, and removes its pins, except those that are also
 // in another gate: a pod may have several claims. The kernel returns the claim's devices to the host when the namespace
 // is destroyed. If a pin cannot be removed, the claim is restored for the next attempt. The lock is not held while pins
 // are removed, since calls from the runtime acquire it.

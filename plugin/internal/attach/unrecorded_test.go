@@ -23,7 +23,7 @@ func (h *pinHost) Unpin(pin string) error {
 	return h.err
 }
 
-// A pin that several claims of a pod share stays until the last of these claims is released.
+// A pin that several claims of a pod share is kept until the last of these claims is released.
 func TestUnrecorded(t *testing.T) {
 	t.Parallel()
 	const (

@@ -17,7 +17,8 @@ import (
 // describeWait is how long a sweep waits for the slot of each sandbox.
 const describeWait = 100 * time.Millisecond
 
-// VerbsOf returns how the pod's application addresses the RDMA devices of an allocated device, or nil if it has none.
+// VerbsOf returns how the pod's application addresses the RDMA devices of an allocated device, or nil if the device has
+// none.
 func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevice) *executor.Verbs {
 	for _, i := range stepsOf(steps, claimUID, held) {
 		if steps[i].Verbs != nil {
@@ -27,8 +28,8 @@ func VerbsOf(steps []executor.StepRecord, claimUID string, held *claims.HeldDevi
 	return nil
 }
 
-// PreferredGID returns the GID that an application would choose for an interface, and the RDMA device that has it;
-// known is false if there is none. An empty name matches any interface.
+// PreferredGID returns the GID that an application would choose for an interface, and the RDMA device that has this
+// GID; known is false if there is no such GID. An empty name matches any interface.
 func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDevice, gid cnichain.GID, known bool) {
 	if verbs == nil {
 		return device, gid, false
@@ -46,7 +47,7 @@ func PreferredGID(verbs *executor.Verbs, ifName string) (device cnichain.VerbsDe
 // verbsEnv returns the environment variables that describe the RDMA devices to containers that use a part of a claim:
 // the preferred GID of each interface. The variables are named after interfaces because interface names are unique in a
 // pod, whose containers may name several claims and parts. If two interface names map to the same variable, neither
-// interface gets one. A claim that several pods may share gets none, because their interfaces differ.
+// interface gets one. A claim that several pods may share gets no variables, because the pods' interfaces differ.
 func verbsEnv(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) (env []string) {
 	if record.Shareable {
 		return nil
@@ -93,7 +94,7 @@ func interfacesWithGIDs(step *executor.StepRecord) []string {
 }
 
 // envOfInterface returns the RDMA variables for one interface. If there is no GID for the interface's addresses, the
-// variables contain the first device but no GID index: with a wrong index, an application would communicate over
+// variables contain the first device but no GID index: with the wrong index, an application would communicate over
 // another network.
 func envOfInterface(prefix, ifName string, verbs *executor.Verbs) []string {
 	device, gid, known := PreferredGID(verbs, ifName)
@@ -127,8 +128,8 @@ func envPrefix(ifName string) string {
 	}, strings.ToUpper(ifName)) + "_"
 }
 
-// refreshVerbs updates how a pod's applications address its RDMA devices: if an address is removed and added again, the
-// kernel assigns a different GID index. describeAgain publishes the changes.
+// refreshVerbs updates the record of how a pod's applications address its RDMA devices: if an address is removed and
+// added again, the kernel assigns a different GID index. describeAgain publishes the changes.
 func (s *Sandboxes) refreshVerbs(box *sandbox, pin string, reader *executor.VerbsReader) {
 	steps := box.view().attached
 	now := map[int]*executor.Verbs{}
@@ -157,9 +158,9 @@ func (b *sandbox) setVerbs(pin string, changed map[int]*executor.Verbs) {
 }
 
 // describeAgain rewrites the files of a sandbox's claims if their content has changed, and reports whether it did. It
-// holds the slot, so that no claim is released meanwhile: the file names contain the claim's name, which a later claim
-// may reuse. If a claim of the sandbox is being detached, the next sweep handles the sandbox. describeAgain only waits
-// briefly for the slot, because a sweep covers all sandboxes on the node.
+// holds the slot, so that no claim is released concurrently: the file names contain the claim's name, which a later
+// claim may reuse. If a claim of the sandbox is being detached, the next sweep handles the sandbox. describeAgain waits
+// only briefly for the slot, because a sweep covers all sandboxes on the node.
 //
 // The changes are marked as described before the files are written, so that changes during the write are not
 // overlooked.
@@ -178,7 +179,7 @@ func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 	}
 	box.set(func(b *boxState) { b.undescribed = false })
 	if !s.Observer.DescribeClaims(s.Work, s.recordsOf(box)) {
-		// The next sweep retries: the driver may not be registered with the kubelet yet.
+		// The next sweep retries: the driver might not be registered with the kubelet yet.
 		box.set(func(b *boxState) { b.undescribed = true })
 	}
 	return true

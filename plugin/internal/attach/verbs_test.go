@@ -101,7 +101,7 @@ func TestEnvironmentOfInterfaces(t *testing.T) {
 	}
 }
 
-// The files of a claim are found by its name, which a later claim may reuse: they must never be written when the claim
+// The files of a claim are found by its name, which a later claim may reuse: they must never be written if the claim
 // may have been released. While the sandbox is busy, they wait for the next sweep.
 func TestFilesOfReleasedClaimsAreNotWritten(t *testing.T) {
 	f := newFixture(t)

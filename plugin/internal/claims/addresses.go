@@ -8,10 +8,10 @@ import (
 )
 
 // ErrAddressesTaken is returned by [Store.Hold] for a claim whose plans were compiled before other claims took the last
-// addresses of a block. Hold may succeed with recompiled plans.
+// addresses in a block. Hold may succeed with recompiled plans.
 var ErrAddressesTaken = errors.New("other claims have just taken the addresses; trying again")
 
-// takenAddresses counts the addresses in the plans of all records except one claim, by AddressBlock name.
+// takenAddresses counts the addresses in the plans of all records except that of one claim, by AddressBlock name.
 func takenAddresses(but string, records ...map[string]Record) map[string]int {
 	taken := map[string]int{}
 	for _, byUID := range records {
@@ -24,11 +24,11 @@ func takenAddresses(but string, records ...map[string]Record) map[string]int {
 	return taken
 }
 
-// addressesExceeded returns an error if a claim takes more addresses of a block than other claims leave.
+// addressesExceeded returns an error if a claim takes more addresses from a block than other claims leave free.
 //
-// For example, a block has eight addresses, and two claims with one pod each were compiled when seven were taken. Both
-// plans may contain the last address. The first claim to be held gets it. The other claim is compiled again, which then
-// fails because the block is full.
+// For example, suppose that a block has eight addresses, and two claims with one pod each were compiled when seven were
+// taken. Both plans may contain the last address. The first claim to be held gets it. The other claim is compiled
+// again, but the compilation fails because the block is full.
 func addressesExceeded(record *Record, held ...map[string]Record) error {
 	wanted := takenAddresses("", map[string]Record{record.Claim.UID: *record})
 	if len(wanted) == 0 {

@@ -29,7 +29,7 @@ func TestBlocksAreNotGivenTwice(t *testing.T) {
 	if err := f.claims.Hold(withAddresses("c", 3, 4, "r-0"), unchanged); !errors.Is(err, ErrAddressesTaken) {
 		t.Errorf("three pods for two addresses: %v", err)
 	}
-	// While a record is being completed, it has its addresses reserved.
+	// While a record is being completed, its addresses are reserved.
 	during := func(*Record) error {
 		if err := f.claims.Hold(withAddresses("e", 1, 4, "r-0"), unchanged); !errors.Is(err, ErrAddressesTaken) {
 			t.Errorf("another claim gets the reserved addresses: %v", err)

@@ -12,9 +12,9 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// The scheduler keeps mutually exclusive uses apart. Prepare checks them again: the scheduler can be bypassed, can
-// forget allocations (before Kubernetes 1.36.2) or can work with slices that have just changed, and a conflict would
-// take effect on this node.
+// The scheduler keeps mutually exclusive uses apart. Prepare checks them again, because the scheduler can be bypassed,
+// can forget allocations (before Kubernetes 1.36.2) or can work with slices that have just changed, and a conflict
+// would take effect on this node.
 
 // findConflict returns a claim that excludes a new claim, and the reason. The reason is nil if there is no such claim.
 //
@@ -77,7 +77,7 @@ func findStacked(record *Record, records map[string]Record) (holder Record, reas
 }
 
 // stackingReason returns the reason why the links of two devices must not be held at the same time, or "" if they may
-// be. Link indexes are only compared within the same boot.
+// be. Link indexes are compared only within the same boot.
 //
 // When its lower device moves to another namespace, a virtual link stays in its own namespace and continues to send
 // through that device.
@@ -188,8 +188,8 @@ func isFunctionOf(function, physical *HeldDevice) bool {
 	return function.Facts.PFAddress != "" && function.Facts.PFAddress == physical.Facts.PCIAddress
 }
 
-// capacityExceeded returns an error if a claim consumes more of a shared device than other claims leave, or less than
-// the consumePerAllocation of its policy. held contains all other claims.
+// capacityExceeded returns an error if a claim consumes more of a shared device than other claims leave available, or
+// less than the consumePerAllocation in its policy. held contains all other claims.
 func capacityExceeded(record *Record, held ...map[string]Record) error {
 	for i := range record.Devices {
 		device := &record.Devices[i]

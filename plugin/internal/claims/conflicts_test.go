@@ -74,7 +74,7 @@ func ways() map[string]HeldDevice {
 	}
 }
 
-// Devices that exclude each other are not held at the same time, neither by two claims, in either order, nor by one,
+// Devices that exclude each other are never held at the same time, whether by two claims (in either order) or by one,
 // even if the scheduler allocates them.
 func TestConflictingDevicesAreRefused(t *testing.T) {
 	together := map[string]bool{ // all compatible pairs, in alphabetical order
@@ -116,8 +116,8 @@ func TestConflictingDevicesAreRefused(t *testing.T) {
 	}
 }
 
-// Two plugins that cannot share a device never run on it at the same time, even if one policy allows both, if their
-// schemas declare this.
+// If the schemas of two plugins declare that the plugins cannot share a device, the plugins never run on one device at
+// the same time, even if one policy allows both.
 func TestPluginsThatCannotShareADevice(t *testing.T) {
 	step := func(cniType, address string, conflicts ...string) cnichain.Plan {
 		return cnichain.Plan{Steps: []cnichain.PlanStep{{Name: "link-" + cniType, Type: cniType,
@@ -163,8 +163,8 @@ func TestPluginsThatCannotShareADevice(t *testing.T) {
 	}
 }
 
-// Regardless of the names of devices, a link is not allocated twice, and not while a link on top of it is in another
-// pod.
+// Regardless of the names of devices, a link is not allocated twice, and is not allocated while a link on top of it is
+// in another pod.
 func TestLinksAreNotTakenTwice(t *testing.T) {
 	const boot = "boot-1"
 	baseline := func(index int, kind string, below *cnichain.LowerLink) cnichain.Baseline {
@@ -266,7 +266,7 @@ func TestClaimsThatWaitForLinksDoNotSpin(t *testing.T) {
 	}
 }
 
-// A shared device is not allocated beyond its capacity, nor with less than the minimum in its policy.
+// A shared device is never allocated beyond its capacity or with less than the minimum in its policy.
 func TestCapacityIsCheckedAgain(t *testing.T) {
 	f := newStoreFixture(t)
 	share := func(name string, amounts ...string) Record {

@@ -18,7 +18,7 @@ const (
 	// rejects the claim, the kubelet retries only after six seconds; it gives up on a call after 45 s.
 	ReleaseWait = 12 * time.Second
 	// NoticeWait is how long Prepare waits even though the holder's pod still seems to exist: the kubelet may learn of
-	// a deletion before the driver's cache does. It is also the interval of further checks and evictions: if an
+	// a deletion before the driver's cache does. It is also the interval between further checks and evictions: if an
 	// eviction fails, no other component retries it until the kubelet has stopped the holder's containers.
 	NoticeWait = time.Second
 )
@@ -34,9 +34,9 @@ func (e *conflictError) Unwrap() error { return e.error }
 
 // Rivals contains the rules for the claims that hold the devices of a waiting claim.
 type Rivals struct {
-	// IsLeaving reports whether a claim is being released or soon will be. Prepare only waits for such claims.
+	// IsLeaving reports whether a claim is being released or soon will be. Prepare waits only for such claims.
 	IsLeaving func(*Record) bool
-	// Evict starts to release a claim that no pod is entitled to any longer.
+	// Evict starts to release a claim that no pod is entitled to anymore.
 	Evict func(*Record)
 }
 
@@ -59,7 +59,7 @@ func (c *Store) HoldWhenFree(
 	if conflict := (*conflictError)(nil); !errors.As(err, &conflict) {
 		return err
 	}
-	// The first attempt is made without the queue: most claims have no conflict and need no place in it.
+	// The first attempt is made without the queue: most claims have no conflict and need no place in the queue.
 	leave := c.enqueue(record)
 	defer leave()
 	notice, limit := clock.NewTimer(NoticeWait), clock.NewTimer(ReleaseWait)
@@ -124,8 +124,8 @@ func (c *Store) enqueue(record Record) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = append(c.waiting, record)
-	// Claims behind this one in the queue have treated it as a holder. Regardless of whether it got its devices or gave
-	// up, they must check again.
+	// Claims behind this one in the queue have treated it as a holder, so they must check again, regardless of whether
+	// this claim got its devices or gave up.
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -135,12 +135,12 @@ func (c *Store) enqueue(record Record) (leave func()) {
 	}
 }
 
-// aheadLocked returns the claims that have been waiting longer than a claim, or all waiting claims if the claim is not
-// waiting.
+// aheadLocked returns the claims that have been waiting longer than the given claim, or all waiting claims if the claim
+// is not waiting.
 //
-// Without this order, a claim could wait forever: it needs the whole physical function, while later claims take each
+// Without this order, a claim that needs the whole physical function could wait forever while later claims take each
 // virtual function that becomes free. A waiting claim that already holds its devices or has reserved them is omitted,
-// since it counts as a holder.
+// since it is already treated as a holder.
 func (c *Store) aheadLocked(uid string) map[string]Record {
 	ahead := map[string]Record{}
 	for _, other := range c.waiting {

@@ -9,7 +9,7 @@ import (
 type Snapshot []Record
 
 // InUse returns the held devices for which the function which returns true, with their facts at the time of
-// preparation. Each device is returned once; they are sorted by claim.
+// preparation. Each device is returned once; the devices are sorted by claim.
 func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	var devices []discovery.Device
 	seen := map[string]bool{}
@@ -30,7 +30,7 @@ func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 		for _, device := range s[i].Devices {
 			id := draslices.EntryID{Pool: device.Pool, Name: device.Name}
 			if device.Persona == nil && held[id].Persona != nil {
-				continue // the record is from an earlier driver and contains less
+				continue // the record is from an earlier driver and contains less data
 			}
 			held[id] = draslices.Holding{Device: device.Facts.Name, Bandwidth: device.Bandwidth,
 				Persona: device.Persona}
@@ -38,9 +38,9 @@ func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 	}
 }
 
-// GoneDevices returns the identities of the held devices that no longer exist: they are not present in the reading of
-// the host, and cannot be in a pod. Virtual functions are discovered in any namespace, and shared devices stay on the
-// host; any other device may be in a pod or on its way to or from one, as reported by mayBeInPod.
+// GoneDevices returns the identities of the held devices that no longer exist: they are absent from the reading of the
+// host and cannot be in a pod. Virtual functions are discovered in any namespace, and shared devices stay on the host;
+// any other device may be in a pod or on its way to or from one, as reported by mayBeInPod.
 func (s Snapshot) GoneDevices(
 	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,
 ) map[string]bool {

@@ -25,19 +25,19 @@ type (
 // Store keeps the records in memory and in the journal. It is safe for concurrent use.
 //
 // A claim goes through three states. While Hold completes its record, the record is in reserved, where it excludes
-// other claims. It is lost if the process ends, which does no harm because nothing has been done for the claim yet.
-// Once the record is in the journal, it is also in byUID, from which calls from the kubelet are answered. Release
-// deletes it first from the disk and then from byUID.
+// other claims. It is lost if the process ends, which is harmless because nothing has been done for the claim yet. Once
+// the record is in the journal, it is also in byUID, which is used to answer calls from the kubelet. Release deletes it
+// first from the disk and then from byUID.
 type Store struct {
 	bucket *journal.Bucket[Record]
 
 	mu    sync.Mutex
 	byUID map[string]Record
-	// reserved contains records that are not yet complete and in the journal. They exclude other claims like those in
-	// byUID.
+	// reserved contains records that have not yet been completed and written to the journal. Like the records in byUID,
+	// they exclude other claims.
 	reserved map[string]Record
-	// waiting contains claims whose devices are held by other claims, in the order in which they requested the devices.
-	// freed is closed and replaced when a waiting claim may continue.
+	// waiting contains claims whose devices are held by other claims, in the order of their requests. freed is closed
+	// and replaced when a waiting claim may continue.
 	waiting []Record
 	freed   chan struct{}
 }
@@ -65,7 +65,7 @@ func (c *Store) Get(uid string) (Record, bool) {
 }
 
 // Hold writes a new record, unless another claim holds one of the devices and excludes the new claim. The check and the
-// reservation are one atomic step, so only one of two concurrent claims gets the device. Hold completes the record
+// reservation form one atomic step, so only one of two concurrent claims gets the device. Hold completes the record
 // while no other claim can get the devices, and then writes it to the journal.
 //
 // Hold does not wait for the disk. This is safe: a claim is never attached without its record, and after a power loss,
@@ -91,7 +91,7 @@ func (c *Store) Hold(record Record, complete func(*Record) error) error {
 		c.byUID[record.Claim.UID] = record
 	case !c.isWaitingLocked(record.Claim.UID):
 		// A waiting claim wakes other claims when it gives up, but not after each attempt. Otherwise it would wake
-		// itself repeatedly, and later claims would check even though it is still ahead of them.
+		// itself repeatedly, and later claims would check again even though it is still ahead of them.
 		c.releasedLocked()
 	}
 	return err
@@ -138,8 +138,8 @@ func (c *Store) compareLinks(record Record) error {
 	return nil
 }
 
-// TakenAddresses returns the number of addresses that claims use, by AddressBlock name. A claim uses one for each of
-// its known pods, attached or not.
+// TakenAddresses returns the number of addresses that claims use, by AddressBlock name. A claim uses one address for
+// each of its known pods, whether attached or not.
 func (c *Store) TakenAddresses() map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,8 +151,8 @@ func Identity(device discovery.Device) string {
 	return cmp.Or(string(device.PCIAddress), string(device.Name))
 }
 
-// Renew durably replaces a record by one with the same devices and new baselines. The caller must hold the claim's
-// lock.
+// Renew durably replaces a record with one that has the same devices and new baselines. The caller must hold the
+// claim's lock.
 func (c *Store) Renew(record Record) error {
 	if err := c.bucket.Put(record.Claim.UID, record); err != nil {
 		return err
@@ -163,10 +163,10 @@ func (c *Store) Renew(record Record) error {
 	return nil
 }
 
-// Release removes a record, first from the disk.
+// Release removes a record, first from the disk and then from memory.
 //
-// A crash in between leaves no record, and the devices are in fact free. In the opposite order, the next claim could be
-// held before the record is deleted, so that two claims would have the same device on disk.
+// A crash between the two steps leaves no record, and the devices are in fact free. In the opposite order, the next
+// claim could be held before the record is deleted, so that two claims would have the same device on disk.
 func (c *Store) Release(uid string) error {
 	if err := c.bucket.Delete(uid); err != nil {
 		return err
@@ -196,8 +196,8 @@ func (c *Store) OfPod(podUID string) []Record {
 	return found
 }
 
-// HasOthers reports whether a namespace has prepared claims with something to attach that were not prepared for a pod.
-// The pod may name them all the same.
+// HasOthers reports whether a namespace has prepared claims that have something to attach but were not prepared for the
+// given pod. The pod may still name them.
 func (c *Store) HasOthers(namespace, podUID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,15 +31,15 @@ type Files struct {
 	syncing sync.Mutex
 }
 
-// New returns the component for the directories of CDI specs and device information. It does not write anything yet.
-// While keepUnknown returns true, files of claims without a record are kept: after the loss of a journal, running pods
-// may use these files, and their containers are restarted with the CDI devices.
+// New returns the component for the CDI spec and device information directories. It does not write anything yet. While
+// keepUnknown returns true, files of claims without a record are kept: after the loss of a journal, running pods may
+// use these files, and their containers are restarted with the CDI devices.
 func New(cdiDir, infoDir string, claims *claims.Store, keepUnknown func() bool) *Files {
 	return &Files{cdiDir: cdiDir, infoDir: infoDir, claims: claims, keepUnknown: keepUnknown}
 }
 
 // DeviceID returns the CDI device ID for a claim's device that another component attaches. Multus up to 4.2 gets it
-// from the kubelet and uses the part after "=" as the ID of the device.
+// from the kubelet and uses the part after "=" as the device ID.
 func DeviceID(claim cnichain.Claim, step *cnichain.PlanStep) string {
 	return nodeapi.ExternalKind(claim.UID) + "=" + step.Device.NetworkID
 }
@@ -63,8 +63,8 @@ type file struct {
 	claims map[string]cnichain.Claim
 }
 
-// addFile adds a file for a claim. Its content depends only on the device, so it is the same for all claims that need
-// the file.
+// addFile adds a file for a claim. The content of the file depends only on the device, so it is the same for all claims
+// that need the file.
 func addFile(files map[string]file, path string, data []byte, claim cnichain.Claim) {
 	wanted, known := files[path]
 	if !known {
@@ -171,14 +171,14 @@ func (f *Files) write(path string, data []byte) error {
 	return err
 }
 
-// isSpec reports whether a file is a CDI spec of this package.
+// isSpec reports whether a file is a CDI spec from this package.
 func isSpec(path string) bool {
 	kind, _ := nodeapi.ParseSpecName(path)
 	return kind == nodeapi.ExternalSpec
 }
 
 // isOwnInfo reports whether a file is a device information file of the driver, or an incomplete file left by a killed
-// driver. Files of other components are kept, regardless of their names.
+// driver. Files from other components are kept, regardless of their names.
 func isOwnInfo(path string) bool {
 	if strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) {
 		return true
@@ -190,7 +190,7 @@ func isOwnInfo(path string) bool {
 	return err == nil && nodeapi.IsWrittenByDriver(data)
 }
 
-// remove removes the driver's files in a directory that no claim needs.
+// remove removes from a directory the driver's files that no claim needs.
 func (f *Files) remove(dir string, wanted map[string]file, isOurs func(path string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

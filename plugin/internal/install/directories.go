@@ -27,7 +27,7 @@ type Directories struct {
 	// namespace is the path of the mount namespace of the host's init process; self is the path of the driver's mount
 	// namespace.
 	namespace, self string
-	// required contains the directories that the driver writes to, whether they are on the host or not.
+	// required contains the directories that the driver writes to, whether or not they are on the host.
 	required []string
 	// mounted contains the mounted host directories, as they were when the driver started, by path.
 	mounted map[string]mount
@@ -49,7 +49,8 @@ func NewDirectories(procDir string, required ...string) *Directories {
 }
 
 // Note records the host directories that are mounted at their own path in the container. It must be called when the
-// driver starts, just after the runtime has mounted them. A driver that runs outside a container has none.
+// driver starts, just after the runtime has mounted them. A driver that runs outside a container has no such
+// directories.
 func (d *Directories) Note() error {
 	d.mounted = map[string]mount{}
 	if ours, err := os.Stat(d.self); err != nil {
@@ -77,7 +78,7 @@ func (d *Directories) Note() error {
 	})
 }
 
-// Repair creates missing directories on the host, and remounts directories that are no longer those of the host. It
+// Repair creates missing directories on the host, and remounts directories that no longer match those on the host. It
 // returns an error for every required directory that cannot be repaired.
 func (d *Directories) Repair() error {
 	var problems []error
@@ -159,8 +160,8 @@ func open(path string, wanted mount, ours fs.FileInfo) (tree int, err error) {
 }
 
 // attach replaces the mount at a path. It detaches the old mount first: nothing can be mounted over a removed directory
-// (DCACHE_CANT_MOUNT). A crash in between leaves no mount, but the runtime creates new mounts for the next driver
-// process.
+// (DCACHE_CANT_MOUNT). A crash between these steps leaves no mount, but the runtime creates new mounts for the next
+// driver process.
 func attach(tree int, path string) error {
 	err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err == nil || errors.Is(err, unix.EINVAL) { // EINVAL: nothing is mounted because an earlier attempt failed
@@ -170,8 +171,8 @@ func attach(tree int, path string) error {
 }
 
 // Announce makes the runtime read a directory again if a file system was mounted over it on the host. The runtime
-// watches directories with inotify(7), which does not report such a mount: it still watches the hidden directory.
-// Announce triggers an event in that directory.
+// watches directories with inotify(7), which does not report such a mount: the runtime still watches the hidden
+// directory. Announce triggers an event in that directory.
 func (d *Directories) Announce(path string) error {
 	if _, found := d.mounted[path]; !found {
 		return nil

@@ -14,7 +14,7 @@ import (
 )
 
 // container is this process in its own mount namespace. The directory "base" belongs to the host. In the container, it
-// is hidden by a tmpfs on which only the directories of the container are mounted.
+// is hidden by a tmpfs on which only the container's directories are mounted.
 type container struct {
 	*testing.T
 	*Directories
@@ -68,7 +68,7 @@ func (c *container) must(err error) {
 	}
 }
 
-// onHost runs a function in the mount namespace of the host.
+// onHost runs a function in the host's mount namespace.
 func (c *container) onHost(do func() error) {
 	c.Helper()
 	c.must(c.inHost(do))
@@ -101,7 +101,7 @@ func mountsAt(t *testing.T, path string) int {
 }
 
 // Whatever happens to a directory on the host, the container gets the host's directory again. The old mount does not
-// stay below the new one.
+// remain below the new mount.
 func TestDirectoriesAreThoseOfTheHost(t *testing.T) {
 	c := inContainer(t, "cdi", "state")
 	if c == nil {
@@ -248,7 +248,7 @@ func TestMountsKeepTheirAttributes(t *testing.T) {
 	}
 }
 
-// Outside of a container the driver has the host's directories.
+// Outside a container, the driver sees the host's directories.
 func TestDirectoriesWithoutAContainer(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	d := NewDirectories("/proc", dir)

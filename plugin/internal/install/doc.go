@@ -1,7 +1,7 @@
 // Package install keeps the helper binary on the node, and the host directories that are mounted into the driver's
 // container, in working order. Both can be removed, replaced or damaged while the driver is running.
 //
-// The rule of this package: every call reads the current state of the host and only changes what differs from the
+// The rule of this package: every call reads the current state of the host and changes only what differs from the
 // desired state. Repairs can be repeated safely, and a driver that is killed in the middle of one leaves no state that
 // the next call would misinterpret.
 package install

@@ -40,7 +40,7 @@ func NewHelper(dir string) (*Helper, error) {
 
 // Install writes the helper binary to its directory on the host, where the runtime runs it as a hook and containers
 // never see it, and creates links to it under the names of its plugins. It does not touch files that are correct,
-// because a hook may be running the binary. If all files are correct, it only costs a few system calls, so it can be
+// because a hook may be running the binary. If all files are correct, it costs only a few system calls, so it can be
 // called repeatedly.
 //
 // Everything in the directory belongs to the driver, so any file that is in the way is removed. This includes symbolic
@@ -67,7 +67,7 @@ func (h *Helper) Install(ctx context.Context) error {
 	}
 	if now := state(target); now != h.verified {
 		var refused *exec.ExitError
-		// Without its second argument the hook fails, which shows that it runs.
+		// Without its second argument, the hook fails, but the failure shows that the binary runs.
 		err := exec.CommandContext(ctx, target, nodeapi.GateHookCommand).Run()
 		if err == nil {
 			err = errors.New("it accepts a wrong call, so it is another program")
@@ -110,8 +110,8 @@ func (h *Helper) write(target string) error {
 	})
 }
 
-// state identifies a file and its content: it changes with every write and every change of the mode. It is zero if the
-// file does not exist. It omits the access time, which the kernel updates when the file is executed.
+// state identifies a file and its content: it changes with every write and every mode change. It is zero if the file
+// does not exist. It omits the access time, which the kernel updates when the file is executed.
 func state(path string) unix.Stat_t {
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {
@@ -121,7 +121,7 @@ func state(path string) unix.Stat_t {
 	return stat
 }
 
-// makeDir creates a directory of the driver and replaces any other kind of file with the same name.
+// makeDir creates a driver directory and replaces any other kind of file with the same name.
 func makeDir(path string) error {
 	info, err := os.Lstat(path)
 	if err == nil && !info.IsDir() {
@@ -140,8 +140,8 @@ func linkTo(target, path string) error {
 	return replace(path, func(temp string) error { return os.Symlink(target, temp) })
 }
 
-// replace replaces any file or directory atomically by a file that create creates in a temporary directory. Its name is
-// unique: a driver that is being replaced may still be running.
+// replace atomically replaces any file or directory with a file that create creates in a temporary directory. The name
+// of that directory is unique because a driver that is being replaced may still be running.
 func replace(path string, create func(temp string) error) (err error) {
 	const pattern = ".new-*"
 	left, err := filepath.Glob(filepath.Join(filepath.Dir(path), pattern)) // left behind by a killed driver

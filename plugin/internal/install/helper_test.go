@@ -23,7 +23,7 @@ func newTestHelper(t *testing.T, program string) *testHelper {
 	return h
 }
 
-// release simulates an update of the driver with a different binary.
+// release simulates a driver update that contains a different binary.
 func (h *testHelper) release(program string) {
 	h.Helper()
 	h.must(os.WriteFile(h.helper.source, []byte(program), 0o755)) //nolint:gosec // a program
@@ -59,8 +59,8 @@ func (h *testHelper) isInstalled(program string) {
 
 const program = "#!/bin/sh\nexit 1\n"
 
-// The helper is replaced if the driver contains a different version, even while it is running. If a helper cannot run,
-// this is reported.
+// The helper is replaced if the driver contains a different version, even while the helper is running. If a helper
+// cannot run, this is reported.
 func TestHelperIsInstalled(t *testing.T) {
 	h := newTestHelper(t, program)
 	h.must(os.MkdirAll(h.helper.dir, 0o755)) //nolint:gosec // as created by the driver
@@ -88,7 +88,7 @@ func TestHelperIsInstalled(t *testing.T) {
 	}
 }
 
-// The next call repairs any damage to the installed files while the driver runs.
+// While the driver runs, the next call repairs any damage to the installed files.
 func TestDamagedHelperIsRepaired(t *testing.T) {
 	old := "#!/bin/sh\nexit 3\n" // has the same length as the correct program
 	for name, damage := range map[string]func(dir, target string) error{

@@ -28,8 +28,8 @@ const askAgain = 10 * time.Minute
 // counters (kubernetes/kubernetes#139034).
 const firstCharging = "1.36.2"
 
-// apiServer detects which fields of ResourceSlices the API server stores, since it drops the fields of disabled
-// features. It uses dry runs, because no API reports which features are enabled.
+// apiServer detects which fields of ResourceSlices the API server stores, since the API server drops the fields of
+// disabled features. The detection uses dry runs, because no API reports which features are enabled.
 type apiServer struct {
 	client kubernetes.Interface
 	node   string
@@ -65,7 +65,7 @@ type feature struct {
 }
 
 // detect returns the cached capabilities, or queries the API server. While a feature is missing, detect repeats the
-// query from time to time; if the API server does not respond, the cached result remains valid.
+// query periodically; if the API server does not respond, the cached result remains valid.
 //
 // The lock is held during the requests, so that concurrent callers share one query. The only callers are the publisher
 // and its error handler, and no pod waits for them.
@@ -83,8 +83,8 @@ func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 	return *s.known, s.known.refusal
 }
 
-// dropped records that the API server has dropped the fields of features. This overrides earlier probes: several API
-// servers may share a name, and only some of them may support a feature.
+// dropped records that the API server has dropped the fields of these features. This record overrides earlier probes:
+// several API servers may share a name, and only some of them may support a feature.
 func (s *apiServer) dropped(features []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -165,7 +165,7 @@ func TestTheAPIServerIsAskedAgain(t *testing.T) {
 	}
 }
 
-// A negative result is cached, too: the API server is not queried again in every computation.
+// A negative result is also cached, so the API server is not queried again in every computation.
 func TestRefusedListsAreRemembered(t *testing.T) {
 	fake := &testServer{off: sets.New("DRAListTypeAttributes")}
 	server := &apiServer{client: fake.client(t, "v1.37.1"), node: "n",

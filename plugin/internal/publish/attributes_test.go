@@ -37,7 +37,7 @@ func newAttributeMachine(
 	return m
 }
 
-// write writes the file of the machine.
+// write writes the machine's file.
 func (m *attributeMachine) write(content string) {
 	m.t.Helper()
 	if err := os.WriteFile(filepath.Join(m.dir, "rack.json"), []byte(content), 0o600); err != nil {
@@ -69,8 +69,8 @@ func (m *attributeMachine) expectRail(device string, want int64) {
 
 const ruledByRail = `has(device.attributes["example.com"].rail) && device.attributes["example.com"].rail > 2`
 
-// Selectors of policies read attributes from files, and devices are published with them. A file that is not valid
-// changes nothing, and is reported as an event of the node.
+// Policy selectors read attributes from files, and devices are published with these attributes. An invalid file changes
+// nothing and is reported as an event for the node.
 func TestAttributesFromFiles(t *testing.T) {
 	f := newFixture(t)
 	m := newAttributeMachine(f, discoverytest.Machine(2, 0), expose("rails", ruledByRail, false))
@@ -119,7 +119,8 @@ func TestPoliciesOverrideFiles(t *testing.T) {
 	}
 }
 
-// A device keeps the attributes with which it was allocated until its claim is released, even if it is in a pod.
+// A device keeps the attributes with which it was allocated until its claim is released, even if the device is in a
+// pod.
 func TestHeldDevicesKeepAttributesFromFiles(t *testing.T) {
 	f := newFixture(t)
 	m := newAttributeMachine(f, discoverytest.Machine(1, 1), expose("rails", ruledByRail, false))

@@ -12,8 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// carrierHoldOff is how long a link must have its carrier back before it counts as good. As a result, a flapping link
-// does not count as good, and slices are not written on every flap.
+// carrierHoldOff is how long a link must have its carrier back before it is considered good. As a result, a flapping
+// link is not considered good, and slices are not written on every flap.
 const carrierHoldOff = 30 * time.Second
 
 // carrierTracker tracks the links that have lost their carrier: they had a carrier in an earlier reading and were still
@@ -21,8 +21,8 @@ const carrierHoldOff = 30 * time.Second
 // has just been set up needs a moment to get one; neither has lost its carrier. carrierTracker is safe for concurrent
 // use.
 //
-// For example, a cable is pulled for a second, three times within a minute. The link counts as lost from the first pull
-// until 30 s after the last, and the slices are written twice.
+// For example, suppose that a cable is pulled for a second, three times within a minute. The link is considered lost
+// from the first pull until 30 s after the last, and the slices are written twice.
 type carrierTracker struct {
 	clock clock.PassiveClock
 
@@ -39,7 +39,7 @@ type carrierState struct {
 	back time.Time
 }
 
-// newCarrierTracker creates a tracker. lost contains the identities of the links that counted as lost in the last
+// newCarrierTracker creates a tracker. lost contains the identities of the links that were considered lost in the last
 // reading of the previous driver process.
 func newCarrierTracker(clock clock.PassiveClock, lost ...string) *carrierTracker {
 	c := &carrierTracker{clock: clock, states: map[string]carrierState{}, lost: map[string]bool{}}
@@ -108,7 +108,7 @@ func (s carrierState) next(device *discovery.Device, now time.Time) carrierState
 	return carrierState{good: true, lost: true, back: now}
 }
 
-// retryAfter returns the time until the next lost link may count as good again, or 0 if there is none.
+// retryAfter returns the time until the next lost link may be considered good again, or 0 if there is none.
 func (c *carrierTracker) retryAfter() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *carrierTracker) retryAfter() time.Duration {
 }
 
 // carriesCable reports whether the carrier of this type of device reflects the state of a cable. The carrier of a
-// bridge, for example, depends on its ports, which change with pods.
+// bridge, for example, depends on its ports, which change as pods start and stop.
 func carriesCable(kind string) bool {
 	switch kind {
 	case discovery.TypePF, discovery.TypeNIC, discovery.TypeBond:

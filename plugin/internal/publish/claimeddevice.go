@@ -45,8 +45,9 @@ func claimedDevice(
 // bitsPerMbit converts the unit of the counter bandwidth to that of the CNI plugin bandwidth.
 const bitsPerMbit = 1_000_000
 
-// allocated returns the amounts of a device's counters that a claim was allocated, for steps that enforce them: by
-// capacity.<counter>, and the bandwidth also as capacity.bandwidth.bits, in bit/s instead of Mbit/s, and as bandwidth.
+// allocated returns the amounts of a device's counters that were allocated to a claim, for steps that enforce them. The
+// keys are capacity.<counter>; the bandwidth is also available as capacity.bandwidth.bits, in bit/s instead of Mbit/s,
+// and as bandwidth.
 func allocated(entry *draslices.Entry, result *resourceapi.DeviceRequestAllocationResult) map[string]any {
 	amounts := map[string]any{}
 	if entry.Persona.Exclusive {
@@ -58,7 +59,7 @@ func allocated(entry *draslices.Entry, result *resourceapi.DeviceRequestAllocati
 	for name, amount := range result.ConsumedCapacity {
 		amounts["capacity."+bareName(string(name))] = amount.Value()
 	}
-	if entry.Bandwidth > 0 { // of a virtual function, which may have an entry without a capacity
+	if entry.Bandwidth > 0 { // for a virtual function, which may have an entry without a capacity
 		amounts["capacity."+policyapi.Bandwidth], amounts["bandwidth"] = entry.Bandwidth, entry.Bandwidth
 	}
 	if mbits, ok := amounts["capacity."+policyapi.Bandwidth].(int64); ok && mbits <= math.MaxInt64/bitsPerMbit {
@@ -67,8 +68,8 @@ func allocated(entry *draslices.Entry, result *resourceapi.DeviceRequestAllocati
 	return amounts
 }
 
-// GiveBandwidth gives a function the amount that its claim takes of the bandwidth of its link, for the templates of
-// steps: as if the function had a fixed amount (see allocated).
+// GiveBandwidth assigns to a function the amount of its link's bandwidth that its claim takes, for step templates, as
+// if the function had a fixed amount (see allocated).
 func GiveBandwidth(function, link *cnichain.Device) {
 	const bandwidth = "capacity." + policyapi.Bandwidth
 	for _, name := range []string{bandwidth, bandwidth + ".bits"} {

@@ -12,7 +12,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// settleTime is how long an interface must keep its name before the name is stored: udev renames new interfaces.
+// settleTime is how long an interface must keep its name before the name is stored, because udev renames new
+// interfaces.
 const settleTime = 10 * time.Second
 
 // deviceMemory stores values that must not change with every reading of the host: the names of PCI functions, to which
@@ -120,7 +121,7 @@ func (m *deviceMemory) keep(facts discovery.Facts, inUse []discovery.Device, los
 			now.Names[device.PCIAddress] = device.Name
 		}
 	}
-	// The host is read for every pod, so only write to the disk if something has changed.
+	// The host is read for every pod, so write to the disk only if something has changed.
 	if reflect.DeepEqual(now, m.kept) {
 		return nil
 	}
@@ -142,7 +143,7 @@ func (m *deviceMemory) forgetFresh(facts discovery.Facts) {
 	maps.DeleteFunc(m.fresh, func(address discovery.PCIAddress, _ sighting) bool { return !present[address] })
 }
 
-// retryAfter returns the time until the next name may count as settled, or 0 if none is pending.
+// retryAfter returns the time until the next name may be considered settled, or 0 if none is pending.
 func (m *deviceMemory) retryAfter() time.Duration {
 	var soonest time.Duration
 	for address, seen := range m.fresh {

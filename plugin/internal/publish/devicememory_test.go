@@ -14,8 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/discoverytest"
 )
 
-// A name is kept until the next boot once an interface has had it for a while, or a claim holds the device. Virtual
-// functions follow their physical function.
+// Once an interface has had a name for a while, or a claim holds the device, the name is kept until the next boot.
+// Virtual functions follow their physical function.
 func TestNamesAreKeptForOneBoot(t *testing.T) {
 	f := newFixture(t)
 	var m *deviceMemory

@@ -16,7 +16,7 @@ import (
 func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	m.Clock = clock.RealClock{} // the clock of the bubble
+	m.Clock = clock.RealClock{} // the bubble's clock
 	var rests atomic.Int32
 	m.FreeMemory = func() { rests.Add(1) }
 	f.must(m.Refresh(t.Context()))
@@ -25,12 +25,12 @@ func TestMemoryIsFreedWhenNothingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // of this bubble
+		m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // created in this bubble
 		done := make(chan struct{})
 		go func() { defer close(done); m.Run(ctx, nil) }()
 		for range 20 {
 			m.Trigger()
-			time.Sleep(freeMemoryAfter / 2) // of the bubble
+			time.Sleep(freeMemoryAfter / 2) // in the bubble's time
 		}
 		synctest.Wait()
 		if n := rests.Load(); n != 0 {

@@ -26,7 +26,7 @@ func expose(name, cel string, shared bool) policyapi.DeviceExposurePolicy {
 		}}
 }
 
-// sharedMachine returns a machine with the given policies instead of the one that exposes every device exclusively.
+// sharedMachine returns a machine with the given policies instead of the policy that exposes every device exclusively.
 func sharedMachine(f *fixture, host *discoverytest.Host, policies ...policyapi.DeviceExposurePolicy) *testMachine {
 	m := newTestMachine(f, host)
 	f.cluster.policies = policies
@@ -93,7 +93,7 @@ func TestSharesUnderASharedFunction(t *testing.T) {
 	}
 }
 
-// The API server returned a slice without counters. After that, no slice has counters, regardless of what another API
+// Once the API server has returned a slice without counters, no slice has counters, regardless of what another API
 // server reports, and the slices are written.
 func TestDroppedFieldsAreNotPublishedAgain(t *testing.T) {
 	f := newFixture(t)
@@ -134,7 +134,7 @@ func TestLostCarriersAreRemembered(t *testing.T) {
 	newTestMachine(f, m.host).expect(t, "ens0:no-carrier")
 }
 
-// A virtual function whose physical function is in a pod is not gone.
+// A virtual function whose physical function is in a pod still exists.
 func TestFunctionsOfAPhysicalFunctionThatIsAway(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -186,7 +186,7 @@ func TestKeptNamesAreNotTaken(t *testing.T) {
 	}
 }
 
-// Links of pods appear and vanish without causing a write to the journal. A name that has not settled is checked again.
+// Pod links appear and disappear without causing a write to the journal. A name that has not settled is checked again.
 func TestMemoryOfPodsLinks(t *testing.T) {
 	f := newFixture(t)
 	m, _, err := loadDeviceMemory(f.db, "boot-1", f.clock)

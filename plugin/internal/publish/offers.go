@@ -19,8 +19,8 @@ import (
 // offers contains the devices that can currently be allocated to claims. It is safe for concurrent use.
 type offers struct {
 	mu sync.Mutex
-	// entries contains only the taints from Spec, since the rest would account for half of the driver's memory. The map
-	// is nil until the devices are known.
+	// entries contains only the taints from each Spec, since the rest of the Specs would account for half of the
+	// driver's memory. The map is nil until the devices are known.
 	entries map[draslices.EntryID]draslices.Entry
 	failure error // the reason why the devices are unknown
 }

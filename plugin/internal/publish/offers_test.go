@@ -10,8 +10,8 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// A device can be allocated from the first computation on, even if later computations fail, until a computation no
-// longer contains it.
+// From the first computation on, a device can be allocated until a computation no longer contains it, even if other
+// computations fail.
 func TestOffers(t *testing.T) {
 	t.Parallel()
 	var o offers

@@ -35,10 +35,10 @@ const (
 	// refreshRetry is the delay before a failed computation is retried.
 	refreshRetry = 5 * time.Second
 	// freeMemoryAfter is the time without changes after which memory is returned to the kernel. While pods start one
-	// after another, the memory would be needed again immediately. Without this, Go's runtime would keep most of it for
-	// minutes.
+	// after another, the memory would be needed again immediately. If the memory were never returned explicitly, Go's
+	// runtime would keep most of it for minutes.
 	freeMemoryAfter = 2 * time.Second
-	// refreshLimit is the time without a reading of the host after which the driver counts as hanging.
+	// refreshLimit is the time without a reading of the host after which the driver is considered hung.
 	refreshLimit = 5 * time.Minute
 	// pauseFactor is the ratio between the pause after a reading and the duration of the reading. Changes to pods and
 	// links trigger readings, and policies make them expensive; the factor limits readings to about a tenth of a CPU.
@@ -57,7 +57,7 @@ const (
 	settleLimit = 20 * time.Second
 )
 
-// Cluster reads objects of the API server from caches, which may lag behind.
+// Cluster reads API server objects from caches, which may lag behind.
 type Cluster interface {
 	// ThisNode returns the Node object.
 	ThisNode() (*corev1.Node, error)
@@ -69,7 +69,7 @@ type Cluster interface {
 
 // Config contains the dependencies and settings of a publisher.
 type Config struct {
-	// NodeName is the name of the node. BootID identifies its current boot: device names are only valid for one boot.
+	// NodeName is the name of the node. BootID identifies its current boot: device names are valid for only one boot.
 	NodeName, BootID string
 	Cluster          Cluster
 	Claims           *claims.Store
@@ -77,7 +77,7 @@ type Config struct {
 	Client kubernetes.Interface
 	// ListAttributes and CompatibilityGroups enable optional features.
 	ListAttributes, CompatibilityGroups bool
-	// DB stores device names, link speeds and lost carriers. If it is nil, these are lost with the process.
+	// DB stores device names, link speeds and lost carriers. If it is nil, they are lost when the process ends.
 	DB *journal.DB
 	// Read reads the devices of the node, given the node's addresses in the cluster; Events reports when to read again.
 	Read   func(context.Context, []netip.Addr) (discovery.Facts, error)
@@ -96,7 +96,7 @@ type Config struct {
 	Recorder      record.EventRecorder
 	Metrics       *Metrics
 	Heartbeats    *telemetry.Heartbeats
-	// FreeMemory returns the memory used by the last computation to the kernel. It is called when nothing has changed
+	// FreeMemory returns to the kernel the memory that the last computation used. It is called when nothing has changed
 	// for [freeMemoryAfter].
 	FreeMemory func()
 	Clock      clock.Clock
@@ -128,7 +128,7 @@ type Publisher struct {
 	unusable  map[string]string
 }
 
-// New creates a publisher; Run starts it. New returns the parts of the journal that are unreadable, and ignores them.
+// New creates a publisher; Run starts it. New ignores unreadable parts of the journal, but returns them.
 func New(config Config) (*Publisher, []journal.Damaged, error) {
 	memory, damaged, err := loadDeviceMemory(config.DB, config.BootID, config.Clock)
 	if err != nil {
@@ -262,7 +262,7 @@ func soonest(a, b time.Duration) time.Duration {
 
 // Refresh reads the host, computes the slices and publishes them if they have changed.
 //
-// Operations that can fail come first, and the slices are computed without I/O. If there is any error, the published
+// Operations that can fail come first, and the slices are computed without I/O. If any error occurs, the published
 // slices stay unchanged: slices based on an incomplete reading would withdraw existing devices from the scheduler.
 func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	start := time.Now()
@@ -305,7 +305,7 @@ func (p *Publisher) Refresh(ctx context.Context) (err error) {
 }
 
 // findUnusable returns the installed CNI plugins that a policy uses but that cannot work on this node, each with the
-// reason. It only checks plugins for which devices would be offered: querying the kernel for a link type loads the
+// reason. It checks only plugins for which devices would be offered: querying the kernel for a link type loads the
 // type's module, and some modules create links when they are loaded.
 func (p *Publisher) findUnusable(
 	ctx context.Context, installed sets.Set[string], decision *policy.Decision, schemas cnichain.Schemas,
@@ -422,7 +422,7 @@ func (p *Publisher) handOn(ctx context.Context, result *draslices.Result) error 
 	if err := publish(ctx, result.Resources); err != nil {
 		return err
 	}
-	// The digest is only recorded after success. After an error, the next computation publishes again even without
+	// The digest is recorded only after success. After an error, the next computation publishes again even without
 	// changes.
 	p.Metrics.changes.Inc()
 	p.mu.Lock()

@@ -66,7 +66,7 @@ func newTestPublisher(
 	return p, published
 }
 
-// A device that is in use in a pod is not on the host, but stays published.
+// A device that is in use in a pod is not on the host, but remains published.
 func TestDevicesInUseStayPublished(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "up0")
@@ -129,8 +129,9 @@ func TestOnlyChangesArePublishedAndFailuresAgain(t *testing.T) {
 	}
 }
 
-// As long as the kernel does not support the link types of a plugin, devices are not offered for it. The kernel is not
-// queried for plugins that no policy on the node names or that are not installed, because the query loads modules.
+// While the kernel does not support the link types that a plugin needs, devices are not offered for that plugin. The
+// kernel is not queried for plugins that no policy on the node names or that are not installed, because the query loads
+// modules.
 func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	f := newFixture(t)
 	f.cluster.policies[0].Spec.Exposure.SupportedCNIPlugins = []policyapi.CNIPlugin{
@@ -181,7 +182,7 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	}
 }
 
-// A device that cannot be read is not gone.
+// A device that cannot be read is not treated as gone.
 func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 	f := newFixture(t)
 	f.prepared("claim-a", "up0")
@@ -197,7 +198,7 @@ func TestUnreadableHostKeepsWhatIsPublished(t *testing.T) {
 	}
 }
 
-// Policies that select nodes cannot be resolved without the node's labels: an exclude policy would not exclude
+// Policies that select nodes cannot be resolved without the node's labels, because an exclude policy would not exclude
 // anything.
 func TestUnknownNodeKeepsWhatIsPublished(t *testing.T) {
 	f := newFixture(t)
@@ -265,8 +266,8 @@ func (m *testMachine) hold(f *fixture, claim, pool, device string) {
 		Devices: []claims.HeldDevice{held}}, unchanged))
 }
 
-// The number of virtual functions changes while one is allocated: its device stays, and is tainted once the machine no
-// longer has the function; the bandwidth counter that it consumes stays as well.
+// The number of virtual functions changes while one of them is allocated. Its device remains published, and is tainted
+// once the machine no longer has the function. The bandwidth counter that the device consumes also remains.
 func TestFunctionsComeAndGoUnderClaims(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -294,7 +295,7 @@ func TestWithdrawnPolicies(t *testing.T) {
 	m.hold(f, "c", "n/ens0", "ens0v0")
 	f.cluster.policies = nil
 	m.expect(t, "ens0v0:withdrawn")
-	// Claims that tolerate every taint can nevertheless be allocated the device.
+	// The device can still be allocated to claims that tolerate every taint.
 	_, _, err := m.Resolve(&resourceapi.DeviceRequestAllocationResult{Pool: "n/ens0", Device: "ens0v0"})
 	if err == nil || !strings.Contains(err.Error(), "is no longer offered: no policy offers it in this way") {
 		t.Errorf("error is %v", err)
@@ -314,7 +315,7 @@ func TestQuarantinedDevicesAreTainted(t *testing.T) {
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.Quarantined = func(device discovery.Device) bool { return device.Name == "ens0v1" }
 	m.expect(t, "ens0 ens0v0 ens0v1:quarantined")
-	// netdra only gets the taints: the rest of the published form would take half of the driver's memory.
+	// netdra only gets the taints, because the rest of the published form would take half of the driver's memory.
 	for _, entry := range m.Offered() {
 		want := resourceapi.Device{}
 		if entry.Name == "ens0v1" {
@@ -353,7 +354,7 @@ func TestMissingFeatures(t *testing.T) {
 	}
 }
 
-// A remark appears in netdra and in the log, but not as an event that devices are not offered.
+// A remark appears in netdra and in the log, but does not cause an event that says that devices are not offered.
 func TestRemarksAreNoEvents(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -410,7 +411,7 @@ func TestStormsOfChanges(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(2, 8))
 	events := &storm{}
-	m.Events, m.period, m.Clock = events, time.Minute, clock.RealClock{} // of the bubbles
+	m.Events, m.period, m.Clock = events, time.Minute, clock.RealClock{} // the bubbles' clock
 	for _, test := range []struct {
 		name        string
 		change      func(i int, link *discovery.RecordedLink)
@@ -425,7 +426,7 @@ func TestStormsOfChanges(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // of this bubble
+				m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // created in this bubble
 				changes, err := m.Watch(ctx)
 				if err != nil {
 					t.Fatal(err)
@@ -442,7 +443,7 @@ func TestStormsOfChanges(t *testing.T) {
 						m.host.Speed("ens0", 100000)
 					}
 					events.changed()
-					time.Sleep(10 * time.Millisecond) // of the bubble
+					time.Sleep(10 * time.Millisecond) // in the bubble's time
 				}
 				time.Sleep(time.Hour)
 				synctest.Wait()
@@ -456,14 +457,14 @@ func TestStormsOfChanges(t *testing.T) {
 	}
 }
 
-// The first publication after a start, which replaces the slices of the previous driver process and its policies, is
-// not delayed by the duration of the first reading.
+// The first publication after a start replaces the slices from the previous driver process and its policies. It is not
+// delayed by the duration of the first reading.
 func TestFirstPublicationIsSoon(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
 	m.Events, m.period = &storm{}, time.Minute
 	synctest.Test(t, func(t *testing.T) {
-		m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // of this bubble
+		m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // created in this bubble
 		begun := false
 		f.must(m.Settle(t.Context(), func(context.Context, resourceslice.DriverResources) error {
 			begun = true
@@ -476,7 +477,7 @@ func TestFirstPublicationIsSoon(t *testing.T) {
 	})
 }
 
-// Readings use at most a tenth of a CPU, regardless of what triggers them, and requests that arrive meanwhile are
+// Readings use at most a tenth of a CPU, regardless of what triggers them, and requests that arrive in the meantime are
 // served.
 func TestReadingsKeepADistance(t *testing.T) {
 	for name, test := range map[string]struct{ reading, pause time.Duration }{
@@ -497,7 +498,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 			}
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // of this bubble
+				m.triggers, m.soon = make(chan struct{}, 1), make(chan struct{}, 1) // created in this bubble
 				done := make(chan struct{})
 				changes := make(chan struct{}, 1)
 				go func() { defer close(done); m.Run(ctx, changes) }()

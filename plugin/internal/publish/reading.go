@@ -13,17 +13,17 @@ import (
 //
 //   - A device whose claim was released during the reading may have been read on its way back to the host. Its previous
 //     state is used this time; the release triggers another reading.
-//   - A device whose claim was prepared during the reading may already have been in its pod, and therefore invisible.
-//   - A device that moved into or out of a pod may not have been read at all. It only counts as gone if it cannot have
-//     been in a pod either before or after the reading.
+//   - A device whose claim was prepared during the reading may already have been in its pod and therefore invisible.
+//   - A device that moved into or out of a pod might not have been read at all. It is considered gone only if it cannot
+//     have been in a pod either before or after the reading.
 type reading struct {
 	before claims.Snapshot
 	seen   discovery.Facts
 	after  claims.Snapshot
 }
 
-// merge adds the devices of claims to the facts, in which devices have their remembered names. For a shared device, the
-// observed state takes precedence, because the device stays on the host, unless it no longer exists.
+// merge adds claimed devices to the facts, in which devices have their remembered names. For a shared device that still
+// exists, the observed state takes precedence, because the device stays on the host.
 func (r reading) merge(named discovery.Facts) discovery.Facts {
 	present := presentIn(r.seen)
 	isExclusive := func(held claims.HeldDevice) bool { return held.Exclusive }

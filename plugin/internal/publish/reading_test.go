@@ -94,7 +94,7 @@ func TestGoneDevicesOfAReading(t *testing.T) {
 	}
 }
 
-// Records of an older driver lack the published state of the device. A record that contains it takes precedence,
+// Records from an older driver lack the published state of the device. A record that contains it takes precedence,
 // regardless of which record is older.
 func TestHoldingsOfEarlierDrivers(t *testing.T) {
 	known := holding("up0", 7, true)

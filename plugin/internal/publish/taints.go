@@ -14,7 +14,7 @@ const taintKey = v1alpha1.DriverName + "/unavailable"
 const (
 	// taintGone: a claim holds the device, but it no longer exists on the machine.
 	taintGone = "gone"
-	// taintWithdrawn: a claim holds the device, but no policy exposes it in this way any longer.
+	// taintWithdrawn: a claim holds the device, but no policy exposes it in this way anymore.
 	taintWithdrawn = "withdrawn"
 	// taintQuarantined: the device could not be cleaned up after an earlier pod.
 	taintQuarantined = "quarantined"
@@ -23,7 +23,7 @@ const (
 )
 
 // taintsOf returns the taint of a device. There is at most one, since a single taint is enough to keep pods off the
-// device; if there are several reasons, it has the one that lasts longest.
+// device; if there are several reasons, the taint has the reason that lasts longest.
 func (p *Publisher) taintsOf(entry draslices.Entry) []resourceapi.DeviceTaint {
 	reason := ""
 	switch device := entry.Device; {

@@ -27,8 +27,8 @@ func TestAttributesForTemplates(t *testing.T) {
 	}
 }
 
-// Steps can enforce the amounts that a claim was allocated: its share of a device, a whole device, or the share of a
-// virtual function in the link of its physical function.
+// Steps can enforce the amounts that a claim was allocated: its share of a device, a whole device, or a virtual
+// function's share of its physical function's link.
 func TestAllocatedAmountsForTemplates(t *testing.T) {
 	counters := []policy.Capacity{{Name: "bandwidth", Value: resource.MustParse("10k")},
 		{Name: "pods", Value: resource.MustParse("9")}}

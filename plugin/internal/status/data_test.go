@@ -51,7 +51,7 @@ func TestStatusTellsGIDs(t *testing.T) {
 	}
 }
 
-// The longest possible data is within the limit of the API.
+// The longest possible data is within the API limit.
 func TestLongestDataFits(t *testing.T) {
 	long := "0123:4567:89ab:cdef:0123:4567:89ab:cdef"
 	verbs := &executor.Verbs{Unknown: strings.Repeat("why ", 1000)}

@@ -13,12 +13,12 @@ import (
 )
 
 // HealthPeriod is the interval at which unchanged reports are repeated. Without a report for 30 s, the kubelet treats
-// the health of devices as unknown.
+// device health as unknown.
 const HealthPeriod = 10 * time.Second
 
 // Health reports the health of the devices of prepared claims to the kubelet. It also wakes the kubelet: when the
 // report about a device changes, the kubelet immediately processes the pods that use the device. Without this,
-// containers that are waiting for a slow chain would only be created at the kubelet's next retry, 10 to 15 s later.
+// containers that are waiting for a slow chain would not be created until the kubelet's next retry, 10 to 15 s later.
 type Health struct {
 	claims *claims.Store
 	// unhealthy returns the health problem of a device that a claim holds, or "" if there is none.
@@ -41,8 +41,8 @@ func NewHealth(
 		told: make(chan struct{})}
 }
 
-// Attached wakes the kubelet for the pods of claims, whose containers no longer need to wait. The message is also
-// visible to other pods that share a device, so it contains no names.
+// Attached wakes the kubelet for the pods that use the claims, because their containers no longer need to wait. The
+// message is also visible to other pods that share a device, so it contains no names.
 func (h *Health) Attached(records []claims.Record) {
 	message := "attached at " + h.clock.Now().UTC().Format("15:04:05.000")
 	h.mu.Lock()
@@ -98,7 +98,8 @@ func (h *Health) Watch(ctx context.Context, reports chan<- kubeletplugin.DeviceH
 	}
 }
 
-// report returns the health of every device of every claim, and a channel that is closed when it may have changed.
+// report returns the health of every device of every claim, and a channel that is closed when this health may have
+// changed.
 func (h *Health) report() (kubeletplugin.DeviceHealthReport, <-chan struct{}) {
 	devices := h.claims.Devices()
 	h.mu.Lock()

@@ -30,8 +30,8 @@ func PrepareHint(claim cnichain.Claim, node string, err error) string {
 }
 
 // attachHint returns a diagnostic command for a failed attempt to attach a pod or a claim; object is pod/NAME or
-// claim/NAME. The command depends on the cause: if a plugin failed, it shows the calls; if the failure occurred before
-// the first call, there are none to show.
+// claim/NAME. The command depends on the cause: if a plugin failed, the command shows the calls; if the failure
+// occurred before the first call, there are none to show.
 func attachHint(object, namespace, node string, err error) string {
 	var step *executor.StepError
 	if !errors.As(err, &step) {
@@ -45,7 +45,7 @@ func attachHint(object, namespace, node string, err error) string {
 }
 
 // lostHint returns a command that shows the remaining interfaces of a pod or claim that has lost an interface. In this
-// case there is no plugin call to inspect.
+// case, there is no plugin call to inspect.
 func lostHint(object, namespace string) string {
 	return fmt.Sprintf(`run "kubectl netdra claims %s -n %s" to list the remaining ones`, object, namespace)
 }

@@ -23,7 +23,7 @@ import (
 // Custom Resource Definition De-facto Standard, section 3.4).
 const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// Networks writes the interfaces of pods into this annotation in the background, next to the entries of other
+// Networks writes the interfaces of pods into this annotation in the background, alongside the entries from other
 // components. The entries are computed from the attachments, so a crash loses nothing.
 type Networks struct {
 	client kubernetes.Interface
@@ -40,7 +40,7 @@ func NewNetworks(
 	return &Networks{client: client, claims: store, sandboxes: sandboxes, queue: newQueue()}
 }
 
-// Changed requests an update of the annotations of a claim's pods. It does not block. On a nil receiver it does
+// Changed requests an update of the annotations on a claim's pods. It does not block. On a nil receiver, it does
 // nothing.
 func (n *Networks) Changed(claimUID string) {
 	if n != nil {
@@ -48,7 +48,7 @@ func (n *Networks) Changed(claimUID string) {
 	}
 }
 
-// Run writes until ctx is done. On a nil receiver it returns immediately.
+// Run writes until ctx is done. On a nil receiver, it returns immediately.
 func (n *Networks) Run(ctx context.Context) error {
 	if n != nil {
 		n.queue.run(ctx, n.claims.All(), n.write, "Cannot write the network status of a pod; trying again")
@@ -56,8 +56,8 @@ func (n *Networks) Run(ctx context.Context) error {
 	return nil
 }
 
-// write writes the annotations of all pods that have a claim. A failure for one pod does not affect the others: it may
-// be caused by the existing annotation, in which the author of the pod can write anything.
+// write writes the annotations of all pods that have a claim. A failure for one pod does not affect the others: the
+// failure may be caused by the existing annotation, which the pod's author can set to anything.
 func (n *Networks) write(ctx context.Context, claimUID string) error {
 	var problems []error
 	for _, box := range n.sandboxes() {
@@ -81,8 +81,8 @@ type networkEntry struct {
 	ClaimUID   string              `json:"dra.networking/claim"`
 }
 
-// entries returns the interfaces that the driver has attached to a pod. The name of an entry is the pod's namespace and
-// the name of the topology: if the topology was imported from a NetworkAttachmentDefinition, this is the definition's
+// entries returns the interfaces that the driver has attached to a pod. An entry's name consists of the pod's namespace
+// and the topology's name: if the topology was imported from a NetworkAttachmentDefinition, this is the definition's
 // name.
 func (n *Networks) entries(box *nodestate.Sandbox) []networkEntry {
 	var entries []networkEntry
@@ -132,8 +132,8 @@ func deviceInfo(record *claims.Record, link *nodestate.Interface) *nodeapi.Devic
 	return &info
 }
 
-// annotate replaces the driver's entries in the annotation of a pod. If another client changes the pod concurrently,
-// the API server rejects the patch, so no entry is lost.
+// annotate replaces the driver's entries in a pod's annotation. If another client changes the pod concurrently, the API
+// server rejects the patch, so no entry is lost.
 func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []networkEntry) error {
 	if len(entries) == 0 {
 		return nil
@@ -167,7 +167,7 @@ func (n *Networks) annotate(ctx context.Context, pod executor.Pod, entries []net
 	return err
 }
 
-// merge replaces the driver's earlier entries in a list. The entries of other components keep all of their fields and
+// merge replaces the driver's earlier entries in a list. Entries from other components keep all of their fields and
 // come first.
 func merge(value string, entries []networkEntry) (string, error) {
 	var all []json.RawMessage
@@ -188,6 +188,6 @@ func merge(value string, entries []networkEntry) (string, error) {
 		}
 		all = append(all, data)
 	}
-	merged, err := json.MarshalIndent(all, "", "    ") // indented like Multus does, for readability
+	merged, err := json.MarshalIndent(all, "", "    ") // indented as in Multus, for readability
 	return string(merged), err
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// networksOf creates the component for a pod with an annotation, to which a function and a link are attached.
+// networksOf creates the component for a pod that has an annotation and to which a function and a link are attached.
 func networksOf(t *testing.T, annotation string) (*Networks, *fake.Clientset) {
 	t.Helper()
 	opened, err := journal.Open(filepath.Join(t.TempDir(), "journal.db"), clocktesting.NewFakeClock(time.Unix(1000, 0)))
@@ -81,7 +81,7 @@ const ownEntries = `{"name":"ns/lan","interface":"net1","ips":["10.0.0.7","fd00:
 	`"dra.networking/claim":"claim-uid"},` +
 	`{"name":"ns/lan","interface":"net2","dra.networking/claim":"claim-uid"}`
 
-// Entries from other writers stay, including their unknown fields; entries from the driver are replaced.
+// Entries from other writers are kept, including their unknown fields; entries from the driver are replaced.
 func TestNetworkStatusIsMerged(t *testing.T) {
 	theirs := `{"name":"cbr0","default":true,"dns":{},"x":1.50}`
 	for before, want := range map[string]string{

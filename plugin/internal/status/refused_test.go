@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// A rejected claim is listed between two attempts until it is prepared. A claim whose chain failed is not listed, since
+// Between attempts, a rejected claim is listed until it is prepared. A claim whose chain failed is not listed, since
 // the failure is shown with its sandbox.
 func TestRefusedClaims(t *testing.T) {
 	f := newFixture(t)

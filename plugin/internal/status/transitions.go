@@ -36,7 +36,7 @@ func keepSince(entries, written []deviceStatus) {
 // wrote them, their times are kept, and the API server ignores writes that change nothing. Therefore a restart of the
 // driver does not change any claim.
 //
-// The claim is only read if an earlier driver process may have written its status, that is, if it was already prepared
+// The claim is read only if an earlier driver process may have written its status, that is, if it was already prepared
 // when the driver started, or if it has failed.
 func (s *Writer) setSince(ctx context.Context, claim cnichain.Claim, entries []deviceStatus, now time.Time) error {
 	mayBeOld := func(entry deviceStatus) bool {

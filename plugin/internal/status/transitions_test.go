@@ -98,7 +98,7 @@ func TestOnlyOldClaimsAreRead(t *testing.T) {
 	}
 }
 
-// If the claim of a pod is released while its status is being written, no state stays in memory.
+// If a pod's claim is released while the claim's status is being written, no state remains in memory.
 func TestReleasedClaimsAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	client := fake.NewClientset(storedClaim("claim-a"))

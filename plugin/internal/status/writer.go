@@ -39,7 +39,7 @@ import (
 const (
 	conditionReady = "Ready"
 	// failureAge is how long a failure is kept if it does not recur. The kubelet retries the claims of a waiting pod
-	// after two minutes at most, and the driver is not notified when a claim that is not prepared is deleted.
+	// within two minutes, and the driver is not notified when a claim that is not prepared is deleted.
 	failureAge = time.Hour
 	// maxFailures limits the number of stored failures, since users can create failing claims at any rate.
 	maxFailures = 1000
@@ -52,8 +52,8 @@ const (
 // computed from the records, so a crash loses nothing: after a restart, everything is written again.
 type Writer struct {
 	Config
-	// manager is the field manager for the written fields. Each node has its own: a claim may have been on another node
-	// before, and late writes by that node must not remove the fields of this node.
+	// manager is the field manager for the written fields. Each node has its own: a claim may previously have been on
+	// another node, and late writes by that node must not remove the fields of this node.
 	manager string
 	queue   queue
 	// atStart contains the claims that were already prepared when the driver started and whose status has not been
@@ -291,7 +291,7 @@ func (s *Writer) write(ctx context.Context, uid string) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		s.atStart.Delete(uid) // the status is now known, or is no longer needed
 	}
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or another one has the same name
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the claim is gone, or its name was reused
 		s.forget(uid)
 		return nil
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 )
 
-// The status of a claim contains the error if Prepare fails, and its interfaces once it is attached.
+// A claim's status contains the error if Prepare fails, and the claim's interfaces once the claim is attached.
 func TestStatusIsWritten(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -66,8 +66,7 @@ func TestStatusIsWritten(t *testing.T) {
 	}
 }
 
-// A pod that must not use the claim of another pod gets an event, but the status of the claim does not report a
-// failure.
+// A pod that must not use another pod's claim gets an event, but the claim's status does not report a failure.
 func TestClaimsInUseHaveNotFailed(t *testing.T) {
 	f := newFixture(t)
 	events := record.NewFakeRecorder(10)
@@ -102,7 +101,8 @@ func TestDetachFailuresAreEvents(t *testing.T) {
 	}
 }
 
-// Users create claims that fail, and their deletion is not reported, so the number of stored failures is limited.
+// Users can create claims that fail, and the deletion of such claims is not reported. Therefore, the number of stored
+// failures is limited.
 func TestFailuresAreForgotten(t *testing.T) {
 	f := newFixture(t)
 	s := New(Config{Client: fake.NewClientset(), Events: record.NewFakeRecorder(10), Claims: f.claims,
@@ -139,7 +139,7 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// The result of a plugin is written as far as the API allows.
+// A plugin's result is written as far as the API allows.
 func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 	long := strings.Repeat("x", 257)
 	for name, test := range map[string]struct{ data, want resourceapi.NetworkDeviceData }{
@@ -169,8 +169,8 @@ func TestInvalidNetworkDataIsLeftOut(t *testing.T) {
 	}
 }
 
-// If an API server rejects network data for reasons of its own, the conditions are written nevertheless, and the data
-// is sent only once.
+// If an API server rejects network data for its own reasons, the conditions are still written, and the data is sent
+// only once.
 func TestRefusedNetworkDataDoesNotHideTheConditions(t *testing.T) {
 	f := newFixture(t)
 	claim := storedClaim("claim-a")
@@ -281,7 +281,7 @@ func TestStatusOfReleasedClaims(t *testing.T) {
 	}
 }
 
-// The status shows which device's interface has vanished.
+// The status shows which device's interface has disappeared.
 func TestStatusOfVanishedInterfaces(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

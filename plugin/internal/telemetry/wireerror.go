@@ -12,8 +12,8 @@ const maxErrorBytes = 16 << 10
 // maxMessage keeps conditions and events readable and within the API's limits.
 const maxMessage = 1000
 
-// WireError returns an error in a form that can be sent to the kubelet and the runtime. gRPC and ttrpc reject text that
-// is not UTF-8, and ttrpc then closes the connection that serves all pods on the node; plugins may print anything.
+// WireError returns an error in a form that can be sent to the kubelet and the runtime. Plugins may print anything, but
+// gRPC and ttrpc reject text that is not UTF-8, and ttrpc then closes the connection that serves all pods on the node.
 func WireError(err error) error {
 	if err == nil {
 		return nil

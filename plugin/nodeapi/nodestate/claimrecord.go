@@ -33,7 +33,8 @@ type Consumer struct {
 	PodUID string `json:"podUID"`
 	// Position is the index of the claim in the pod's resourceClaims; interfaces are numbered in this order.
 	Position int `json:"position"`
-	// Claims contains the names of all claims of the pod, which never change; nil in records of earlier drivers.
+	// Claims contains the names of all of the pod's claims; these names never change. It is nil in records from earlier
+	// drivers.
 	Claims []string `json:"claims,omitempty"`
 }
 
@@ -48,7 +49,7 @@ type HeldDevice struct {
 	// consumes none.
 	Bandwidth int64            `json:"bandwidth,omitempty"`
 	Facts     discovery.Device `json:"facts"`
-	// Persona is the persona with which the device was published; nil in records of earlier drivers.
+	// Persona is the persona with which the device was published; nil in records from earlier drivers.
 	Persona *policy.Persona `json:"persona,omitempty"`
 	// Consumed is the part of the device's counters that is allocated to the claim.
 	Consumed map[resourceapi.QualifiedName]resource.Quantity `json:"consumed,omitempty"`

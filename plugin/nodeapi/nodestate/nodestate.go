@@ -57,7 +57,7 @@ type State struct {
 	NRITimeout time.Duration `json:"nriTimeout"`
 	// MissingFacts are the facts that the driver needs and that the container runtime does not report.
 	MissingFacts []string `json:"missingFacts,omitempty"`
-	// AttributeFiles are the files from which devices currently have attributes.
+	// AttributeFiles are the files that currently provide device attributes.
 	AttributeFiles []nodeattributes.File `json:"attributeFiles,omitempty"`
 	// CNIPlugins are the plugins that the driver's container sees, which may differ from those on the node. It is nil
 	// if the driver cannot list them.
@@ -78,8 +78,8 @@ type State struct {
 	Refused []RefusedClaim `json:"refused,omitempty"`
 }
 
-// RefusedClaim is a claim that could not be prepared. Between the kubelet's attempts, which are minutes apart after a
-// while, it is the only record of the claim.
+// RefusedClaim is a claim that could not be prepared. Between the kubelet's attempts, which eventually are minutes
+// apart, it is the only record of the claim.
 type RefusedClaim struct {
 	Claim cnichain.Claim `json:"claim"`
 	// Devices are the devices that are allocated to the claim even though it was rejected; nil if the driver does not
@@ -213,11 +213,11 @@ type Sandbox struct {
 	Pin string `json:"pin"`
 	// Interfaces are the interfaces of a ready sandbox.
 	Interfaces []Interface `json:"interfaces,omitempty"`
-	// Failure is the error of the last failed attempt to attach, possibly of the pod's previous sandbox.
+	// Failure is the error from the last failed attempt to attach, possibly from the pod's previous sandbox.
 	Failure string `json:"failure,omitempty"`
 	// FailureHint is the remedy for the failure if the node's kernel seems to lack a feature.
 	FailureHint string `json:"failureHint,omitempty"`
-	// DetachFailure is the error of the last attempt to detach the sandbox or one of its claims. The driver retries.
+	// DetachFailure is the error from the last attempt to detach the sandbox or one of its claims. The driver retries.
 	DetachFailure string `json:"detachFailure,omitempty"`
 }
 
@@ -267,7 +267,7 @@ const (
 	OrphanLog = "CNI log"
 )
 
-// Orphan is a file on the node without an owner. Orphans only exist after crashes and faults: normally, files are
+// Orphan is a file on the node without an owner. Orphans exist only after crashes and faults: normally, files are
 // removed together with their claim or sandbox.
 type Orphan struct {
 	Kind string `json:"kind"`
@@ -283,17 +283,18 @@ func (r *ClaimRecord) Holds(pool, name string) bool {
 	return slices.ContainsFunc(r.Devices, func(d HeldDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
-// Sandboxes returns the given sandboxes that use the claim.
+// Sandboxes returns those of the given sandboxes that use the claim.
 func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
 	unused := func(s Sandbox) bool { return !slices.Contains(s.Claims, r.Claim.UID) }
 	return slices.DeleteFunc(slices.Clone(all), unused)
 }
 
-// MissingText returns the message that an interface is missing from the sandbox's pod.
+// MissingText returns the message saying that an interface is missing from the sandbox's pod.
 func (s *Sandbox) MissingText(name string) string { return MissingText("pod "+s.Pod.String(), name) }
 
-// MissingText returns the message that attached interfaces are no longer in their pod, and how to fix it. Events,
-// conditions, health and netdra share this text. pod is "pod ns/name", or "the pod" if the context identifies it.
+// MissingText returns the message saying that attached interfaces are no longer in their pod, and how to fix this.
+// Events, conditions, health and netdra share this text. pod is "pod ns/name", or "the pod" if the context identifies
+// it.
 func MissingText(pod string, names ...string) string {
 	subject, verb := "interface", "is"
 	if len(names) > 1 {

@@ -1,6 +1,6 @@
 // Package gatehook is the OCI hook that makes the container runtime reject a container with a claim that is not
 // attached to its network namespace; see [nodeapi.CheckGate]. It depends only on the kernel and the claim's CDI spec,
-// so it works even if all components of the driver are down.
+// so it works even if all driver components are down.
 package gatehook
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// maxState limits the size of the container's state, which contains annotations from the user.
+// maxState limits the size of the container state, which contains annotations that users control.
 const maxState = 8 << 20
 
 // Main runs the hook with the arguments and standard input of the process, and exits. The runtime only evaluates the
-// exit status: a status other than 0 aborts the creation of the container (OCI runtime specification, "createRuntime
-// Hooks"). runc includes standard error in its own error, which the kubelet reports in an event for the pod.
+// exit status: a nonzero status aborts container creation (OCI runtime specification, "createRuntime Hooks"). runc
+// includes the hook's standard error in its own error, which the kubelet reports in an event for the pod.
 func Main() {
 	if err := Run(os.Args[1:], os.Stdin, "/proc"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -30,7 +30,7 @@ func Main() {
 }
 
 // Run checks the container whose state it reads (OCI runtime specification, "State"). The argument is the path of the
-// CDI spec; procDir is the directory with the processes. In case of doubt, Run returns an error: the kubelet retries a
+// CDI spec; procDir is the directory that lists the processes. If in doubt, Run returns an error: the kubelet retries a
 // rejected container, whereas a container that starts without its interfaces may never recover.
 func Run(args []string, state io.Reader, procDir string) error {
 	if len(args) != 1 {

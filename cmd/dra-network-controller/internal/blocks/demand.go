@@ -20,10 +20,10 @@ import (
 )
 
 // place is a topology on a node. Claims do not reference ranges. A range is found through the topology, whose steps may
-// change during the lifetime of a claim.
+// change during a claim's lifetime.
 type place struct{ node, topology string }
 
-// use is a claim's demand: the number of instances of each topology in a pod, the number of pods, and their addresses.
+// use is a claim's demand: the number of instances per topology in a pod, the number of pods, and their addresses.
 type use struct {
 	created time.Time // only used for sorting; not comparable between API servers
 	// seen is the time when this process first observed the claim's demand.
@@ -46,12 +46,11 @@ type Group struct {
 // not need to inspect all claims. It is safe for concurrent use.
 //
 // Invariant: instances is the sum over byClaim of instances × pods, where pods is podsOf at the time of the last
-// change. Before a claim or the size of a group changes, the old amount is subtracted, and the new one is added
-// afterwards.
+// change. Before a claim or a group's size changes, the old amount is subtracted; afterwards, the new amount is added.
 type demand struct {
 	mu        sync.Mutex
 	byClaim   map[types.UID]use
-	instances map[place]int // of all claims, for each of their pods
+	instances map[place]int // for all claims, for each of their pods
 	// shared contains the claims for several pods or for a PodGroup. There are few of them, and each of their steps
 	// uses a single block.
 	shared map[types.UID]bool
@@ -67,8 +66,8 @@ func newDemand(elapsed func() time.Duration) *demand {
 }
 
 // useOf returns a claim's demand. A claim that the driver rejects has no demand. A step that is instantiated several
-// times uses one address for each instance. The steps in a topology are instantiated together, so the most frequent
-// step determines the number.
+// times uses one address for each instance. The steps in a topology are instantiated together, so the number of
+// instances is that of the most frequent step.
 func useOf(claim *resourceapi.ResourceClaim) use {
 	found := use{created: claim.CreationTimestamp.Time, instances: map[place]int{}}
 	devices, err := claimspec.Devices(claim)
@@ -120,12 +119,12 @@ func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 }
 
 // replace replaces a claim's demand; an empty use removes it. It returns the topologies whose ranges must be
-// reconciled. It returns none if only a condition or an address has changed, as in most updates to claims.
+// reconciled. There are none if only a condition or an address has changed, as in most claim updates.
 func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// The order matters: subtract the old amount, using the size of its group, before that size is forgotten, since the
-	// new demand may belong to the same group.
+	// The order matters: subtract the old amount, using the size of its group, before that size is forgotten. The new
+	// demand may belong to the same group.
 	before := d.byClaim[uid]
 	d.add(before, -1)
 	delete(d.byClaim, uid)
@@ -143,7 +142,7 @@ func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.add(now, 1)
 	if maps.Equal(before.instances, now.instances) && before.pods == now.pods && before.group == now.group &&
 		(len(d.shared) == 0 || slices.Equal(before.addresses, now.addresses)) {
-		return nil // addresses matter only for the return of blocks, and for the packing of shared claims
+		return nil // addresses matter only for returning blocks and for packing shared claims
 	}
 	for _, instances := range []map[place]int{before.instances, now.instances} {
 		for spot := range instances {
@@ -168,7 +167,7 @@ func (d *demand) forgetSize(group Group) {
 func (d *demand) podsOf(u *use) int { return max(u.pods, d.sizes[u.group]) }
 
 // add adds a claim's demand, multiplied by sign. It deletes entries that become 0; otherwise, places with deleted
-// topologies and nodes would stay for the lifetime of the process.
+// topologies or nodes would remain for the lifetime of the process.
 func (d *demand) add(u use, sign int) {
 	for spot, count := range u.instances {
 		if d.instances[spot] += sign * count * d.podsOf(&u); d.instances[spot] == 0 {
@@ -234,8 +233,9 @@ func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
 }
 
 // ofRange returns the number of addresses from a range that claims use, by node. perPod belongs to the range. Each step
-// of a claim uses a single block, and therefore at most the addresses in a block, regardless of the size of the claim's
-// PodGroup, which may be arbitrary. add has counted every pod; the second loop subtracts the excess over one block.
+// of a claim uses a single block, so it cannot use more addresses than a block has, regardless of the size of the
+// claim's PodGroup, which may be arbitrary. add has counted every pod; the second loop subtracts whatever exceeds one
+// block.
 func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -258,8 +258,7 @@ func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 }
 
 // sharedOn returns the claims that use addresses from a range, by node. It only includes nodes with at least one claim
-// for several pods. Claims are sorted by creation time and UID, so that every reconciliation packs them in the same
-// way.
+// for several pods. Claims are sorted by creation time and UID, so that every reconciliation packs them identically.
 func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -291,21 +290,21 @@ func (d *demand) sharedOn(perPod map[string]int) map[string][]Claim {
 	return found
 }
 
-// watchLag is the maximum delay of the watch for claims relative to the watch for blocks: a claim that appears within
-// this time after a release may be older than the release.
+// watchLag is how far the watch for claims may lag behind the watch for blocks: a claim that appears within this time
+// after a release may be older than the release.
 const watchLag = time.Minute
 
 // inUse reports whether pods may still use addresses from a block. released is the time when this process observed the
-// release. A block is in use if a claim on its node that was observed before or shortly after that time uses the range,
-// or if any claim on the node has an address from the block in its status. The first condition does not depend on the
-// status, which a driver may write late; the second one holds even if the topologies have changed.
+// release. A block is in use in two cases: a claim on its node that was observed before or shortly after that time uses
+// the range, or any claim on the node has an address from the block in its status. The first condition does not depend
+// on the status, which a driver may write late. The second condition holds even if the topologies have changed.
 //
-// Times are measured by this process, because the clocks of the API server and of other controllers are not comparable.
+// Times are measured by this process, because the API server's clock and other controllers' clocks are not comparable.
 // A process that has just started treats every claim as older than the release.
 //
 // inUse compares the node's name rather than its UID, since claims only contain the name. If a Node object is
-// recreated, a block of the old node therefore stays assigned while claims of the new node are as old as the release:
-// it may be returned late, but never early.
+// recreated, a block of the old node therefore stays assigned while claims on the new node are as old as the release:
+// the block may be returned late, but never early.
 func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, released time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -350,19 +349,19 @@ func overlapping(r *v1alpha1.AddressRange, all []v1alpha1.AddressRange) []string
 // empty.
 //
 // The delay until a block is returned is measured here, with the monotonic time of one process, and starts over when
-// another process takes over. A timestamp in the object would be compared with another clock: if that clock were fast
-// or set forward, addresses would be reassigned while pods still use them. Starting over can only delay the return of a
-// block.
+// another process takes over. A timestamp in the object would be compared with another process's clock: if that clock
+// were fast or set forward, addresses would be reassigned while pods still use them. Starting over can only delay the
+// return of a block.
 type releases struct {
 	mu      sync.Mutex
-	byRange map[string]map[string]release // by the names of the range and of the block
+	byRange map[string]map[string]release // by range name and block name
 }
 
 // release is the observed release of a block, in process time.
 type release struct {
 	// uid is the UID of the block, whose name may be reused.
 	uid types.UID
-	// seen is when the release was first observed; unused is when the current period without use began.
+	// seen is when the release was first observed; unused is when the current period of non-use began.
 	seen, unused time.Duration
 }
 

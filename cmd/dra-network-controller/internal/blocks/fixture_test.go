@@ -25,12 +25,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// cluster is an API server with the range r and the topology t, which uses one address per pod, and one controller.
+// cluster consists of one controller and an API server with the range r and the topology t, which uses one address per
+// pod.
 type cluster struct {
 	*testing.T
 	api    client.WithWatch
-	clock  *testingclock.FakeClock // the time of every process
-	wall   *testingclock.FakeClock // the wall clock of the controller
+	clock  *testingclock.FakeClock // the time in every process
+	wall   *testingclock.FakeClock // the controller's wall clock
 	events *events.FakeRecorder
 	r      *Reconciler
 	uids   int
@@ -59,7 +60,7 @@ func newCluster(t *testing.T, spec string) *cluster {
 	return c
 }
 
-// restart simulates that another controller process takes over, which receives the given claims.
+// restart simulates that another controller process takes over and receives the given claims.
 func (c *cluster) restart(claims ...*resourceapi.ResourceClaim) {
 	start := c.clock.Now()
 	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events, Clock: c.wall,
@@ -170,7 +171,7 @@ func (c *cluster) addressRange() *v1alpha1.AddressRange {
 	return r
 }
 
-// condition returns a condition of the range in the form "status reason: message".
+// condition returns one of the range's conditions in the form "status reason: message".
 func (c *cluster) condition(kind string) string {
 	c.Helper()
 	for _, condition := range c.addressRange().Status.Conditions {

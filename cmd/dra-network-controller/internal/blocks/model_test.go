@@ -72,7 +72,7 @@ func (l *lagging) List(_ context.Context, list client.ObjectList, _ ...client.Li
 type machine struct {
 	node   *corev1.Node // the last version that its driver received
 	blocks []v1alpha1.AddressBlock
-	// leases are the addresses of running pods, by the name of their claim.
+	// leases are the addresses of running pods, keyed by the name of each pod's claim.
 	leases map[string]lease
 	// gone is when the Node object was deleted. The machine is powered off before the range's delay has passed.
 	gone time.Time
@@ -162,7 +162,7 @@ func (w *world) notify(claim *resourceapi.ResourceClaim, gone bool) {
 	}
 }
 
-// register creates the Node object for a machine, either a new one or one whose object was deleted.
+// register creates the Node object for a machine, either a new machine or a machine whose Node object was deleted.
 func (w *world) register() {
 	name := fmt.Sprintf("n%d", w.random.IntN(12))
 	if w.api.Get(w.Context(), types.NamespacedName{Name: name}, &corev1.Node{}) == nil {
@@ -181,7 +181,7 @@ func (w *world) register() {
 	w.machines = append(w.machines, &machine{node: node, leases: map[string]lease{}, blocks: w.list()})
 }
 
-// unregister deletes a Node object. The machine may keep running, with its pods, for as long as the delay allows.
+// unregister deletes a Node object. The machine and its pods may keep running until the delay has passed.
 func (w *world) unregister() {
 	m := w.machine()
 	if m == nil || !m.gone.IsZero() {
@@ -232,7 +232,8 @@ func (w *world) start() {
 	w.notify(claim, false)
 }
 
-// assign acts like the driver and the IPAM plugin, which take an address from a block of their last known Node object.
+// assign acts like the driver and the IPAM plugin, which take an address from a block for the last Node object that
+// they know.
 func (m *machine) assign() (lease, bool) {
 	for i := range m.blocks {
 		object := &m.blocks[i]
@@ -256,8 +257,8 @@ func (m *machine) assign() (lease, bool) {
 }
 
 // stop stops a pod. If the machine has a Node object, the pod terminates together with its claim. Otherwise only the
-// claim is deleted, as by the garbage collector, and the pod keeps running until the machine receives the deletion or
-// is powered off.
+// claim is deleted, as the garbage collector would do, and the pod keeps running until the machine receives the
+// deletion or is powered off.
 func (w *world) stop() {
 	m := w.machine()
 	if m == nil || len(m.leases) == 0 {
@@ -282,7 +283,7 @@ func (w *world) wait() {
 	}
 }
 
-// check checks the machines that are running: no two pods share an address, regardless of the state of the API server.
+// check verifies that no two pods on running machines share an address, regardless of the state of the API server.
 func (w *world) check(step int) {
 	holders := map[netip.Addr]string{}
 	for _, m := range w.machines {
@@ -297,9 +298,9 @@ func (w *world) check(step int) {
 	}
 }
 
-// TestPodsNeverShareAnAddress starts 1,000 pods on nodes that are added and removed, register again under the same name
-// as the same or another machine, and are partitioned, while two controllers with stale caches take turns, fail and
-// restart.
+// TestPodsNeverShareAnAddress starts 1,000 pods while nodes are added, removed and partitioned, and while two
+// controllers with stale caches take turns, fail and restart. Nodes also register again under the same name, as the
+// same or another machine.
 func TestPodsNeverShareAnAddress(t *testing.T) {
 	seeds := uint64(2)
 	if testing.Short() {

@@ -25,14 +25,14 @@ type room struct {
 	left int
 }
 
-// shortage returns the size of the block that a node lacks, as a number of pods: the pods of the largest claim that
-// does not fit into any block; 0 if all claims fit. Claims with known addresses stay in their blocks. Other claims get
-// the block that the node's driver would choose: the first one with room, by number. Claims are processed in the order
-// of their creation, which is close to the order in which the kubelet prepares them. A claim for more pods than a block
+// shortage returns the size of the block that a node lacks, as a number of pods: the pod count of the largest claim
+// that does not fit into any block, or 0 if all claims fit. Claims with known addresses stay in their blocks. Other
+// claims get the block that the node's driver would choose: the first one with room, by number. Claims are processed in
+// creation order, which is close to the order in which the kubelet prepares them. A claim for more pods than a block
 // has addresses is ignored, because the driver rejects it.
 //
 // This simulates the driver's Prepare, and may be wrong if claims are prepared in another order. In that case, the
-// kubelet calls Prepare again, and the next reconciliation uses the addresses that claims have by then.
+// kubelet calls Prepare again, and the next reconciliation uses the addresses that the claims have by then.
 func (c *Changes) shortage(s *State, node string) int {
 	rooms := c.rooms(s, node)
 	var waiting []Claim
@@ -61,10 +61,9 @@ func (c *Changes) shortage(s *State, node string) int {
 	return least
 }
 
-// known returns, for the steps whose addresses are in the claim's status, the indexes of their blocks: one step for
-// each block, or several if the block contains the addresses of several steps. A pod has one address from each family,
-// so a step has families × pods addresses. If not all pods have started, a step has fewer addresses, but still counts
-// as one.
+// known returns the block indexes for the steps whose addresses are in the claim's status. A block appears once, or
+// several times if it contains the addresses of several steps. A pod has one address from each family, so a step has
+// families × pods addresses. If not all pods have started, a step has fewer addresses, but still counts as one step.
 func known(claim *Claim, rooms []room) []int {
 	var steps []int
 	for i := range rooms {

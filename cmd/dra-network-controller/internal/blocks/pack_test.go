@@ -20,7 +20,7 @@ func TestClaimsOfSeveralPodsFindABlock(t *testing.T) {
 	c.r.claims().set(c.claim("few", "a", 1))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28")
-	// The first block has 14 addresses: 8 and 1 leave 5. The next one has 16: 10 leave 6.
+	// The first block has 14 addresses: taking 8 and 1 leaves 5. The next block has 16: taking 10 leaves 6.
 	c.r.claims().set(c.claim("eight", "a", 8))
 	c.r.claims().set(c.claim("ten", "a", 10))
 	c.reconcile()
@@ -55,13 +55,14 @@ func TestAddressesTellWhereRoomIs(t *testing.T) {
 	for _, claim := range early[:4] {
 		c.r.claims().forget(claim)
 	}
-	// 8 addresses are free in the first block and 11 in the second. Without the known addresses, it would be 3 and 16.
+	// 8 addresses are free in the first block and 11 in the second. Without the known addresses, the numbers would be 3
+	// and 16.
 	c.r.claims().set(c.claim("twelve", "a", 12))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28", "r-2 a#1 10.0.0.32/28")
 }
 
-// TestMembersOfPodGroupsAreCounted: the pods of a gang take addresses from one block, all at the same time.
+// TestMembersOfPodGroupsAreCounted: all pods in a gang take addresses from one block at the same time.
 func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 	c := newCluster(t, `{cidrs: [10.0.0.0/26], blockSize: 16, returnDelay: 10m}`)
 	c.node("a")
@@ -73,7 +74,7 @@ func TestMembersOfPodGroupsAreCounted(t *testing.T) {
 		{APIGroup: schedulingapi.GroupName, Resource: "podgroups", Name: "gang", UID: "gang#1"}}
 	c.r.claims().set(claim)
 	c.reconcile()
-	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28") // the first has room for 14
+	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28") // the first block has room for 14
 	c.r.claims().set(c.claim("ten", "a", 10))
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28", "r-1 a#1 10.0.0.16/28")

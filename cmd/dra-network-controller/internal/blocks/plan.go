@@ -27,11 +27,12 @@ type Node struct {
 }
 
 // State is the complete input for a plan. It is read from caches and may be outdated. Plan can ignore this: where
-// outdated input could do harm, the API server rejects the change, or the reconciler verifies it with the API server.
+// outdated input could do harm, the API server rejects the change, or the reconciler verifies the change with the API
+// server.
 type State struct {
 	// Range is the range. If it no longer exists, only its name and a deletion timestamp are set.
 	Range *v1alpha1.AddressRange
-	// Addresses is the parsed range; nil if the range is invalid and assigns no block.
+	// Addresses is the parsed range; nil if the range is invalid and therefore assigns no blocks.
 	Addresses *addresses.Range
 	// Nodes are the nodes in the cluster, by name.
 	Nodes map[string]Node
@@ -42,14 +43,14 @@ type State struct {
 	// Shared contains, for each node that has a claim for several pods, the node's claims, oldest first. A claim for
 	// several pods uses a single block.
 	Shared map[string][]Claim
-	// Unused contains, by block name, how long this process has seen each released block unused. It omits blocks that
-	// pods may still use.
+	// Unused contains, by block name, how long this process has observed each released block as unused. It omits blocks
+	// that pods may still use.
 	Unused map[string]time.Duration
 	// Now is the time that is written to objects for users. No decision depends on it.
 	Now time.Time
 }
 
-// Changes are the actions in a plan. Objects are complete, in the form to be written or deleted. Reconciler.carryOut
+// Changes are the actions in a plan. Objects are complete and ready to be written or deleted. Reconciler.carryOut
 // defines the order of the actions. A block is in at most one of the lists.
 type Changes struct {
 	Create, Update []v1alpha1.AddressBlock
@@ -68,15 +69,15 @@ type Changes struct {
 // an outdated cache gets a conflict and retries, instead of assigning a second block to a node.
 //
 // It has these phases: it decides what to do with each existing block; it assigns a first block to every selected node,
-// in the order of their names, before any node gets a second one; it assigns further blocks by demand; and it assigns
-// blocks for claims that several pods share, each of which needs one block with room for all of its pods.
+// in name order, before any node gets a second one; it assigns further blocks by demand; and it assigns blocks for
+// claims that several pods share, each of which needs one block with room for all of its pods.
 func Plan(s State) Changes {
 	var c Changes
 	for i := range s.Blocks {
 		c.keep(&s, &s.Blocks[i])
 	}
-	// Blocks from an invalid range stay with their nodes, since pods use them. An invalid range does not assign blocks,
-	// and neither does a deleted one.
+	// Blocks from an invalid range stay with their nodes, since pods use them. Neither an invalid range nor a deleted
+	// one assigns blocks.
 	if s.Addresses == nil || s.Range.DeletionTimestamp != nil {
 		return c
 	}
@@ -130,8 +131,8 @@ func Plan(s State) Changes {
 
 // keep decides what to do with an existing block.
 //
-// A node that the range's nodeSelector no longer selects keeps its blocks, and gets further ones while its claims need
-// them, because its pods have addresses from the range.
+// A node that the range's nodeSelector no longer selects keeps its blocks, and gets further blocks while its claims
+// need them, because its pods have addresses from the range.
 func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 	switch {
 	case block.DeletionTimestamp != nil:
@@ -142,7 +143,7 @@ func (c *Changes) keep(s *State, block *v1alpha1.AddressBlock) {
 			c.Return = append(c.Return, *block)
 			return
 		}
-		if !isUnused { // the deletion of a claim that keeps the block does not trigger the range
+		if !isUnused { // deleting a claim that uses the block does not trigger the range
 			rest = recheck
 		}
 		if next := max(rest, recheck); c.Next == 0 || next < c.Next {
@@ -200,8 +201,8 @@ func size(block *v1alpha1.AddressBlock) int {
 	return parsed.Size
 }
 
-// spare returns the number of free addresses that a node should have in reserve. The reserve bridges the time between
-// the allocation of claims and the arrival of a new block at the driver.
+// spare returns the number of free addresses that a node should have in reserve. The reserve bridges the time from when
+// claims are allocated until a new block reaches the driver.
 func spare(r *v1alpha1.AddressRange) int { return max(1, int(r.Spec.BlockSize)/4) }
 
 func returnDelay(r *v1alpha1.AddressRange) time.Duration {
@@ -223,7 +224,7 @@ type freeBlocks struct {
 }
 
 // newFreeBlocks also finds odd blocks, which the current range would not contain in this form, because its cidrs or
-// blockSize have changed. They stay assigned, so new blocks must not contain any of their addresses.
+// blockSize have changed. Odd blocks stay assigned, so new blocks must not contain any of their addresses.
 func newFreeBlocks(s *State) *freeBlocks {
 	f := &freeBlocks{state: s, taken: map[int]bool{}}
 	for i := range s.Blocks {
@@ -238,7 +239,7 @@ func newFreeBlocks(s *State) *freeBlocks {
 }
 
 // next returns the lowest-numbered free block with at least the required number of addresses. It marks the block as
-// taken, so that the next call returns another one.
+// taken, so that the next call returns a different block.
 func (f *freeBlocks) next(least int) (v1alpha1.AddressBlockSpec, bool) {
 	for f.taken[f.index] {
 		f.index++
@@ -251,7 +252,7 @@ func (f *freeBlocks) next(least int) (v1alpha1.AddressBlockSpec, bool) {
 		overlaps := func(odd *v1alpha1.AddressBlockSpec) bool { return addresses.Overlap(odd, &spec) }
 		block := size(&v1alpha1.AddressBlock{Spec: spec})
 		if block == 0 || slices.ContainsFunc(f.odd, overlaps) {
-			f.taken[index] = true // unusable for any node
+			f.taken[index] = true // no node can use it
 			continue
 		}
 		if block >= least {

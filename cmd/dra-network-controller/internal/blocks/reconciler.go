@@ -49,8 +49,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Events records events for ranges.
 	Events events.EventRecorder
-	// Clock provides times that are written to objects for users. No decision depends on it, so it may be wrong or
-	// jump.
+	// Clock provides times that are written to objects for users. No decision depends on it, so it may be wrong or jump
+	// around.
 	Clock clock.PassiveClock
 	// Elapsed returns the monotonic time since the process started.
 	Elapsed func() time.Duration
@@ -60,19 +60,19 @@ type Reconciler struct {
 	released releases
 }
 
-// claims returns the demand of all claims.
+// claims returns the demand from all claims.
 func (r *Reconciler) claims() *demand {
 	r.once.Do(func() { r.demand = newDemand(r.Elapsed) })
 	return r.demand
 }
 
-// SetupWithManager registers the reconciler for every range that changes, or whose blocks, nodes, topologies or claims
-// change. It watches only the metadata of nodes, because only names, UIDs and labels matter, while the status is the
-// largest part of a node and the kubelet updates it constantly.
+// SetupWithManager registers the reconciler. A range is reconciled when it changes, or when its blocks, nodes,
+// topologies or claims change. Only the metadata of nodes is watched, because only names, UIDs and labels matter; the
+// status is the largest part of a node, and the kubelet updates it constantly.
 //
-// ofClaim records changes of claims immediately. Package controller-runtime does not start any worker before each
-// handler has received the objects from the first list (source.Kind, HasSynced), so the demand is complete before the
-// first block can be returned.
+// ofClaim records claim changes immediately. Package controller-runtime does not start any worker before each handler
+// has received the objects from the first list (source.Kind, HasSynced), so the demand is complete before the first
+// block can be returned.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	ofBlock := func(_ context.Context, block client.Object) []reconcile.Request {
@@ -132,8 +132,8 @@ func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone boo
 
 // Reconcile implements reconcile.Reconciler.
 //
-// It reads the sizes of PodGroups, then everything else, makes a plan and carries it out, and writes the status. If a
-// plan fails halfway, it is not resumed: the next reconciliation makes a new one from the current state.
+// It reads the sizes of PodGroups and then everything else, makes a plan, executes it, and writes the status. If a plan
+// fails halfway, it is not resumed: the next reconciliation makes a new plan from the current state.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var topologies v1alpha1.NetworkTopologyList
 	if err := r.Client.List(ctx, &topologies, client.UnsafeDisableDeepCopy); err != nil { // read-only
@@ -157,8 +157,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // read reads the inputs for a plan. If the range no longer exists, read substitutes a range with a deletion timestamp,
-// so that the blocks are also returned if the range's finalizer was removed. The lists are shared with the cache and
-// must not be changed; the range, which carryOut changes, is a copy.
+// so that the blocks are returned even if the range's finalizer was removed. The lists are shared with the cache and
+// must not be modified; the range, which carryOut modifies, is a copy.
 func (r *Reconciler) read(
 	ctx context.Context, name string, counts map[string]int,
 ) (state *State, problems field.ErrorList, remarks []string, err error) {
@@ -209,9 +209,9 @@ func (r *Reconciler) read(
 }
 
 // measure reads the sizes of the PodGroups whose claims use a range. The size is the number of pods that are scheduled
-// together. It is read once; pods that are added later use the remaining addresses. A PodGroup counts as one pod if it
-// has no gang size, no longer exists, or belongs to an API that the cluster does not serve, so that it does not keep
-// nodes from getting blocks.
+// together. It is read once; pods that are added later use the remaining addresses. To avoid keeping nodes from getting
+// blocks, a PodGroup counts as one pod if it has no gang size, no longer exists, or belongs to an API that the cluster
+// does not serve.
 func (r *Reconciler) measure(ctx context.Context, counts map[string]int) error {
 	for _, group := range r.claims().unknown(counts) {
 		found := &schedulingapi.PodGroup{}
@@ -228,7 +228,7 @@ func (r *Reconciler) measure(ctx context.Context, counts map[string]int) error {
 	return nil
 }
 
-// validate returns the node selector and the problems in a range. It sets state.Addresses if the range is valid.
+// validate returns a range's node selector and its problems. It sets state.Addresses if the range is valid.
 func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 	selector := labels.Everything()
 	parsed, problems := addresses.Parse(&state.Range.Spec)
@@ -245,8 +245,8 @@ func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 	return selector, problems
 }
 
-// carryOut makes the changes. Before it releases a block, it reads the node from the API server, because the cache may
-// lack a node that has just registered.
+// carryOut applies the changes. Before it releases a block, it reads the node from the API server, because the cache
+// may lack a node that has just registered.
 //
 // The finalizer comes first: without it, the range could disappear before its first block is created. The first failure
 // stops the reconciliation, because the rest of the plan assumes success.
@@ -260,8 +260,8 @@ func (r *Reconciler) carryOut(ctx context.Context, state *State, changes *Change
 		}
 	}
 	for i := range changes.Return {
-		// This is safe even if the node still exists, because its driver no longer assigns addresses from a released
-		// block.
+		// This is safe even if the node still exists, because the node's driver no longer assigns addresses from a
+		// released block.
 		if err := objects.Delete(ctx, r.Client, "AddressBlock", &changes.Return[i]); err != nil {
 			return err
 		}
@@ -312,7 +312,7 @@ func (r *Reconciler) keepFinalizer(ctx context.Context, state *State) error {
 }
 
 // release marks a block as released after its node has disappeared. The time in the status is only informational: each
-// process measures on its own how long the block has been released and unused; see releases. The update carries the
+// process independently measures how long the block has been released and unused; see releases. The update carries the
 // inspected version, so a block that another process has already released keeps its earlier time.
 func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.AddressBlock) error {
 	if entitled, err := r.entitled(ctx, state, block); err != nil || entitled {
@@ -324,9 +324,9 @@ func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.
 	return nil
 }
 
-// entitled reports whether, according to the API server, a block's node exists and the range is not deleted, so that
-// the block must not be released. The result false is final, because a UID is never reused. The result true may become
-// outdated.
+// entitled reports whether, according to the API server, a block's node exists and the range is not deleted, in which
+// case the block must not be released. The result false is final, because a UID is never reused. The result true may
+// become outdated.
 func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1.AddressBlock) (bool, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
@@ -367,9 +367,9 @@ func (r *Reconciler) writeStatus(
 }
 
 // Transform reduces a claim to the fields that the controller reads, before the cache stores it. Users control the size
-// of a claim: its configurations alone may take up 320 KiB, for any driver. A claim without valid devices from this
-// driver is reduced to its identity. Other claims only keep the parts that DeviceClasses, the scheduler and the driver
-// write.
+// of a claim: its configurations for any driver may take up 320 KiB on their own. A claim without valid devices from
+// this driver is reduced to its identity. Other claims only keep the parts that DeviceClasses, the scheduler and the
+// driver write.
 func Transform(object any) (any, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {

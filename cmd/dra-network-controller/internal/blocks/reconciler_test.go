@@ -51,7 +51,7 @@ func TestBlocksAreReturnedAfterTheDelay(t *testing.T) {
 	c.expect("r-1 a#2 10.0.0.16/28")
 }
 
-// A controller that takes over only knows the objects, and measures the delay on its own.
+// A controller that takes over knows only the objects, and measures the delay itself.
 func TestAnotherControllerCountsForItself(t *testing.T) {
 	c := newCluster(t, small)
 	a := c.node("a")
@@ -71,8 +71,7 @@ func TestAnotherControllerCountsForItself(t *testing.T) {
 	c.expect()
 }
 
-// TestBlocksOfPodsThatRunAreKept: the kubelet has registered its node again before the machine's pods were garbage
-// collected.
+// TestBlocksOfPodsThatRunAreKept: the kubelet registers its node again before the machine's pods are garbage collected.
 func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	for name, test := range map[string]struct {
 		status []string
@@ -106,22 +105,22 @@ func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 			}
 			c.r.claims().forget(claim)
 			c.reconcile()
-			c.clock.Step(2 * time.Hour) // the pod of a claim that was just deleted may be ending
+			c.clock.Step(2 * time.Hour) // the claim was just deleted, so its pod may still be terminating
 			c.reconcile()
 			c.expect()
 		})
 	}
 }
 
-// No decision depends on a wall clock: neither on the clocks of controllers, which may be wrong and may jump, nor on
-// the clock of the API server, which sets the creation time of claims.
+// No decision depends on a wall clock: neither on the controllers' clocks, which may be wrong and may jump, nor on the
+// API server's clock, which sets the creation time of claims.
 func TestWallClocksDecideNothing(t *testing.T) {
 	const hours = 5 * time.Hour
 	for name, test := range map[string]struct {
-		claims   time.Duration // the clock of the API server, compared with the first controller's
+		claims   time.Duration // the API server's clock relative to the first controller's
 		released time.Duration // how the clock jumps before the release
 		later    time.Duration // and after it
-		restart  bool          // the jump is another controller's clock
+		restart  bool          // another controller's clock causes the jump
 	}{
 		"right":                         {},
 		"API server ahead":              {claims: hours},
@@ -179,7 +178,7 @@ func TestNodesGetAnotherBlockBeforeTheyNeedIt(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")
 	c.reconcile()
-	c.r.claims().set(c.claim("few", "a", 10)) // of 14 in the first block, so that four are left
+	c.r.claims().set(c.claim("few", "a", 10)) // out of 14 in the first block, so four are left
 	c.reconcile()
 	c.expect("r-0 a#1 10.0.0.0/28")
 	c.r.claims().set(c.claim("one", "a", 1))
@@ -269,7 +268,7 @@ func TestForcedDeletion(t *testing.T) {
 }
 
 // TestReleaseIsFinal: a user removes the finalizer from a range that is being deleted, and recreates the range.
-// Released blocks are still returned, instead of being reserved for as long as their nodes exist.
+// Released blocks are still returned, instead of staying reserved while their nodes exist.
 func TestReleaseIsFinal(t *testing.T) {
 	c := newCluster(t, small)
 	c.node("a")

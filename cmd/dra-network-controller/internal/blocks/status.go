@@ -20,15 +20,15 @@ const (
 	ReasonExhausted = "Exhausted"
 	// ReasonNotAccepted is the reason if the range is not accepted and therefore assigns no blocks.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonDeleted is the reason while the range is being deleted and waits for its blocks to be returned.
+	// ReasonDeleted is the reason while the range is being deleted and is waiting for its blocks to be returned.
 	ReasonDeleted = "Deleted"
 )
 
 // manyNodes is the maximum number of nodes that a condition names.
 const manyNodes = 10
 
-// Status returns a range's status after the changes have been made. It equals the current status if nothing has
-// changed. Counts are computed from the plan, because the cache does not contain the written changes yet.
+// Status returns a range's status after the changes have been made. If nothing has changed, the result equals the
+// current status. Counts are computed from the plan, because the cache does not yet contain the written changes.
 func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1alpha1.AddressRangeStatus {
 	status := *s.Range.Status.DeepCopy()
 	status.Given = int32(len(s.Blocks) + len(c.Create) - len(c.Return)) //nolint:gosec // at most 65,536
@@ -50,8 +50,8 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 }
 
 // assigned returns the condition that reports whether nodes have the addresses that they need. Problems are checked in
-// the order in which they must be fixed: a range that is being deleted or is not accepted assigns nothing, regardless
-// of how many blocks are free.
+// the order in which they must be fixed: a range that is being deleted or is not accepted assigns nothing, no matter
+// how many blocks are free.
 func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionBlocksAssigned, Status: metav1.ConditionFalse,
 		ObservedGeneration: s.Range.Generation}
@@ -73,7 +73,7 @@ func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.
 	return condition
 }
 
-// exhausted returns a message that lists the nodes that lack addresses, with the remedy.
+// exhausted returns a message that lists the nodes without enough addresses, and the remedy.
 func exhausted(c *Changes, status *v1alpha1.AddressRangeStatus) string {
 	var missing []string
 	if len(c.Without) > 0 {

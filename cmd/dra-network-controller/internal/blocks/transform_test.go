@@ -14,7 +14,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// The cache stores only a small part of a claim, but everything that matters: each claim has the same demand as before.
+// The cache stores only a small part of a claim, but this part includes everything that matters: each claim has the
+// same demand as before.
 func TestTransformKeepsWhatAClaimTakes(t *testing.T) {
 	valid := 0
 	for _, c := range claimspectest.Cases(t) {
@@ -46,7 +47,7 @@ func TestTransformKeepsWhatAClaimTakes(t *testing.T) {
 }
 
 func TestHostileClaimsStaySmall(t *testing.T) {
-	const limit = 4 << 10 // bytes of one object, as protobuf
+	const limit = 4 << 10 // bytes per object, as protobuf
 	opaque := func(driver string) resourceapi.DeviceConfiguration {
 		return resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver,
 			Parameters: runtime.RawExtension{Raw: []byte(`{"x":"` + strings.Repeat("x", 9900) + `"}`)}}}

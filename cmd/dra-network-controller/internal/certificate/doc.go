@@ -1,15 +1,14 @@
 // Package certificate creates the certificate for the webhook, makes the API server trust it, and replaces it before it
-// expires. The certificate that is served is trusted at all times.
+// expires. The served certificate is trusted at all times.
 //
-// The rule of this package: [Rotation.Wanted] is pure and decides the content of the Secret. [Keeper], in one replica,
-// writes it; [Source], in all of them, serves the current certificate. Both check every few seconds, need permissions
-// only for the two objects by name, and log errors instead of returning them: the controllers neither wait for them nor
-// stop when they fail.
+// The rule of this package: [Rotation.Wanted] is pure and decides the content of the Secret. [Keeper] runs in one
+// replica and writes the Secret; [Source] runs in all replicas and serves the current certificate. Both check every few
+// seconds, need permissions only for the two objects by name, and log errors instead of returning them. The controllers
+// do not wait for either, and do not stop when one fails.
 //
 // A certificate passes through the Secret in stages, each of which may last until a problem is fixed:
 //
 //  1. next: it is created, and its authority is added to the webhook's configuration.
-//  2. current: API servers have had time to read the configuration. Replicas serve the certificate; replicas that lag
-//     behind serve the previous one.
-//  3. former: the next one is current. Only the authority is kept, so that replicas that lag behind stay trusted.
+//  2. current: API servers have had time to read the configuration. Replicas serve the certificate; replicas that lag behind serve the previous certificate.
+//  3. former: the next certificate is current. Only the old authority is kept, so that replicas that lag behind stay trusted.
 package certificate

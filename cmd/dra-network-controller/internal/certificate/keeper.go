@@ -25,7 +25,7 @@ const FieldOwner = "dra-network-controller-webhook"
 // runs it in the leading replica. Two concurrent keepers are harmless: each write is rejected if the object has changed
 // since it was read.
 type Keeper struct {
-	// Reader reads from the API server, because a cache would not be worth its memory here.
+	// Reader reads from the API server, because a cache is not worth its memory here.
 	Reader client.Reader
 	// Client writes to the API server.
 	Client client.Client
@@ -38,8 +38,8 @@ type Keeper struct {
 	Rotation Rotation
 	// Now returns the time that the validity of certificates is based on.
 	Now func() time.Time
-	// Elapsed returns the monotonic time of this process. Waiting is based on it because the wall clocks of replicas
-	// differ and are adjusted.
+	// Elapsed returns the monotonic time of this process. Waiting is based on this time, because the wall clocks of
+	// replicas differ and are adjusted.
 	Elapsed func() time.Duration
 
 	// trusted is the authority that this process has observed in the configuration since the time in the field seen.
@@ -72,7 +72,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// pause returns the time until the next check after a number of consecutive failures. The first failures are often
+// pause returns the time until the next check after a number of consecutive failures. Initial failures are often
 // short-lived, because an installation may start the controller before it creates the webhook's objects. The pause
 // grows by one second with each failure, up to the period.
 func (k *Keeper) pause(failures int) time.Duration {
@@ -82,8 +82,8 @@ func (k *Keeper) pause(failures int) time.Duration {
 	return min(k.Rotation.Period(), time.Duration(failures)*impatience)
 }
 
-// keep checks once and makes the necessary changes. It writes the Secret first, because no API server may trust a
-// certificate that a crash could lose.
+// keep checks once and makes the necessary changes. It writes the Secret first, because no API server must trust a
+// certificate that could be lost in a crash.
 //
 // Each check compares and writes caBundle, even if no certificate changes. This repairs a configuration whose caBundle
 // was removed. trust receives the bundle for the current content of the Secret, so it never writes an authority that
@@ -118,8 +118,8 @@ func (k *Keeper) keep(ctx context.Context) error {
 }
 
 // names returns the sorted host names that API servers use to call the webhooks in a configuration: NAME.NAMESPACE.svc
-// for a Service, the host for a URL (kubernetes, apiserver/pkg/util/webhook). The controller must not derive them from
-// its own settings, because an installation may rename the Service.
+// for a Service, the host for a URL (kubernetes, apiserver/pkg/util/webhook). The controller must not derive the host
+// names from its own settings, because an installation may rename the Service.
 func names(configuration *admissionregistration.ValidatingWebhookConfiguration) ([]string, error) {
 	var names []string
 	for i := range configuration.Webhooks {
@@ -144,7 +144,7 @@ func names(configuration *admissionregistration.ValidatingWebhookConfiguration) 
 }
 
 // trustedFor returns how long all webhooks in a configuration have trusted an authority, as observed by this process.
-// It is negative if they do not trust it.
+// The result is negative if they do not trust it.
 func (k *Keeper) trustedFor(
 	configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte,
 ) time.Duration {
@@ -159,7 +159,7 @@ func (k *Keeper) trustedFor(
 }
 
 // trusts reports whether the bundles of all webhooks in a configuration contain an authority. If there is no next
-// certificate, its CA is empty and the result is false; otherwise every bundle would appear to contain it.
+// certificate, its CA is empty and the result is false; otherwise every bundle would appear to contain the empty CA.
 func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration, ca []byte) bool {
 	for i := range configuration.Webhooks {
 		if len(ca) == 0 || !bytes.Contains(configuration.Webhooks[i].ClientConfig.CABundle, ca) {
@@ -179,7 +179,7 @@ func (k *Keeper) trust(
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	// With the resource version, the API server rejects the patch after a concurrent change. This is required because
+	// The resource version makes the API server reject the patch after a concurrent change. This is required because
 	// webhooks are addressed by index.
 	operations := []operation{{"replace", "/metadata/resourceVersion", configuration.ResourceVersion}}
 	for i := range configuration.Webhooks {

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// cluster has the objects from deploy/webhook.yaml, and a keeper and a source that share a clock.
+// cluster contains the objects from deploy/webhook.yaml, plus a keeper and a source that share a clock.
 type cluster struct {
 	t      *testing.T
 	api    client.Client
@@ -167,15 +167,15 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// The next certificate waits until API servers have read its authority. The elapsed time is decisive: adjusting the
-// clock in the meantime makes the wait neither shorter nor longer.
+// The next certificate waits until API servers have read its authority. Only the elapsed time matters: adjusting the
+// clock in the meantime neither shortens nor extends the wait.
 func TestClockIsSetWhileACertificateIsReplaced(t *testing.T) {
 	for _, jump := range []time.Duration{-5 * time.Hour, 5 * time.Hour} {
 		c := newCluster(t, secret(), configuration())
 		c.looks(3)
 		first := c.served()
 		c.now = epoch.Add(61 * 24 * time.Hour)
-		c.looks(2) // it is created and trusted
+		c.looks(2) // the certificate is created and trusted
 		c.now, c.set = c.now.Add(jump), c.set+jump
 		c.looks(1)
 		if !c.served().Equal(first) {
@@ -223,7 +223,7 @@ func TestKeeperMends(t *testing.T) {
 }
 
 // TestKeeperGoesOn checks that the keeper continues after a failure, regardless of where it was interrupted: it may
-// stop after each of its writes.
+// stop after any of its writes.
 func TestKeeperGoesOn(t *testing.T) {
 	for _, kind := range []string{"Secret", "Configuration"} {
 		c := newCluster(t, secret(), configuration())
@@ -262,7 +262,7 @@ func (c *cluster) secret() *corev1.Secret {
 	return &found
 }
 
-// TestTwoKeepers checks two keepers that run concurrently while one loses its lease: the writes of the slower one are
+// TestTwoKeepers checks two keepers that run concurrently while one loses its lease: the slower keeper's writes are
 // rejected and do no harm.
 func TestTwoKeepers(t *testing.T) {
 	c := newCluster(t, secret(), configuration())

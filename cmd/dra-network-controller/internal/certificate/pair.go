@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// backdate is how long before its creation a certificate becomes valid, so that API servers and other replicas accept
-// it even if their clocks are slow by that much. A certificate is replaced when a third of its validity is left, which
-// tolerates clocks that are fast by the same amount.
+// backdate is how far a certificate's start of validity precedes its creation, so that API servers and other replicas
+// accept it even if their clocks are slow by that much. A certificate is replaced when a third of its validity is left,
+// which tolerates clocks that are fast by the same amount.
 const backdate = DefaultValidity / 3
 
 // serialBits is the length of serial numbers. RFC 5280 allows up to 20 octets.
@@ -28,13 +28,13 @@ const serialBits = 128
 // Pair is a server certificate and the authority that signed it. The key of the authority is discarded, so it can never
 // sign a second certificate. All fields are PEM.
 type Pair struct {
-	// CA is the certificate of the authority.
+	// CA is the authority's certificate.
 	CA []byte
 	// Certificate and Key are the server's certificate and key.
 	Certificate, Key []byte
 }
 
-// newPair creates a pair for names, which are DNS names and IP addresses. The authority cannot sign further authorities
+// newPair creates a pair for names, which are DNS names and IP addresses. The authority cannot sign other authorities
 // (MaxPathLenZero). Both certificates expire at the same time, since each is useless without the other.
 func newPair(names []string, now time.Time, validity time.Duration) (Pair, error) {
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -45,7 +45,7 @@ func newPair(names []string, now time.Time, validity time.Duration) (Pair, error
 	if err != nil {
 		return Pair{}, fmt.Errorf("cannot generate a key: %w", err)
 	}
-	// Each authority has its own name, so that they can be distinguished.
+	// Each authority has its own name, so that authorities can be distinguished.
 	ca, err := template("dra-network-controller webhook CA "+now.UTC().Format(time.RFC3339), now, validity)
 	if err != nil {
 		return Pair{}, err
@@ -100,7 +100,7 @@ func (p Pair) check(names []string, now time.Time) (*x509.Certificate, error) {
 	if !roots.AppendCertsFromPEM(p.CA) {
 		return nil, errors.New("the certificate of the authority is missing or invalid")
 	}
-	// Verify checks the host name only if one is given.
+	// Verify checks the host name only if there is one.
 	for _, name := range names {
 		if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots, CurrentTime: now}); err != nil {
 			return nil, err

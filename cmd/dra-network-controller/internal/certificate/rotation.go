@@ -18,28 +18,28 @@ const maxPeriod = 10 * time.Second
 
 // Rotation decides when certificates are replaced.
 type Rotation struct {
-	// Validity is how long a certificate is valid. The next one is created when a third of it is left.
+	// Validity is how long a certificate is valid. The next certificate is created when a third of this time is left.
 	Validity time.Duration
 }
 
 // looks is the minimum number of checks during the validity of a certificate. Ten of these checks fall into the last
-// third, and replacing the certificate takes at most four.
+// third, and replacing the certificate takes at most four checks.
 const looks = 30
 
-// Period returns the time between two checks of keepers and sources.
+// Period returns the time between checks by keepers and sources.
 func (r Rotation) Period() time.Duration { return min(maxPeriod, r.Validity/looks) }
 
-// settled returns how long the next certificate must be trusted before it is served, so that every API server has read
-// its authority. API servers watch webhook configurations and usually receive changes within milliseconds.
+// settled returns how long the next certificate must be trusted before it is served, so that every API server has had
+// time to read its authority. API servers watch webhook configurations and usually receive changes within milliseconds.
 func (r Rotation) settled() time.Duration { return 2 * r.Period() }
 
 // Wanted returns the content that the Secret should have and the reason for the change. An empty reason means that no
 // change is needed. names are the host names that API servers use. trusted is how long this process has observed the
-// authority of the next certificate in their configuration; it is negative if the authority is missing there.
+// next certificate's authority in the webhook configuration; it is negative if the authority is missing there.
 //
-// Each call makes one step of the rotation, and every step also repairs a fault, such as changed names or an emptied
+// Each call performs one step of the rotation, and every step also repairs faults such as changed names or an emptied
 // Secret. If the current certificate is unusable, it is replaced without waiting for trust: no client accepts it, so
-// the replacement cannot be worse.
+// its replacement cannot be worse.
 func (r Rotation) Wanted(
 	held Held, names []string, trusted time.Duration, now time.Time,
 ) (wanted Held, why string, err error) {

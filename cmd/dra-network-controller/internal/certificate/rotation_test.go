@@ -17,7 +17,7 @@ var (
 	rotation = Rotation{Validity: 90 * 24 * time.Hour}
 )
 
-// pairFor creates a pair with the validity of the rotation.
+// pairFor creates a pair with the validity period that the rotation uses.
 func pairFor(t *testing.T, names []string, now time.Time) Pair {
 	t.Helper()
 	pair, err := newPair(names, now, rotation.Validity)
@@ -40,7 +40,8 @@ func parse(t *testing.T, text []byte) *x509.Certificate {
 	return certificate
 }
 
-// taken returns the reason why a client that trusts a bundle does not accept a certificate for a name; nil if it does.
+// taken returns the reason why a client that trusts a bundle does not accept a certificate for a name, or nil if the
+// client accepts it.
 func taken(t *testing.T, bundle, certificate []byte, name string, now time.Time) error {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -161,11 +162,11 @@ func TestWanted(t *testing.T) {
 }
 
 // TestEveryReplicaIsTrustedAtEveryMoment simulates a year of checks by the keeper, each at a time when the state may
-// have changed. API servers and replicas read the objects with independent delays of up to one check. The clocks of the
-// API servers and of the replicas, which lead in turns, are wrong by hours.
+// have changed. API servers and replicas read the objects with independent delays of up to one check. The replicas take
+// turns as leader. The clocks of the API servers and replicas are wrong by hours.
 func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 	var held Held
-	var bundles, served [][]byte // at each check, the newest last
+	var bundles, served [][]byte // one per check, newest last
 	last := func(all [][]byte) [][]byte { return all[max(0, len(all)-2):] }
 	changes := 0
 	for now, end := epoch, epoch.Add(365*24*time.Hour); now.Before(end); {

@@ -20,7 +20,7 @@ import (
 const impatience = time.Second
 
 // Source serves the current certificate from the Secret. The manager runs it in all replicas. GetCertificate and Ready
-// may be called concurrently, while Start runs in one goroutine.
+// may be called concurrently; Start runs in a single goroutine.
 type Source struct {
 	// Reader reads from the API server.
 	Reader client.Reader
@@ -56,7 +56,7 @@ func (s *Source) Start(ctx context.Context) error {
 }
 
 // reload reads the Secret once. If that fails, the previous certificate remains in use. Even an expired certificate is
-// served, because the client then rejects it with a clear error, which is better than no response.
+// served, because the client then rejects it with a clear error, which is better than getting no response.
 func (s *Source) reload(ctx context.Context) error {
 	defer s.looked.Store(true)
 	var secret corev1.Secret
@@ -94,7 +94,7 @@ func (s *Source) Ready(*http.Request) error {
 
 // sparing logs the errors of an operation that is retried continually. It logs each error once when it appears, and
 // once when it is resolved. Errors are compared by their text, so an error with a changing part, such as a time, is
-// logged each time. It is not safe for concurrent use.
+// logged each time. sparing is not safe for concurrent use.
 type sparing struct {
 	log  logr.Logger
 	what string
@@ -103,8 +103,8 @@ type sparing struct {
 
 func newSparing(log logr.Logger, what string) *sparing { return &sparing{log: log, what: what} }
 
-// report logs an error if it differs from the previous one, and logs when it is resolved. Callers retry every few
-// seconds, and repeated lines would hide everything else in the log.
+// report logs an error if it differs from the previous one, and logs when an error is resolved. Callers retry every few
+// seconds, so repeated lines would hide everything else in the log.
 func (s *sparing) report(err error) {
 	switch {
 	case err == nil && s.last != "":

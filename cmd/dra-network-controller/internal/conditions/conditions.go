@@ -23,11 +23,11 @@ const (
 	ReasonInvalid = "Invalid"
 )
 
-// Accepted is the condition type. The API packages for all kinds use it.
+// Accepted is the condition type. All kinds in the API packages use it.
 const Accepted = "Accepted"
 
 const (
-	// maxMessage is the API server's limit for a condition's message. It is applied to bytes, which is stricter.
+	// maxMessage is the API server's limit for a condition's message. It is applied to bytes here, which is stricter.
 	maxMessage = 32 * 1024
 	// maxProblem limits the text of one problem, so that a huge value does not hide the other problems.
 	maxProblem = 2 * 1024
@@ -36,8 +36,8 @@ const (
 )
 
 // Of returns the condition Accepted: False with all problems if there are any, otherwise True with the summary and the
-// remarks. LastTransitionTime is not set, because meta.SetStatusCondition keeps the old time while the status stays the
-// same, so that an unchanged condition does not cause a write.
+// remarks. LastTransitionTime is not set: meta.SetStatusCondition keeps the old time while the status stays the same,
+// so an unchanged condition does not cause a write.
 func Of(generation int64, summary string, problems field.ErrorList, remarks ...string) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               Accepted,
@@ -65,8 +65,8 @@ func Describe(problems field.ErrorList) string {
 	return enumerate("problem", texts)
 }
 
-// enumerate joins numbered texts on one line, as many as fit into a condition. A single text is returned unchanged,
-// without a number and without being shortened.
+// enumerate numbers texts and joins as many as fit into a condition on one line. A single text is returned unchanged:
+// it is neither numbered nor shortened.
 func enumerate(what string, texts []string) string {
 	if len(texts) == 1 {
 		return texts[0]
@@ -120,7 +120,7 @@ func Causes(problems field.ErrorList) []metav1.StatusCause {
 }
 
 // oneLine joins the lines of a text, because tables need a single line. It drops the lines in which CEL repeats the
-// expression and marks the position with a caret, because CEL also reports the line and column.
+// expression and marks the position with a caret: CEL also reports the line and column.
 func oneLine(text string) string {
 	var kept []string
 	for line := range strings.Lines(text) {
@@ -136,7 +136,7 @@ func oneLine(text string) string {
 const hintMark = `; "kubectl `
 
 // WithHint appends a kubectl command and its purpose to a condition's message. The hint always fits, because the
-// message before it is shortened if necessary. cutBeforeHint finds the hint by hintMark.
+// message before it is shortened if necessary. cutBeforeHint uses hintMark to find the hint.
 func WithHint(condition metav1.Condition, command, shows string) metav1.Condition {
 	hint := fmt.Sprintf("; %q %s", command, shows)
 	condition.Message = Cut(condition.Message, maxMessage-len(hint)) + hint
@@ -171,7 +171,7 @@ func Cut(text string, size int) string {
 // maxEvent limits the part of a condition's message that is copied to an event, in bytes.
 const maxEvent = 900
 
-// EmitEvents emits an event for each written condition of an object that starts or stops reporting a problem, or
+// EmitEvents emits an event for each of an object's written conditions that starts or stops reporting a problem, or
 // reports a different one. A new object without problems gets no event. before contains the object's previous
 // conditions, and written contains the current ones. The events API rejects notes with more than 1,024 bytes, which
 // package events only logs, so messages are shortened to maxEvent.

@@ -90,7 +90,7 @@ func TestDescribeFitsAndKeepsTheAdvice(t *testing.T) {
 	}
 }
 
-// The hint is complete in the condition and in its event, no matter how long the message before it is.
+// The condition and its event contain the complete hint, no matter how long the preceding message is.
 func TestHintsAreNotCut(t *testing.T) {
 	hint := `; "kubectl get ntopo x" shows more`
 	for _, text := range []string{"short", strings.Repeat("é", maxMessage)} {

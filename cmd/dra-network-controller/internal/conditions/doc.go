@@ -1,7 +1,7 @@
 // Package conditions creates the condition Accepted, which reports to an object's author whether the object is valid.
 //
-// The rule of this package: a condition lists every problem with its field and its fix, and respects the size limit of
-// the API server.
+// The rule of this package: a condition lists every problem with its field and its fix, and respects the API server's
+// size limit.
 //
 // Problems are formatted for three outputs: the condition's message, with all problems on one line (Describe); the
 // event, shortened to the size limit for events (EmitEvents); and the webhook's response, with a cause for each problem

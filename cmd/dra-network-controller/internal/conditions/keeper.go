@@ -16,8 +16,7 @@ import (
 )
 
 // Keeper maintains the condition Accepted on every object of a kind. All fields are required. It only supports kinds
-// whose condition depends on nothing but the object itself. If other objects matter, write a reconciler that watches
-// them.
+// whose condition depends solely on the object itself. If other objects matter, write a reconciler that watches them.
 type Keeper[T client.Object] struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
@@ -27,7 +26,7 @@ type Keeper[T client.Object] struct {
 	New func() T
 	// Conditions returns a pointer to the conditions in an object's status.
 	Conditions func(T) *[]metav1.Condition
-	// Accepted returns the wanted condition for an object. It must be pure.
+	// Accepted returns the desired condition for an object. It must be pure.
 	Accepted func(T) metav1.Condition
 }
 

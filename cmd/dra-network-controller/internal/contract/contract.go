@@ -1,7 +1,7 @@
 // Package contract validates CNIPluginSchemas and reports errors to their authors.
 //
-// The rule of this package: [Accepted] is pure and returns the condition; [Reconciler] only writes it to the status.
-// Components that use a schema validate it again, and ignore the parameters in an invalid one.
+// The rule of this package: [Accepted] is pure and returns the condition; [Reconciler] only writes the condition to the
+// status. Components that use a schema validate it again, and ignore the parameters in an invalid schema.
 package contract
 
 import (
@@ -19,7 +19,7 @@ import (
 func Accepted(schema *v1alpha1.CNIPluginSchema) metav1.Condition {
 	summary := fmt.Sprintf("topologies are checked against this contract of %s", schema.Spec.CNIType)
 	// A schema in the cluster overrides the built-in schema for the same plugin, and does not change when the driver is
-	// upgraded. Authors who copy a built-in schema to change one line do not expect this.
+	// upgraded. Authors who copy a built-in schema to change one line might not expect this.
 	var remarks []string
 	if _, builtIn := cnichain.DefaultSchemas().Lookup(schema.Spec.CNIType); builtIn {
 		remarks = append(remarks, "it overrides the built-in schema of "+schema.Spec.CNIType+

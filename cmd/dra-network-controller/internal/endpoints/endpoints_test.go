@@ -321,8 +321,8 @@ func TestPortsOfSidecars(t *testing.T) {
 	}
 }
 
-// TestNameThatIsTaken: a foreign slice causes one event for the author until it is deleted; our own slice that is not
-// in the cache yet causes none.
+// TestNameThatIsTaken: while a foreign slice exists, it causes only one event for the author. A slice of our own that
+// is not yet in the cache causes none.
 func TestNameThatIsTaken(t *testing.T) {
 	c := newCluster(t)
 	c.pod("a", nil, "10.60.0.2/16")
@@ -335,7 +335,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 	foreign := &discoveryapi.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db-dra-network-0"},
 		AddressType: discoveryapi.AddressTypeIPv4}
-	for range 2 { // a resolved problem is forgotten, so its return emits another event
+	for range 2 { // a resolved problem is forgotten, so its recurrence emits another event
 		c.must(c.api.Create(t.Context(), foreign.DeepCopy()))
 		retry(later)
 		retry(later)
@@ -358,7 +358,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestTakenNameKeepsNoOther: slices with free names are created regardless of the order.
+// TestTakenNameKeepsNoOther: slices whose names are available are created regardless of the order.
 func TestTakenNameKeepsNoOther(t *testing.T) {
 	for taken, want := range map[string]string{
 		"db-dra-network-0": "db-dra-network-1 IPv6 metrics=9090 sql=5432: fd00::2 a +ready +serving",
@@ -410,7 +410,7 @@ func TestOneAddressOfTwoPods(t *testing.T) {
 	}
 }
 
-// TestAnnotationRemoved: slices are deleted with the annotation.
+// TestAnnotationRemoved: slices are deleted when the annotation is removed.
 func TestAnnotationRemoved(t *testing.T) {
 	c := newCluster(t)
 	c.pod("a", nil, "10.60.0.2/16")
@@ -423,8 +423,8 @@ func TestAnnotationRemoved(t *testing.T) {
 	c.expect()
 }
 
-// TestObjectsConcernFewServices: in a namespace with many Services, a change to a pod or claim only causes
-// reconciliations of Services whose endpoints it may affect.
+// TestObjectsConcernFewServices: in a namespace with many Services, a change to a pod or claim only triggers the
+// reconciliation of Services whose endpoints the change may affect.
 func TestObjectsConcernFewServices(t *testing.T) {
 	c := newCluster(t)
 	for name, changes := range map[string][]string{

@@ -24,16 +24,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 )
 
-// later is the retry delay if a foreign slice has the name of a wanted slice. The cache contains only the controller's
-// slices, so deleting the foreign slice does not cause an event.
+// later is the retry delay if a foreign slice has the name of a desired slice. The cache contains only the controller's
+// slices, so deleting the foreign slice does not trigger a reconciliation.
 const later = time.Minute
 
-// maxEvent limits the size of a problem in an event, in bytes, because the API server rejects longer notes and a
-// problem may quote a long annotation.
+// maxEvent is the maximum size of a problem in an event, in bytes. The API server rejects longer notes, and a problem
+// may quote a long annotation.
 const maxEvent = 1000
 
 // Reconciler maintains the EndpointSlices of every annotated Service. All fields are required. A process must use a
-// single Reconciler, because told prevents repeated events.
+// single Reconciler, because the field told prevents repeated events.
 type Reconciler struct {
 	// Client reads through a cache and writes to the API server.
 	Client client.Client
@@ -43,12 +43,13 @@ type Reconciler struct {
 	Events events.EventRecorder
 
 	mu sync.Mutex
-	// told contains the last reported problem of each Service.
+	// told contains the last problem reported for each Service.
 	told map[types.NamespacedName]string
 }
 
-// SetupWithManager registers the reconciler for every Service that changes, or whose pods, claims or slices change.
-// Pods and claims change far more often than Services, so their handler first selects the affected Services.
+// SetupWithManager registers the reconciler. A Service is reconciled when it changes, or when its pods, claims or
+// slices change. Pods and claims change far more often than Services, so their handler first selects the affected
+// Services.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	ofObject := handler.EnqueueRequestsFromMapFunc(r.ofObject)
 	return ctrl.NewControllerManagedBy(manager).
@@ -62,8 +63,8 @@ func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 
 // ofObject returns requests for the annotated Services in an object's namespace whose endpoints the object may affect:
 // for a pod, the Services that select it; for a claim, the Services with the topology of one of its devices. For an
-// update, it is also called with the old object. A handler cannot return an error, but reading from a synced cache does
-// not fail.
+// update, ofObject is also called with the old object. A handler cannot return an error, but reading from a synced
+// cache does not fail.
 func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []reconcile.Request {
 	concerns := concerns(object)
 	if concerns == nil {
@@ -86,7 +87,7 @@ func (r *Reconciler) ofObject(ctx context.Context, object client.Object) []recon
 	return requests
 }
 
-// concerns returns a filter for the queries whose result an object may affect; nil if it cannot affect any.
+// concerns returns a filter for the queries whose result an object may affect; nil if the object cannot affect any.
 func concerns(object client.Object) func(*Query) bool {
 	switch object := object.(type) {
 	case *corev1.Pod:
@@ -105,7 +106,7 @@ func concerns(object client.Object) func(*Query) bool {
 }
 
 // Reconcile implements reconcile.Reconciler. It is called for every Service in the cluster. A Service without the
-// annotation has no slices and no query, and only costs two reads from the cache.
+// annotation has no slices and no query, so it only costs two reads from the cache.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	service := &corev1.Service{}
 	if err := r.Client.Get(ctx, request.NamespacedName, service); apierrors.IsNotFound(err) {
@@ -125,8 +126,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.emitEvent(request.NamespacedName, service, problem)
 	}
 	var wanted map[Group]Endpoints
-	// Without a query, no slice is wanted, so slices are removed when the annotation is removed or becomes invalid.
-	// Keeping them would send traffic to pods that are no longer selected.
+	// Without a query, no slices are desired, so existing slices are removed when the annotation is removed or becomes
+	// invalid. Keeping them would send traffic to pods that are no longer selected.
 	if query != nil {
 		if wanted, err = r.wanted(ctx, service, query); err != nil {
 			return reconcile.Result{}, err
@@ -167,9 +168,9 @@ func (r *Reconciler) wanted(
 	return Wanted(service, query, pods.Items, byName)
 }
 
-// carryOut makes the changes. Updates and deletions come first, so that terminated pods leave the endpoints
-// immediately. Even if a foreign slice has the name of a wanted slice, the other slices are still created. A returned
-// foreignSliceError has one line for each such name and contains no other errors.
+// carryOut applies the changes. Updates and deletions come first, so that terminated pods are removed from the
+// endpoints immediately. Even if a foreign slice has the name of a desired slice, the other slices are still created. A
+// returned foreignSliceError has one line for each such name and contains no other errors.
 func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	for i := range changes.Update {
 		if err := r.Client.Update(ctx, &changes.Update[i]); err != nil {
@@ -193,8 +194,8 @@ func (r *Reconciler) carryOut(ctx context.Context, changes *Changes) error {
 	return taken
 }
 
-// foreignSliceError reports that a slice of another owner has the name of a wanted slice. It is shown to the author of
-// the Service.
+// foreignSliceError reports that another owner's slice has the name of a desired slice. The error is shown to the
+// author of the Service.
 type foreignSliceError struct{ name string }
 
 func (e *foreignSliceError) Error() string {
@@ -202,9 +203,9 @@ func (e *foreignSliceError) Error() string {
 		"manage; delete it, or rename the Service", e.name)
 }
 
-// create creates a slice. If a slice with this name exists, there are two cases. If the slice belongs to this Service
-// but is not in the cache yet, create returns AlreadyExists. If its labels differ, so that the cache will never contain
-// it, create returns a foreignSliceError.
+// create creates a slice. If a slice with this name exists, there are two cases. If the existing slice belongs to this
+// Service but is not in the cache yet, create returns AlreadyExists. If its labels differ, the cache will never contain
+// it, and create returns a foreignSliceError.
 func (r *Reconciler) create(ctx context.Context, slice *discoveryapi.EndpointSlice) error {
 	err := r.Client.Create(ctx, slice)
 	if !apierrors.IsAlreadyExists(err) {
@@ -225,7 +226,7 @@ func (r *Reconciler) create(ctx context.Context, slice *discoveryapi.EndpointSli
 	return err
 }
 
-// emitEvent emits an event for a problem unless it was the last one emitted for the Service.
+// emitEvent emits an event for a problem unless the last event for the Service reported the same problem.
 func (r *Reconciler) emitEvent(name types.NamespacedName, service *corev1.Service, problem error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

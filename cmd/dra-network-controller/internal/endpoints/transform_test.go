@@ -22,7 +22,7 @@ func hostile(name string) metav1.ObjectMeta {
 
 // The cache only stores a bounded part of an object, regardless of what its user has written.
 func TestHostileObjectsStaySmall(t *testing.T) {
-	const limit = 32 << 10 // bytes of one object, as protobuf
+	const limit = 32 << 10 // bytes per object, as protobuf
 	plain := &corev1.Service{ObjectMeta: hostile("plain")}
 	asking := &corev1.Service{ObjectMeta: hostile("asking")}
 	asking.Annotations = map[string]string{AnnotationTopology: strings.Repeat("t", 100<<10),
@@ -61,7 +61,7 @@ func TestHostileObjectsStaySmall(t *testing.T) {
 	}
 }
 
-// If a Service has too many ports, its author gets the reason.
+// If a Service has too many ports, the reason is reported to its author.
 func TestServiceWithTooManyPorts(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		AnnotationTopology: "t", AnnotationSelector: "app=db"}}}

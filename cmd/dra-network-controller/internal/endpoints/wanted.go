@@ -23,7 +23,7 @@ import (
 // Annotations on a Service.
 const (
 	// AnnotationTopology names a NetworkTopology, or one of its root steps as topology/step. The Service's endpoints
-	// are the addresses of interfaces that are created from its devices.
+	// are the addresses of interfaces that are created from the devices of that topology or step.
 	AnnotationTopology = "networking.dra.io/endpoints-topology"
 	// AnnotationSelector selects the pods by labels, in the syntax of kubectl's --selector.
 	AnnotationSelector = "networking.dra.io/endpoints-selector"
@@ -35,8 +35,8 @@ type Query struct {
 	Pods           labels.Selector
 }
 
-// ParseQuery parses a Service's annotations. It returns nil if the Service has no such annotation. An error is shown to
-// the Service's author.
+// ParseQuery parses a Service's annotations. It returns nil if the Service has none of them. An error is shown to the
+// Service's author.
 func ParseQuery(service *corev1.Service) (*Query, error) {
 	topology, asked := service.Annotations[AnnotationTopology]
 	switch {
@@ -80,8 +80,8 @@ type Group struct {
 type Endpoints map[string]discoveryapi.Endpoint
 
 // add adds an endpoint. Two pods can have the same address, for example a terminated pod that still exists and a pod
-// that the address has since been assigned to. The ready pod takes precedence, otherwise the first one by name, so that
-// the result does not depend on the order of the pods.
+// that the address has since been assigned to. The ready pod takes precedence; otherwise, the pod whose name sorts
+// first does, so that the result does not depend on the order of the pods.
 func (e Endpoints) add(endpoint discoveryapi.Endpoint) {
 	address := endpoint.Addresses[0]
 	if other, taken := e[address]; taken {
@@ -127,9 +127,9 @@ func Wanted(
 }
 
 // addressesOf returns the addresses of a claim's devices in a pod, according to the claim's status. It returns none for
-// a claim that several pods share, because the status does not contain the pod that an address belongs to. The UID is
+// a claim that several pods share, because the status does not show which pod an address belongs to. The UID is
 // compared because a pod that was recreated with the same name, as in a StatefulSet, may find a claim that is still
-// reserved for the old one.
+// reserved for the old pod.
 func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) []netip.Addr {
 	if claim == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != pod {
 		return nil
@@ -164,8 +164,8 @@ func ofQuery(devices []claimspec.Device, query *Query) (found []*claimspec.Devic
 	return found
 }
 
-// reachable returns the addresses that the API server accepts in endpoints, which excludes addresses that are only
-// valid on one node. The status contains addresses with their prefix length (KEP-4817).
+// reachable returns the addresses that the API server accepts in endpoints. This excludes addresses that are only valid
+// on one node. The status contains addresses with their prefix length (KEP-4817).
 func reachable(texts []string) []netip.Addr {
 	var found []netip.Addr
 	for _, text := range texts {
@@ -206,8 +206,8 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// portsOf returns the sorted ports of a Service for a pod. Like Kubernetes, it omits a named target port that the pod
-// does not have.
+// portsOf returns a Service's ports for a pod, sorted. Like Kubernetes, it omits a named target port that the pod does
+// not have.
 func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryapi.EndpointPort {
 	ports := []discoveryapi.EndpointPort{}
 	for i := range service.Spec.Ports {

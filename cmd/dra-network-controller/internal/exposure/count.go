@@ -24,7 +24,7 @@ type Offers struct {
 }
 
 // Transform reduces a ResourceSlice to the fields that Count reads. In a large cluster, slices account for most of the
-// cached data, and most of their changes affect other fields.
+// cached data, and most changes to slices affect other fields.
 func Transform(object any) (any, error) {
 	slice, ok := object.(*resourceapi.ResourceSlice)
 	if !ok {
@@ -53,10 +53,10 @@ func Transform(object any) (any, error) {
 }
 
 // Count returns the offers for each policy, by name, and the number of devices that do not name their policy. A device
-// does not name it if the driver predates the attribute, the device already has the maximum number of attributes, or
-// the policy's name is too long for an attribute. Count ignores devices with a taint and no policy, which a claim still
-// holds although no policy exposes them any longer. It also ignores devices without a CNI plugin, which no DeviceClass
-// selects, because their node has none of the policy's plugins.
+// does not name its policy if the driver predates the attribute, the device already has the maximum number of
+// attributes, or the policy's name is too long for an attribute. Count ignores devices with a taint and no policy: a
+// claim still holds them, but no policy exposes them any longer. Count also ignores devices without a CNI plugin. No
+// DeviceClass selects them, because their node has none of the policy's plugins.
 func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, unnamed int) {
 	published = slices.SortedFunc(slices.Values(published), func(a, b *resourceapi.ResourceSlice) int {
 		return cmp.Or(cmp.Compare(nodeOf(a), nodeOf(b)), cmp.Compare(a.Spec.Pool.Name, b.Spec.Pool.Name),
@@ -65,8 +65,8 @@ func Count(published []*resourceapi.ResourceSlice) (byPolicy map[string]Offers, 
 	byPolicy = map[string]Offers{}
 	lastNode := map[string]string{}
 	type entry struct{ policy, device string }
-	var newest *resourceapi.ResourceSlice // a slice of the newest generation of the pool; older ones are outdated
-	var seen map[entry]bool               // seen in the pool, which contains all entries for its devices
+	var newest *resourceapi.ResourceSlice // a slice from the pool's newest generation; older ones are outdated
+	var seen map[entry]bool               // entries seen in the pool, which has all entries for its devices
 	for _, slice := range published {
 		if newest == nil || nodeOf(newest) != nodeOf(slice) || newest.Spec.Pool.Name != slice.Spec.Pool.Name {
 			newest, seen = slice, map[entry]bool{}
@@ -107,7 +107,7 @@ func hasPlugin(d *resourceapi.Device) bool {
 	return listed
 }
 
-// nameOf returns the name of the policy that exposes a device, or "" if the device does not name it.
+// nameOf returns the name of the policy that exposes a device, or "" if the device does not name its policy.
 func nameOf(d *resourceapi.Device) string {
 	return ptr.Deref(d.Attributes[policy.ExposurePolicy].StringValue, "")
 }

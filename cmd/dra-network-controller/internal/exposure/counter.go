@@ -30,10 +30,10 @@ import (
 
 const (
 	// gather is how long changes to slices are collected, and thus the minimum time between two counts. While many
-	// nodes start, a policy's status changes once during this time instead of once per node.
+	// nodes are starting, a policy's status changes once during this time instead of once per node.
 	gather = 5 * time.Second
-	// again is the interval between counts without a change. Such a count restores counts that were dropped by a CRD
-	// that is older than the controller, because replacing the CRD does not cause an event.
+	// again is the interval between counts if nothing changes. Such a recount restores counts that were dropped by a
+	// CRD that is older than the controller, because replacing the CRD does not cause an event.
 	again = 10 * time.Minute
 )
 
@@ -52,12 +52,12 @@ const (
 // Counter maintains the number of offered devices in the status of every DeviceExposurePolicy. Each reconciliation
 // updates the counts for all policies. All fields are required.
 type Counter struct {
-	// Client reads through a cache, which contains the driver's slices reduced by Transform, and writes to the API
-	// server.
+	// Client reads through a cache and writes to the API server. The cache contains the driver's slices, reduced by
+	// Transform.
 	Client client.Client
 }
 
-// SetupWithManager registers the counter for changes to slices and to the specs of policies and schemas.
+// SetupWithManager registers the counter for changes to slices and to policy and schema specs.
 func (c *Counter) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	devicesChanged := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
@@ -119,8 +119,8 @@ func (c *Counter) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile
 }
 
 // Status returns a policy's status for the given offers. unnamed is the number of published devices that do not name
-// their policy. The result equals the current status if nothing has changed. A policy that hides devices has no counts,
-// because hidden devices are not published. misspelt contains a message for each plugin whose name is probably
+// their policy. If nothing has changed, the result equals the current status. A policy that hides devices has no
+// counts, because hidden devices are not published. misspelt contains a message for each plugin whose name is probably
 // misspelled: devices are published for such a plugin, but no topology uses them.
 func Status(
 	p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int, misspelt []string,
@@ -142,7 +142,7 @@ func Status(
 }
 
 // devicesOffered returns the condition for a policy. unnamed is the number of published devices that do not name a
-// policy. If there are any, the absence of devices that name this policy proves nothing.
+// policy. If there are any, a lack of devices that name this policy proves nothing.
 func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int) metav1.Condition {
 	condition := metav1.Condition{Type: v1alpha1.ConditionDevicesOffered, ObservedGeneration: p.Generation,
 		Status: metav1.ConditionFalse}
@@ -185,7 +185,7 @@ func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 		fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), "shows its effect on each node")
 }
 
-// Plugins returns the CNI plugins in a policy, in the order of the spec.
+// Plugins returns the CNI plugins in a policy, in spec order.
 func Plugins(p *v1alpha1.DeviceExposurePolicy) []string {
 	if p.Spec.Exposure == nil {
 		return nil

@@ -222,7 +222,7 @@ func TestDevicesOffered(t *testing.T) {
 	c.expect("hidden devices are not published", "1 writes, - devices, - nodes")
 }
 
-// If a policy has changed since it was read, it is soon counted again, and the other policies are still written.
+// If a policy has changed since it was read, its count is soon repeated, and the other policies are still written.
 func TestCountAgainAfterAConflict(t *testing.T) {
 	const exposes = `{action: expose, selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov}]}}`
 	first, second := newPolicy(t, 1, exposes), newPolicy(t, 1, exposes)
@@ -257,8 +257,8 @@ func TestCountAgainAfterAConflict(t *testing.T) {
 	}
 }
 
-// A plugin whose name resembles a known one is reported for as long as the policy names it, even if devices are
-// published for it. A custom plugin with a different name is not reported, nor is a plugin that gets a schema.
+// A plugin whose name resembles a known one is reported while the policy names it, even if devices are published for
+// it. A custom plugin with a different name is not reported. A plugin that gets a schema is not reported either.
 func TestMisspeltPlugins(t *testing.T) {
 	p := &v1alpha1.DeviceExposurePolicy{ObjectMeta: metav1.ObjectMeta{Name: "p", Generation: 1}}
 	p.Spec.Exposure = &v1alpha1.Exposure{SupportedCNIPlugins: []v1alpha1.CNIPlugin{{Name: "sriovv", Exclusive: true},

@@ -1,6 +1,7 @@
-// Package exposure reports errors in DeviceExposurePolicies, and the devices that they offer, to their authors.
+// Package exposure reports to the authors of DeviceExposurePolicies which errors the policies contain and how many
+// devices they offer.
 //
 // The rule of this package: [Accepted], [Count] and [Status] are pure and compute the status; [Reconciler] and
-// [Counter] only write it. The nodes do not depend on it: they evaluate policies themselves. Published devices name
-// their policy, so nodes do not write to policies.
+// [Counter] only write it. The nodes do not depend on the status: they evaluate policies themselves. Published devices
+// name their policy, so nodes do not need to write to policies.
 package exposure

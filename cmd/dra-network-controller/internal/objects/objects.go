@@ -1,8 +1,8 @@
 // Package objects contains code that the reconcilers share: requests, and writes that may conflict with other
 // processes.
 //
-// The rule of this package: it does not depend on any kind. A write that finds another version of an object than the
-// one that was read is not a failure: the reconciliation starts over from the current state.
+// The rule of this package: it does not depend on any kind. If a write finds a different version of an object than the
+// one that was read, this is not a failure: the reconciliation starts over from the current state.
 package objects
 
 import (
@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Soon is the retry delay after a conflict. By then, the cache has caught up.
+// Soon is the retry delay after a conflict. By then, the cache should have caught up.
 const Soon = 200 * time.Millisecond
 
 // IsOutdated reports whether an object has changed, or was created, since the cache read it.
@@ -39,8 +39,8 @@ func Result(again time.Duration, err error) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
-// WriteStatus writes the status of changed unless it equals old, because each write wakes up every watcher. It returns
-// nil if the object no longer exists.
+// WriteStatus writes the status in changed unless it equals the status in old, because each write wakes up every
+// watcher. It returns nil if the object no longer exists.
 func WriteStatus(ctx context.Context, api client.Client, kind string, old, changed client.Object) error {
 	if equality.Semantic.DeepEqual(old, changed) {
 		return nil
@@ -51,8 +51,8 @@ func WriteStatus(ctx context.Context, api client.Client, kind string, old, chang
 	return nil
 }
 
-// Delete deletes exactly the version of an object that was inspected, not a new one with the same name. It returns nil
-// if the object no longer exists.
+// Delete deletes exactly the version of an object that was inspected, not a new object with the same name. It returns
+// nil if the object no longer exists.
 func Delete(ctx context.Context, api client.Client, kind string, object client.Object) error {
 	exactly := client.Preconditions{UID: ptr.To(object.GetUID()), ResourceVersion: ptr.To(object.GetResourceVersion())}
 	if err := api.Delete(ctx, object, exactly); client.IgnoreNotFound(err) != nil {
@@ -70,8 +70,8 @@ func Requests(names []string) []reconcile.Request {
 	return requests
 }
 
-// Later returns a handler that calls names immediately for every change, with gone set for a deletion, and delays the
-// reconciliations of the returned names, so that several changes cause one.
+// Later returns a handler that calls names immediately for every change, with gone set for a deletion. It delays
+// reconciling the returned names, so that several changes cause a single reconciliation.
 func Later(
 	delay time.Duration, names func(ctx context.Context, object client.Object, gone bool) []string,
 ) handler.EventHandler {

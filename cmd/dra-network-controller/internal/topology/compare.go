@@ -19,36 +19,36 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Changes are the actions that give a topology the wanted classes, and the classes that prevent this. Lists are sorted
+// Changes are the actions that give a topology the desired classes, and the classes that prevent this. Lists are sorted
 // by name.
 type Changes struct {
-	// Create contains wanted classes that do not exist.
+	// Create contains desired classes that do not exist.
 	Create []resourceapi.DeviceClass
-	// Repair contains wanted classes that exist but differ.
+	// Repair contains desired classes that exist but differ.
 	Repair []Repair
-	// Delete contains existing classes that belong to the topology but are not wanted.
+	// Delete contains existing classes that belong to the topology but are not desired.
 	Delete []resourceapi.DeviceClass
-	// Taken contains existing classes that have the name of a wanted class but belong to another owner.
+	// Taken contains existing classes that have the name of a desired class but belong to another owner.
 	Taken []resourceapi.DeviceClass
-	// Named contains existing classes that have the extendedResourceName of a wanted class. The wanted class is created
-	// without this name; otherwise, Kubernetes would assign the resource to the newest class, and pods would get other
-	// devices.
+	// Named contains existing classes that have the extendedResourceName of a desired class. The desired class is
+	// created without this name; otherwise, Kubernetes would assign the resource to the newest class, and pods would
+	// get different devices.
 	Named []resourceapi.DeviceClass
-	// Ready contains the names of wanted classes that exist as wanted.
+	// Ready contains the names of desired classes that exist as desired.
 	Ready []string
 }
 
-// Repair is an existing class, and the same class with the wanted values.
+// Repair is an existing class, and the same class with the desired values.
 type Repair struct {
 	Found, Repaired resourceapi.DeviceClass
 }
 
-// Compare returns the changes that give the topology the wanted classes. existing contains all classes in the cluster.
+// Compare returns the changes that give the topology the desired classes. existing contains all classes in the cluster.
 //
-// The cases of the switch are, in this order: an unwanted class that belongs to the topology by its owner reference is
-// deleted; any other unwanted class is ignored; a class with a wanted name that belongs to another owner is reported
-// and not changed; a correct class is ready; any other class is repaired. Desired classes that do not exist are
-// created.
+// The cases of the switch are, in this order: an unwanted class that belongs to the topology according to its owner
+// reference is deleted; any other unwanted class is ignored; a class with a desired name that belongs to another owner
+// is reported but not changed; a correct class is ready; any other class is repaired. Desired classes that do not exist
+// are created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	wanted, existing = sorted(wanted), sorted(existing)
@@ -86,9 +86,9 @@ func sorted(classes []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 		func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// withoutTakenNames returns the wanted classes without the extended resources that other classes already have, and
-// these other classes. kube-scheduler maps a resource to a single class, the newest one (KEP-5004). Without this check,
-// a new topology would take over the pods that request another topology's resource.
+// withoutTakenNames returns the desired classes without the extended resources that other classes already have. It also
+// returns those other classes. kube-scheduler maps a resource to a single class, the newest one (KEP-5004). Without
+// this check, a new topology would take over the pods that request another topology's resource.
 func withoutTakenNames(
 	topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass,
 ) (free, holders []resourceapi.DeviceClass) {
@@ -108,9 +108,10 @@ func withoutTakenNames(
 	return free, holders
 }
 
-// holderOfName returns the class that already has the extended resource of a wanted class; nil if the name is free. A
+// holderOfName returns the class that already has the extended resource of a desired class; nil if the name is free. A
 // class that was not created for a topology always takes precedence. Among classes created for topologies, the one that
-// has the name wins, and the older one if both have it, so that concurrent reconciliations reach the same result.
+// has the name takes precedence. If both have it, the older one does, so that concurrent reconciliations reach the same
+// result.
 func holderOfName(
 	want *resourceapi.DeviceClass, existing []resourceapi.DeviceClass, isOurs func(*resourceapi.DeviceClass) bool,
 ) *resourceapi.DeviceClass {
@@ -146,8 +147,8 @@ func isOlder(a, b *resourceapi.DeviceClass) bool {
 }
 
 // belongsTo reports whether a class was created for this topology, rather than for a deleted one with the same name.
-// Either the owner reference or the label suffices, so that a class that has lost the other one is repaired. Deletion
-// requires the owner reference, because users who copy a class also copy its label.
+// Either the owner reference or the label is sufficient, so that a class that has lost one of them is repaired.
+// Deletion requires the owner reference, because users who copy a class also copy its label.
 func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopology) bool {
 	if owner := metav1.GetControllerOf(class); owner != nil {
 		return owner.UID == topology.UID
@@ -155,8 +156,8 @@ func belongsTo(class *resourceapi.DeviceClass, topology *v1alpha1.NetworkTopolog
 	return topology.UID != "" && class.Labels[v1alpha1.LabelTopologyUID] == string(topology.UID)
 }
 
-// isAsWanted reports whether a class has all wanted values. Labels and annotations from other managers are ignored. The
-// lists of selectors and configurations must be equal: an additional selector would hide devices, and an additional
+// isAsWanted reports whether a class has all desired values. Labels and annotations from other managers are ignored.
+// The lists of selectors and configurations must be equal: an additional selector would hide devices, and an additional
 // configuration would change the attached interfaces.
 func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 	for key, value := range want.Labels {
@@ -172,7 +173,7 @@ func isAsWanted(found, want *resourceapi.DeviceClass) bool {
 		slices.EqualFunc(found.Spec.Config, want.Spec.Config, sameConfig)
 }
 
-// repaired returns a class with all wanted values. Labels, annotations and owners from other managers are kept.
+// repaired returns a class with all desired values. Labels, annotations and owners from other managers are kept.
 func repaired(found, want *resourceapi.DeviceClass) resourceapi.DeviceClass {
 	class := *found.DeepCopy()
 	for key, value := range want.Labels {
@@ -205,9 +206,9 @@ func sameConfig(a, b resourceapi.DeviceClassConfiguration) bool {
 
 // Orphans returns the classes that were created for topologies with the given name, except those of the current
 // topology. uid is the UID of the current topology, or empty if it does not exist. Classes that are being deleted and
-// wait for a finalizer are left out.
+// are waiting for a finalizer are omitted.
 //
-// The UID determines ownership: a topology that was deleted and recreated under the same name does not own the classes
+// The UID determines ownership: a topology that was deleted and recreated with the same name does not own the classes
 // of its predecessor, although labels and names match.
 func Orphans(name string, uid types.UID, existing []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 	var orphans []resourceapi.DeviceClass
@@ -231,9 +232,9 @@ func topologyOf(class metav1.Object) *metav1.OwnerReference {
 }
 
 // concerned returns the names of the topologies to reconcile when a class changes: the topologies that own, owned or
-// want the class, and those that want its name or its extended resource. The prefix finds classes without an owner that
-// have the name of a wanted class. concerned may return unaffected topologies; a reconciliation without changes does
-// not send any request.
+// need the class, and those that need its name or its extended resource. The prefix finds classes without an owner that
+// have the name of a desired class. concerned may return unaffected topologies; a reconciliation without changes does
+// not send any requests.
 func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []string {
 	var names []string
 	owner := metav1.GetControllerOf(class)

@@ -22,7 +22,7 @@ func classesOf(topology *v1alpha1.NetworkTopology, listAttributes bool) []resour
 func TestCompare(t *testing.T) {
 	topology := parse(t, bonded)
 	topology.Spec.Description = "two functions, bonded"
-	// each test changes vf0, one of the classes that the topology wants and that exist
+	// each test changes vf0, an existing class that the topology also requests
 	tests := map[string]struct {
 		change func(class *resourceapi.DeviceClass)
 		gone   bool
@@ -98,7 +98,7 @@ func TestCompareRepairsTheVersionThatItSaw(t *testing.T) {
 	}
 }
 
-// A repair replaces an owner reference of the topology, and keeps those of others.
+// A repair replaces the topology's owner reference and keeps the owner references of other objects.
 func TestRepairedOwners(t *testing.T) {
 	want := classesOf(parse(t, bonded), true)[0]
 	found := *want.DeepCopy()
@@ -133,7 +133,7 @@ func TestCompareDeletesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// verb returns the change to the class with a name.
+// verb returns the change to the class with the given name.
 func verb(changes Changes, name string) string {
 	for verb, classes := range map[string][]resourceapi.DeviceClass{
 		"create": changes.Create, "delete": changes.Delete, "taken": changes.Taken,
@@ -202,9 +202,9 @@ func TestConcerned(t *testing.T) {
 	}
 }
 
-// If several classes have the same extended resource name, Kubernetes uses the newest one. Only one class gets the
-// name, so that it is not taken from pods that already use it, regardless of which of two topologies is reconciled
-// first.
+// If several classes have the same extended resource name, Kubernetes uses the newest one. Therefore, only one class
+// gets the name, regardless of which of two topologies is reconciled first. This prevents the name from being taken
+// from pods that already use it.
 func TestOneClassHasAnExtendedResource(t *testing.T) {
 	const name = "example.com/vf"
 	topology := parse(t, netSteps)

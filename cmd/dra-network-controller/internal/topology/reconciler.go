@@ -33,7 +33,7 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// FieldOwner is the field manager of the controller's changes to DeviceClasses.
+// FieldOwner is the field manager for the controller's changes to DeviceClasses.
 const FieldOwner = "dra-network-controller"
 
 // workers is the number of topologies that are reconciled concurrently. Most of the time is spent waiting for the API
@@ -55,9 +55,9 @@ type Reconciler struct {
 	ListAttributes bool
 }
 
-// SetupWithManager registers the reconciler for every topology whose spec or classes change, and for all topologies
-// when a CNIPluginSchema or an AddressRange changes. Changes to classes are not filtered: a class that a user edits or
-// deletes must be repaired, and the reconciliation after our own write changes nothing.
+// SetupWithManager registers the reconciler. A topology is reconciled when its spec or classes change; all topologies
+// are reconciled when a CNIPluginSchema or an AddressRange changes. Changes to classes are not filtered: a class that a
+// user edits or deletes must be repaired, and the reconciliation after our own write changes nothing.
 func (r *Reconciler) SetupWithManager(manager ctrl.Manager) error {
 	specChanged := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	affected := handler.EnqueueRequestsFromMapFunc(r.affected)
@@ -104,16 +104,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	outcome := r.carryOut(ctx, Compare(topology, wanted, existing.Items))
 	err = outcome.Err
-	if !objects.IsOutdated(err) { // otherwise this is not a failure, so do not report it in the status
+	if !objects.IsOutdated(err) { // an outdated object is not a failure, so do not report it in the status
 		err = errors.Join(err, r.writeStatus(ctx, topology, Status(topology, problems, remarks, outcome)))
 	}
 	return objects.Result(0, err)
 }
 
-// removeOrphans deletes the classes of topologies that no longer exist. The garbage collector does the same, but after
-// the CRD for NetworkTopologies is installed, it does not recognize the kind for up to 30 seconds, and permanently
+// removeOrphans deletes the classes of topologies that no longer exist. The garbage collector does the same, but for up
+// to 30 seconds after the CRD for NetworkTopologies is installed, it does not recognize the kind, and permanently
 // misses deletions during that time. removeOrphans reads the topology from the API server, because the caches for
-// topologies and classes are filled by separate watches, and the former may lag behind.
+// topologies and classes are filled by separate watches, and the topology cache may lag behind.
 func (r *Reconciler) removeOrphans(
 	ctx context.Context, name types.NamespacedName, orphans []resourceapi.DeviceClass,
 ) error {
@@ -129,8 +129,8 @@ func (r *Reconciler) removeOrphans(
 }
 
 // evaluate returns the problems in a topology. If the topology was accepted with the same spec, a violated plugin
-// contract is only a remark: contracts change with driver versions and with objects in the cluster, which must not
-// remove the classes of a working topology.
+// contract is only a remark: contracts change with driver versions and with objects in the cluster, and such a change
+// must not remove the classes of a working topology.
 func (r *Reconciler) evaluate(
 	ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 ) (problems field.ErrorList, remarks []string) {
@@ -145,7 +145,7 @@ func (r *Reconciler) evaluate(
 	return problems, append(remarks, judged...)
 }
 
-// wasAccepted reports whether the topology's current generation was accepted. All rules apply to a new generation,
+// wasAccepted reports whether the topology's current generation was accepted. A new generation is subject to all rules,
 // because an author who changes a topology can also fix it.
 func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 	accepted := meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionAccepted)
@@ -154,8 +154,8 @@ func wasAccepted(topology *v1alpha1.NetworkTopology) bool {
 }
 
 // Schemas returns the built-in schemas and the schemas in the cluster, which take precedence. If a schema is invalid,
-// its parameters are dropped. Its other properties are kept, such as the parameter that contains the device name:
-// without them, a typo would remove the classes of every topology that uses the plugin.
+// its parameters are dropped. Its other properties, such as the parameter that contains the device name, are kept:
+// otherwise, a typo would remove the classes of every topology that uses the plugin.
 func Schemas(ctx context.Context, reader client.Reader) (cnichain.Schemas, error) {
 	var schemas v1alpha1.CNIPluginSchemaList
 	if err := reader.List(ctx, &schemas); err != nil {
@@ -187,7 +187,7 @@ func Remarks(
 	return append(remarks, cnichain.RangeRemarks(topology, known)...)
 }
 
-// carryOut makes the changes. It continues after a failure, so that one class does not block the others.
+// carryOut applies the changes. It continues after a failure, so that one class does not block the others.
 func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	outcome := Outcome{Ready: changes.Ready, Taken: changes.Taken, Named: changes.Named}
 	var failures []error
@@ -202,14 +202,14 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 		outcome.Ready = append(outcome.Ready, class)
 	}
 	for i := range changes.Create {
-		// The API server guarantees that a class of another owner, or one created by a concurrent reconciliation, is
-		// not overwritten. If the class exists, the cache does not contain it yet.
+		// The API server guarantees that a class that belongs to another owner, or that a concurrent reconciliation has
+		// created, is not overwritten. If the class exists, the cache does not contain it yet.
 		class := &changes.Create[i]
 		written("create", class.Name, r.Client.Create(ctx, class, client.FieldOwner(FieldOwner)))
 	}
 	for i := range changes.Repair {
-		// The patch contains only differences, and the resource version of the compared class, so a class that has
-		// changed since then is compared again. Fields of other managers are kept.
+		// The patch contains only the differences and the resource version of the compared class, so a class that has
+		// changed in the meantime is compared again. Fields from other managers are kept.
 		class := &changes.Repair[i]
 		patch := client.MergeFromWithOptions(&class.Found, client.MergeFromWithOptimisticLock{})
 		err := r.Client.Patch(ctx, &class.Repaired, patch, client.FieldOwner(FieldOwner))
@@ -223,8 +223,8 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	return outcome
 }
 
-// explain wraps an error from the API server. An API server without list attributes rejects a class by naming the
-// violated rule, which does not reveal that a controller flag is the cause.
+// explain wraps an error from the API server. An API server without list attributes rejects a class and names the
+// violated rule, but this does not reveal that a controller flag is the cause.
 func (r *Reconciler) explain(verb, class string, err error) error {
 	if r.ListAttributes && apierrors.IsInvalid(err) {
 		return fmt.Errorf("cannot %s DeviceClass %s: %w; --list-attributes needs the feature gate "+
@@ -247,7 +247,7 @@ func (r *Reconciler) writeStatus(
 }
 
 // affected returns requests for the topologies that a change may affect: for a class, the topologies that concerned
-// returns; for a CNIPluginSchema or AddressRange, all topologies. The queue merges equal requests. A watch handler
+// returns; for a CNIPluginSchema or AddressRange, all topologies. The queue merges identical requests. A watch handler
 // cannot return an error, but reading from a synced cache does not fail.
 func (r *Reconciler) affected(ctx context.Context, changed client.Object) []reconcile.Request {
 	var topologies v1alpha1.NetworkTopologyList
@@ -268,8 +268,8 @@ func (r *Reconciler) affected(ctx context.Context, changed client.Object) []reco
 
 // Validate returns the problems in a topology: in its structure, and in the expressions of its root steps, which
 // checkSelector compiles. It returns breaches separately, because the topology may have been accepted earlier despite
-// them: violations of plugin contracts, and comparisons of attributes with literals of the wrong type. If a topology
-// has no problems, the API server accepts its classes, and the scheduler can evaluate them on any device.
+// them. Breaches are violations of plugin contracts, and comparisons of attributes with literals of the wrong type. If
+// a topology has no problems, the API server accepts its classes, and the scheduler can evaluate them on any device.
 func Validate(
 	topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas, checkSelector func(string) error,
 ) (problems, breaches field.ErrorList) {
@@ -307,9 +307,9 @@ func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
 	return problems
 }
 
-// judgeRoot checks the fields of a root step from which its class is built. The plugin's name becomes the name of a
-// device attribute, which must be a C identifier of at most 32 characters. With any other name, no device could match,
-// and a pod that uses the class would never be scheduled.
+// judgeRoot checks the root step fields that its class is built from. The plugin's name becomes the name of a device
+// attribute, which must be a C identifier of at most 32 characters. With any other name, no device could match, and a
+// pod that uses the class would never be scheduled.
 func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {
 	if !isRoot(step) {
 		return nil

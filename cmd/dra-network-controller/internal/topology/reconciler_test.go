@@ -265,8 +265,8 @@ ClassesReady=True Ready @1: a claim needs one request for each of: net-a, net-b
 status: net-a net-b; cluster: net-a net-b`)
 }
 
-// If another class has an extended resource, the topology reports this and its class remains usable by claims. The
-// class gets the name once it is free.
+// If another class already has an extended resource, the topology reports this, and the topology's class remains usable
+// by claims. That class gets the name once the name is free.
 func TestReconcileExtendedResources(t *testing.T) {
 	foreign := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "theirs"},
 		Spec: resourceapi.DeviceClassSpec{ExtendedResourceName: ptr.To("example.com/vf")}}
@@ -300,7 +300,7 @@ status: net-a net-b; cluster: net-a net-b`)
 	}
 }
 
-// If a topology no longer has a description, it is removed from the classes, regardless of who set it there.
+// If the description is removed from a topology, it is also removed from the classes, regardless of who set it there.
 func TestReconcileDescriptions(t *testing.T) {
 	c := newCluster(t, parse(t, netSteps))
 	describe := func(text string) {
@@ -418,7 +418,7 @@ spec: {steps: [{name: a, type: tuning, selector: {cel: "true"}}]}
 }
 
 // TestRemarkComesLater: a warning in a plugin's schema appears in the status of all topologies that use the plugin,
-// including older ones, and disappears when it is removed from the schema.
+// including older ones, and disappears when the warning is removed from the schema.
 func TestRemarkComesLater(t *testing.T) {
 	c := newCluster(t, parse(t, `
 metadata: {name: net, generation: 1}

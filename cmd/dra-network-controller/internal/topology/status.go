@@ -20,32 +20,32 @@ const (
 	ReasonReady = "Ready"
 	// ReasonNotAccepted is the reason if the topology is not accepted and therefore has no classes.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonNameTaken is the reason if another owner has a class with the name of a wanted class.
+	// ReasonNameTaken is the reason if another owner's class has the name of a desired class.
 	ReasonNameTaken = "NameTaken"
 	// ReasonExtendedResourceTaken is the reason if another class has the name of one of the topology's extended
-	// resources. The topology's classes exist without that name.
+	// resources. The topology's classes are created without that name.
 	ReasonExtendedResourceTaken = "ExtendedResourceTaken"
 	// ReasonFailed is the reason if the API server rejected a change. The change is retried.
 	ReasonFailed = "Failed"
 )
 
-// Outcome is the result of the changes to a topology's classes.
+// Outcome is the result of changing a topology's classes.
 type Outcome struct {
-	// Ready contains the sorted names of the classes that exist as wanted.
+	// Ready contains the sorted names of the classes that exist as desired.
 	Ready []string
-	// Taken contains the classes of other owners that have the name of a wanted class, sorted.
+	// Taken contains other owners' classes that have the name of a desired class, sorted.
 	Taken []resourceapi.DeviceClass
-	// Named contains the classes of other owners that have the name of a wanted extended resource, sorted.
+	// Named contains other owners' classes that have the name of a desired extended resource, sorted.
 	Named []resourceapi.DeviceClass
-	// Err contains the errors of the changes that failed.
+	// Err contains the errors from failed changes.
 	Err error
 }
 
-// Status returns the status of a topology. It equals the current status if nothing has changed.
+// Status returns a topology's status. If nothing has changed, the result equals the current status.
 //
 // It starts from the current status, so that SetStatusCondition keeps the times of unchanged conditions. At most one of
-// the two hints is added: if a topology is not accepted, a second command that explains its missing classes is not
-// needed.
+// the two hints is added: if a topology is not accepted, there is no need for a second command that explains its
+// missing classes.
 func Status(
 	topology *v1alpha1.NetworkTopology, problems field.ErrorList, remarks []string, outcome Outcome,
 ) v1alpha1.NetworkTopologyStatus {
@@ -83,7 +83,7 @@ func rootSteps(topology *v1alpha1.NetworkTopology) int {
 }
 
 // classesReady returns the condition ClassesReady. The cases are ordered by severity: a failure may be the reason for a
-// missing class, whereas a taken resource name still leaves working classes.
+// missing class, whereas a taken resource name still leaves the classes usable.
 func classesReady(topology *v1alpha1.NetworkTopology, accepted bool, outcome Outcome) metav1.Condition {
 	condition := metav1.Condition{
 		Type:               v1alpha1.ConditionClassesReady,
@@ -124,7 +124,7 @@ func describeExtended(topology *v1alpha1.NetworkTopology) string {
 }
 
 // describeNamed lists the classes that already have the names. If two classes have the same extendedResourceName, the
-// scheduler chooses one of them by age (KEP-5004), so the name is left to the class that had it first.
+// scheduler chooses one of them by age (KEP-5004), so the class that had the name first keeps it.
 func describeNamed(holders []resourceapi.DeviceClass) string {
 	var names []string
 	for i := range holders {

@@ -21,7 +21,7 @@ func checkSelector(expression string) error {
 func TestJudge(t *testing.T) {
 	tests := map[string]struct {
 		topology string
-		want     []string // each is contained in the problem at its place
+		want     []string // each is contained in the problem with the same index
 	}{
 		"valid": {topology: bonded},
 		"every problem is named": {

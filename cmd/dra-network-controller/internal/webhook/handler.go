@@ -50,7 +50,7 @@ const (
 	kindTemplate = "ResourceClaimTemplate"
 )
 
-// assessment is the result of a check. Problems lead to the rejection of the object; remarks become warnings for its
+// assessment is the result of a check. Problems cause the object to be rejected; remarks become warnings for its
 // author. err is set if the object could not be checked. Such an object is allowed, since the condition Accepted
 // reports its problems.
 type assessment struct {
@@ -62,9 +62,9 @@ type assessment struct {
 // Handle handles one request. An update that does not change the spec is allowed even if the object is invalid, so that
 // labels and finalizers can still be written to objects that predate a rule.
 //
-// The order matters: unrelated operations first, such as deletions, which have no new object; then unknown kinds from a
-// newer or foreign webhook configuration, which are allowed with a warning; then the check itself. Responses are
-// deterministic and have no side effects, so the API server may send a request twice.
+// The order matters: unrelated operations come first, such as deletions, which have no new object; next are unknown
+// kinds from a newer or foreign webhook configuration, which are allowed with a warning; the check itself comes last.
+// Handle is deterministic and has no side effects, so the API server may send a request twice.
 func (h *Handler) Handle(ctx context.Context, request admission.Request) admission.Response {
 	if request.Operation != admissionv1.Create && request.Operation != admissionv1.Update || request.SubResource != "" {
 		return admission.Allowed("")
@@ -88,8 +88,8 @@ func (h *Handler) Handle(ctx context.Context, request admission.Request) admissi
 }
 
 // checkOf returns the check for a kind, or nil if the kind is not supported. With the default configuration, the API
-// server converts objects to the stored version before it calls the webhook (matchPolicy Equivalent). A configuration
-// that lists other served versions receives those, which have the same schema.
+// server converts objects to the stored version before it calls the webhook (matchPolicy Equivalent). If a
+// configuration lists other served versions, the webhook receives those versions, which have the same schema.
 func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []byte) assessment {
 	version := schema.GroupVersionKind(kind).GroupVersion()
 	ours := topologyapi.IsServed(version.String())
@@ -108,7 +108,7 @@ func (h *Handler) checkOf(kind metav1.GroupVersionKind) func(context.Context, []
 	return nil
 }
 
-// decoded returns a check that decodes an object of type T first. failed assesses an object that cannot be decoded.
+// decoded returns a check that first decodes an object of type T. failed assesses an object that cannot be decoded.
 func decoded[T any](
 	check func(context.Context, *T) assessment, failed func(error) assessment,
 ) func(context.Context, []byte) assessment {
@@ -121,18 +121,17 @@ func decoded[T any](
 	}
 }
 
-// checkPolicy checks a policy with the same function as nodes, so that both always agree.
+// checkPolicy checks a policy with the same function as the nodes, so that they always agree.
 func (h *Handler) checkPolicy(ctx context.Context, p *policyapi.DeviceExposurePolicy) assessment {
 	problems, remarks := policy.Check(p)
-	if schemas, err := topology.Schemas(ctx, h.cluster); err == nil { // schemas only add remarks
+	if schemas, err := topology.Schemas(ctx, h.cluster); err == nil { // schemas only affect remarks
 		remarks = append(remarks, cnichain.MisspeltPlugins(exposure.Plugins(p), schemas)...)
 	}
 	return assessment{problems: problems, remarks: remarks}
 }
 
 // checkTopology also rejects violated plugin contracts. The controller tolerates them in a topology that was accepted
-// earlier (see Reconciler.evaluate in package topology), but in this case an author is changing the spec and can fix
-// it.
+// earlier (see Reconciler.evaluate in package topology), but here, an author is changing the spec and can fix it.
 func (h *Handler) checkTopology(ctx context.Context, t *topologyapi.NetworkTopology) assessment {
 	schemas, err := topology.Schemas(ctx, h.cluster)
 	if err != nil {
@@ -146,15 +145,15 @@ func checkSchema(_ context.Context, s *topologyapi.CNIPluginSchema) assessment {
 	return assessment{problems: cnichain.ValidateSchema(&s.Spec)}
 }
 
-// unreadable is the assessment of an object that the driver cannot decode either. The API server has validated the
+// unreadable is the assessment for an object that the driver cannot decode either. The API server has validated the
 // object against the CRD, so the CRD must be newer or older than this binary.
 func unreadable(err error) assessment {
 	return assessment{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
 		fmt.Sprintf("cannot be decoded: %v; install the CRDs of the controller's version", err))}}
 }
 
-// undecided is the assessment of an object that cannot be checked, or of a claim that cannot be decoded: ResourceClaim
-// is not the driver's API, so it is not rejected.
+// undecided is the assessment for an object that cannot be checked, or for a claim that cannot be decoded.
+// ResourceClaim is not the driver's API, so such a claim is not rejected.
 func undecided(err error) assessment { return assessment{err: err} }
 
 // sameSpec reports whether two objects have the same spec. It returns false for objects without a spec, because there
@@ -178,8 +177,8 @@ func refused(kind, name string, problems field.ErrorList) admission.Response {
 	}}
 }
 
-// checkClaim checks a claim's parameters with the functions that nodes call when they prepare the claim. An error at
-// that point comes too late: the claim is already allocated and blocks its devices until the pod is deleted.
+// checkClaim checks a claim's parameters with the functions that nodes call when they prepare the claim. An error
+// during preparation comes too late: the claim is already allocated and blocks its devices until the pod is deleted.
 func (h *Handler) checkClaim(ctx context.Context, claim *resourceapi.ResourceClaim) assessment {
 	return h.checkClaimSpec(ctx, claim, field.NewPath("spec"))
 }
@@ -190,8 +189,8 @@ func (h *Handler) checkTemplate(ctx context.Context, template *resourceapi.Resou
 	return h.checkClaimSpec(ctx, &claim, field.NewPath("spec", "spec"))
 }
 
-// checkClaimSpec checks against the cached topologies, and confirms a problem with the API server before it rejects the
-// claim, because the cache may lag behind a client that applies a topology and a claim together.
+// checkClaimSpec checks a claim against the cached topologies. Before it rejects the claim, it confirms the problem
+// with the API server, because the cache may lag behind a client that applies a topology and a claim together.
 func (h *Handler) checkClaimSpec(ctx context.Context, claim *resourceapi.ResourceClaim, path *field.Path) assessment {
 	var list topologyapi.NetworkTopologyList
 	if err := h.cluster.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil { // read-only

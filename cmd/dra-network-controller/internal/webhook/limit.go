@@ -16,27 +16,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Limits for all requests together. Any client that can reach the port may send requests, because an API server does
+// Limits for all requests combined. Any client that can reach the port can send requests, because an API server does
 // not authenticate itself to webhooks with a client certificate.
 const (
-	// maxBody is the maximum size of a request in bytes. A request contains the new and the old object, including
+	// maxBody is the maximum size of a request in bytes. A request contains both the new and the old object, including
 	// managed fields.
 	maxBody = 1 << 20
 	// maxDiscarded is the number of bytes beyond maxBody that are read and discarded.
 	maxDiscarded = 8 << 20
-	// maxRequests is the maximum number of requests in progress. Together with maxBody, it bounds the memory.
+	// maxRequests is the maximum number of requests in progress. Together with maxBody, it bounds memory usage.
 	maxRequests = 16
 	// requestLimit is the maximum duration of a request, including waiting. It matches the API server's timeout.
 	requestLimit = 2 * time.Second
 )
 
-// limited passes on one request at a time, and rejects requests that are too large or wait too long. A check compiles
-// CEL expressions and competes with the controllers for CPU time, so only one check runs at a time. Waiting requests
-// keep their bodies in memory, so their number is also bounded.
+// limited forwards one request at a time, and rejects requests that are too large or have waited too long. A check
+// compiles CEL expressions and competes with the controllers for CPU time, so only one check runs at a time. Waiting
+// requests keep their bodies in memory, so their number is also limited.
 type limited struct {
 	next http.Handler
-	// requests counts the requests that are being read, are waiting, or are being checked; slots counts the request
-	// that is being checked.
+	// requests counts the requests that are being read, waiting, or being checked; slots counts only the request that
+	// is being checked.
 	requests, slots *semaphore.Weighted
 }
 
@@ -48,7 +48,7 @@ func newLimited(next http.Handler) *limited {
 func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestLimit)
 	defer cancel()
-	// Acquire before reading the body, so that a slow client occupies a single place, and only until the deadline.
+	// Acquire before reading the body, so that a slow client occupies only one slot, and only until the deadline.
 	if l.requests.Acquire(ctx, 1) != nil {
 		refuse(w, http.StatusServiceUnavailable,
 			fmt.Errorf("cannot check the object: %d other requests are in progress; retry later", maxRequests))
@@ -56,7 +56,7 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer l.requests.Release(1)
 	if deadline, ok := ctx.Deadline(); ok {
-		// Only connections in tests do not support deadlines.
+		// Only test connections do not support deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(deadline)
 	}
 	// Read the body here rather than in the handler, because a client that sends slowly must not hold the slot below.
@@ -85,8 +85,8 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.next.ServeHTTP(w, r)
 }
 
-// refuse responds without a check. The API server treats this as a webhook failure. With the failurePolicy Ignore in
-// the default configuration, the object is stored unchecked, and the condition Accepted reports its problems.
+// refuse responds without a check. The API server treats this as a webhook failure. With failurePolicy Ignore, which
+// the default configuration uses, the object is stored unchecked, and the condition Accepted reports its problems.
 func refuse(w http.ResponseWriter, code int, err error) {
 	response := admission.Errored(int32(code), err) //nolint:gosec // it is an HTTP status code
 	w.Header().Set("Content-Type", "application/json")

@@ -25,8 +25,8 @@ type Options struct {
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
-// NewServer returns a server that reads through cluster and live (see [NewHandler]). It starts to listen when the
-// manager starts it. The files in CertDir are checked here, because a server that fails later terminates the whole
+// NewServer returns a server that reads through cluster and live (see [NewHandler]). The server starts listening when
+// the manager starts it. The files in CertDir are checked here, because a server that fails later terminates the whole
 // manager.
 func NewServer(o Options, cluster, live client.Reader) (webhook.Server, error) {
 	host, portText, err := net.SplitHostPort(o.Address)

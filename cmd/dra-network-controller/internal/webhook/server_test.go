@@ -195,7 +195,7 @@ func TestServerTakesANewCertificate(t *testing.T) {
 	eventually(t, func() bool {
 		response, err := renewed.Get("https://" + address + Path)
 		if err != nil {
-			return false // the server still has the old one, which this client doesn't trust
+			return false // the server still has the old certificate, which this client doesn't trust
 		}
 		return response.Body.Close() == nil
 	})

@@ -19,7 +19,7 @@ import (
 // Command runs a netdra command line, and returns its exit status.
 type Command func(ctx context.Context, streams printer.Streams, arguments ...string) int
 
-// nodeCommands returns the commands whose output is in a node's bundle, each preceded by the name of its file.
+// nodeCommands returns the commands whose output is in a node's bundle, each preceded by its output file's name.
 func nodeCommands() [][]string {
 	return [][]string{
 		{"versions.json", "version", "-o", "json"}, {"doctor.txt", "doctor", "--all"},
@@ -31,9 +31,9 @@ func nodeCommands() [][]string {
 	}
 }
 
-// Node collects the files from this node. Errors from commands are in the file "commands.txt". Commands run
-// sequentially in this process, with their usual arguments, so that the bundle contains the same output that users see.
-// A JSON file that cannot be redacted is omitted.
+// Node collects the files for this node. Errors from commands are in the file "commands.txt". Commands run sequentially
+// in this process, with their usual arguments, so that the bundle contains the same output that users see. A JSON file
+// that cannot be redacted is omitted.
 func Node(ctx context.Context, run Command) []File {
 	var files []File
 	var commands strings.Builder

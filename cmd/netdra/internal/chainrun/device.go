@@ -23,8 +23,8 @@ import (
 )
 
 // DeviceOptions select the links that represent allocated devices. Each entry in Devices has the form STEP=LINK or
-// LINK; the entries for a step are assigned to its instances in order. Shared contains step names. Force accepts links
-// that carry the machine's own traffic.
+// LINK; the entries for a step are assigned to its instances in order. Shared contains step names. If Force is set,
+// links that carry the machine's own traffic are accepted.
 type DeviceOptions struct {
 	Devices []string
 	Shared  []string
@@ -34,7 +34,7 @@ type DeviceOptions struct {
 // deviceChoice is a --device flag: a link for a root step.
 type deviceChoice struct{ step, link string }
 
-// parse parses the flags. The step may be omitted if only one step uses a device. The error contains all problems. A
+// parse parses the flags. The step may be omitted if only one step uses a device. The error lists all problems. A
 // loaded topology has a root step, so roots is never empty.
 func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoice, error) {
 	roots := manifest.RootSteps(topology)
@@ -74,8 +74,8 @@ func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoic
 // bindDevices finds the devices on the machine. losses describes devices whose use would disrupt the machine's own
 // traffic: a run rejects them, whereas a plan, which changes nothing, only reports them. With --force, losses is empty.
 //
-// The rules are stricter than the driver's. There, an administrator has exposed the device with a policy, while here a
-// user may have mistyped the link's name and thereby cut off the connection to the machine.
+// The rules are stricter than the driver's. For the driver, an administrator has exposed the device with a policy,
+// while here a user may have mistyped the link's name and would thereby cut off the connection to the machine.
 func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas,
 	flags *DeviceOptions) (devices []cnichain.RootDevice, losses []error, err error) {
 	wanted, err := flags.parse(topology)
@@ -131,8 +131,8 @@ func movesDevices(schemas cnichain.Schemas, cniType string) bool {
 	return slices.Contains(schemas.Moving(), cniType)
 }
 
-// refuseTwice rejects the use of a link by two instances or steps if one of them owns it, because the second would not
-// find it.
+// refuseTwice rejects the use of a link by two instances or steps if one of them owns the link, because the other would
+// not find it.
 func refuseTwice(devices []cnichain.RootDevice) []error {
 	var problems []error
 	for i := range devices {
@@ -150,7 +150,7 @@ func refuseTwice(devices []cnichain.RootDevice) []error {
 }
 
 // findFacts finds a device by PCI address, name, or alternative name. PCI addresses take precedence, because no link
-// can have such a name. Orphans are network functions without a known name, which can only be found by their address.
+// can have such a name. Orphans are network functions without a known name; they can only be found by their address.
 func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 	if address, err := discovery.ParsePCIAddress(link); err == nil {
 		for _, list := range [][]discovery.Device{facts.Devices, facts.Orphans} {
@@ -220,7 +220,7 @@ func valueOf(attribute resourceapi.DeviceAttribute) any {
 
 // describeHarm describes the connectivity that this machine would lose, or returns "" if no loss is known. A user who
 // is logged in over the network would lose the session. The check is not a guarantee: an application may use a link
-// without leaving a trace in its configuration.
+// without leaving a trace in the link's configuration.
 func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView view.View) string {
 	if facts.DefaultRoute {
 		return "it carries this machine's default route, or is a lower device of the link that does, and a chain may " +
@@ -243,12 +243,13 @@ func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView vie
 	return ""
 }
 
-// describeHolders lists the claims that hold the link and cannot share it with a chain; empty if there are none.
+// describeHolders lists the claims that hold the link and cannot share it with a chain. The result is empty if there
+// are none.
 func describeHolders(facts *discovery.Device, device *cnichain.Device, claims []nodestate.Claim) string {
 	var holders []string
 	for i := range claims {
 		if slices.ContainsFunc(claims[i].Devices, func(held nodestate.HeldDevice) bool {
-			// The driver keeps the device's name while its interface is renamed.
+			// The driver keeps the device's name even while its interface is renamed.
 			same := held.Facts.Name == facts.Name ||
 				held.Facts.Interface != "" && held.Facts.Interface == facts.Interface
 			return same && (device.Exclusive || held.Exclusive)
@@ -288,7 +289,7 @@ func takeBaselines(m *osdeps.Deps, devices []cnichain.RootDevice) error {
 }
 
 // findNamespace returns the path of a namespace that is given as a path or name. It rejects the host's own namespace,
-// where a chain would rename the machine's links.
+// because a chain would rename the machine's links there.
 func findNamespace(m *osdeps.Deps, given string) (string, error) {
 	path := given
 	if !strings.Contains(given, "/") {

@@ -14,8 +14,8 @@ import (
 )
 
 // Narrator prints a line for each ADD and DEL of the watched attachment. If Full is set, it also prints every CNI call
-// in full, including secrets, because its reader is the author of the configuration. It is safe for concurrent use, and
-// does not interleave calls.
+// in full, including secrets, because the reader is the author of the configuration. Narrator is safe for concurrent
+// use, and does not interleave calls.
 type Narrator struct {
 	Out, Full *printer.Printer
 
@@ -56,7 +56,7 @@ func (n *Narrator) Record(call executor.Call) {
 	mark("%s %-*s  %-*s  %7s", call.Command, width, title, nameWidth, name, printer.Milliseconds(call.Duration))
 }
 
-// fullText returns all data of a call, except for the variables that are not from the CNI specification.
+// fullText returns all data from a call, except for variables that the CNI specification does not define.
 func fullText(call *executor.Call) string {
 	lines := []string{fmt.Sprintf("--- %s %s, step %s: exit status %d after %s", call.Command,
 		filepath.Base(call.Plugin), printer.StepTitle(call.Step, call.Instance), call.Output.ExitCode,
@@ -80,7 +80,7 @@ func fullText(call *executor.Call) string {
 	return strings.Join(lines, "\n")
 }
 
-// PrintView prints the content of a namespace.
+// PrintView prints the contents of a namespace.
 func PrintView(p *printer.Printer, v view.View) {
 	rows := [][]string{{"INTERFACE", "KIND", "MAC", "MTU", "STATE", "ADDRESSES"}}
 	for i := range v.Interfaces {

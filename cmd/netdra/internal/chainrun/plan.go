@@ -26,7 +26,7 @@ import (
 type PlannedChain struct {
 	Topology      string   `json:"topology"`
 	DeviceClasses []string `json:"deviceClasses"`
-	// RunRefuses lists the links for which "chain run" requires --force, and the plugins that do not work on the
+	// RunRefuses lists the links for which "chain run" requires --force, and the plugins that cannot work on the
 	// machine.
 	RunRefuses []string      `json:"runRefuses,omitempty"`
 	Steps      []plannedStep `json:"steps"`
@@ -110,8 +110,8 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	return chain, nil
 }
 
-// kernelLacks returns messages about plugins in a topology that cannot work on the machine. Without root privileges it
-// returns none: a plan does not require them, but querying the kernel does.
+// kernelLacks returns messages about plugins in a topology that cannot work on the machine. Without root privileges, it
+// returns none: a plan does not require root privileges, but querying the kernel does.
 func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) ([]string, error) {
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), deps.UnavailableLinkTypes)
 	if err != nil {
@@ -128,8 +128,8 @@ func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas 
 	return texts, nil
 }
 
-// describePlan describes an attachment whose interfaces have names and whose steps have not run. The steps of further
-// topology instances follow the steps of the first instance, in the same order.
+// describePlan describes an attachment whose interfaces have names and whose steps have not run. The steps of
+// additional topology instances follow the steps of the first instance, in the same order.
 func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment) (*PlannedChain, error) {
 	chain := &PlannedChain{Topology: topology.Name, DeviceClasses: manifest.ClassNames(topology)}
 	for i := range named.Steps {
@@ -231,8 +231,8 @@ type Options struct {
 	Form        string
 }
 
-// parsePod parses --pod and --annotation. The pod's UID is uid, the ID of the run, so that plugins that store data by
-// UID do not find data from an earlier run.
+// parsePod parses --pod and --annotation. The pod's UID is uid, the run's ID, so that plugins that store data by UID do
+// not find data from an earlier run.
 func (f *Options) parsePod(uid string) (executor.Pod, error) {
 	namespace, name, found := strings.Cut(f.Pod, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -307,8 +307,8 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 		strings.Join(lines, "\n  "), f.hint(topology))
 }
 
-// hint returns the flags that are missing for root steps without a device. It omits steps that already have one. If
-// there is a single root step, a --device without a step name refers to it.
+// hint returns the missing flags for root steps without a device. It omits steps that already have a device. If there
+// is a single root step, a --device flag without a step name refers to it.
 func (f *Options) hint(topology *v1alpha1.NetworkTopology) string {
 	given := map[string]bool{}
 	for i := range f.Devices {

@@ -20,11 +20,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// DefaultState is the directory of the journal.
+// DefaultState is the journal's directory.
 const DefaultState = "/var/lib/netdra"
 
-// RunJournal persists after the process exits. Only one process can open it at a time, so that two processes cannot
-// undo the same run. The lock is on the database file, and the kernel releases it when the process dies.
+// RunJournal outlives the process. Only one process can open it at a time, so that two processes cannot undo the same
+// run. The lock is on the database file, and the kernel releases it when the process dies.
 type RunJournal struct {
 	dir    string
 	Opened journal.Opened
@@ -37,7 +37,7 @@ type RunRecord struct {
 	Topology string `json:"topology"`
 	// Pin is the path where the network namespace remains reachable.
 	Pin string `json:"pin"`
-	// Dirs are the directories that contain the run's CNI plugins.
+	// Dirs are the directories with the run's CNI plugins.
 	Dirs      []string  `json:"dirs"`
 	StartedAt time.Time `json:"startedAt"`
 	// Before is the initial state of the machine's own namespace.
@@ -46,8 +46,8 @@ type RunRecord struct {
 
 func journalPath(dir string) string { return filepath.Join(dir, "journal.db") }
 
-// OpenRunJournal opens or creates the journal in a directory. It moves an unreadable file out of the way and reports
-// this once, because an error on every call would block the user.
+// OpenRunJournal opens or creates the journal in a directory. If the file is unreadable, it moves the file out of the
+// way and reports this once, because an error on every call would block the user.
 func OpenRunJournal(dir string, clock clock.WithDelayedExecution) (*RunJournal, error) {
 	opened, err := journal.Open(journalPath(dir), clock)
 	if errors.Is(err, bolterrors.ErrTimeout) {
@@ -97,7 +97,8 @@ type earlierRuns struct {
 	damaged     []journal.Damaged
 }
 
-// load reads the remains of earlier runs, and passes the leftovers to the executor, which can retry each by its key.
+// load reads what remains of earlier runs, and passes the leftovers to the executor, which can retry each leftover by
+// its key.
 func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 	attachments, damaged, err := s.Chains.Load(executor)
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 }
 
 // keys returns the runs that have not been undone, oldest first. A run without an attachment was killed before its
-// first step or after its last; an attachment without a run has a damaged record.
+// first step or after its last one; for an attachment without a run, the run's record is damaged.
 func (e *earlierRuns) keys() []string {
 	started := map[string]time.Time{}
 	for key, run := range e.runs {
@@ -130,7 +131,7 @@ func (e *earlierRuns) keys() []string {
 }
 
 // dirs returns the plugin directories of the runs, because undo needs the plugins that were used for ADD. The
-// directories for a new run may contain other versions, or none.
+// directories for a new run may contain other versions, or no plugins.
 func (e *earlierRuns) dirs() []string {
 	var dirs []string
 	for _, key := range e.keys() {
@@ -143,7 +144,8 @@ func (e *earlierRuns) dirs() []string {
 	return dirs
 }
 
-// checkUndone returns an error if anything remains, because a device might be missing or a name already in use.
+// checkUndone returns an error if anything remains from earlier runs, because a device might be missing or a name
+// already in use.
 func (e *earlierRuns) checkUndone(hint string) error {
 	var lines []string
 	for _, key := range e.keys() {
@@ -163,7 +165,7 @@ func (e *earlierRuns) checkUndone(hint string) error {
 		strings.Join(lines, "\n  "))
 }
 
-// describe describes the remains of a run.
+// describe describes what remains of a run.
 func (e *earlierRuns) describe(key string) string {
 	run := e.runs[key]
 	text := fmt.Sprintf("%s, topology %s, of %s", key, run.Topology,

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// session is one run. prepare fills it without changing the machine; begin, attach and detach must be called in this
+// session is one run. prepare fills it in without changing the machine; begin, attach and detach must be called in this
 // order.
 type session struct {
 	*RunOptions
@@ -39,7 +39,7 @@ type session struct {
 	result     RunResult
 }
 
-// RunResult is the result of a run as JSON or YAML. Scripts rely on its field names.
+// RunResult is a run's result as JSON or YAML. Scripts rely on its field names.
 type RunResult struct {
 	Run      string `json:"run"`
 	Topology string `json:"topology"`
@@ -47,11 +47,11 @@ type RunResult struct {
 	Outcome   string `json:"outcome"`
 	Error     string `json:"error,omitempty"`
 	Namespace string `json:"namespace"`
-	// Attached is the content of the namespace while the chain was attached.
+	// Attached is the contents of the namespace while the chain was attached.
 	Attached *view.View `json:"attached,omitempty"`
 	// Differences are the differences from the state before the run.
 	Differences []string `json:"differences,omitempty"`
-	// Undo is the command that undoes what remains of the run.
+	// Undo is the command that undoes the rest of the run.
 	Undo string `json:"undo,omitempty"`
 }
 
@@ -79,7 +79,7 @@ func (s *session) runAndUndo(ctx context.Context) error {
 
 // begin records the run before it creates the namespace, so that a killed run can be found. It holds the namespace open
 // independently of its name, so that a plugin that removes the name cannot destroy the namespace before the final
-// comparison. After an error, everything has been removed, and the run is not in the journal.
+// comparison. If begin returns an error, everything has been removed, and the run is not in the journal.
 func (s *session) begin() (release func(), err error) {
 	id := s.attachment.SandboxID
 	if s.record.Before, err = s.deps.Inspect(""); err != nil {
@@ -110,7 +110,7 @@ func (s *session) begin() (release func(), err error) {
 	return release, nil
 }
 
-// attach attaches the chain and prints the content of the namespace. After an error, the caller must detach the chain,
+// attach attaches the chain and prints the contents of the namespace. After an error, the caller must detach the chain,
 // even if all steps have succeeded.
 func (s *session) attach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
@@ -160,7 +160,8 @@ func (s *session) leaveAttached() error {
 }
 
 // detach undoes the chain and verifies the result. If something remains, it returns an error, and the run stays in the
-// journal. If there are only differences, it deletes the run, because the user must inspect them and undo cannot help.
+// journal. If there are only differences, it deletes the run: the user must inspect the differences, and undo cannot
+// help.
 func (s *session) detach(ctx context.Context) error {
 	err := undoAttachment(ctx, s.executor, s.out, s.attachment)
 	if err == nil {
@@ -172,16 +173,16 @@ func (s *session) detach(ctx context.Context) error {
 	return s.journal.Runs.Delete(s.attachment.SandboxID)
 }
 
-// UndoAttempts is the number of DEL attempts. It is large enough for the executor to move a device back to the host on
-// its own if the plugin cannot.
+// UndoAttempts is the number of DEL attempts. It is large enough that the executor itself moves a device back to the
+// host if the plugin cannot.
 const UndoAttempts = 4
 
 // undoAttachment undoes an attachment even if ctx is done, because an interrupted run must not stay attached. After the
-// first failure, it retries for at most the duration of one call.
+// first failure, it keeps retrying for at most the duration of one call.
 //
 // The time limit for an attempt is long enough for every step to use its full timeout, plus one more timeout. Pauses
-// start at 200 ms and double, because the cause of a failure often disappears quickly, such as a process that still
-// uses the device.
+// start at 200 ms and double, because the cause of a failure, such as a process that still uses the device, often
+// disappears quickly.
 func undoAttachment(ctx context.Context, executor *executor.Executor, out *printer.Printer,
 	attachment *executor.Attachment) error {
 	start := executor.Clock.Now()
@@ -205,7 +206,7 @@ const (
 )
 
 // verifyRestored compares the namespace and the machine with their initial state. It queries the kernel rather than the
-// plugins, because the plugins' work is what it verifies.
+// plugins, because it verifies what the plugins did.
 func (s *session) verifyRestored() ([]string, error) {
 	for attempt := 1; ; attempt++ {
 		inside, err := s.deps.Inspect(s.held)
@@ -239,8 +240,8 @@ func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	return differences, nil
 }
 
-// finish prints the outcome of a run, and returns the error that determines the exit status. Remains take precedence
-// over a failure, because the exit status reports to scripts whether the machine is clean.
+// finish prints the outcome of a run, and returns the error that determines the exit status. remains takes precedence
+// over failure, because the exit status tells scripts whether the machine is clean.
 func (s *session) finish(failure, remains error) error {
 	s.result.Outcome = OutcomeUndone
 	err := failure
@@ -278,8 +279,8 @@ func (s *session) print() error {
 	return printer.Encode(s.streams.Out, s.Form, s.result)
 }
 
-// CallOptions are shared by the commands that call plugins: the directory of the journal, the time limit for each call,
-// and whether calls are logged.
+// CallOptions are shared by the commands that call plugins: the journal's directory, the time limit for each call, and
+// whether calls are logged.
 type CallOptions struct {
 	State   string
 	Timeout time.Duration
@@ -293,7 +294,7 @@ func (f *CallOptions) validate() error {
 	return nil
 }
 
-// RunOptions are the options of "chain run". Keep leaves the chain attached after the command.
+// RunOptions are the options of "chain run". Keep leaves the chain attached after the command exits.
 type RunOptions struct {
 	Options
 	CallOptions
@@ -301,8 +302,8 @@ type RunOptions struct {
 }
 
 // Run performs all checks before it changes anything, so that a rejected run leaves nothing to undo. It first checks
-// the flags, the topology, the journal with the state of earlier runs, the devices, and the plan; only then does it
-// change the machine.
+// the flags, the topology, the journal for earlier runs, the devices, and the plan; only then does it change the
+// machine.
 func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer.Streams) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -349,7 +350,7 @@ func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printe
 	calls *CallOptions) (*executor.Executor, *Narrator) {
 	narrator := &Narrator{Out: out}
 	if calls.Log {
-		narrator.Full = &printer.Printer{W: streams.Err} // colours in a plugin's output are also control sequences
+		narrator.Full = &printer.Printer{W: streams.Err} // colors in a plugin's output are also control sequences
 	}
 	return executor.New(executor.Options{
 		Exec: deps.Plugins(opened.lock()), Host: deps.Host, Journal: opened.Chains, Dirs: dirs,
@@ -376,7 +377,7 @@ func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopolog
 	if err := errors.Join(append(losses, err)...); err != nil {
 		return err
 	}
-	// Take the baselines as late as possible, since any later change to a device counts as a change made by the run.
+	// Take the baselines as late as possible, since any later change to a device is attributed to the run.
 	if err := takeBaselines(s.deps, devices); err != nil {
 		return err
 	}

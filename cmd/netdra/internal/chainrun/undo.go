@@ -16,8 +16,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// earlierLimit is the maximum time to wait for a CNI plugin that an earlier run has started. It exceeds the default
-// timeout for a call, 30 s.
+// earlierLimit is the maximum time to wait for a CNI plugin that an earlier run started. It exceeds the default timeout
+// for a call, which is 30 s.
 const earlierLimit = 40 * time.Second
 
 // UndoOptions are the options of "chain undo".
@@ -68,8 +68,8 @@ func (f *UndoOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printe
 	return u.undoAll(ctx)
 }
 
-// awaitEarlier waits for plugins that a killed run has started, because an ADD that finishes after its DEL would leave
-// an interface without a record.
+// awaitEarlier waits for plugins that a killed run started, because an ADD that finishes after its DEL would leave an
+// interface without a record.
 func (u *undoer) awaitEarlier(ctx context.Context) error {
 	running := u.deps.Plugins(u.journal.lock())
 	if running.AwaitEarlier(ctx, time.Millisecond) == nil {
@@ -83,8 +83,8 @@ func (u *undoer) awaitEarlier(ctx context.Context) error {
 	return nil
 }
 
-// undoAll continues after an error, so that a run that cannot be undone does not block the devices of other runs.
-// Leftovers come after the attachments, since undoing attachments may create new ones.
+// undoAll continues after an error, so that a run that cannot be undone does not block other runs' devices. Leftovers
+// come after the attachments, since undoing attachments may create new leftovers.
 func (u *undoer) undoAll(ctx context.Context) error {
 	for _, key := range u.earlier.keys() {
 		u.out.Printf("%s", u.earlier.describe(key))
@@ -120,9 +120,9 @@ func (u *undoer) undoAll(ctx context.Context) error {
 	return nil
 }
 
-// undoRun undoes one run and prints the differences from the state before it. Other processes may have caused these in
-// the meantime. With --forget, it removes the record and the namespace's name even if the attachment cannot be undone;
-// the attachment's links stay where they are.
+// undoRun undoes one run and prints the differences from the state before the run. Other processes may have caused
+// these differences in the meantime. With --forget, it removes the record and the namespace's name even if the
+// attachment cannot be undone; the attachment's links stay where they are.
 func (u *undoer) undoRun(ctx context.Context, key string) error {
 	record := u.earlier.runs[key]
 	if slices.ContainsFunc(u.earlier.damaged, func(damaged journal.Damaged) bool { return damaged.Key == key }) &&

@@ -1,9 +1,9 @@
-// Package clusterwide lists the answers from the drivers on several nodes.
+// Package clusterwide lists the drivers' answers from several nodes.
 //
-// The rule of this package: it queries nodes only through [remote], for the JSON output of netdra commands.
+// The rule of this package: it queries nodes only through [remote], which returns the JSON output of netdra commands.
 //
 // The answers are decoded into the types of the command that runs on the node. These types are therefore an interface
-// between versions of netdra: fields may be added, but must not change their meaning.
+// between netdra versions: fields may be added, but existing fields must not change their meaning.
 package clusterwide
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// onNode is an item of an answer with its node.
+// onNode is an item from an answer, with its node.
 type onNode[T any] struct {
 	node string
 	item T
@@ -37,7 +37,7 @@ func (o onNode[T]) MarshalJSON() ([]byte, error) {
 	return slices.Concat([]byte(`{"node":`), node, []byte{','}, item[1:]), nil
 }
 
-// flatten returns the items of all nodes.
+// flatten returns the items from all nodes.
 func flatten[T any](answers []remote.Of[[]T]) []onNode[T] {
 	all := []onNode[T]{}
 	for i := range answers {
@@ -48,7 +48,7 @@ func flatten[T any](answers []remote.Of[[]T]) []onNode[T] {
 	return all
 }
 
-// list prints the items of all nodes as a list. none is the text for an empty one.
+// list prints the items from all nodes as a list. none is the text for an empty list.
 func list[T any](streams printer.Streams, form string, answers []remote.Of[[]T], columns []printer.Column[T],
 	none string) error {
 	all := []printer.Column[onNode[T]]{{Title: "NODE", Value: func(o *onNode[T]) string { return o.node }}}
@@ -59,8 +59,8 @@ func list[T any](streams printer.Streams, form string, answers []remote.Of[[]T],
 	return printer.List(streams.Out, form, flatten(answers), all, none)
 }
 
-// failures prints the errors of nodes that could not be queried. If there are any, the list is incomplete, and it
-// returns exit status 2.
+// failures prints the errors for nodes that could not be queried. If there are any, the list is incomplete, and
+// failures returns exit status 2.
 func failures[T any](streams printer.Streams, answers []remote.Of[T]) error {
 	code := exit.OK
 	for i := range answers {
@@ -72,7 +72,7 @@ func failures[T any](streams printer.Streams, answers []remote.Of[T]) error {
 	return exit.Status(code)
 }
 
-// ListDevices prints the devices of every node. It returns an error if nodes could not be queried.
+// ListDevices prints the devices on every node. It returns an error if nodes could not be queried.
 func ListDevices(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string) error {
 	answers, err := remote.All[[]nodeclient.Device](ctx, cluster, "devices", "--output=json")
 	if err != nil {
@@ -82,9 +82,9 @@ func ListDevices(ctx context.Context, cluster *remote.Cluster, streams printer.S
 	return cmp.Or(err, failures(streams, answers))
 }
 
-// ListPolicies prints the effects of the named policies on every node, or of all policies if no names are given. It
-// returns an error if any node could not be queried. The double dash prevents policy names from being parsed as flags
-// on the node.
+// ListPolicies prints the effects of the named policies on every node, or the effects of all policies if no names are
+// given. It returns an error if any node could not be queried. The double dash prevents policy names from being parsed
+// as flags on the node.
 func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, form string,
 	names []string) error {
 	answers, err := remote.All[[]offers.PolicyEffect](ctx, cluster,
@@ -109,7 +109,7 @@ func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.
 	return cmp.Or(err, failures(streams, answers))
 }
 
-// Doctor prints the findings of one node. The error has the exit status of "netdra doctor".
+// Doctor prints the findings for one node. The error has the exit status of "netdra doctor".
 func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Streams, node string,
 	options *doctor.Options) error {
 	var found []doctor.Finding
@@ -122,8 +122,8 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 	}), doctor.Count(found, doctor.Fail) > 0)
 }
 
-// askCluster queries the API server with the privileges of the caller. The driver's pods, in which doctor runs, have no
-// kubeconfig.
+// askCluster queries the API server with the privileges of the caller. This is needed because the driver's pods, in
+// which doctor runs, have no kubeconfig.
 func askCluster(ctx context.Context, cluster *remote.Cluster) *doctor.Cluster {
 	if cluster.Config == nil {
 		return nil

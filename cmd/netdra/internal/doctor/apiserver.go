@@ -12,7 +12,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// clusterLimit is the time limit of each request to the API server.
+// clusterLimit is the time limit for each request to the API server.
 const clusterLimit = 15 * time.Second
 
 // ReadCluster queries an API server for the features that a node needs. It never fails: an unreachable API server is
@@ -26,7 +26,7 @@ func ReadCluster(ctx context.Context, kubeconfig string) *Cluster {
 	return QueryCluster(ctx, cluster.Config)
 }
 
-// QueryCluster is like [ReadCluster], but takes a client configuration from the caller.
+// QueryCluster is like [ReadCluster], but the caller provides the client configuration.
 func QueryCluster(ctx context.Context, shared *restclient.Config) *Cluster {
 	found, config := &Cluster{}, restclient.CopyConfig(shared)
 	config.Timeout = clusterLimit
@@ -60,8 +60,8 @@ func readVersion(client *discovery.DiscoveryClient, found *Cluster) error {
 	return nil
 }
 
-// featuresOff returns the feature gates that the API server's metrics report as disabled. known is false if the client,
-// such as the kubelet, is not permitted to read the metrics. All Kubernetes components expose this metric
+// featuresOff returns the feature gates that the API server's metrics report as disabled. known is false if the client
+// (for example, the kubelet) is not permitted to read the metrics. All Kubernetes components expose this metric
 // (component-base, metrics/prometheus/feature); the scheduler's metrics, which matter most, are not reachable from a
 // node.
 func featuresOff(ctx context.Context, client restclient.Interface) (off []string, known bool) {

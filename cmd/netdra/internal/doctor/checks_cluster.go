@@ -13,8 +13,9 @@ func neededAPIs() []struct{ name, do string } {
 	}
 }
 
-// features returns the feature gates that the driver needs, each with the effect on devices if it is disabled. The API
-// server's gates are taken as representative of all components, since the usual installers configure them alike.
+// features returns the feature gates that the driver needs, each with the effect on devices if the gate is disabled.
+// The API server's gates are taken as representative of all components, since the usual installers configure all
+// components alike.
 func features() []struct{ name, effect string } {
 	return []struct{ name, effect string }{
 		{"DynamicResourceAllocation", "no claim can be allocated"},
@@ -68,7 +69,7 @@ func checkFeatures(input *Input) []Finding {
 	return found
 }
 
-// WithCluster completes the findings from a node without a kubeconfig, such as those of the driver's pod, using data
+// WithCluster completes findings that were made without a kubeconfig, such as those from the driver's pod, using data
 // that the caller has read from the API server. cluster is nil if the caller has no data.
 func WithCluster(findings []Finding, cluster *Cluster) []Finding {
 	var all []Finding

@@ -43,7 +43,7 @@ func checkGone(input *Input) []Finding {
 	return found
 }
 
-// checkInterfaces finds interfaces that are no longer in their pod. checkGone covers interfaces of missing devices.
+// checkInterfaces finds interfaces that are no longer in their pod. checkGone covers the interfaces of missing devices.
 func checkInterfaces(input *Input) []Finding {
 	gone := map[string]bool{}
 	for _, device := range nodeclient.Devices(input.Driver) {
@@ -88,8 +88,8 @@ func checkQuarantine(input *Input) []Finding {
 	return found
 }
 
-// owners returns other programs that allocate network devices to pods. A DRA driver is identified by the name that it
-// registers with the kubelet, a device plugin by its process name.
+// owners returns other programs that allocate network devices to pods. DRA drivers are identified by the name that they
+// register with the kubelet, and device plugins by their process name.
 func owners() []struct{ process, driver, title string } {
 	return []struct{ process, driver, title string }{
 		{process: "sriovdp", title: "the SR-IOV network device plugin"},
@@ -138,8 +138,8 @@ func checkOwners(input *Input) []Finding {
 // multusAnnotation is the pod annotation that lists the networks that Multus attaches.
 const multusAnnotation = "k8s.v1.cni.cncf.io/networks"
 
-// attachedTwice finds plugins used by topologies that read the same pod annotation as Multus, so both would create the
-// same interface.
+// attachedTwice finds plugins that topologies use and that read the same pod annotation as Multus. Both would create
+// the same interface.
 func attachedTwice(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
@@ -163,7 +163,7 @@ func checkDoubleOwners(input *Input) []Finding {
 	var found []Finding
 	seen := map[string]bool{}
 	for _, pooled := range input.Pooled {
-		// A device plugin may identify a device by its PCI address or by its interface name.
+		// A device plugin may identify a device by PCI address or by interface name.
 		named := func(e draslices.Entry) bool {
 			return pooled.ID == string(e.Device.PCIAddress) || pooled.ID == string(e.Device.Interface)
 		}
@@ -188,8 +188,8 @@ func checkDoubleOwners(input *Input) []Finding {
 	return found
 }
 
-// checkManagers finds devices for exclusive use that a network manager configures. Shared links stay on the host, where
-// a network manager is free to configure them.
+// checkManagers finds devices for exclusive use that a network manager configures. Shared links stay on the host, so a
+// network manager is free to configure them.
 func checkManagers(input *Input) []Finding {
 	var found []Finding
 	for _, link := range input.Links {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// checkAnswers distinguishes between a driver that is starting, a driver that does not answer, and a driver that is not
-// running. The readiness probe answers earlier than the socket does, while the driver is still waiting for its caches.
+// checkAnswers distinguishes between a driver that is starting, one that does not answer, and one that is not running.
+// While the driver is still waiting for its caches, the readiness probe already answers, but the socket does not.
 func checkAnswers(input *Input) []Finding {
 	switch {
 	case input.Driver != nil:
@@ -44,7 +44,7 @@ func checkReady(input *Input) []Finding {
 	}}
 }
 
-// checkNodeName compares the driver's node name with the kubelet's --hostname-override. Without this flag it cannot
+// checkNodeName compares the driver's node name with the kubelet's --hostname-override. Without this flag, it cannot
 // detect a mismatch, because a cloud provider may have set another name.
 func checkNodeName(input *Input) []Finding {
 	state := &input.Driver.State

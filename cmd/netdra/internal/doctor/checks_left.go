@@ -18,14 +18,14 @@ func isOfAny(file string, claims []nodestate.Claim) bool {
 	return slices.ContainsFunc(claims, func(c nodestate.Claim) bool { return c.Claim.UID == uid })
 }
 
-// pinned reports whether a pin belongs to a sandbox, or temporarily replaces its pin during a rollback.
+// pinned reports whether a pin belongs to a sandbox, or temporarily replaces the sandbox's pin during a rollback.
 func pinned(path string, sandboxes []nodestate.Sandbox) bool {
 	return slices.ContainsFunc(sandboxes, func(s nodestate.Sandbox) bool { return host.IsPinOf(path, s.Pin) })
 }
 
 // checkCDIFiles finds specs without a claim. A leftover gate is dangerous, since it lets containers start; other specs
-// are only misleading. After losing a journal, the driver no longer has records of all claims and keeps the other specs
-// for running containers, so only gates are reported.
+// are only misleading. If its journal was lost, the driver no longer has records of all claims and keeps the other
+// specs for running containers, so only gates are reported.
 func checkCDIFiles(input *Input) []Finding {
 	var found []Finding
 	for _, file := range input.CDIFiles {
@@ -80,7 +80,7 @@ func checkClaims(input *Input) []Finding {
 }
 
 // checkTransitLinks finds links with the temporary name that a link has while it moves from a pod to the host. Such
-// names are normal while a pod is attached or rolled back, so the check reports nothing then.
+// names are normal while a pod is being attached or rolled back, so the check reports nothing in that case.
 func checkTransitLinks(input *Input) []Finding {
 	if len(input.Driver.Leftovers) > 0 {
 		return nil // checkQuarantine reports these

@@ -38,14 +38,14 @@ func checkKubeletDir(input *Input) []Finding {
 	}}
 }
 
-// Thresholds for free space. Below these, writes are about to fail.
+// Thresholds for free space. Below them, writes are about to fail.
 const (
 	leastBytes  = 16 << 20
 	leastInodes = 100
 )
 
 // checkDisks checks the directories that the driver writes to. If the journal cannot be written, no pod can be
-// attached. A missing log of CNI calls is harmless.
+// attached. A missing CNI call log is harmless.
 func checkDisks(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Disks {
@@ -79,14 +79,14 @@ func checkDisks(input *Input) []Finding {
 	return found
 }
 
-// checkPlugins compares the plugin files on the node with those in the driver's container. If a plugin only exists on
-// the node, its directory is not mounted, or the file is a symlink whose target is not mounted.
+// checkPlugins compares the plugin files on the node with those in the driver's container. If a plugin exists only on
+// the node, either its directory is not mounted, or the file is a symlink whose target is not mounted.
 func checkPlugins(input *Input) []Finding {
 	var found []Finding
 	dirs := strings.Join(input.Settings.CNIDirs, ", ")
 	for _, name := range sortedKeys(input.Plugins) {
 		plugin := input.Plugins[name]
-		seen := input.Driver.State.CNIPlugins // nil if the driver does not report them
+		seen := input.Driver.State.CNIPlugins // nil if the driver does not report plugins
 		if slices.Contains(seen, name) {
 			continue
 		}
@@ -204,7 +204,7 @@ func checkLinkTypes(input *Input) []Finding {
 	return found
 }
 
-// topologiesWith returns the topologies that run a plugin.
+// topologiesWith returns the topologies that use a plugin.
 func topologiesWith(input *Input, plugin string) []string {
 	var names []string
 	for i := range input.Driver.State.Topologies {

@@ -18,7 +18,7 @@ type RDMAPart struct {
 	Alias string
 	// Function is the PCI address of the NIC.
 	Function string
-	// Driven reports whether a driver is bound to it.
+	// Driven reports whether a driver is bound to the part.
 	Driven bool
 }
 
@@ -56,7 +56,7 @@ func cutLast(text, separator string) (before, after string, found bool) {
 }
 
 // checkRDMA reports the namespace mode of RDMA devices, and finds published devices whose NIC supports RDMA but has no
-// RDMA driver bound. Such a NIC is published with rdma == false, which is correct but surprising.
+// RDMA driver bound. Such a NIC is published with rdma == false, which is correct but may be surprising.
 func checkRDMA(input *Input) []Finding {
 	mode, idle := "", map[string][]string{}
 	for i := range input.Driver.Published {

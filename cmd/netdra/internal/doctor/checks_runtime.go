@@ -12,8 +12,8 @@ import (
 const (
 	// nriName is the driver's name as an NRI plugin.
 	nriName = "dra-network"
-	// leastNRITimeout is the shortest request timeout that leaves the driver 300 ms for attaching, because the driver
-	// uses at most 60 % of the timeout (docs/adr/0004-attach-budget.md).
+	// leastNRITimeout is the shortest request timeout that leaves the driver 300 ms for attaching: the driver uses at
+	// most 60 % of the timeout (docs/adr/0004-attach-budget.md).
 	leastNRITimeout = 500 * time.Millisecond
 )
 
@@ -83,9 +83,10 @@ func checkNRITimeout(input *Input) []Finding {
 	}}
 }
 
-// checkRequired finds a deadlock: the runtime refuses to create any pod without the driver, including the driver's own.
+// checkRequired finds a deadlock: without the driver, the runtime refuses to create any pod, including the driver's
+// own.
 func checkRequired(input *Input) []Finding {
-	// The name may be prefixed with the index of the plugin.
+	// The name may be prefixed with the plugin's index.
 	isOurs := func(name string) bool { return name == nriName || strings.HasSuffix(name, "-"+nriName) }
 	if !slices.ContainsFunc(input.Runtime.Required, isOurs) || input.Runtime.Tolerated != "" {
 		return nil
@@ -100,7 +101,7 @@ func checkRequired(input *Input) []Finding {
 	}}
 }
 
-// alwaysHasCDI reports whether containerd is known to have a version that always enables CDI and ignores enable_cdi.
+// alwaysHasCDI reports whether the containerd version is known to always enable CDI and ignore enable_cdi.
 func alwaysHasCDI(input *Input) bool {
 	if input.Driver == nil {
 		return false
@@ -137,8 +138,8 @@ const (
 	compServer     = "API server"
 )
 
-// fault is a known bug or limitation in some versions. When versions are compared, the suffix after a hyphen or plus,
-// which distributions add, is ignored.
+// fault is a known bug or limitation in some versions. Version comparisons ignore the suffix after a hyphen or plus,
+// which distributions add.
 type fault struct {
 	component string
 	// first is the first affected version, and before is the first version with a fix.

@@ -14,19 +14,19 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Runtime contains the relevant settings of the container runtime.
+// Runtime contains the container runtime's relevant settings.
 type Runtime struct {
-	// Name is the name of the runtime for messages.
+	// Name is the runtime's name in messages.
 	Name string
-	// File is the main configuration file, or the socket that the settings were read from. Problem is the error if they
-	// cannot be read.
+	// File is the main configuration file, or the socket that the settings were read from. Problem is the error if the
+	// settings cannot be read.
 	File    string
 	Problem string
 
 	NRIDisabled bool
 	NRISocket   string
 	NRITimeout  time.Duration
-	// Required are the NRI plugins that the runtime requires to create containers, unless the pod has the annotation
+	// Required are the NRI plugins that the runtime requires for creating containers, unless the pod has the annotation
 	// Tolerated.
 	Required  []string
 	Tolerated string
@@ -54,9 +54,9 @@ const (
 	dropIns = "/etc/containerd/conf.d/*.toml"
 )
 
-// readContainerd reads a configuration with all its imports. It has the defaults of containerd 2.2 and newer. It
-// reads files instead of running "containerd config dump", which is not available in the driver's pod. If the files
-// were changed after containerd started, the result contains the new settings.
+// readContainerd reads a configuration with all its imports. It uses the defaults of containerd 2.2 and newer. It reads
+// files instead of running "containerd config dump", which is not available in the driver's pod. If the files were
+// changed after containerd started, the result contains the new settings.
 func readContainerd(root fs.FS, file string) *Runtime {
 	c := &Runtime{
 		Name: containerdName, File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second,
@@ -78,8 +78,8 @@ func readContainerd(root fs.FS, file string) *Runtime {
 
 // merge adds a file and its imports; later files take precedence.
 //
-// It follows containerd since 2.0 (cmd/containerd/server/config, mergeConfig): imports take precedence over their file,
-// and tables are merged key by key. Older versions replaced whole sections.
+// It works like containerd 2.0 and newer (cmd/containerd/server/config, mergeConfig): imports take precedence over the
+// file that imports them, and tables are merged key by key. Older versions replaced whole sections.
 func merge(root fs.FS, file string, target map[string]any, seen map[string]bool) error {
 	if seen[file] {
 		return nil
@@ -136,8 +136,9 @@ func overlay(target, over map[string]any) {
 	}
 }
 
-// apply copies the configured values into c. A value of another type counts as not set, since only containerd validates
-// them. The new CRI section comes last and takes precedence over the section from an old configuration version.
+// apply copies the configured values into c. A value of the wrong type is treated as not set, because validating values
+// is up to containerd. The new CRI section comes last and takes precedence over the section from an old configuration
+// version.
 func (c *Runtime) apply(settings map[string]any) error {
 	plugins := table(settings, "plugins")
 	nri := table(plugins, nriPlugin)
@@ -170,7 +171,7 @@ func (c *Runtime) apply(settings map[string]any) error {
 	return nil
 }
 
-// table returns a table in a table; empty if there is none.
+// table returns a nested table; empty if there is none.
 func table(settings map[string]any, key string) map[string]any {
 	inner, _ := settings[key].(map[string]any)
 	return inner
@@ -195,5 +196,5 @@ func setList(field *[]string, value any) {
 	}
 }
 
-// relative converts an absolute path of the node to a path in an fs.FS of its root.
+// relative converts an absolute path on the node to a path in an fs.FS for the node's root.
 func relative(file string) string { return strings.TrimPrefix(path.Clean(file), "/") }

@@ -21,8 +21,8 @@ const (
 	crioSocket = "/var/run/crio/crio.sock"
 )
 
-// readCRIO reads the configuration of a running CRI-O from its socket (server/inspect.go of CRI-O), with all files and
-// flags merged and the defaults filled in.
+// readCRIO reads the configuration of a running CRI-O from its socket (server/inspect.go in CRI-O). All files and flags
+// are merged, and the defaults are filled in.
 func (s *Sources) readCRIO(ctx context.Context, process *Process) *Runtime {
 	socket := crioSocket
 	if process != nil {
@@ -40,8 +40,8 @@ func (s *Sources) readCRIO(ctx context.Context, process *Process) *Runtime {
 	return c
 }
 
-// applyCRIO copies the settings into c. Settings that are empty, or that the version does not have, keep the default;
-// versions without NRI have no setting that enables it.
+// applyCRIO copies the settings into c. Settings that are empty, or that the CRI-O version does not have, keep the
+// default; versions without NRI do not have a setting that enables it.
 func (c *Runtime) applyCRIO(data []byte) error {
 	settings := map[string]any{}
 	if err := toml.Unmarshal(data, &settings); err != nil {
@@ -68,10 +68,10 @@ func (c *Runtime) applyCRIO(data []byte) error {
 	return nil
 }
 
-// maxConfig is the maximum size in bytes of CRI-O's configuration.
+// maxConfig is the maximum size of CRI-O's configuration, in bytes.
 const maxConfig = 1 << 20
 
-// getUnix requests a path from an HTTP server at a socket.
+// getUnix requests a path from an HTTP server on a socket.
 func getUnix(ctx context.Context, socket, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, http.NoBody)
 	if err != nil {
@@ -89,12 +89,12 @@ func getUnix(ctx context.Context, socket, path string) ([]byte, error) {
 	return data, err
 }
 
-// advice contains the settings that a finding suggests to change.
+// advice contains the settings that a finding suggests changing.
 type advice struct {
 	enableNRI, socket, timeout, tolerate string
 }
 
-// advice returns the settings of the runtime by their names.
+// advice returns the runtime's settings by name.
 func (c *Runtime) advice() advice {
 	if c.Name == crioName {
 		return advice{

@@ -482,7 +482,7 @@ func TestUnreachableAPIServer(t *testing.T) {
 	}
 }
 
-// After losing a journal, the driver keeps CDI specs with metadata, so they are not reported.
+// After losing a journal, the driver keeps CDI specs with metadata, so these specs are not reported.
 func TestMetadataAfterALostJournal(t *testing.T) {
 	n := healthy(t)
 	n.write("var/lib/kubelet/plugins/dra.networking/journal.db.unreadable-20260101T000000", "")
@@ -493,7 +493,7 @@ func TestMetadataAfterALostJournal(t *testing.T) {
 	}
 }
 
-// Without the driver, the reason is reported once, and checks that need its data do not run.
+// Without the driver, the reason is reported once, and checks that need the driver's data do not run.
 func TestWithoutTheDriver(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(*testNode)
@@ -519,7 +519,7 @@ func TestWithoutTheDriver(t *testing.T) {
 	}
 }
 
-// On a node without containerd, kubelet and API server, the other checks still run.
+// On a node without containerd, a kubelet and an API server, the other checks still run.
 func TestMissingComponents(t *testing.T) {
 	n := healthy(t)
 	n.remove("proc/10", "proc/20", "etc/containerd")
@@ -600,7 +600,8 @@ func TestContainerdConfigurations(t *testing.T) {
 	}
 }
 
-// Only RDMA parts of published NICs are checked. If all of them have a driver, the check reports the namespace mode.
+// Only RDMA parts of published NICs are checked. If all of these parts have a driver, the check reports the namespace
+// mode.
 func TestRDMA(t *testing.T) {
 	const idle = "no RDMA driver is loaded for "
 	for name, test := range map[string]struct {

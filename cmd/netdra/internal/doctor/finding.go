@@ -28,7 +28,7 @@ type Finding struct {
 	Source string `json:"source,omitempty"`
 }
 
-// check is a single check. inspect is pure. It only runs if needs returns "", so it can rely on the data that needs
+// check is a single check. inspect is pure. It only runs if needs returns "", so it can rely on the data that needs has
 // checked.
 type check struct {
 	group, name string
@@ -51,7 +51,7 @@ const (
 	groupLeft    = "Pods and leftovers"
 )
 
-// Examine runs every check. Each check returns at least one finding, in the order of the checks.
+// Examine runs every check and returns the findings in the order of the checks. Each check has at least one finding.
 func Examine(input *Input) []Finding {
 	var all []Finding
 	for _, c := range checks() {
@@ -61,7 +61,7 @@ func Examine(input *Input) []Finding {
 }
 
 // findings runs the check and sets the group and name of its findings. A check that cannot run returns Unknown, never
-// OK, which a user would interpret as healthy.
+// OK, because a user would interpret OK as healthy.
 func (c *check) findings(input *Input) []Finding {
 	if c.needs != nil {
 		if missing := c.needs(input); missing != "" {
@@ -137,7 +137,7 @@ func checks() []check {
 	}
 }
 
-// needsDriver is for checks that use data from the driver. It returns the reason why they cannot run, or "".
+// needsDriver is for checks that use data from the driver. It returns the reason why these checks cannot run, or "".
 func needsDriver(input *Input) string {
 	if input.Driver == nil {
 		return "the driver does not answer"

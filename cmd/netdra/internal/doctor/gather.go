@@ -21,29 +21,29 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// Sources provide the data of the checks. Tests replace them.
+// Sources provide the data for the checks. Tests replace them.
 type Sources struct {
-	// Root is the node's file system. Path is the directory where it is mounted, for system calls: "/" on the node
-	// itself.
+	// Root is the node's file system. Path is the directory where it is mounted, and is used for system calls: "/" on
+	// the node itself.
 	Root fs.FS
 	Path string
 	// Query queries the driver's socket. Ready queries its readiness probe.
 	Query nodeclient.Query
 	Ready func(ctx context.Context) string
-	// Get requests a path from an HTTP server at a socket.
+	// Get requests a path from an HTTP server on a socket.
 	Get func(ctx context.Context, socket, path string) ([]byte, error)
 	// Statfs is the statfs system call.
 	Statfs func(path string, stat *unix.Statfs_t) error
-	// MissingLinkTypes returns the given link types that the kernel does not support.
+	// MissingLinkTypes returns the link types in types that the kernel does not support.
 	MissingLinkTypes func(types []string) ([]string, error)
 	// Cluster reads from the API server; nil if no kubeconfig is given.
 	Cluster func(ctx context.Context) *Cluster
 }
 
-// Gather reads everything. Unreadable data counts as missing, and the checks report it.
+// Gather reads everything. Unreadable data is treated as missing, and the checks report it.
 //
 // It queries the driver both before and after it lists the driver's files. Items that appear or disappear in between
-// are left out, so that nothing in use looks like a leftover.
+// are omitted, so that nothing in use looks like a leftover.
 func Gather(ctx context.Context, sources Sources) *Input {
 	input := &Input{Settings: defaultSettings()}
 	before, err := sources.readDriver(ctx)
@@ -83,12 +83,12 @@ func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 		nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
-// dropInUse removes the files of claims and sandboxes that the driver reports now but did not report before the files
+// dropInUse removes the files of claims and sandboxes that the driver reports now, but did not report before the files
 // were listed.
 func (input *Input) dropInUse(later *nodestate.Answers) {
 	input.CDIFiles = slices.DeleteFunc(input.CDIFiles, func(file string) bool { return isOfAny(file, later.Claims) })
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
-	// A claim was in transition if it has since been released or has a pod now.
+	// A claim was in transition if it has been released since then or has a pod now.
 	input.Driver.Claims = slices.DeleteFunc(input.Driver.Claims, func(c nodestate.Claim) bool {
 		return c.Unused && !slices.ContainsFunc(later.Claims,
 			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Unused })
@@ -136,7 +136,7 @@ func (s *Sources) processes() []Process {
 }
 
 // isContained reports whether a process is in a nested PID namespace. NSpid lists its ID in each PID namespace, from
-// the reader's to the process's own (proc_pid_status(5)).
+// the reader's to the process's own namespace (proc_pid_status(5)).
 func isContained(status string) bool {
 	for line := range strings.Lines(status) {
 		if ids, found := strings.CutPrefix(line, "NSpid:"); found {
@@ -155,9 +155,9 @@ func (input *Input) runsCRIO(crio, containerd *Process) bool {
 	return crio != nil && !crio.Contained && (containerd == nil || containerd.Contained)
 }
 
-// runtime reads the settings of the container runtime: of a running CRI-O from its socket, and of containerd from the
-// configuration file that the flags of its process name. If no such process is running, it reads containerd's default
-// file if that exists, since containerd may have failed to start.
+// runtime reads the container runtime's settings. For a running CRI-O, it reads them from the socket; for containerd,
+// from the configuration file that the process's flags specify. If neither process is running, it reads containerd's
+// default file, if that exists, because containerd may have failed to start.
 func (s *Sources) runtime(ctx context.Context, input *Input) *Runtime {
 	crio, process := input.process("crio"), input.process("containerd")
 	if input.runsCRIO(crio, process) {
@@ -193,8 +193,8 @@ func (input *Input) kubelet() *Kubelet {
 	return &Kubelet{RootDir: root, NodeName: process.flag("hostname-override")}
 }
 
-// files lists the driver's files, and other programs' files in directories that the driver uses. A missing directory
-// counts as empty; disk reports it.
+// files lists the driver's files, and other programs' files in directories that the driver uses. A missing directory is
+// treated as empty; disk reports it.
 func (s *Sources) files(input *Input) {
 	for _, name := range s.names(input.Settings.PluginDir) {
 		if nodeapi.IsUnreadableJournal(name) {
@@ -236,14 +236,14 @@ func (s *Sources) disk(dir string) Disk {
 		return disk
 	}
 	disk.ReadOnly = stat.Flags&unix.ST_RDONLY != 0
-	disk.Free, disk.Inodes = stat.Bavail*uint64(stat.Bsize), stat.Ffree //nolint:gosec // the size of a block is positive
+	disk.Free, disk.Inodes = stat.Bavail*uint64(stat.Bsize), stat.Ffree //nolint:gosec // a block's size is positive
 	if stat.Files == 0 {
 		disk.Inodes = unlimited // for example btrfs
 	}
 	return disk
 }
 
-// unlimited is the number of free inodes of a file system without a limit.
+// unlimited is the number of free inodes for a file system without a limit.
 const unlimited = 1 << 40
 
 // plugins looks up the CNI plugins that topologies use.
@@ -278,8 +278,8 @@ func (s *Sources) mounts(process *Process) []string {
 	return paths
 }
 
-// plugin searches for a CNI plugin in the driver's directories, where the first match takes precedence. It also
-// searches other common directories, to explain why the driver does not find an installed plugin.
+// plugin searches for a CNI plugin in the driver's directories; the first match takes precedence. It also searches
+// other common directories, to explain why the driver does not find an installed plugin.
 func (s *Sources) plugin(input *Input, name string) PluginFile {
 	state := &input.Driver.State
 	plugin := PluginFile{HostPaths: state.HostPaths[name], LinkTypes: state.LinkTypes[name],
@@ -309,8 +309,8 @@ func (s *Sources) plugin(input *Input, name string) PluginFile {
 }
 
 // linkTypes finds the link types that plugins need but the kernel does not support. It does not load modules: if a type
-// has a module on the node, it is supported, since the kernel loads the module on demand (depmod(8) lists
-// rtnl-link-TYPE). Only for the other types, which are either built in or not supported, does it query the kernel.
+// has a module on the node, the type is supported, since the kernel loads the module on demand (depmod(8) lists
+// rtnl-link-TYPE). The kernel is only queried for the other types, which are either built in or not supported.
 func (s *Sources) linkTypes(input *Input) {
 	aliases := s.text(path.Join("/lib/modules", s.text("/proc/sys/kernel/osrelease"), "modules.alias"))
 	needed := sets.New[string]()
@@ -332,7 +332,7 @@ func (s *Sources) linkTypes(input *Input) {
 const mostLinks = 8
 
 // stat also follows symlinks with absolute targets, which it resolves on the node. An os.Root in another directory
-// rejects those.
+// rejects such symlinks.
 func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	for range mostLinks {
 		target, err := fs.ReadLink(s.Root, relative(file))
@@ -345,7 +345,7 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 }
 
 // hardware reads links, IOMMU groups and RDMA devices from sysfs. It only finds the host's links if netdra runs in the
-// host's network namespace, like the driver's pod.
+// host's network namespace, as it does in the driver's pod.
 func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
 		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
@@ -376,10 +376,10 @@ func (s *Sources) manager(index string) string {
 	return ""
 }
 
-// pooled returns devices with other owners: devices that device plugins have registered with the kubelet, which stores
-// them in a checkpoint (kubernetes, pkg/kubelet/cm/devicemanager/checkpoint), and devices with a device information
-// file for Multus. Devices that are allocated to pods come first. The checkpoint is not an API of the kubelet. A file
-// in another format counts as empty, so the check may miss devices.
+// pooled returns devices with other owners. These are devices that device plugins have registered with the kubelet,
+// which stores them in a checkpoint (kubernetes, pkg/kubelet/cm/devicemanager/checkpoint), and devices with a device
+// information file for Multus. Devices that are allocated to pods come first. The checkpoint is not a kubelet API. A
+// file in another format is treated as empty, so the check may miss devices.
 func (s *Sources) pooled(input *Input) []PooledDevice {
 	root := "/var/lib/kubelet"
 	if input.Kubelet != nil {
@@ -406,7 +406,7 @@ func (s *Sources) pooled(input *Input) []PooledDevice {
 	return found
 }
 
-// checkpoint reads the kubelet's checkpoint of device plugins.
+// checkpoint reads the kubelet's device plugin checkpoint.
 func (s *Sources) checkpoint(file string) []PooledDevice {
 	data, err := fs.ReadFile(s.Root, relative(plainPath(file)))
 	var checkpoint struct {

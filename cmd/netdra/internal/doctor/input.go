@@ -17,12 +17,12 @@ type Input struct {
 	Runtime *Runtime
 	// Kubelet is nil if there is no kubelet process.
 	Kubelet *Kubelet
-	// Driver is nil if the driver does not answer. In that case, Silence contains the error and Ready the response of
-	// the readiness probe.
+	// Driver is nil if the driver does not answer. In that case, Silence contains the error, and Ready contains the
+	// readiness probe's response.
 	Driver  *nodestate.Answers
 	Silence string
 	Ready   string
-	// Settings are the settings that the driver reports, or the defaults of the DaemonSet.
+	// Settings are the settings that the driver reports, or the DaemonSet's defaults.
 	Settings nodestate.Settings
 	// Plugins are the CNI plugins that topologies use, by name.
 	Plugins map[string]PluginFile
@@ -30,8 +30,8 @@ type Input struct {
 	// the kernel cannot be queried.
 	MissingLinkTypes []string
 	LinkTypesUnknown string
-	// Mounts are the mount points in the driver's container, except its root; see [Sources]. It is nil if they cannot
-	// be read.
+	// Mounts are the mount points in the driver's container, except its root; see [Sources]. Mounts is nil if they
+	// cannot be read.
 	Mounts []string
 	Disks  []Disk
 	// SetAside are the paths of unreadable journals.
@@ -56,13 +56,13 @@ type Input struct {
 // Process is a process on the node.
 type Process struct {
 	PID  string
-	Name string // the name in the kernel: at most 15 bytes
+	Name string // the name that the kernel reports: at most 15 bytes
 	Args []string
 	// Contained reports whether the process has its own PID namespace, as in a container.
 	Contained bool
 }
 
-// Kubelet contains the relevant flags of the kubelet's command line.
+// Kubelet contains the relevant flags from the kubelet's command line.
 type Kubelet struct {
 	RootDir  string
 	NodeName string // --hostname-override; may be empty
@@ -102,7 +102,7 @@ type Disk struct {
 	Inodes   uint64 // free inodes; a large number for a file system without a limit
 }
 
-// Link is a network interface of the node.
+// Link is a network interface on the node.
 type Link struct {
 	Name string
 	// Manager is the network manager that configures the link; empty if there is none.
@@ -116,14 +116,14 @@ type Cluster struct {
 	Version string
 	// Serves are the API versions that the API server serves, as group/version.
 	Serves []string
-	// Off are the disabled feature gates. It is only valid if KnowsFeatures is true.
+	// Off are the disabled feature gates. Off is only valid if KnowsFeatures is true.
 	Off           []string
 	KnowsFeatures bool
 }
 
 // process finds a process by its name. It only returns a containerized process if there is no other, because pods may
-// also run containerd. The kernel keeps the first 15 bytes of a name (TASK_COMM_LEN), so names are compared at that
-// length.
+// also run containerd. The kernel keeps only the first 15 bytes of a name (TASK_COMM_LEN), so only that many bytes are
+// compared.
 func (input *Input) process(name string) *Process {
 	name = name[:min(len(name), 15)]
 	var contained *Process
@@ -173,7 +173,7 @@ func containsPath(paths []string, path string) bool {
 	return slices.ContainsFunc(paths, func(other string) bool { return samePath(other, path) })
 }
 
-// defaultSettings returns the default settings of the DaemonSet.
+// defaultSettings returns the DaemonSet's default settings.
 func defaultSettings() nodestate.Settings {
 	return nodestate.Settings{
 		PluginDir: nodeapi.DefaultPluginDir, RegistrarDir: "/var/lib/kubelet/plugins_registry",

@@ -37,7 +37,7 @@ type testNode struct {
 	root    string
 	answers nodestate.Answers
 	silent  bool
-	// later are the driver's answers to later queries; if nil, they are the same as before.
+	// later contains the driver's answers to later queries; if it is nil, the answers are the same as before.
 	later   *nodestate.Answers
 	asked   int
 	ready   string
@@ -141,7 +141,7 @@ func (n *testNode) put(file, content string, mode os.FileMode) {
 	}
 }
 
-// auxiliary adds a device on the auxiliary bus below a PCI function, and binds it to driver unless that is empty.
+// auxiliary adds a device on the auxiliary bus below a PCI function, and binds it to driver unless driver is empty.
 func (n *testNode) auxiliary(name, function, driver string) {
 	n.Helper()
 	dir := "devices/pci0000:00/" + function + "/" + name
@@ -217,7 +217,7 @@ func (n *testNode) get(_ context.Context, socket, path string) ([]byte, error) {
 	return []byte(n.crioConfig), nil
 }
 
-// crio replaces containerd with CRI-O in its default configuration, after replacing text in it.
+// crio replaces containerd with CRI-O, using CRI-O's default configuration after the given text replacements.
 func (n *testNode) crio(replace ...string) {
 	n.answers.State.Versions.Runtime = "cri-o://1.37.0"
 	n.write("proc/10/comm", "crio\n")

@@ -27,7 +27,7 @@ type Options struct {
 	All                                    bool
 }
 
-// VersionsOfInput returns the versions for a bug report.
+// VersionsOfInput returns the versions to include in a bug report.
 func VersionsOfInput(input *Input) nodeclient.Versions {
 	if input.Driver == nil {
 		return nodeclient.VersionsOf(nil)
@@ -35,7 +35,7 @@ func VersionsOfInput(input *Input) nodeclient.Versions {
 	return nodeclient.VersionsOf(&input.Driver.State)
 }
 
-// Gather reads everything. It only returns an error for --root; other errors are in the Input.
+// Gather reads everything. It only returns errors that concern --root; other errors are in the Input.
 func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	root, closeRoot, err := openNode(f.Root)
 	if err != nil {
@@ -59,9 +59,9 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	return Gather(ctx, sources), nil
 }
 
-// openNode opens the node's file system. If it is mounted in another directory, symlinks cannot lead out of it. At "/",
-// openNode does not use os.Root, which rejects the absolute symlink targets that distributions use for /var/run and
-// /lib.
+// openNode opens the node's file system. If the file system is mounted in another directory, symlinks cannot lead out
+// of it. At "/", openNode does not use os.Root, which rejects the absolute symlink targets that distributions use for
+// /var/run and /lib.
 func openNode(path string) (fs.FS, func(), error) {
 	if filepath.Clean(path) == "/" {
 		return os.DirFS("/"), func() {}, nil
@@ -74,7 +74,7 @@ func openNode(path string) (fs.FS, func(), error) {
 }
 
 // probe returns the reason why the driver is not ready, as reported by its readiness probe; empty if the driver is
-// ready or does not answer. A starting driver serves the probe before the socket.
+// ready or does not answer. While starting, the driver serves the probe before the socket.
 func probe(ctx context.Context, url string) string {
 	if url == "" {
 		return ""
@@ -131,7 +131,7 @@ func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
 	}
 }
 
-// skippedText returns a text with the number of checks that did not run, grouped by reason.
+// skippedText describes how many checks did not run, grouped by reason.
 func skippedText(findings []Finding) string {
 	byReason := map[string]int{}
 	for i := range findings {

@@ -11,7 +11,7 @@ import (
 const (
 	OK      = 0
 	Failed  = 1 // a check or a step failed, or the run was interrupted; everything is undone
-	Refused = 2 // nothing was done: usage, input, no answer, an earlier run
+	Refused = 2 // nothing was done: usage or input error, no answer, or an earlier run
 	Left    = 3 // something could not be undone
 )
 
@@ -27,7 +27,7 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// ErrPrinted is the cause of a failure that the output already explains.
+// ErrPrinted is the cause for a failure that the output already explains.
 var ErrPrinted = errors.New("shown already")
 
 // Refusef returns an error for a command that did nothing.
@@ -43,7 +43,7 @@ func NotUndone(errs ...error) error {
 // Reported returns the error for a command that has already printed the problem.
 func Reported() error { return Status(Failed) }
 
-// Check returns err. If it is nil and a check has failed, it returns the error for a command that has already printed
+// Check returns err. If err is nil and a check has failed, it returns the error for a command that has already printed
 // the problem.
 func Check(err error, failed bool) error {
 	if err == nil && failed {
@@ -52,7 +52,8 @@ func Check(err error, failed bool) error {
 	return err
 }
 
-// Status returns the error for the exit status of a command that has already printed its problems; nil for success.
+// Status returns the error that carries the exit status of a command that has already printed its problems; nil for
+// success.
 func Status(code int) error {
 	if code == OK {
 		return nil
@@ -60,8 +61,8 @@ func Status(code int) error {
 	return &Error{Code: code, Err: ErrPrinted}
 }
 
-// Cause returns the system error behind an error from the packages os, net and net/http. It returns other errors
-// unchanged. The messages from those packages contain system calls, files and addresses that mean nothing to the user.
+// Cause returns the system error behind an error from package os, net or net/http. It returns other errors unchanged.
+// Messages from those packages contain system calls, files and addresses that mean nothing to the user.
 func Cause(err error) error {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno

@@ -11,13 +11,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// change replaces networks in a pod's annotation and device plugin resources in its containers with claims. It returns
-// false if there is nothing to change.
+// change replaces the networks in a pod's annotation, and the device plugin resources in its containers, with claims.
+// It returns false if there is nothing to change.
 //
-// There are three cases for each network in the annotation. If it has no topology, it stays in the annotation. If its
-// devices are reserved for Multus, it stays and the pod gets a claim for the device. Otherwise a claim replaces it. For
-// a network with a resource, the claim accounts for one of the devices that the containers requested; devices that
-// remain in asked have no network.
+// There are three cases for each network in the annotation. If the network has no topology, it stays in the annotation.
+// If its devices are reserved for Multus, it stays, and the pod also gets a claim for the device. Otherwise, a claim
+// replaces it. For a network with a resource, the claim accounts for one of the devices that the containers requested;
+// devices that remain in asked have no network.
 func (m *importer) change(w *workload) bool {
 	asked := w.takeResources(m.resources())
 	var kept []map[string]any
@@ -26,7 +26,7 @@ func (m *importer) change(w *workload) bool {
 	// the interfaces from claims in the same way. Both assign the same names, up to the first network that has a name
 	// or stays with Multus.
 	sameNumbers := true
-	var members []*selection // of the composed network
+	var members []*selection // the members of the composed network
 	for i, s := range w.networks {
 		sameNumbers = m.keepName(i, s, len(kept), sameNumbers)
 		n := m.network(s.namespace, s.name)
@@ -74,8 +74,8 @@ func (m *importer) change(w *workload) bool {
 	return changed
 }
 
-// explainVariables adds a finding for each container that reads the variables of a device plugin. The driver does not
-// set them.
+// explainVariables adds a finding for each container that reads a device plugin's variables. The driver does not set
+// them.
 func (w *workload) explainVariables() {
 	w.eachContainer(func(container map[string]any, path string) {
 		text, err := json.Marshal([]any{container["command"], container["args"], container["env"]})
@@ -104,9 +104,9 @@ func (m *importer) isUnclear(w *workload) bool {
 }
 
 // keepName preserves the name that Multus assigned to the interface for the i-th network in an annotation. The name
-// becomes a parameter of the claim or, if the network stays in the annotation at a different position, a field there.
-// sameNumbers is true if the driver and Multus assign the same numbers up to this network; keepName returns whether
-// this also holds for the next one.
+// becomes a parameter of the claim. If the network stays in the annotation but at a different position, the name
+// becomes a field there instead. sameNumbers is true if the driver and Multus assign the same numbers up to this
+// network; keepName returns whether this is still true for the next network.
 func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) bool {
 	if s.requests.interfaceName != "" {
 		return false
@@ -123,14 +123,14 @@ func (m *importer) keepName(i int, s *selection, before int, sameNumbers bool) b
 	if steps, _ := s.target(n); stepThatTakes(steps, v1alpha1.ClaimInterfaceName) == "" {
 		return false // no interface, or a fixed name
 	}
-	sameNumbers = sameNumbers && s.part == nil // the driver numbers the interfaces of a topology in another order
+	sameNumbers = sameNumbers && s.part == nil // the driver numbers a topology's interfaces in another order
 	if !sameNumbers {
 		s.requests.interfaceName = name
 	}
 	return sameNumbers
 }
 
-// target returns the steps for a selection of a network, and the request in a claim that parameters of these steps
+// target returns the steps for a network selection, and the request in a claim that the parameters for these steps
 // belong to.
 func (s *selection) target(n *network) (steps []v1alpha1.Step, name string) {
 	if s.part != nil {
@@ -139,8 +139,8 @@ func (s *selection) target(n *network) (steps []v1alpha1.Step, name string) {
 	return n.topology.Spec.Steps, request
 }
 
-// keepsResource reports that a network that stays with Multus needs a device from a removed resource. takeResources
-// removes the resource from all containers, since it cannot determine which network a device is for.
+// keepsResource reports that a network that stays with Multus needs a device from a resource that has been removed.
+// takeResources removes the resource from all containers, since it cannot determine which network a device is for.
 func (w *workload) keepsResource(s *selection, n *network, asked map[string]*need) {
 	if n == nil || asked[n.requested] == nil {
 		return
@@ -150,12 +150,13 @@ func (w *workload) keepsResource(s *selection, n *network, asked map[string]*nee
 		"networks of the pod with this resource have claims now: add it again for this network")
 }
 
-// need is the number of devices that a pod's containers request from a resource, and the names of these containers.
+// need contains the number of devices that a pod's containers request from a resource, and the names of these
+// containers.
 type need struct {
 	count      int64
 	containers []string
-	// passing is the maximum number of devices in use while an init container runs that terminates before the others
-	// start.
+	// passing is the maximum number of devices in use while an init container is running that terminates before the
+	// other containers start.
 	passing int64
 }
 
@@ -172,7 +173,7 @@ func (n *need) add(container map[string]any, isInit bool, count int64) {
 }
 
 // giveRest creates claims for requested devices that have no network in the annotation. A device plugin assigns such
-// devices without a network; among the topologies, only the one for the pool itself does the same.
+// devices without a network; only the topology for the pool itself does the same.
 func (m *importer) giveRest(w *workload, name string, left *need) {
 	if left.count <= 0 {
 		return
@@ -190,9 +191,9 @@ func (m *importer) giveRest(w *workload, name string, left *need) {
 	}
 }
 
-// templateFor returns the name of the claim template for a pod's network, or for the networks that form a composed one:
-// a separate template if the pod sets parameters, otherwise the network's template. A parameter that cannot be
-// translated is reported as a finding, and the pod gets the network without it.
+// templateFor returns the name of the claim template for a pod's network, or for the networks that form a composed
+// network. It is a separate template if the pod sets parameters; otherwise, it is the network's template. A parameter
+// that cannot be translated is reported as a finding, and the pod gets the network without that parameter.
 func (m *importer) templateFor(w *workload, selections []*selection, n *network) string {
 	t := template(n, w.namespace, "")
 	chosen := false
@@ -246,8 +247,8 @@ func (m *importer) plainTemplate(n *network, namespace string) string {
 }
 
 // addClaim adds a claim to the pod and to all of its containers, so that none starts without the interface. If the
-// claim also provides device files, it is only added to containers that requested the resource. The gate of a claim is
-// a CDI device, so it only holds back containers that reference the claim (docs/adr/0001-fail-closed-with-cdi.md).
+// claim also provides device files, it is only added to containers that requested the resource. A claim's gate is a CDI
+// device, so it only holds back containers that reference the claim (docs/adr/0001-fail-closed-with-cdi.md).
 func (w *workload) addClaim(n *network, templateName string, asked map[string]*need) {
 	spec := objectAt(w.pod, "spec")
 	claims, _ := spec["resourceClaims"].([]any)
@@ -256,7 +257,7 @@ func (w *workload) addClaim(n *network, templateName string, asked map[string]*n
 	givesFiles := slices.ContainsFunc(n.topology.Spec.Steps, func(step v1alpha1.Step) bool {
 		return step.RDMA != nil || step.Driver != "" || len(step.DeviceNodes) > 0
 	})
-	var users []string // of the resources of the network
+	var users []string // containers that request the network's resources
 	for _, resource := range n.resources() {
 		if asked[resource] != nil {
 			users = append(users, asked[resource].containers...)
@@ -287,7 +288,7 @@ func claimName(base string, claims []any) string {
 	})
 }
 
-// eachContainer visits all containers, init containers first, in the order that the kubelet starts them. path is
+// eachContainer visits all containers, init containers first, in the order in which the kubelet starts them. path is
 // the container's path in the manifest.
 func (w *workload) eachContainer(do func(container map[string]any, path string)) {
 	for _, key := range []string{"initContainers", "containers"} {
@@ -301,8 +302,8 @@ func (w *workload) eachContainer(do func(container map[string]any, path string))
 }
 
 // takeResources removes device plugin resources from the containers, and returns the requested devices. If both the
-// request and the limit for an extended resource are set, Kubernetes requires them to be equal, so only one of them is
-// counted.
+// request and the limit for an extended resource are set, Kubernetes requires them to be equal, so only one of the two
+// is counted.
 func (w *workload) takeResources(known []string) map[string]*need {
 	asked := map[string]*need{}
 	w.eachContainer(func(container map[string]any, path string) {
@@ -341,7 +342,7 @@ func (w *workload) takeResources(known []string) map[string]*need {
 	return asked
 }
 
-// isInit reports whether the container with a path is an init container.
+// isInit reports whether the container at a path is an init container.
 func (w *workload) isInit(path string) bool {
 	return strings.HasPrefix(path, w.path+"spec.initContainers")
 }
@@ -353,7 +354,7 @@ func devicesOf(value any) (count int64, readable bool) {
 	return count, err == nil && count >= 0 && count <= maxDevices
 }
 
-// maxDevices is the maximum number of devices that a container may request, which is also the limit of a claim.
+// maxDevices is the maximum number of devices that a container may request, which is also the limit for a claim.
 const maxDevices = 32
 
 // setNetworks writes the networks that must stay in the annotation. It writes them as JSON even if the original used
@@ -372,8 +373,8 @@ func (w *workload) setNetworks(kept []map[string]any) {
 	}
 }
 
-// clean removes the fields that the cluster has set, so that the object can be created again. A nodeName exists only in
-// a pod that was read from a cluster; it would bypass the scheduler, and thus the allocation of claims.
+// clean removes the fields that the cluster has set, so that the object can be created again. The field nodeName exists
+// only in a pod that was read from a cluster; it would bypass the scheduler, and thus claim allocation.
 func (w *workload) clean() {
 	delete(w.document, "status")
 	for _, metadata := range []map[string]any{objectAt(w.document, "metadata"), objectAt(w.pod, "metadata")} {
@@ -419,7 +420,7 @@ func (n *network) resources() []string {
 	return names
 }
 
-// ownNetworkOf returns the network that was created for a pool that no network uses; nil if there is none.
+// ownNetworkOf returns the network that was created for a pool that no network in the input uses; nil if there is none.
 func (m *importer) ownNetworkOf(resourceName string) *network {
 	for _, n := range m.networks {
 		if n.resource == resourceName && n.ofPool {
@@ -430,7 +431,7 @@ func (m *importer) ownNetworkOf(resourceName string) *network {
 }
 
 // users returns the namespaces whose pods use a network: the network's own namespace, and those of the pods in the
-// input. The network's topology is only allowed in these namespaces.
+// input. The network's topology may only be used in these namespaces.
 func (m *importer) users(n *network) []string {
 	names := map[string]bool{}
 	if n.namespace != "" {
@@ -446,7 +447,7 @@ func (m *importer) users(n *network) []string {
 	return sortedKeys(names)
 }
 
-// needsAnnotation reports whether a controller other than Multus reads the network in the annotation of pods.
+// needsAnnotation reports whether a controller other than Multus reads the network from the pods' annotations.
 func (n *network) needsAnnotation() bool {
 	var config struct {
 		IPAM struct{ Type string }

@@ -12,8 +12,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// request is the name of the request in a template with a single request. Otherwise, requests have the names of the
-// root steps.
+// request is the name of the request in a template with a single request. In other templates, requests are named after
+// the root steps.
 const request = "net"
 
 // template creates the claim template for a network in a namespace, with a request for each root step.
@@ -35,8 +35,8 @@ func template(n *network, namespace, name string) *resourceapi.ResourceClaimTemp
 	return t
 }
 
-// choose adds a pod's parameters for an interface to a request in a template, step by step. It first decodes them with
-// the driver's own function, so that no pod is stuck waiting for a claim that the driver rejects.
+// choose adds a pod's parameters for an interface to a request in a template, step by step. It first decodes the
+// parameters with the driver's own function, so that no pod gets stuck waiting for a claim that the driver rejects.
 func choose(t *resourceapi.ResourceClaimTemplate, request string, all []v1alpha1.ClaimParameters) error {
 	for i := range all {
 		all[i].APIVersion, all[i].Kind = v1alpha1.GroupVersion().String(), v1alpha1.ClaimParametersKind
@@ -57,7 +57,7 @@ func choose(t *resourceapi.ResourceClaimTemplate, request string, all []v1alpha1
 }
 
 // pick restricts a request in a template to one device. Some devices in the class may have no address, and the
-// scheduler aborts scheduling a pod if a selector reads an absent attribute.
+// scheduler aborts scheduling a pod if a selector reads a missing attribute.
 func pick(t *resourceapi.ResourceClaimTemplate, request, address string) {
 	expression := fmt.Sprintf(`device.attributes[%q].?pciAddress.orValue("") == %q`, policyapi.AttributeDomain,
 		pciAddress(address))
@@ -69,7 +69,7 @@ func pick(t *resourceapi.ResourceClaimTemplate, request, address string) {
 	}
 }
 
-// stepThatTakes returns the step that lets claims set a parameter; empty if there is none.
+// stepThatTakes returns the name of the step that lets claims set a parameter; empty if there is none.
 func stepThatTakes(steps []v1alpha1.Step, parameter v1alpha1.ClaimParameter) string {
 	for i := range steps {
 		if slices.Contains(steps[i].ClaimParameters, parameter) {

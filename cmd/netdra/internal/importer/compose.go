@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// part is one network in a composed topology: the topology for networks of a pod of which some use the interfaces of
-// others, such as a bond of two virtual functions.
+// part is one network in a composed topology. A pod gets a composed topology if some of its networks use the interfaces
+// of others, for example for a bond of two virtual functions.
 type part struct {
 	*network
 	uses    []int           // the earlier parts whose interfaces it uses, in the order of network.links
@@ -21,18 +21,19 @@ type part struct {
 	steps   []v1alpha1.Step // in the composed topology
 }
 
-// Parameters for interfaces that other networks of the pod make, a convention of the plugins that have them.
+// Parameters for interfaces that the pod's other networks create. The names are a convention among the plugins that
+// have them.
 const (
 	linksParameter = "links"            // objects with a name
 	linksInPod     = "linksInContainer" // whether the links are in the pod
 )
 
-// interfaceOf returns the template for the name of a step's interface.
+// interfaceOf returns the template for a step's interface name.
 func interfaceOf(step string) string { return "{{ " + step + ".interfaceName }}" }
 
-// onLinks makes a network's first step work on the interfaces that its configuration names. The step depends on these
-// names instead of steps until compose replaces them. onLinks returns false and adds a finding if the names are missing
-// or unusable.
+// onLinks makes a network's first step use the interfaces that its configuration names. Until compose replaces these
+// names with steps, the step depends on the names. onLinks returns false and adds a finding if the names are missing or
+// unusable.
 func (m *importer) onLinks(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	replace := func(object map[string]any, key string) {
 		if name, _ := object[key].(string); v1alpha1.CheckClaimInterfaceName(name) == nil {
@@ -76,8 +77,8 @@ func (m *importer) onLinks(n *network, f *fields, step *v1alpha1.Step, schema *v
 	return true
 }
 
-// hostLink returns a network that moves a link of the host to the pod. The space in its name keeps it apart from
-// networks that pods may name.
+// hostLink returns a network that moves a host link to the pod. The space in the network's name distinguishes it from
+// networks that pods can reference.
 func (m *importer) hostLink(n *network, link string) *network {
 	plugin := map[string]any{"type": known().LinkPlugin, "device": link}
 	host := &network{source: n.source, namespace: n.namespace, name: n.name + " " + link, ofLink: true,
@@ -87,8 +88,8 @@ func (m *importer) hostLink(n *network, link string) *network {
 	return host
 }
 
-// withHosts appends the parts for a network's links of the host, if any, and for the network itself, which otherwise
-// uses earlier parts.
+// withHosts appends the parts for a network's host links, if any, and for the network itself. Without host links, the
+// network uses earlier parts.
 func (n *network) withHosts(parts []part, uses []int) []part {
 	for i, host := range n.hosts {
 		uses = append(uses, len(parts))
@@ -97,10 +98,10 @@ func (n *network) withHosts(parts []part, uses []int) []part {
 	return append(parts, part{network: n, uses: uses})
 }
 
-// composeFor composes a topology for the networks of a pod of which some use interfaces of others. It returns false and
-// adds a finding if this is impossible: Multus could not attach these networks if the driver attached the others.
+// composeFor composes a topology for a pod's networks if some of them use the interfaces of others. It returns false
+// and adds a finding if this is impossible: Multus could not attach these networks if the driver attached the others.
 func (m *importer) composeFor(w *workload) bool {
-	position := map[string]int{} // of the networks, by interface
+	position := map[string]int{} // positions of the networks, by interface
 	uses, members := map[int][]int{}, map[int]bool{}
 	for i, s := range w.networks {
 		n := m.network(s.namespace, s.name)
@@ -121,7 +122,7 @@ func (m *importer) composeFor(w *workload) bool {
 		position[s.interfaceName(i)] = i
 	}
 	var parts []part
-	index := map[int]int{} // of the parts, by the position of the network
+	index := map[int]int{} // indexes of the parts, by network position
 	for i, s := range w.networks {
 		if members[i] {
 			for j, used := range uses[i] {
@@ -147,13 +148,13 @@ func (m *importer) composeFor(w *workload) bool {
 	return true
 }
 
-// isUsable reports whether the driver attaches the network of a selection, with an interface that others can use.
+// isUsable reports whether the driver attaches a selection's network, with an interface that other networks can use.
 func (m *importer) isUsable(s *selection) bool {
 	n := m.network(s.namespace, s.name)
 	return n != nil && (n.derived != nil || n.topology != nil && !n.isReserved() && !n.needsAnnotation())
 }
 
-// compose returns the network with the topology of all parts, which pods with the same networks share.
+// compose returns the network whose topology contains all parts. Pods with the same networks share it.
 func (m *importer) compose(parts []part) *network {
 	last := parts[len(parts)-1]
 	topology := m.newTopology(last.network)
@@ -178,7 +179,7 @@ func (m *importer) compose(parts []part) *network {
 	return c
 }
 
-// appendTo appends the steps of a part, with names that are free in the composed topology.
+// appendTo appends the steps of a part. It gives them names that are not yet used in the composed topology.
 func (p *part) appendTo(steps []v1alpha1.Step, parts []part) []v1alpha1.Step {
 	first := len(steps)
 	source := p.derived
@@ -194,7 +195,7 @@ func (p *part) appendTo(steps []v1alpha1.Step, parts []part) []v1alpha1.Step {
 	for i := range source {
 		step := source[i].DeepCopy()
 		step.Name = stepName(step.Type, steps)
-		step.ExtendedResourceName = "" // a pod that requests it gets only one device
+		step.ExtendedResourceName = "" // a pod that requests the resource gets only one device
 		for d, parent := range step.DependOn {
 			step.DependOn[d] = parents[parent]
 		}
@@ -202,7 +203,7 @@ func (p *part) appendTo(steps []v1alpha1.Step, parts []part) []v1alpha1.Step {
 			step.Config = &runtime.RawExtension{
 				Raw: []byte(strings.NewReplacer(interfaces...).Replace(string(step.Config.Raw)))}
 		}
-		if i == 0 { // later steps depend on earlier steps of the part only
+		if i == 0 { // later steps only depend on earlier steps in the part
 			parents, interfaces = map[string]string{}, nil
 		}
 		parents[source[i].Name] = step.Name
@@ -219,7 +220,7 @@ func (p *part) appendTo(steps []v1alpha1.Step, parts []part) []v1alpha1.Step {
 	return steps
 }
 
-// interfaceName returns the name that Multus gives the interface of the i-th network in an annotation.
+// interfaceName returns the name that Multus assigns to the interface for the i-th network in an annotation.
 func (s *selection) interfaceName(i int) string {
 	if s.requests.interfaceName != "" {
 		return s.requests.interfaceName
@@ -227,8 +228,9 @@ func (s *selection) interfaceName(i int) string {
 	return "net" + strconv.Itoa(i+1)
 }
 
-// dropParts sets partOf only for networks without a topology of their own: those that pods only use as parts of others.
-// It reports networks that need interfaces of other networks if no pod in the input has those.
+// dropParts sets partOf only for networks without a topology of their own, which pods only use as parts of other
+// networks. It also reports networks that need the interfaces of other networks if no pod in the input has those other
+// networks.
 func (m *importer) dropParts() {
 	for _, w := range m.workloads {
 		for _, s := range w.networks {

@@ -27,12 +27,12 @@ type equivalents struct {
 	AnnotationPlugins []string          `json:"annotationPlugins"`
 	Markers           []string          `json:"markers"`
 	Functions         map[string]string `json:"functions"`
-	// Withheld contains the capabilities that plugins have and their built-in schemas do not.
+	// Withheld contains the capabilities that plugins have but their built-in schemas do not.
 	Withheld map[string]v1alpha1.Capability `json:"withheld"`
-	// Unselectable contains, by selector of a resource, the reasons why policies cannot select devices by it.
+	// Unselectable contains, for each selector in a resource, the reason why policies cannot select devices by it.
 	Unselectable map[string]string `json:"unselectable"`
-	// Without contains, by object and field, the reasons why a field has no equivalent; Unneeded those why it needs
-	// none.
+	// Without contains, by object and field, the reasons why a field has no equivalent; Unneeded contains the reasons
+	// why a field needs none.
 	Without  map[string]map[string]string `json:"without"`
 	Unneeded map[string]map[string]string `json:"unneeded"`
 }

@@ -11,13 +11,13 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Finding is a field in the input that could not be translated directly.
+// Finding describes an input field that could not be translated directly.
 type Finding struct {
 	// Location is the location of the document, as FILE:LINE.
 	Location string `json:"location"`
 	// Object is the object's kind and name.
 	Object string `json:"object"`
-	// Field is the path of the field. If the field is inside a JSON string, its path there follows a colon.
+	// Field is the path of the field. If the field is inside a JSON string, its path in the string follows a colon.
 	Field string `json:"field,omitempty"`
 	// Value is the value as JSON, truncated.
 	Value string `json:"value,omitempty"`
@@ -26,11 +26,11 @@ type Finding struct {
 	// Reason states the reason for the finding and the required action.
 	Reason string `json:"reason"`
 
-	order int // of the object in the input
+	order int // the object's position in the input
 }
 
-// source is the input object that a finding refers to. order allows findings to be sorted in input order, although
-// objects are read in several passes.
+// source is the input object that a finding refers to. order allows sorting findings in input order, although objects
+// are read in several passes.
 type source struct {
 	location, object string
 	order            int
@@ -62,7 +62,7 @@ func shorten(value any) string {
 }
 
 // fields contains the fields of one input object. Reading a field marks it; close reports unread fields. A child is
-// closed with its parent; an object inside a string is also a child. It is not safe for concurrent use.
+// closed with its parent; an object inside a string is also a child. fields is not safe for concurrent use.
 type fields struct {
 	*source
 	path     string // with a separator at the end, or empty
@@ -76,12 +76,12 @@ func newFields(s *source, path string, values map[string]any) *fields {
 	return &fields{source: s, path: path, values: values, read: map[string]bool{}}
 }
 
-// whole returns the path of the object itself.
+// whole returns the object's own path.
 func (f *fields) whole() string { return strings.TrimRight(f.path, ".: ") }
 
 // pop returns a value and marks it as read; nil if it does not exist. Like encoding/json in the programs that read this
-// configuration, it ignores the case of keys: a selector that is not read would widen a policy. An exact match takes
-// precedence, then the first key in sorted order.
+// configuration, it ignores the case of keys, because a selector that is not read would widen a policy. An exact match
+// takes precedence, followed by the first key in sorted order.
 func (f *fields) pop(key string) any {
 	if value, found := f.values[key]; found {
 		f.read[key] = true
@@ -206,7 +206,7 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// ignore marks fields as read that are not translated, such as those that the API server sets.
+// ignore marks fields that are not translated, such as those that the API server sets, as read.
 func (f *fields) ignore(keys ...string) {
 	for _, key := range keys {
 		f.pop(key)
@@ -229,8 +229,8 @@ func (f *fields) close() {
 // restricts returns the terms for a selector, and adds the term never if the selector contains unknown fields or values
 // of the wrong type.
 //
-// It must be called after all known fields in the selector have been read. A policy that ignored a restriction would
-// offer devices that the original did not.
+// It must be called after all known fields in the selector have been read. A policy that ignores a restriction would
+// offer devices that the original does not.
 func (f *fields) restricts(terms []string) []string {
 	for _, key := range slices.Sorted(maps.Keys(f.values)) {
 		if !f.read[key] {
@@ -253,8 +253,8 @@ func (f *fields) nothing(terms []string) []string {
 	return append(terms, never)
 }
 
-// decodeJSON decodes JSON in a string. A duplicate key is an error, because some programs use the last value and others
-// the first.
+// decodeJSON decodes JSON in a string. A duplicate key is an error, because some programs use the last value, and
+// others use the first.
 func decodeJSON[T any](text string) (value T, err error) {
 	strict, err := kjson.UnmarshalStrict([]byte(text), &value, kjson.DisallowDuplicateFields)
 	return value, errors.Join(append(strict, err)...)

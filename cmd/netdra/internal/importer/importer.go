@@ -22,13 +22,14 @@ import (
 type Options struct {
 	// Namespace is the namespace for objects that do not specify one.
 	Namespace string
-	// DevicePluginPrefix and OperatorPrefix are the prefixes for resources from the device plugin's configuration and
-	// for resources that the operator creates. If OperatorPrefix is empty, the importer finds it: see operatorPrefix.
+	// DevicePluginPrefix is the prefix for resources from the device plugin's configuration; OperatorPrefix is the
+	// prefix for resources that the operator creates. If OperatorPrefix is empty, the importer finds it: see
+	// operatorPrefix.
 	DevicePluginPrefix, OperatorPrefix string
-	// KeepResourceNames makes topology classes use the names of the device plugin's resources, and leaves pods
-	// unchanged if these names are sufficient.
+	// KeepResourceNames makes topology classes use the device plugin's resource names, and leaves pods unchanged if
+	// these names are sufficient.
 	KeepResourceNames bool
-	// KeepMultus only creates topologies that reserve the devices of resources, which Multus then attaches.
+	// KeepMultus only creates topologies that reserve the devices for resources. Multus then attaches these devices.
 	KeepMultus bool
 	// Schemas are the schemas of the CNI plugins.
 	Schemas cnichain.Schemas
@@ -38,7 +39,7 @@ type Options struct {
 type Result struct {
 	// Objects are policies, topologies, claim templates and changed pods, in the order in which they must be applied.
 	Objects []any `json:"objects"`
-	// Findings are the parts of the input that are missing from the objects, in input order.
+	// Findings are the parts of the input that the objects do not reflect, in input order.
 	Findings []Finding `json:"findings"`
 }
 
@@ -48,11 +49,11 @@ type importer struct {
 	options   Options
 	pools     []*pool
 	networks  []*network
-	composed  []*network // of several networks
+	composed  []*network // composed of several networks
 	workloads []*workload
 	templates []*resourceapi.ResourceClaimTemplate
 	names     map[string]bool             // "KIND NAME" of created objects
-	schemas   []*v1alpha1.CNIPluginSchema // which topologies need in addition to the built-in schemas
+	schemas   []*v1alpha1.CNIPluginSchema // needed by topologies in addition to the built-in schemas
 }
 
 // Import translates documents. It returns an error if documents cannot be read; all other problems are reported as
@@ -98,7 +99,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	return result, err
 }
 
-// pooling returns the functions that read the objects from which pools and operator networks are created.
+// pooling returns the functions that read the objects that pools and operator networks are created from.
 func (m *importer) pooling() map[string]func(*object) {
 	readers := map[string]func(*object){kindConfigMap: m.readConfigMap, kindNodePolicy: m.readNodePolicy}
 	for kind := range known().Networks {
@@ -107,8 +108,8 @@ func (m *importer) pooling() map[string]func(*object) {
 	return readers
 }
 
-// skip reports an object that is not translated. Kinds that are often in the same file but are unrelated to networks
-// require no action.
+// skip reports an object that is not translated. Kinds that are often in the same file but have nothing to do with
+// networks require no action.
 func (m *importer) skip(o *object, reason string) {
 	o.forget()
 	unrelated := []string{"Namespace", kindConfigMap, "Service", "Secret", "ServiceAccount"}
@@ -127,7 +128,7 @@ func (m *importer) make(result *Result) error {
 	m.ownNetworks()
 	for _, n := range m.networks {
 		if n.derived != nil && len(n.hosts) > 0 {
-			m.compose(n.withHosts(nil, nil)) // needs no other network of a pod
+			m.compose(n.withHosts(nil, nil)) // does not need a pod's other networks
 		}
 		for _, p := range n.pools {
 			if n.topology != nil {
@@ -140,7 +141,7 @@ func (m *importer) make(result *Result) error {
 		switch {
 		case m.staysAsItIs(w):
 			w.explainStay()
-		case m.isUnclear(w) || !m.composeFor(w): // adds a finding
+		case m.isUnclear(w) || !m.composeFor(w): // these calls add a finding
 		case m.change(w):
 			changed = append(changed, w.document)
 		default:
@@ -181,9 +182,9 @@ func (m *importer) make(result *Result) error {
 	return nil
 }
 
-// templatesOf creates the claim template for a network in its namespace, unless each claim must set addresses. The
-// network of a pool and a composed network get a template only if no pod uses them, since each pod that does already
-// has a template for them.
+// templatesOf creates the claim template for a network in its namespace, unless each claim must set addresses. A pool's
+// network and a composed network get a template only if no pod uses them, since each pod that uses them already has a
+// template for them.
 func (m *importer) templatesOf(n *network) {
 	if slices.ContainsFunc(n.topology.Spec.Steps, func(s v1alpha1.Step) bool { return claimspec.NeedsIPs(&s) }) {
 		return // a claim without addresses would be rejected
@@ -198,8 +199,8 @@ func (m *importer) templatesOf(n *network) {
 	m.plainTemplate(n, cmp.Or(n.namespace, m.options.Namespace))
 }
 
-// ownNetworks creates topologies for pools that no network uses, which device plugins support. As before, pods that use
-// them get only the virtual function.
+// ownNetworks creates topologies for pools that no network uses. Device plugins support such pools. As before, pods
+// that use them get only the virtual function.
 func (m *importer) ownNetworks() {
 	for _, p := range m.pools {
 		if slices.ContainsFunc(m.networks, func(n *network) bool { return n.resource == p.resource }) {
@@ -229,7 +230,7 @@ func (m *importer) explainNamespaces(n *network) {
 }
 
 // problemsOf returns the errors that the API server, the controller or the webhook would return for a topology. An
-// invalid topology is not written, because users would only learn about the errors from the API server.
+// invalid topology is not written, because users would otherwise only learn about its errors from the API server.
 func (m *importer) problemsOf(topology *v1alpha1.NetworkTopology) []string {
 	var problems []string
 	for _, problem := range cnichain.Validate(topology, m.options.Schemas) {

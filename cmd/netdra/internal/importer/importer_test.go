@@ -87,8 +87,8 @@ func compare(t *testing.T, file string, got []byte) {
 	}
 }
 
-// checkObjects applies the checks of the API server, the webhook and the controller to objects. It decodes each of them
-// strictly, and checks that claims request classes of existing topologies.
+// checkObjects applies the checks of the API server, the webhook and the controller to objects. It decodes each object
+// strictly, and checks that claims request classes from existing topologies.
 func checkObjects(t *testing.T, data []byte) {
 	t.Helper()
 	documents, err := manifest.Read("-", bytes.NewReader(data))
@@ -143,7 +143,7 @@ type class struct {
 	step     string
 }
 
-// checkClaim applies the checks of the driver to a claim of a template.
+// checkClaim applies the driver's checks to a claim from a template.
 func checkClaim(t *testing.T, template *resourceapi.ResourceClaimTemplate, classes map[string]class) {
 	t.Helper()
 	spec := claimspec.Spec{Claim: template.Name}
@@ -450,7 +450,8 @@ func asking(limits string) string {
 	return "  - {name: main, image: none, resources: {limits: " + limits + "}}\n"
 }
 
-// If Multus is kept, a claim reserves the devices of a network with a resource, and Multus continues to attach them.
+// If Multus is kept, a claim reserves the devices of a network that has a resource, and Multus continues to attach
+// them.
 func TestMultusIsKept(t *testing.T) {
 	text := networkOf("fast", "intel.com/fast") + networkOf("files", "intel.com/files") +
 		networkOf("unknown", "intel.com/unknown") + `---

@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// isKept reports whether a network's class can use the name of the network's resource, so that pods can request it in
-// the same way as from the device plugin. A name can belong to only one class, so no other network may use the
+// isKept reports whether a network's class can use the network's resource name, so that pods can request the resource
+// in the same way as from the device plugin. A name can belong to only one class, so no other network may use the
 // resource.
 func (m *importer) isKept(n *network) bool {
 	if !m.options.KeepResourceNames || n.resource == "" {
@@ -28,7 +28,7 @@ func (m *importer) isKept(n *network) bool {
 }
 
 // keepClaims removes the resource name from a topology that requires claim parameters, because pods that request the
-// resource have no claim in which to set them.
+// resource have no claim in which to set these parameters.
 func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 	root := &topology.Spec.Steps[0]
 	needy := slices.ContainsFunc(topology.Spec.Steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
@@ -43,8 +43,8 @@ func (n *network) keepClaims(topology *v1alpha1.NetworkTopology) {
 // staysAsItIs reports whether a pod gets all of its networks through the resources that its containers request, with
 // the same interface names. Such a pod cannot set parameters, since it has no claim of its own.
 //
-// The order of the interfaces matters: Multus numbers them by the annotation, and the driver by the requests in the
-// claim that kube-scheduler creates. If the resources are in the same order in both, net1 stays net1.
+// The order of the interfaces matters: Multus numbers them in annotation order, and the driver numbers them in the
+// order of the requests in the claim that kube-scheduler creates. If both orders are the same, net1 stays net1.
 func (m *importer) staysAsItIs(w *workload) bool {
 	if !m.options.KeepResourceNames {
 		return false
@@ -63,7 +63,7 @@ func (m *importer) staysAsItIs(w *workload) bool {
 	}
 	for _, name := range asked {
 		for _, n := range m.networks {
-			isOther := len(annotated) == 0 && !n.ofPool // the device plugin assigned a device, and no network
+			isOther := len(annotated) == 0 && !n.ofPool // the device plugin assigned only a device, not a network
 			if n.resource == name && (n.topology == nil || n.root().ExtendedResourceName == "" || isOther) {
 				return false
 			}
@@ -72,7 +72,7 @@ func (m *importer) staysAsItIs(w *workload) bool {
 	return true
 }
 
-// explainStay reports how an unchanged pod behaves after the import.
+// explainStay reports how a pod that stays unchanged behaves after the import.
 func (w *workload) explainStay() {
 	if len(w.networks) == 0 {
 		w.add(false, "", nil, "was not changed: its containers get devices by the names of the resources, as before")
@@ -91,10 +91,10 @@ func (s *selection) chooses() bool {
 // resourcesInOrder returns the resources that containers request, once for each device, in the order in which
 // kube-scheduler writes them to the claim that it creates (KEP-5004): by container, and sorted within each container.
 // Interfaces are numbered in this order. It returns readable = false if a value cannot be parsed, or if an init
-// container requests devices, because later containers may reuse them. It also returns false for more than ten
-// containers or resources: requests are sorted by name, and container 10 comes before container 2.
+// container requests devices, because later containers may reuse those devices. It also returns false if there are more
+// than ten containers or resources: requests are sorted by name, so container 10 would come before container 2.
 func (w *workload) resourcesInOrder(known []string) (asked []string, readable bool) {
-	const inOrder = 10 // containers, and resources in a container
+	const inOrder = 10 // containers, or resources per container
 	readable = true
 	position := 0
 	w.eachContainer(func(container map[string]any, path string) {

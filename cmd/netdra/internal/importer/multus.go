@@ -9,7 +9,7 @@ import (
 
 // reserve creates the root step for a topology that only allocates a network's devices and attaches nothing, because
 // Multus continues to run the network's plugins. It returns nil for a network without a resource, because Multus does
-// not need a device for it. The plugins' parameters are not read, because they are not translated.
+// not need a device for such a network. The plugins' parameters are not read, because they are not translated.
 func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1alpha1.Step {
 	cniType := n.plugins[0].text("type")
 	for _, plugin := range n.plugins {
@@ -45,7 +45,7 @@ func (m *importer) reserve(n *network, topology *v1alpha1.NetworkTopology) *v1al
 	return step
 }
 
-// ofResource returns the term that selects the devices of a network's resource.
+// ofResource returns the term that selects the devices for a network's resource.
 func (m *importer) ofResource(n *network) string {
 	if len(n.pools) == 0 {
 		fields := fmt.Sprintf("additionalAttributes: {%s: %s}", attributeResource, attributeValue(n.resource))

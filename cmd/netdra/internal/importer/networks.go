@@ -10,16 +10,16 @@ import (
 )
 
 // network is a network that a pod may reference in the Multus annotation. It is filled in two phases: reading sets the
-// configuration, and translate sets topology, selector, link, refused and pools. If a network has no topology, it could
-// not be translated.
+// configuration, and translate sets topology, selector, link, refused and pools. A network that could not be translated
+// has no topology.
 type network struct {
 	*source
 	namespace, name string
-	resource        string // of a device plugin, which has the devices; empty without one
-	requested       string // the resource that pods request together with the network; empty without one
+	resource        string // the device plugin resource with the devices, if any
+	requested       string // the resource that pods request together with the network, if any
 	cniName         string
 	plugins         []*fields
-	selector        string // of devices, if no resource defines them
+	selector        string // selects the devices, if no resource defines them
 	link            string // the device in the configuration
 	refused         bool   // not translated; a finding contains the reason
 	ofPool          bool   // created for pods that request a resource without a network
@@ -27,13 +27,13 @@ type network struct {
 	templates       map[string]string // the name of its claim template, by namespace
 	pools           []*pool
 
-	// The following fields belong to networks that use interfaces of other networks of the pod, see compose.
+	// The following fields are for networks that use the interfaces of the pod's other networks; see compose.
 	links   []string        // the names of these interfaces in the configuration
-	hosts   []*network      // for links of the host: the networks that move them to the pod, by index of links
+	hosts   []*network      // for host links: the networks that move them to the pod, by index in links
 	derived []v1alpha1.Step // its steps; the first depends on links
-	ofLink  bool            // it is one of the hosts of another network
-	parts   []part          // of a composed network
-	partOf  string          // the topology that contains its steps; it has none of its own
+	ofLink  bool            // it is in the hosts of another network
+	parts   []part          // the parts of a composed network
+	partOf  string          // the topology that contains its steps, if it has none of its own
 }
 
 // readNetwork reads a NetworkAttachmentDefinition. The operator's kinds are read earlier, since the operator creates
@@ -58,7 +58,7 @@ func (m *importer) readNetwork(o *object) {
 	}
 }
 
-// readConfig reads a configuration with a single plugin or with a list of plugins.
+// readConfig reads a configuration with a single plugin or a plugin list.
 func (n *network) readConfig(f *fields) {
 	if n.cniName = f.text("name"); n.cniName == "" {
 		n.cniName = n.name // as Multus does
@@ -74,8 +74,8 @@ func (n *network) readConfig(f *fields) {
 	}
 }
 
-// readOperatorNetwork reads a kind that the SR-IOV operator turns into NetworkAttachmentDefinitions. It builds the
-// configuration that the operator would write, to be translated like other networks.
+// readOperatorNetwork reads an object that the SR-IOV operator turns into NetworkAttachmentDefinitions. It builds the
+// configuration that the operator would write, so that it is translated like other networks.
 func (m *importer) readOperatorNetwork(o *object) {
 	o.readMetadata()
 	kind, spec := known().Networks[o.kind], o.child("spec")
@@ -110,7 +110,7 @@ func (m *importer) readOperatorNetwork(o *object) {
 	m.networks = append(m.networks, n)
 }
 
-// network returns the network with a name, or nil if no such network was read.
+// network returns the network with the given name, or nil if no such network was read.
 func (m *importer) network(namespace, name string) *network {
 	for _, n := range m.networks {
 		if n.namespace == namespace && n.name == name {
@@ -120,8 +120,8 @@ func (m *importer) network(namespace, name string) *network {
 	return nil
 }
 
-// forget marks all fields as read, including nested ones, if a single finding covers the whole object. Otherwise every
-// field in an object that is not translated would be a separate finding.
+// forget marks all fields as read, including nested ones. It is used if a single finding covers the whole object.
+// Otherwise, every field in an object that is not translated would be a separate finding.
 func (f *fields) forget() {
 	f.takeAll()
 	for _, child := range f.children {

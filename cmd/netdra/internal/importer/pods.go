@@ -22,10 +22,10 @@ type workload struct {
 	*source
 	document        map[string]any
 	namespace, name string
-	path            string // of the pod in the document, for findings
+	path            string // the pod's path in the document, for findings
 	pod             map[string]any
 	networks        []*selection
-	composed        *network // of networks of the pod; nil if there is none
+	composed        *network // composed of the pod's networks; nil if there is none
 }
 
 // selection is one network in the annotation.
@@ -34,13 +34,13 @@ type selection struct {
 	namespace, name string
 	requests        podRequests
 	deviceID        string
-	part            *part // of the composed network of the pod; nil for other networks
+	part            *part // in the pod's composed network; nil for other networks
 }
 
-// place returns the path of the selection in the document.
+// place returns the selection's path in the document.
 func (s *selection) place() string { return strings.TrimSuffix(s.path, ".") }
 
-// podPaths returns, for each kind, the path of the pod in the object.
+// podPaths returns the path of the pod in the object, for each kind.
 func podPaths() map[string][]string {
 	template := []string{"spec", "template"}
 	return map[string][]string{"Pod": nil, "Deployment": template, "StatefulSet": template, "DaemonSet": template,
@@ -48,7 +48,7 @@ func podPaths() map[string][]string {
 		"CronJob": {"spec", "jobTemplate", "spec", "template"}}
 }
 
-// podReaders returns the function that reads the kinds that contain a pod.
+// podReaders returns the functions that read the kinds that contain a pod.
 func (m *importer) podReaders() map[string]func(*object) {
 	readers := map[string]func(*object){}
 	for kind := range podPaths() {

@@ -12,8 +12,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// poolPolicies returns policies that offer the devices in pools, each device to one pod at a time, as device plugins
-// do.
+// poolPolicies returns policies that offer the devices in pools. As with device plugins, each device is offered to one
+// pod at a time.
 func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	for _, p := range m.pools {
@@ -39,8 +39,8 @@ func (m *importer) poolPolicies() []*policyapi.DeviceExposurePolicy {
 	return all
 }
 
-// appendValid appends a policy that the API server and the webhook would accept. If a policy is invalid, it instead
-// reports the errors as findings for the policy's source.
+// appendValid appends a policy if the API server and the webhook would accept it. Otherwise, it reports the errors as
+// findings for the policy's source.
 func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceExposurePolicy,
 	s *source) []*policyapi.DeviceExposurePolicy {
 	problems, _ := policy.Check(made)
@@ -53,11 +53,11 @@ func appendValid(all []*policyapi.DeviceExposurePolicy, made *policyapi.DeviceEx
 	return append(all, made)
 }
 
-// sharers is the number of pods that may share a link. Multus has no limit, but the scheduler needs one.
+// sharers is the number of pods that may share a link. Multus has no such limit, but the scheduler needs one.
 const sharers = "1024"
 
-// linkPolicies returns policies for the links that configurations name, one for each combination of link and plugin.
-// Networks with a resource are skipped, because their devices belong to a pool.
+// linkPolicies returns policies for the links that configurations name, one for each combination of a link and a
+// plugin. Networks with a resource are skipped, because their devices belong to a pool.
 func (m *importer) linkPolicies() []*policyapi.DeviceExposurePolicy {
 	var all []*policyapi.DeviceExposurePolicy
 	seen := map[[2]string]bool{}
@@ -91,7 +91,7 @@ func suffix(plugin string) string {
 }
 
 // exclusionGroup returns the exclusion group for a plugin that cannot share a link with another plugin; empty if it can
-// share the link with all of them. A constant name is sufficient, because a group applies to the entries for one link.
+// share the link with all plugins. A constant name is sufficient, because a group applies to the entries for one link.
 func (m *importer) exclusionGroup(selector, plugin string) string {
 	schema, _ := m.options.Schemas.Lookup(plugin)
 	for _, n := range m.networks {

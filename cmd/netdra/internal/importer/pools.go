@@ -9,20 +9,20 @@ import (
 // expression that must all be true; plugins and reserved are set after all networks have been translated.
 type pool struct {
 	*source
-	resource string // with prefix, as pods name it
-	name     string // of the policy
+	resource string // with the prefix, as in pods
+	name     string // the policy's name
 	terms    []string
 	nodes    map[string]string
 	priority int32
 	use
 	subfunctions bool     // the devices are scalable functions
 	reserved     bool     // Multus attaches the devices
-	plugins      []string // of the networks that use it
+	plugins      []string // plugins of the networks that use it
 }
 
-// use is the way in which containers access the devices of a pool. A topology has one for all of its devices.
+// use is how containers access a pool's devices. A topology has a single use for all of its devices.
 type use struct {
-	vfio bool // applications access the devices directly
+	vfio bool // whether applications access the devices directly
 	rdma bool
 	// vhost is true if containers get the device files for virtio-user ports.
 	vhost bool
@@ -34,7 +34,7 @@ const maxAttribute = 64
 // attributeResource is the device attribute that topologies use to select the devices in a pool.
 const attributeResource = "resourceName"
 
-// attributeValue returns a resource name as an attribute value, without the prefix if it is too long.
+// attributeValue returns a resource name as an attribute value. It omits the prefix if the name is too long.
 func attributeValue(resource string) string {
 	if _, name, found := strings.Cut(resource, "/"); found && len(resource) > maxAttribute {
 		return name
@@ -78,7 +78,7 @@ func (m *importer) readConfigMap(o *object) {
 	o.readMetadata()
 }
 
-// readResource reads a resource from the device plugin's configuration.
+// readResource reads a resource in the device plugin's configuration.
 func (m *importer) readResource(f *fields) *pool {
 	name := f.text("resourceName")
 	prefix := f.text("resourcePrefix")
@@ -128,7 +128,7 @@ func (m *importer) readResource(f *fields) *pool {
 	return p
 }
 
-// readSelector reads one selector of a resource. Scalable functions are named by their number instead of an index, and
+// readSelector reads one selector in a resource. Scalable functions are identified by a number instead of an index, and
 // have no PCI address of their own.
 func (m *importer) readSelector(f *fields, subfunctions bool) (terms []string, used use) {
 	require := func(name string, values []string) {
@@ -190,7 +190,7 @@ func (f *fields) unselectable(terms []string) []string {
 }
 
 // applications reports whether a selector names a driver for direct access by applications. It adds a finding if the
-// selector also names others.
+// selector also names other drivers.
 func (f *fields) applications(drivers []string) bool {
 	forApplications := slices.Contains(drivers, driverVFIO)
 	if forApplications && len(drivers) > 1 {
@@ -200,7 +200,8 @@ func (f *fields) applications(drivers []string) bool {
 	return forApplications
 }
 
-// separateUses makes a pool select nothing if an earlier pool of the same resource uses its devices in another way.
+// separateUses makes a pool select nothing if an earlier pool for the same resource uses its devices in a different
+// way.
 func (m *importer) separateUses() {
 	for i, p := range m.pools {
 		j := slices.IndexFunc(m.pools[:i], func(other *pool) bool { return other.resource == p.resource })
@@ -213,7 +214,7 @@ func (m *importer) separateUses() {
 	}
 }
 
-// nics returns the term that selects the functions of NICs. If a value cannot be parsed, it adds a finding and returns
+// nics returns the term that selects the functions on NICs. If a value cannot be parsed, it adds a finding and returns
 // never.
 func (f *fields) nics(key string, values []string, parent, device, index string) string {
 	term, err := ofNICs(values, parent, device, index)
@@ -226,8 +227,8 @@ func (f *fields) nics(key string, values []string, parent, device, index string)
 	return term
 }
 
-// linkType returns the term that selects Ethernet or InfiniBand. An InfiniBand port has an RDMA device with that link
-// layer.
+// linkType returns the term that selects Ethernet or InfiniBand. An InfiniBand port has an RDMA device with the
+// InfiniBand link layer.
 func (f *fields) linkType(key, value string) string {
 	layer := attribute("rdmaLinkLayer")
 	switch strings.ToLower(value) {
@@ -298,7 +299,7 @@ func (m *importer) hostSettings(spec *fields) {
 	spec.without(kindNodePolicy)
 }
 
-// nicSelector reads the selector for the NICs that have the virtual functions.
+// nicSelector reads the selector for the NICs with the virtual functions.
 func (m *importer) nicSelector(f *fields, p *pool) {
 	before := len(p.terms)
 	vendor := strings.ToLower(f.text("vendor"))
@@ -322,8 +323,8 @@ func (m *importer) nicSelector(f *fields, p *pool) {
 	}
 }
 
-// functionsOf returns the term that selects the virtual functions of a NIC with a PCI ID. Virtual functions have a
-// different ID than their NIC, so a selector with the NIC's ID would match none of them.
+// functionsOf returns the term that selects the virtual functions of NICs with the given PCI ID. Virtual functions have
+// a different ID than their NIC, so a selector with the NIC's ID would match none of them.
 func (f *fields) functionsOf(vendor, id string) string {
 	vendors := []string{vendor}
 	if vendor == "" {
@@ -337,7 +338,7 @@ func (f *fields) functionsOf(vendor, id string) string {
 		if product, found := known().Functions[v+":"+id]; found {
 			terms := []string{isOneOf("vendor", []string{v}), isOneOf("product", []string{product})}
 			if v == vendor {
-				terms = terms[1:] // the selector already has it
+				terms = terms[1:] // the selector already has this term
 			}
 			return allOf(terms)
 		}

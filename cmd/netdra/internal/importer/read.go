@@ -38,7 +38,7 @@ func newObjects(documents []manifest.Document, findings *[]Finding) ([]*object, 
 	return all, nil
 }
 
-// keepNames restores names without quotes that YAML reads as another type, such as on and 0123.
+// keepNames restores unquoted names that YAML reads as another type, such as on and 0123.
 func keepNames(values map[string]any, data []byte) {
 	var written struct {
 		Metadata map[string]goyaml.Node
@@ -54,8 +54,8 @@ func keepNames(values map[string]any, data []byte) {
 	}
 }
 
-// newObject reads an object's metadata. Fields that are unrelated to networks are marked as read; all other fields must
-// be read, or they become findings.
+// newObject reads an object's metadata. Fields that have nothing to do with networks are marked as read; all other
+// fields must be read, or they become findings.
 func newObject(location string, order int, values map[string]any, findings *[]Finding) *object {
 	s := &source{location: location, order: order, findings: findings}
 	o := &object{fields: newFields(s, "", values)}
@@ -75,7 +75,8 @@ func qualified(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// annotationResource is the annotation on a network with the name of the device plugin resource that its pods request.
+// annotationResource is the annotation on a network that contains the name of the device plugin resource that its pods
+// request.
 const annotationResource = "k8s.v1.cni.cncf.io/resourceName"
 
 // readMetadata marks the fields that the API server sets as read, and returns the annotations.
@@ -89,11 +90,12 @@ func (o *object) readMetadata() *fields {
 	return annotations
 }
 
-// defaultOperatorPrefix is the prefix of the operator's resources unless its administrator sets another one.
+// defaultOperatorPrefix is the prefix for the operator's resources unless an administrator sets another one.
 const defaultOperatorPrefix = "openshift.io"
 
-// operatorPrefix returns the prefix of the operator's resources. The objects that create these resources do not contain
-// it, but the objects that request them do. It returns the default if they use no prefix or several ones.
+// operatorPrefix returns the prefix for the operator's resources. The objects that create these resources do not
+// contain the prefix, but the objects that request them do. If the requesting objects use no prefix or several
+// prefixes, it returns the default.
 func operatorPrefix(objects []*object) string {
 	requested, prefixes := map[string]bool{}, map[string]bool{}
 	for _, o := range objects {
@@ -117,8 +119,8 @@ func operatorPrefix(objects []*object) string {
 	return sortedKeys(prefixes)[0]
 }
 
-// collectResources adds the resources that an object requests to names, at any depth, so that it also finds requests in
-// kinds that are not translated.
+// collectResources adds the resources that an object requests to names. It searches at any depth, so that it also finds
+// requests in kinds that are not translated.
 func collectResources(value any, names map[string]bool) {
 	switch value := value.(type) {
 	case []any:
@@ -141,7 +143,7 @@ func collectResources(value any, names map[string]bool) {
 }
 
 // inside returns the fields of a JSON object in a string. JSON that cannot be parsed is reported as a finding. The path
-// of a finding in the object consists of the path of the string, a colon, and the path inside.
+// of a finding in the object consists of the string's path, a colon, and the path in the object.
 func (f *fields) inside(key string) *fields {
 	text := f.text(key)
 	if strings.TrimSpace(text) == "" {

@@ -55,7 +55,7 @@ func (c *Command) translate(stdin io.Reader) (*Result, error) {
 	return Import(documents, options)
 }
 
-// print writes the objects to stdout and the report to stderr. In text format, it only writes the report, to stdout; in
+// print writes the objects to stdout and the report to stderr. In text format, it writes only the report, to stdout; in
 // JSON format, it writes both to stdout.
 func (c *Command) print(streams printer.Streams, result *Result) error {
 	switch c.Output {
@@ -106,7 +106,7 @@ func kindOf(object any) string {
 	return kind
 }
 
-// line returns the finding without its object, because findings are grouped under the object as their heading.
+// line returns the finding without its object, because findings are grouped under a heading with the object.
 func (f *Finding) line() string {
 	place := f.Field
 	if f.Value != "" && place != "" {

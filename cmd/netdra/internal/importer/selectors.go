@@ -11,17 +11,17 @@ import (
 )
 
 // never is the term for a restriction that cannot be translated. A policy that offers nothing until the user replaces
-// the term is better than a policy that offers more devices than its original.
+// the term is better than one that offers more devices than the original.
 const never = "false"
 
 // attribute returns the CEL expression for an attribute. Policies are evaluated on facts, which contain all attributes
-// for every device, so no presence test is needed. The term from ofResource needs one, because it becomes part of a
-// class.
+// for every device, so no presence test is needed. The term from ofResource needs a presence test, because it becomes
+// part of a class.
 func attribute(name string) string {
 	return fmt.Sprintf("device.attributes[%q].%s", policyapi.AttributeDomain, name)
 }
 
-// isOneOf returns the term that is true if a string attribute has one of several values.
+// isOneOf returns a term that is true if a string attribute has one of several values.
 func isOneOf(name string, values []string) string {
 	quoted := make([]string, len(values))
 	for i, value := range values {
@@ -55,10 +55,10 @@ func join(terms []string, operator, other string) string {
 	return strings.Join(bracketed, operator)
 }
 
-// ofNICs returns the term that selects the functions of NICs. Each NIC has the form "NIC" or "NIC#0-3,5" with the
-// indexes of functions. parent is the attribute that contains a function's NIC, and index the attribute that contains
-// its index. Without indexes, the term also includes the NIC itself, whose attribute device contains its name, unless
-// device is empty. Addresses are compared as strings, so they are normalized to the format used in sysfs.
+// ofNICs returns the term that selects the functions on NICs. Each NIC has the form "NIC", or "NIC#0-3,5" with function
+// indexes. parent is the attribute that contains a function's NIC, and index is the attribute that contains its index.
+// Without indexes, the term also includes the NIC itself, whose name is in the attribute device, unless device is
+// empty. Addresses are compared as strings, so they are normalized to the format used in sysfs.
 func ofNICs(nics []string, parent, device, index string) (string, error) {
 	var terms, whole []string
 	for _, text := range nics {
@@ -132,11 +132,11 @@ func each(texts []string, convert func(string) string) []string {
 	return converted
 }
 
-// noNameRunes matches characters that are not permitted in the names of objects and steps.
+// noNameRunes matches characters that are not allowed in object and step names.
 var noNameRunes = regexp.MustCompile(`[^a-z0-9]+`)
 
-// objectName converts any text to an object name. Names are truncated to 40 bytes, so that suffixes, such as the number
-// of a second object or a class's step, fit into a label.
+// objectName converts any text to an object name. Names are truncated to 40 bytes, so that a name still fits into a
+// label with a suffix, such as the number for a second object or a class's step.
 func objectName(parts ...string) string {
 	name := strings.ToLower(strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), "-"))
 	name = noNameRunes.ReplaceAllString(name, "-")

@@ -27,8 +27,8 @@ const (
 )
 
 // translate creates the topology for a network. If that is impossible, it adds a finding instead. The first plugin must
-// be translatable. A later plugin that cannot be translated is left out with a finding, and the network works without
-// its effect.
+// be translatable. A later plugin that cannot be translated is omitted with a finding, and the network works without
+// that plugin's effect.
 func (m *importer) translate(n *network) {
 	defer func() {
 		if n.topology == nil && n.derived == nil {
@@ -77,7 +77,7 @@ func (m *importer) translate(n *network) {
 	}
 }
 
-// dropRefused leaves out later plugins that always fail on the interface, with Multus as well.
+// dropRefused omits later plugins that always fail on the interface, even with Multus.
 func (m *importer) dropRefused(n *network, topology *v1alpha1.NetworkTopology) {
 	problems, steps := cnichain.Validate(topology, m.options.Schemas), topology.Spec.Steps
 	for i := len(steps) - 1; i > 0; i-- {
@@ -97,7 +97,7 @@ func (m *importer) dropRefused(n *network, topology *v1alpha1.NetworkTopology) {
 	topology.Spec.Steps = steps
 }
 
-// newTopology returns a topology without steps for the namespaces that use a network.
+// newTopology returns a topology for the namespaces that use a network. The topology does not have steps yet.
 func (m *importer) newTopology(n *network) *v1alpha1.NetworkTopology {
 	topology := &v1alpha1.NetworkTopology{Spec: v1alpha1.NetworkTopologySpec{
 		AllowedNamespaces: namespacesOf(m.users(n)),
@@ -106,8 +106,8 @@ func (m *importer) newTopology(n *network) *v1alpha1.NetworkTopology {
 	return topology
 }
 
-// finish makes a topology that is complete except for its name the topology of a network. If the topology is not valid,
-// finish adds findings instead.
+// finish assigns a topology, which is complete except for its name, to a network. If the topology is not valid, finish
+// adds findings instead.
 func (m *importer) finish(n *network, topology *v1alpha1.NetworkTopology) {
 	topology.Name = m.unique("topology", n.name)
 	topology.Spec.Steps = slices.Clone(topology.Spec.Steps) // composed networks are compared by their steps
@@ -142,8 +142,8 @@ func namespacesOf(names []string) *metav1.LabelSelector {
 	}}}
 }
 
-// step translates one of a network's plugins. The first becomes the root step, and each of the others depends on the
-// previous one.
+// step translates one of a network's plugins. The first plugin becomes the root step; each of the others becomes a step
+// that depends on the previous one.
 func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1.Step {
 	cniType := f.text("type")
 	if cniType == "" {
@@ -181,8 +181,8 @@ func (m *importer) step(n *network, f *fields, before []v1alpha1.Step) *v1alpha1
 	return step
 }
 
-// spell changes keys to the case that a schema uses, because plugins ignore the case but topologies do not. If a key
-// also exists in the correct case, the other one becomes a finding.
+// spell changes keys to the case that a schema uses, because plugins ignore case but topologies do not. If a key also
+// exists in the correct case, the misspelled key becomes a finding.
 func spell(config map[string]any, schema *v1alpha1.PluginConfig) {
 	if schema == nil {
 		return
@@ -206,9 +206,9 @@ func stepName(cniType string, before []v1alpha1.Step) string {
 	})
 }
 
-// root sets the root step's selector, which selects the devices of the resource or the device in the configuration. If
-// there is neither, it adds a finding and returns false. The resource takes precedence over a device in the
-// configuration, because runtimes replace the latter with the allocated device.
+// root sets the root step's selector, which selects either the resource's devices or the device in the configuration.
+// If neither exists, it adds a finding and returns false. The resource takes precedence over a device in the
+// configuration, because runtimes replace the configured device with the allocated one.
 func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec,
 	hasSchema bool) bool {
 	term := m.namedDevice(n, f, schema, hasSchema)
@@ -246,8 +246,8 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 	return true
 }
 
-// identify sets the CNI network name of a network's first step, and lets claims set the name of its interface, as every
-// pod may with Multus.
+// identify sets the CNI network name on a network's first step, and lets claims set the interface name, because every
+// pod can set it with Multus.
 func (n *network) identify(step *v1alpha1.Step) {
 	step.ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimInterfaceName}
 	if cnichain.IsNetworkName(n.cniName) && len(n.cniName) <= 128 {
@@ -258,8 +258,8 @@ func (n *network) identify(step *v1alpha1.Step) {
 	}
 }
 
-// preferLink clears the resource of a network whose plugin takes links by name only and whose configuration names one:
-// Multus does not replace that name by the device of the resource.
+// preferLink clears a network's resource if the plugin only takes links by name and the configuration names one: Multus
+// does not replace that name with the resource's device.
 func (m *importer) preferLink(n *network) {
 	f := n.plugins[0]
 	schema, _ := m.options.Schemas.Lookup(f.text("type"))
@@ -294,7 +294,7 @@ func lacksLink(schema *v1alpha1.CNIPluginSchemaSpec) bool {
 }
 
 // namedDevice returns the term for the device that a configuration parameter names; empty if there is none. For plugins
-// with a schema, the parameter is removed, since the driver sets it. For other plugins, it is kept.
+// with a schema, the parameter is removed, since the driver sets it. For other plugins, the parameter is kept.
 func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPluginSchemaSpec, hasSchema bool) string {
 	parameters := schema.DeviceParameters
 	if !hasSchema {
@@ -323,7 +323,7 @@ func (m *importer) namedDevice(n *network, f *fields, schema *v1alpha1.CNIPlugin
 	return term
 }
 
-// inPod reports whether the plugin's lower device is in the pod according to its configuration.
+// inPod reports whether, according to its configuration, the plugin's lower device is in the pod.
 func inPod(f *fields) bool {
 	for _, key := range []string{"linkInContainer", "linksInContainer"} {
 		if enabled, _ := f.values[key].(bool); enabled {
@@ -348,7 +348,7 @@ func (m *importer) inside(f *fields, schema *v1alpha1.CNIPluginSchemaSpec, befor
 	}
 }
 
-// capabilities translates data that a runtime would pass from the pod to the plugin. In CNI, the runtime fills
+// capabilities translates data that a runtime would pass from the pod to the plugin. In CNI, the runtime fills in
 // runtimeConfig for enabled capabilities. Here, claims set the parameters that the topology allows.
 func (m *importer) capabilities(f *fields, step *v1alpha1.Step) {
 	capabilities := f.child("capabilities")
@@ -408,7 +408,7 @@ func (m *importer) allowed(f *fields, step *v1alpha1.Step, parameter v1alpha1.Cl
 }
 
 // configure copies the rest of the configuration, except for parameters that are not in the schemas of the plugin and
-// its IPAM plugin. The whole object is written to ipam, because the driver passes it to the delegating plugin.
+// its IPAM plugin. ipam is written as a whole object, because the driver passes it to the delegating plugin.
 func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step) {
 	f.ignore("prevResult")
 	config := map[string]any{}
@@ -442,8 +442,8 @@ func (m *importer) configure(n *network, f *fields, step *v1alpha1.Step) {
 	step.Config = &runtime.RawExtension{Raw: raw}
 }
 
-// keepAccepted removes the parameters that are neither in a plugin's schema nor common to plugins. A plugin without a
-// schema keeps all of them.
+// keepAccepted removes parameters that are neither in a plugin's schema nor common to all plugins. A plugin without a
+// schema keeps all of its parameters.
 func (m *importer) keepAccepted(f *fields, path, cniType string, config map[string]any, common ...string) {
 	schema, hasSchema := m.options.Schemas.Lookup(cniType)
 	if !hasSchema || schema.Config == nil {

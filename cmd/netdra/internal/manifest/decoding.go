@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// problem is an error in a value in a document, which is at a node or, if node is nil, at a path.
+// problem is an error in a value in a document. The value is at a node or, if node is nil, at a path.
 type problem struct {
 	path, text string
 	node       *yaml.Node
@@ -25,7 +25,7 @@ type problem struct {
 // Error implements error.
 func (p problem) Error() string { return p.text }
 
-// At returns the position of an error as FILE:LINE, or that of the document if [DecodeStrict] has not set a position.
+// At returns an error's position as FILE:LINE, or the document's position if [DecodeStrict] has not set one.
 func (d *Document) At(err error) string {
 	var found problem
 	switch {
@@ -53,9 +53,9 @@ var (
 	pathIndex    = regexp.MustCompile(`\[[^]]*\]`)
 )
 
-// explainDecodeError explains in terms of YAML why a document cannot be decoded into a Go type, which is nil if the
-// type is unknown. Unknown errors are returned unchanged. It parses errors from packages json and yaml, so if their
-// texts change, the explanation becomes less helpful but never wrong.
+// explainDecodeError explains in YAML terms why a document cannot be decoded into a Go type; goType is nil if the type
+// is unknown. Unknown errors are returned unchanged. It parses errors from packages json and yaml, so if their texts
+// change, the explanation becomes less helpful but never wrong.
 func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
 	var mistyped *json.UnmarshalTypeError
 	if errors.As(err, &mistyped) && mistyped.Field != "" {
@@ -96,12 +96,12 @@ func duplicates(node *yaml.Node) (problems []error) {
 	return problems
 }
 
-// mostMistyped is the maximum number of values of the wrong type that are reported for a document.
+// mostMistyped is the maximum number of reported values of the wrong type per document.
 const mostMistyped = 50
 
-// decodeAll decodes a document. If a value has the wrong type, it repeats the decoding with null instead, which every
-// type accepts, because package json stops at the first error. It returns these errors, and the error from the last
-// attempt.
+// decodeAll decodes a document. Package json stops at the first error, so if a value has the wrong type, decodeAll
+// replaces it with null, which every type accepts, and decodes again. It returns these errors, and the error from the
+// last attempt.
 func (d *Document) decodeAll(decode func(document []byte) error) (mistypedValues []error, last error) {
 	var root yaml.Node
 	document, unread := d.Data, yaml.Unmarshal(d.Data, &root)
@@ -129,7 +129,7 @@ func splitPath(path string) (parents []string, name string) {
 	return parts[:len(parts)-1], parts[len(parts)-1]
 }
 
-// fieldNames returns the YAML names of the fields of the type at a path; none if the type is not a struct.
+// fieldNames returns the YAML field names for the type at a path; none if the type is not a struct.
 func fieldNames(t reflect.Type, path []string) []string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -173,7 +173,7 @@ func badQuantities(node *yaml.Node, path string, ofCapacity bool) (problems []er
 	return problems
 }
 
-// describeMistyped describes where a value in an object has the wrong type, its actual type, and the expected type. The
+// describeMistyped describes where an object has a value of the wrong type, and the actual and expected types. The
 // result includes the value, or nil if it is not found.
 func describeMistyped(mistyped *json.UnmarshalTypeError, object *yaml.Node) (found problem, value *yaml.Node) {
 	actual, _, _ := strings.Cut(mistyped.Value, " ") // without the number
@@ -189,7 +189,7 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, object *yaml.Node) (fou
 }
 
 // locate returns the first value at the given fields that has the type actual, and its path, including list indexes.
-// The value is nil if it does not exist.
+// value is nil if there is none.
 func locate(node *yaml.Node, fields []string, actual string) (path string, value *yaml.Node) {
 	if node.Kind == yaml.SequenceNode && (len(fields) > 0 || actual != "array") {
 		for i, item := range node.Content {
@@ -247,7 +247,7 @@ func (d *Document) Position(field string) string {
 // fieldPart matches a key or an index in spec.steps[1].config.
 var fieldPart = regexp.MustCompile(`[^.[\]]+`)
 
-// child returns the value of a key, or an item of a list, and the node where it starts; nil if it does not exist.
+// child returns the value of a key, or a list item, and the node where it starts; nil if it does not exist.
 func child(node *yaml.Node, part string) (start, value *yaml.Node) {
 	switch node.Kind {
 	case yaml.AliasNode:

@@ -1,8 +1,8 @@
 // Package manifest reads the YAML files that users write: topologies, policies, schemas and Kubernetes objects.
 //
-// The rule of this package: reading is strict, and every problem includes file, line and field. Missing fields get the
-// API server's defaults.
+// The rule of this package: reading is strict, and every problem includes the file, line and field. Missing fields get
+// the API server's defaults.
 //
-// [Read] splits a file into documents and evaluates only their kinds. For each kind, a separate function decodes a
+// [Read] splits a file into documents and only evaluates their kinds. For each kind, a separate function decodes a
 // document and validates it with the functions that the controller and the webhook use.
 package manifest

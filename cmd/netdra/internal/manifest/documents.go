@@ -26,7 +26,7 @@ import (
 // Document is an object in a file: a YAML document, or an item in a list.
 type Document struct {
 	file string
-	node *yaml.Node // with the line numbers of the file
+	node *yaml.Node // with line numbers from the file
 	// Data is the object as YAML, without these line numbers.
 	Data []byte
 	Kind string
@@ -41,9 +41,9 @@ func (d *Document) place(node *yaml.Node) string { return fmt.Sprintf("%s:%d", d
 // maxFile is the maximum size of a file in bytes. A Kubernetes object is smaller than 1.5 MiB.
 const maxFile = 16 << 20
 
-// Read reads the objects from a file, or from stdin if path is "-": the documents, and the items in lists as written by
-// "kubectl get -o yaml". It skips documents that contain only comments. The size of the input is limited before it is
-// parsed. Standard input can be read only once: if "-" is given twice, the second input is empty.
+// Read reads the objects from a file, or from stdin if path is "-". It reads documents, and the items in lists as
+// written by "kubectl get -o yaml". It skips documents that contain only comments. The input size is limited before
+// parsing. Standard input can be read only once: if "-" is given twice, the second input is empty.
 func Read(path string, stdin io.Reader) ([]Document, error) {
 	name, reader := path, stdin
 	if path == "-" {
@@ -174,8 +174,8 @@ const (
 )
 
 // DecodeStrict decodes a document into object, or into a new object of its kind if object is nil. A field that is
-// unknown or duplicate, or has a value of the wrong type, is an error, because silently dropping a field would change
-// the meaning of the object. The result contains all such errors; [Document.At] returns their positions.
+// unknown or duplicated, or has a value of the wrong type, is an error, because silently dropping a field would change
+// the object's meaning. The result contains all such errors; [Document.At] returns their positions.
 func DecodeStrict(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
 ) (decoded runtime.Object, problems []error) {
@@ -204,7 +204,7 @@ func DecodeStrict(
 }
 
 // decodeServed decodes a document in the driver's group in any served version; all versions have the same schema. It
-// sets the stored version, so that printed objects have the same version as objects that netdra creates.
+// sets the stored version, so that printed objects have the same version as those that netdra creates.
 func decodeServed(
 	found *Document, object runtime.Object, builders ...func(*runtime.Scheme) error,
 ) (runtime.Object, []error) {
@@ -238,7 +238,7 @@ func decode[T runtime.Object](found *Document, kind string) (object T, problems 
 	return object, nil
 }
 
-// ChooseTopology returns the topology with a name. If the name is empty, there must be exactly one topology.
+// ChooseTopology returns the topology with the given name. If the name is empty, there must be exactly one topology.
 func ChooseTopology(file string, documents []Document, name string) (*Document, error) {
 	var topologies, rest []string
 	var found *Document

@@ -32,7 +32,7 @@ kind: Pod
 metadata: {name: third}
 `
 
-// The items in a list are separate objects, with the line numbers of the file.
+// The items in a list are separate objects, with the line numbers from the file.
 func TestItemsOfLists(t *testing.T) {
 	objects, err := Read("-", strings.NewReader(listed))
 	if err != nil {

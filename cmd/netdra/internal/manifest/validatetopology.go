@@ -63,8 +63,8 @@ func ReadTopology(found *Document, schemas cnichain.Schemas) (*v1alpha1.NetworkT
 	})
 }
 
-// read decodes a document, and validates it if it could be decoded completely, because a missing field may be the cause
-// of further problems.
+// read decodes a document. It validates the document only if it could be decoded completely, because a missing field
+// may cause further problems.
 func read[T runtime.Object](found *Document, kind string, validate func(T) field.ErrorList) (T, []string) {
 	var lines []string
 	object, problems := decode[T](found, kind)
@@ -80,9 +80,9 @@ func read[T runtime.Object](found *Document, kind string, validate func(T) field
 	return object, lines
 }
 
-// validateTopology returns the same problems as the controller: in the name and namespaces, the steps, and the
-// expressions of the root steps. It does not check whether a plugin's name is valid as an attribute name. It also
-// checks the object name, since no API server is involved.
+// validateTopology returns the same problems as the controller: problems in the name and namespaces, in the steps, and
+// in the root steps' expressions. However, it does not check whether a plugin's name is valid as an attribute name. It
+// also checks the object name, since no API server is involved.
 func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) field.ErrorList {
 	var problems field.ErrorList
 	name := field.NewPath("metadata", "name")
@@ -101,7 +101,7 @@ func validateTopology(topology *v1alpha1.NetworkTopology, schemas cnichain.Schem
 	for i := range topology.Spec.Steps {
 		step := &topology.Spec.Steps[i]
 		if len(step.DependOn) > 0 || step.Selector == nil || strings.TrimSpace(step.Selector.CEL) == "" {
-			continue // the check of the steps reports missing selectors
+			continue // the step check reports missing selectors
 		}
 		if err := errors.Join(policy.CheckClassSelector(step.Selector.CEL),
 			policy.CheckTypes(step.Selector.CEL)); err != nil {
@@ -141,8 +141,8 @@ func ReadRange(found *Document) (*v1alpha1.AddressRange, []string) {
 	})
 }
 
-// LoadSchemas returns the built-in schemas, replaced by schemas from the file for the same plugins. It continues after
-// an error, so that all schemas in the file are checked.
+// LoadSchemas returns the built-in schemas. Schemas from the file override those for the same plugins. It continues
+// after an error, so that all schemas in the file are checked.
 func LoadSchemas(path string, stdin io.Reader) (cnichain.Schemas, error) {
 	schemas := cnichain.DefaultSchemas()
 	if path == "" {
@@ -178,7 +178,7 @@ func ReadSchema(found *Document) (*v1alpha1.CNIPluginSchema, error) {
 	return schema, nil
 }
 
-// KindPolicy is the kind of policies.
+// KindPolicy is the kind for policies.
 const KindPolicy = "DeviceExposurePolicy"
 
 // defaultPriority is the priority that the API server sets by default.
@@ -222,7 +222,7 @@ func ReadPolicies(files []string, stdin io.Reader) ([]policyapi.DeviceExposurePo
 }
 
 // DecodePolicy decodes a policy strictly: an unknown or duplicate field is an error. Missing fields get the API
-// server's defaults. These are set before decoding, so that a field that is explicitly empty stays empty.
+// server's defaults. Defaults are set before decoding, so that a field that is explicitly empty stays empty.
 func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	p := &policyapi.DeviceExposurePolicy{Spec: policyapi.DeviceExposurePolicySpec{
 		Priority: defaultPriority, Action: policyapi.ActionExpose,
@@ -237,8 +237,8 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	return p, nil
 }
 
-// TypeMismatches returns the comparisons in policies with a literal of the wrong type. Nodes do not report a mismatch
-// in a comparison that never selects a device.
+// TypeMismatches returns comparisons in policies with a literal of the wrong type. Nodes do not report a mismatch in a
+// comparison that never selects a device.
 func TypeMismatches(policies []policyapi.DeviceExposurePolicy) []policy.Problem {
 	var problems []policy.Problem
 	for i := range policies {

@@ -68,7 +68,7 @@ func TestEveryServedVersionIsRead(t *testing.T) {
 	}
 }
 
-// TestOtherVersionsAreRefused: future versions may have another schema.
+// TestOtherVersionsAreRefused: future versions may have a different schema.
 func TestOtherVersionsAreRefused(t *testing.T) {
 	documents, err := Read("-", strings.NewReader(strings.ReplaceAll(oneOfEach, "v1alpha1", "v1")))
 	if err != nil {

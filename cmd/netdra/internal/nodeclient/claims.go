@@ -15,9 +15,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// States of a claim in a pod.
+// States that a claim can have in a pod.
 const (
-	// Prepared claims wait for their pod or for its sandbox.
+	// Prepared claims are waiting for their pod or its sandbox.
 	Prepared  = "prepared"
 	Attaching = "attaching"
 	// Failed claims could not be attached; the driver or the kubelet retries.
@@ -41,7 +41,7 @@ type Claim struct {
 	Devices    []string `json:"devices"`
 	// PreparedAt is zero if it is unknown.
 	PreparedAt time.Time `json:"preparedAt,omitzero"`
-	// State is the worst state of all Pods. If there are no pods, it is the state of the claim itself.
+	// State is the worst state among all Pods. If there are no pods, it is the state of the claim itself.
 	State string `json:"state"`
 	Pods  []Pod  `json:"pods,omitempty"`
 }
@@ -101,7 +101,7 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 }
 
 // podOf returns the state of a claim in a sandbox. Failure stays set while a failed sandbox is rolled back or retried.
-// In a ready sandbox, it is outdated.
+// For a ready sandbox, it is outdated.
 func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failures()}
 	switch {
@@ -132,8 +132,8 @@ func severity(state string) int {
 }
 
 // chooseClaims returns the claims with the given names, or all claims if no names are given. A name may match several
-// claims: if a claim is deleted and recreated, the new one may be prepared while the old one, which has a different
-// UID, still is.
+// claims: if a claim is deleted and recreated, the new claim may be prepared while the old claim, which has a different
+// UID, is still prepared.
 func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	if len(names) == 0 {
 		return claims, nil
@@ -155,8 +155,8 @@ func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
 	return chosen, nil
 }
 
-// refusedClaims returns the claims that the driver refused to prepare. For each of its pods, such a claim has the state
-// Failed.
+// refusedClaims returns the claims that the driver refused to prepare. Such a claim has the state Failed for each of
+// its pods.
 func refusedClaims(refused []nodestate.RefusedClaim) []Claim {
 	var claims []Claim
 	for i := range refused {
@@ -187,8 +187,8 @@ type claimRow struct {
 }
 
 // ListClaims prints the claims that the driver has prepared, and rejected claims that pods are waiting for. If names
-// are given, it only prints the claims with these names. If any printed claim has failed or lost an interface, it
-// returns an error after printing the list: the exit status is for scripts, and the list is for people.
+// are given, it only prints claims with these names. If any printed claim has failed or lost an interface, it prints
+// the list and then returns an error: the exit status is for scripts, and the list is for people.
 func ListClaims(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
 	answers, err := Read(ctx, New(socket).Get, nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathState)
 	if err != nil {

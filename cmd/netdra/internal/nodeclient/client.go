@@ -23,7 +23,7 @@ import (
 // ShippedSocket returns the path of the node socket if the kubelet uses its default directory.
 func ShippedSocket() string { return nodeapi.SocketPath(nodeapi.DefaultPluginDir) }
 
-// SocketVariable is the environment variable for the socket path on nodes whose kubelet uses another directory.
+// SocketVariable is the environment variable for the socket path on nodes whose kubelet uses a non-default directory.
 const SocketVariable = "NETDRA_SOCKET"
 
 // DefaultSocket returns the default value of --socket.
@@ -36,15 +36,15 @@ type Client struct {
 	http   *http.Client
 }
 
-// ReleaseLimit is the time limit for a cleanup, which runs plugins.
+// ReleaseLimit is the time limit for a cleanup, which may run plugins.
 const ReleaseLimit = 2 * time.Minute
 
-// New returns a client for the driver that listens on a socket.
+// New returns a client for the driver that listens on the given socket.
 func New(socket string) Client {
 	return Client{socket: socket, http: SocketClient(socket, ReleaseLimit)}
 }
 
-// SocketClient returns a client for the HTTP server that listens on a socket.
+// SocketClient returns a client for the HTTP server that listens on the given socket.
 func SocketClient(socket string, limit time.Duration) *http.Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -91,7 +91,7 @@ func (d Client) Get(ctx context.Context, path string, target any) error {
 }
 
 // sendAndDecode queries the driver and decodes its JSON response. If decoding fails, the driver probably has a
-// different version, for example during a node upgrade.
+// different version than netdra, for example during a node upgrade.
 func (d Client) sendAndDecode(ctx context.Context, method, path string, target any) error {
 	body, err := d.send(ctx, method, path)
 	if err != nil {
@@ -104,13 +104,13 @@ func (d Client) sendAndDecode(ctx context.Context, method, path string, target a
 	return nil
 }
 
-// Query reads the response at a path on the node socket, as [Client.Get] does. Tests and doctor replace it, to read
+// Query reads the response at a path on the node socket, as [Client.Get] does. Tests and doctor replace it to read
 // responses without a socket.
 type Query func(ctx context.Context, path string, target any) error
 
 // Read reads the responses at the given paths; the other fields stay empty. The responses are not a consistent
-// snapshot, since they are read one after another. An unknown path is a programming error, which is reported as an
-// error when decoding into nil.
+// snapshot, since they are read one after another. An unknown path is a programming error, which surfaces as an error
+// from decoding into nil.
 func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers, error) {
 	answers := &nodestate.Answers{}
 	targets := map[string]any{
@@ -142,7 +142,7 @@ func ReadState(ctx context.Context, socket string) *nodestate.State {
 	return state
 }
 
-// inUseLimit is the time limit for ReadInUse, whose callers also work without the data.
+// inUseLimit is the time limit for ReadInUse, whose callers can also work without the data.
 const inUseLimit = 2 * time.Second
 
 // ReadInUse returns the addresses and devices that the node uses according to its driver: the addresses from the Node

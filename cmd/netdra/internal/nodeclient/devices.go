@@ -27,9 +27,9 @@ const (
 	Blocked = "blocked"
 	// Quarantined and the following states are values of the device's taint.
 	Quarantined = "quarantined"
-	// Gone devices no longer exist, but a claim holds them.
+	// Gone devices no longer exist, but a claim still holds them.
 	Gone = "gone"
-	// Withdrawn devices are no longer exposed by a policy, but a claim holds them.
+	// Withdrawn devices are no longer exposed by a policy, but a claim still holds them.
 	Withdrawn = "withdrawn"
 	// Unusable devices are published without a CNI plugin, because none of the plugins in their policy works on the
 	// node. No DeviceClass selects them.
@@ -45,12 +45,11 @@ type Device struct {
 	PCIAddress string `json:"pciAddress,omitempty"`
 	Use        string `json:"use"` // shared or exclusive
 	Policy     string `json:"policy,omitempty"`
-	// Plugins are the CNI plugins from the policy that work on the node. DeviceClasses select the device by its
-	// plugins.
+	// Plugins are the policy's CNI plugins that work on the node. DeviceClasses select the device by its plugins.
 	Plugins []string `json:"plugins,omitempty"`
 	// State is Free, InUse, Blocked, or the reason why the device must not be allocated.
 	State string `json:"state"`
-	// Why is the reason for the state: the error of a failed cleanup, the blocking device, the missing plugins, the
+	// Why is the reason for the state: the error from a failed cleanup, the blocking device, the missing plugins, the
 	// claim that could not be prepared, or the pod that has lost its interface.
 	Why string `json:"why,omitempty"`
 	// Lost reports whether a pod has lost the device's interface.
@@ -69,14 +68,14 @@ type Holder struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Counter is a capacity that claims share.
+// Counter is a capacity that is shared between claims.
 type Counter struct {
 	Name  string `json:"name"`
 	Used  string `json:"used"`
 	Total string `json:"total"`
 }
 
-// Devices returns the devices in the order of publication, followed by quarantined devices that are not published. A
+// Devices returns the devices in publication order, followed by quarantined devices that are not published. A
 // quarantined device is either published with a taint or not published at all, but the list must always contain it.
 func Devices(answers *nodestate.Answers) []Device {
 	devices := make([]Device, 0, len(answers.Published))
@@ -103,9 +102,9 @@ func Devices(answers *nodestate.Answers) []Device {
 	return devices
 }
 
-// device returns the device for an entry. When it determines the state, a taint takes precedence over a holder, and a
-// holder over a blocking entry. A lost interface only determines the state of an exclusive device, because other pods
-// that share a device may still have their interfaces.
+// device returns the device for an entry. For the state, a taint takes precedence over a holder, and a holder over a
+// blocking entry. A lost interface only determines the state of an exclusive device, because other pods that share a
+// device may still have their interfaces.
 func device(answers *nodestate.Answers, entry *draslices.Entry) Device {
 	d := Device{
 		Name: entry.Name, Pool: entry.Pool, Type: entry.Device.Type, Interface: string(entry.Device.Interface),
@@ -155,10 +154,10 @@ func featuresOf(answers *nodestate.Answers) (draslices.Features, bool) {
 		UnusableCNIs: answers.State.UnusableCNIs}, answers.State.CNIPlugins != nil
 }
 
-// lostInterfaces describes the pods that have lost an entry's interface. It returns one text per interface name,
-// because hundreds of pods may use a shared device.
+// lostInterfaces describes the pods that have lost an entry's interface. It returns one text per interface name rather
+// than per pod, because hundreds of pods may use a shared device.
 func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string {
-	pods := map[string][]string{} // by the name of the interface
+	pods := map[string][]string{} // by interface name
 	for i := range answers.Sandboxes {
 		for _, link := range answers.Sandboxes[i].Interfaces {
 			if link.Missing != "" && link.Pool == entry.Pool && link.Device == entry.Name {
@@ -177,7 +176,7 @@ func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string
 	return texts
 }
 
-// Use returns the word for how a device is used: exclusive or shared.
+// Use returns the word that describes a device's use: exclusive or shared.
 func Use(exclusive bool) string {
 	if exclusive {
 		return "exclusive"
@@ -225,7 +224,7 @@ func counters(answers *nodestate.Answers, entry *draslices.Entry) []Counter {
 	return found
 }
 
-// blockedBy returns a device in use that excludes an entry; empty if no such device exists.
+// blockedBy returns a device that is in use and excludes an entry; empty if no such device exists.
 func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	for i := range answers.Published {
 		if other := &answers.Published[i]; excludes(other, entry) && len(holders(answers, other)) > 0 {
@@ -235,12 +234,12 @@ func blockedBy(answers *nodestate.Answers, entry *draslices.Entry) string {
 	return ""
 }
 
-// excludes reports whether two entries cannot be in use at the same time. This applies to entries for one device,
-// unless both are shared and not in the same exclusion group. It also applies to an exclusive physical function and its
-// virtual functions.
+// excludes reports whether two entries cannot be in use at the same time. This is the case for entries for the same
+// device, unless both are shared and not in the same exclusion group. It is also the case for an exclusive physical
+// function and its virtual functions.
 //
 // It duplicates the rules that package slices expresses as counters for the scheduler, because netdra shows names
-// instead of numbers.
+// rather than numbers.
 func excludes(entry, other *draslices.Entry) bool {
 	if entry.Pool == other.Pool && entry.Name == other.Name {
 		return false
@@ -257,7 +256,7 @@ func excludes(entry, other *draslices.Entry) bool {
 	return isFunctionOf(entry, other) || isFunctionOf(other, entry)
 }
 
-// HeldBy returns a text that lists the holders.
+// HeldBy returns text that lists the holders.
 func (d *Device) HeldBy() string {
 	var texts []string
 	for _, holder := range d.Holders {
@@ -270,9 +269,9 @@ func (d *Device) HeldBy() string {
 	return strings.Join(texts, ", ")
 }
 
-// heldByShort is a short form of HeldBy for tables. If there are several claims or pods, it returns their number and
-// the first one, because a shared device may have hundreds. It prefers a claim with a pod, whose owner can be
-// contacted.
+// heldByShort is a short form of HeldBy for tables. If there are several claims or pods, it returns only their number
+// and the first one, because a shared device may have hundreds. It prefers a claim that has a pod, because the pod's
+// owner can be contacted.
 func (d *Device) heldByShort() string {
 	if len(d.Holders) == 0 {
 		return ""
@@ -353,7 +352,7 @@ func ListDevices(ctx context.Context, streams printer.Streams, socket, form stri
 	return err
 }
 
-// DeviceColumns returns the columns for a table of devices.
+// DeviceColumns returns the columns for a device table.
 func DeviceColumns() []printer.Column[Device] {
 	return []printer.Column[Device]{
 		{Title: "DEVICE", Value: func(d *Device) string { return d.Name }},

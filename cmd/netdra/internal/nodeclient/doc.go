@@ -5,6 +5,6 @@
 // the driver's answers.
 //
 // The driver's answers have the types from package nodestate. This package converts them to the form that users need: a
-// device with its holders ([Devices]), a claim with its pods ([Claims]). The commands for one node, the commands for
-// all nodes, the report and doctor all use these two functions, so that they always report the same state.
+// device with its holders ([Devices]), a claim with its pods ([Claims]). The single-node commands, the commands for all
+// nodes, the report and doctor all use these two functions, so that they always report the same state.
 package nodeclient

@@ -17,7 +17,7 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// entry returns an entry of the physical function 0000:03:00.0 or of its virtual function.
+// entry returns an entry for the physical function 0000:03:00.0 or for its virtual function.
 func entry(name string, device discovery.Device, persona policy.Persona) draslices.Entry {
 	return draslices.Entry{Name: name, Pool: "n/eth0", Device: device, Persona: persona}
 }
@@ -63,7 +63,7 @@ func TestStatesOfDevices(t *testing.T) {
 	harmless.OnHost = true
 	for name, test := range map[string]struct {
 		answers nodestate.Answers
-		want    []string // of eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
+		want    []string // for eth0-ipvlan, eth0-macvlan, eth0-other, eth0-whole, eth0v0 and more
 	}{
 		"no claims": {nodestate.Answers{Published: published()}, []string{Free, Free, Free, Free, Free}},
 		"no plugin": {nodestate.Answers{Published: published(), State: nodestate.State{CNIPlugins: []string{"tuning"}},
@@ -97,8 +97,8 @@ func TestStatesOfDevices(t *testing.T) {
 	}
 }
 
-// A lost interface is reported for its device. An exclusive device then has the state lost; a shared one remains in
-// use.
+// A lost interface is reported for its device. An exclusive device then has the state "lost", while a shared device
+// remains in use.
 func TestLostInterfaces(t *testing.T) {
 	gone := published()
 	gone[4].Spec.Taints = []resourceapi.DeviceTaint{{Value: "gone"}}

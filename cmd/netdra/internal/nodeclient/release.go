@@ -26,8 +26,8 @@ type ReleaseOptions struct {
 }
 
 // Run lists failed cleanups or orphaned files. If keys or All is set, the driver instead retries the cleanups or
-// removes the files. Run returns an error if any of these failed again. The driver does the work, since only it holds
-// the locks that protect starting pods.
+// removes the files. Run returns an error if any of these actions fails. The driver does the work, since only the
+// driver holds the locks that protect starting pods.
 func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys []string) error {
 	client := New(f.Socket)
 	if f.Forget && len(keys) == 0 {
@@ -80,7 +80,7 @@ func listLeftovers(streams printer.Streams, form string, leftovers []executor.Le
 	return err
 }
 
-// retryLeftovers retries every key, even if one fails. It sends one request per key, since each may take minutes.
+// retryLeftovers retries every key, even if one fails. It sends one request per key, since each retry may take minutes.
 func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, keys []string, forget bool) error {
 	failed := false
 	for _, key := range keys {

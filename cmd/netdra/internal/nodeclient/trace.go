@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// DefaultLogDir is the directory with the driver's log of CNI calls.
+// DefaultLogDir is the directory with the driver's CNI call log.
 const DefaultLogDir = nodeapi.DefaultLogDir
 
 // TraceOptions are the options of "netdra trace".
@@ -34,8 +34,8 @@ type TraceOptions struct {
 }
 
 // Run prints the calls for a claim, or lists the claims in the log. It returns an error if any of the calls failed. It
-// reads the log from files, even if the driver is down or has been removed, and only queries the driver for the reason
-// why there are no calls.
+// reads the log from files, even if the driver is down or has been removed, and only queries the driver to find out why
+// there are no calls.
 func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims []string) error {
 	if len(claims) == 0 {
 		return f.listClaims(streams)
@@ -104,7 +104,7 @@ type loggedClaim struct {
 	calls []calllog.Call
 }
 
-// lastCall returns the last call, or an empty one if no call can be read.
+// lastCall returns the last call, or an empty call if none can be read.
 func (c *loggedClaim) lastCall() *calllog.Call {
 	if len(c.calls) == 0 {
 		return &calllog.Call{}
@@ -173,12 +173,12 @@ func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) erro
 // Timeline contains the calls for a claim in one sandbox.
 type Timeline struct {
 	Title string
-	// Rows are a table with its heading. The column AFTER is the time since the first call in the sandbox.
+	// Rows is a table with its heading. The column AFTER is the time since the first call in the sandbox.
 	Rows  [][]string
 	calls []*calllog.Call
 }
 
-// Timelines returns the timeline of each sandbox, in the order of their first call.
+// Timelines returns each sandbox's timeline, ordered by first call.
 func Timelines(calls []calllog.Call) []*Timeline {
 	var timelines []*Timeline
 	bySandbox := map[string]*Timeline{}
@@ -214,7 +214,7 @@ func printTrace(out *printer.Printer, calls []calllog.Call, whole bool) {
 	}
 }
 
-// outcomeText returns the result of a call as a single line for the timeline.
+// outcomeText returns a call's result as a single line for the timeline.
 func outcomeText(call *calllog.Call) string {
 	text := resultText(call)
 	switch {
@@ -227,7 +227,7 @@ func outcomeText(call *calllog.Call) string {
 }
 
 // resultText returns the error from a call, or the interfaces and addresses that ADD created in the pod. It also reads
-// results from CNI versions before 1.0, whose interfaces and addresses have the same format.
+// results from CNI versions before 1.0, in which interfaces and addresses have the same format.
 func resultText(call *calllog.Call) string {
 	if call.Error != "" {
 		return call.Error
@@ -238,7 +238,7 @@ func resultText(call *calllog.Call) string {
 	}
 	var parts []string
 	for _, link := range result.Interfaces {
-		if link.Sandbox != "" { // others are on the host
+		if link.Sandbox != "" { // other links are on the host
 			parts = append(parts, link.Name)
 		}
 	}

@@ -27,7 +27,7 @@ type ExplainOptions struct {
 	Form string
 }
 
-// Explain prints the reasons why a device is offered or not.
+// Explain prints the reasons why a device is or is not offered.
 func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams printer.Streams, name string) error {
 	node, err := f.Read(ctx, deps, streams)
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *Snapshot) Device(pool, name string) *nodeclient.Device {
 }
 
 // heldBy returns the claims that hold a published device, as namespace/name. If the driver was not queried, the result
-// is nil and does not mean that the device is free.
+// is nil, which does not mean that the device is free.
 func (s *Snapshot) heldBy(pool, name string) []string {
 	var claims []string
 	if s.Answers == nil {
@@ -74,14 +74,14 @@ func (s *Snapshot) Versions() nodeclient.Versions {
 	return nodeclient.VersionsOf(&s.Answers.State)
 }
 
-// Explanation contains the reasons why a device is offered or not.
+// Explanation contains the reasons why a device is or is not offered.
 type Explanation struct {
 	Device     string              `json:"device"`
 	Type       string              `json:"type"`
 	PCIAddress string              `json:"pciAddress,omitempty"`
 	RDMA       *ExplainedRDMA      `json:"rdma,omitempty"`
 	Versions   nodeclient.Versions `json:"versions"`
-	// Live reports whether the node's driver was queried, so that the holders of devices are known.
+	// Live reports whether the node's driver was queried, which means that the devices' holders are known.
 	Live     bool               `json:"live"`
 	Entries  []ExplainedEntry   `json:"entries"`
 	Policies []ExplainedOutcome `json:"policies"`
@@ -120,7 +120,7 @@ func describeNetns(mode string) string {
 	return ""
 }
 
-// ExplainedEntry is one of the names under which the device is published.
+// ExplainedEntry describes one of the names under which the device is published.
 type ExplainedEntry struct {
 	Name     string   `json:"name"`
 	Pool     string   `json:"pool"`
@@ -135,11 +135,11 @@ type ExplainedEntry struct {
 	HeldBy []string `json:"heldBy,omitempty"`
 	// State is gone, lost or withdrawn, as in "netdra devices"; otherwise empty.
 	State string `json:"state,omitempty"`
-	// OnRelease describes how policies will offer the device once HeldBy is released, if it is published differently
-	// until then.
+	// OnRelease describes how policies will offer the device once the claims in HeldBy are released, if the device is
+	// published differently until then.
 	OnRelease string `json:"onRelease,omitempty"`
-	// NoPlugin is the reason why none of its plugins works on the node; empty if one does, or for the bandwidth of a
-	// link, which needs none.
+	// NoPlugin is the reason why none of the entry's plugins works on the node. It is empty if one does, or if the
+	// entry is for a link's bandwidth, which needs no plugin.
 	NoPlugin string `json:"noPlugin,omitempty"`
 	// Device is the entry as "netdra devices" shows it; nil if the driver was not queried.
 	Device *nodeclient.Device `json:"-"`
@@ -156,7 +156,7 @@ type ExplainedAttribute struct {
 	Absent string `json:"absent,omitempty"`
 }
 
-// ExplainedOutcome is the outcome of one policy for the device.
+// ExplainedOutcome is one policy's outcome for the device.
 type ExplainedOutcome struct {
 	Policy  string `json:"policy"`
 	Outcome string `json:"outcome"`
@@ -172,8 +172,8 @@ func (s *Snapshot) explain(name string) (*Explanation, error) {
 	return s.Explain(&s.Decision.Devices[i]), nil
 }
 
-// Explain returns the reasons why a device is offered or not. Problems that are not related to a device belong to a
-// policy. They are included if any of the device's entries comes from that policy.
+// Explain returns the reasons why a device is or is not offered. Problems that are not related to a device belong to a
+// policy; they are included if any of the device's entries comes from that policy.
 func (s *Snapshot) Explain(decided *policy.DeviceDecision) *Explanation {
 	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type,
 		PCIAddress: string(decided.Device.PCIAddress), RDMA: explainRDMA(&decided.Device), Versions: s.Versions(),
@@ -197,7 +197,7 @@ func (s *Snapshot) Explain(decided *policy.DeviceDecision) *Explanation {
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		ofPolicy := problem.Device == "" && slices.ContainsFunc(e.Entries,
 			func(entry ExplainedEntry) bool { return entry.Policy == problem.Policy })
-		isReason := slices.ContainsFunc(decided.Reasons, func(r policy.Reason) bool { // printed as such
+		isReason := slices.ContainsFunc(decided.Reasons, func(r policy.Reason) bool { // already printed as a reason
 			return r.Policy == problem.Policy && r.Message == problem.Message
 		})
 		if !isReason && (problem.Device == e.Device || ofPolicy) {
@@ -230,8 +230,8 @@ func (s *Snapshot) noDevice(name string) error {
 		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-// entry describes one of a device's entries. Use, capacity and consumption are taken from the cells of "netdra slices",
-// so that the two commands always agree.
+// entry describes one of a device's entries. Use, capacity and consumption are taken from the table cells in "netdra
+// slices", so that the two commands always agree.
 func (s *Snapshot) entry(entry *draslices.Entry) ExplainedEntry {
 	row := sliceRow(entry, s.published[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}])
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3],
@@ -259,8 +259,8 @@ func (s *Snapshot) entry(entry *draslices.Entry) ExplainedEntry {
 }
 
 // keptPersona returns the persona with which an entry remains published for the claims that hold it, if policies now
-// offer the entry differently; otherwise nil. A shared entry follows its policy, unless the policy has become
-// exclusive; see draslices.Holding.
+// offer the entry differently; otherwise, it returns nil. A shared entry follows its policy, unless the policy has
+// become exclusive; see draslices.Holding.
 func (s *Snapshot) keptPersona(entry *draslices.Entry) *policy.Persona {
 	if s.Answers == nil || len(s.heldBy(entry.Pool, entry.Name)) == 0 {
 		return nil
@@ -279,8 +279,8 @@ func (s *Snapshot) keptPersona(entry *draslices.Entry) *policy.Persona {
 	return nil
 }
 
-// withdrawn returns the entries for a device that remain published for the claims that hold them, although no policy
-// offers them any longer. It omits the entries in known.
+// withdrawn returns the entries for a device that no policy offers any longer, but that remain published for the claims
+// that hold them. It omits the entries in known.
 func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entries []ExplainedEntry) {
 	for i := range s.Devices {
 		device := &s.Devices[i]
@@ -307,7 +307,7 @@ func (e *Explanation) usable() bool {
 	})
 }
 
-// unusableBy returns the reason why no class can select any of the entries. There must be at least one entry.
+// unusableBy returns the reason why no class can select any of the entries. It requires at least one entry.
 func (e *Explanation) unusableBy() string {
 	for i := range e.Entries {
 		switch e.Entries[i].State {
@@ -380,11 +380,11 @@ func (e *Explanation) print(out *printer.Printer) {
 	out.Table(rows)
 }
 
-// fewestFolded is the minimum number of policies to fold into one row if they have no effect for the same reason.
+// fewestFolded is the minimum number of policies to fold into one row because they have no effect for the same reason.
 const fewestFolded = 3
 
-// Folded returns the outcomes of policies, with a single row for policies that have no effect for the same reason. On a
-// node with many policies, most apply to other nodes or devices and would hide the relevant ones.
+// Folded returns the policies' outcomes, with a single row for policies that have no effect for the same reason. On a
+// node with many policies, most policies apply to other nodes or devices and would obscure the relevant ones.
 func (e *Explanation) Folded() []ExplainedOutcome {
 	idle := func(o ExplainedOutcome) bool {
 		return o.Outcome == string(policy.NoMatch) || o.Outcome == string(policy.OtherNodes)
@@ -416,7 +416,7 @@ func (e *Explanation) HiddenBy() string {
 		switch outcome.Outcome {
 		case string(policy.Excludes):
 			return fmt.Sprintf("policy %s %s it: %s", outcome.Policy, outcome.Outcome, outcome.Why)
-		case string(policy.Failed): // the reason is long, and the table of policies contains it
+		case string(policy.Failed): // the reason is long, and is already in the policy table
 			return fmt.Sprintf("policy %s failed, which hides it; see below", outcome.Policy)
 		}
 	}
@@ -426,7 +426,7 @@ func (e *Explanation) HiddenBy() string {
 	return "no policy matches it"
 }
 
-// explainAttributes returns the attributes that an entry's policy adds, then those from files on the node.
+// explainAttributes returns the attributes that an entry's policy adds, followed by those from files on the node.
 func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 	var explained []ExplainedAttribute
 	for _, source := range entry.Persona.AttributeSources {
@@ -455,7 +455,7 @@ func attributesText(entry *draslices.Entry) string {
 	return strings.Join(all, " ")
 }
 
-// attributeText returns the value in YAML syntax. It distinguishes "7" from 7, because constraints do.
+// attributeText returns the value in YAML syntax. It distinguishes between "7" and 7, because constraints do.
 func attributeText(value resourceapi.DeviceAttribute) string {
 	switch {
 	case value.StringValue != nil:
@@ -470,8 +470,8 @@ func attributeText(value resourceapi.DeviceAttribute) string {
 	return "a list"
 }
 
-// printAttributes prints the attributes that the policies for the entries add; nothing if there are none. Entries from
-// the same policy have the same attributes.
+// printAttributes prints the attributes that the entries' policies add; if there are none, it prints nothing. Entries
+// from the same policy have the same attributes.
 func (e *Explanation) printAttributes(out *printer.Printer) {
 	rows := [][]string{{"ATTRIBUTE", "VALUE", "POLICY", "FROM"}}
 	seen := map[string]bool{}

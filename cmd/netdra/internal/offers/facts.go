@@ -43,9 +43,9 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
 }
 
-// openSource returns the recording to read the facts from. It also records this machine, so that --record prints
-// the data that it writes and the author of a bug report can see which information the recording discloses. Without
-// --record, no data leaves the machine, so policies are evaluated with the real addresses.
+// openSource returns the recording to read the facts from. This machine is also read through a recording, so that
+// --record prints the data that it writes, and the author of a bug report can see which information the recording
+// discloses. Without --record, no data leaves the machine, so policies are evaluated with the real addresses.
 func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, error) {
 	if f.Recording != "" {
 		return openRecording("--from", f.Recording)
@@ -62,7 +62,7 @@ func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, err
 	return recording.WithoutAddresses(), nil
 }
 
-// madeUp returns a note that the addresses in a recording do not belong to the machine.
+// madeUp returns a note saying that the addresses in a recording are not the machine's real ones.
 func (f *FactsOptions) madeUp() string {
 	if f.WithAddresses {
 		return ""
@@ -91,7 +91,7 @@ func printFacts(out *printer.Printer, facts discovery.Facts) {
 	}
 }
 
-// FactsColumns returns the columns of the table of facts. Orphans have the address of their physical function only.
+// FactsColumns returns the columns for the facts table. Orphans only have the address of their physical function.
 func FactsColumns() []printer.Column[discovery.Device] {
 	type device = discovery.Device
 	return []printer.Column[device]{
@@ -112,7 +112,7 @@ func FactsColumns() []printer.Column[discovery.Device] {
 	}
 }
 
-// speed formats the speed of a link; "" if it is unknown.
+// speed formats a link's speed; "" if it is unknown.
 func speed(d *discovery.Device) string {
 	if d.LinkSpeed == 0 {
 		return ""

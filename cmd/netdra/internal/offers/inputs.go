@@ -30,24 +30,24 @@ import (
 
 // Inputs selects the machine and the policies. All commands about offers share these flags.
 //
-// Nil and empty values differ. Nil Addresses, Labels and Plugins mean that the flag is not set: the driver is
-// queried, or all plugins are assumed to be installed. An empty Recording means this machine, and an empty
-// Node means the name of the machine, the recording or the driver's node.
+// Nil and empty values differ. Nil Addresses, Labels and Plugins mean that the flag is not set: the driver is queried,
+// or all plugins are assumed to be installed. An empty Recording means this machine. An empty Node means the name of
+// the machine, the recording or the driver's node.
 type Inputs struct {
 	Files, Plugins  []string
 	Recording, Node string
-	// RecordingFlag is the flag for Recording in messages; --from if empty.
+	// RecordingFlag is the flag for Recording, for use in messages; --from if empty.
 	RecordingFlag string
 	Labels        map[string]string
 	Features      draslices.Features
 	Addresses     []netip.Addr
 	// Socket is the socket of this node's driver.
 	Socket string
-	// attributes are the attribute files of this node, from the driver.
+	// attributes are this node's attribute files, from the driver.
 	attributes []nodeattributes.File
 }
 
-// Snapshot is the state of a machine together with the result of applying a set of policies to it.
+// Snapshot is a machine's state together with the result of applying a set of policies to the machine.
 type Snapshot struct {
 	Node     policy.Node
 	Facts    discovery.Facts
@@ -55,17 +55,18 @@ type Snapshot struct {
 	Policies []policyapi.DeviceExposurePolicy
 	Decision policy.Decision
 	Result   draslices.Result
-	// Answers contains the driver's answers; nil if it was not queried, so that holders are unknown.
+	// Answers contains the driver's answers. It is nil if the driver was not queried, in which case holders are
+	// unknown.
 	Answers *nodestate.Answers
 	// Devices are the devices that the driver publishes.
 	Devices []nodeclient.Device
-	// published contains the entries of Result as ResourceSlices contain them.
+	// published contains the entries in Result in the form in which they appear in ResourceSlices.
 	published map[draslices.EntryID]upcoming.Device
 }
 
 // Read reads the policies from files. Without files, it reads all inputs from this node's driver; more contains
-// additional paths of the driver's API. The two sources are never mixed: with files, the result is hypothetical;
-// without, it is the current state.
+// additional paths in the driver's API. The two sources are never mixed: with files, the result is hypothetical;
+// without files, it is the current state.
 func (f *Inputs) Read(ctx context.Context, deps osdeps.Deps, streams printer.Streams, more ...string) (*Snapshot,
 	error) {
 	switch {
@@ -90,7 +91,7 @@ func (f *Inputs) readFiles(ctx context.Context, deps osdeps.Deps, streams printe
 }
 
 // Build resolves policies for the machine. It prints a warning if information about the node is missing. Answers stays
-// nil even if the driver was queried about the node, because the driver publishes devices according to other policies.
+// nil even if the driver was queried about the node, because the driver uses other policies to publish devices.
 func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policyapi.DeviceExposurePolicy,
 	out *printer.Printer) (*Snapshot, error) {
 	facts, err := f.readFacts(ctx, deps, out)
@@ -102,7 +103,7 @@ func (f *Inputs) Build(ctx context.Context, deps osdeps.Deps, policies []policya
 
 // readDriver queries this node's driver, and discovers the devices on the node. For devices that are in pods, it uses
 // the state from when their claims were prepared. It discovers the facts instead of reading them from the driver, so
-// netdra must run in the node's network namespace with the same privileges.
+// netdra must run in the node's network namespace with the driver's privileges.
 func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...string) (*Snapshot, error) {
 	paths := append(more, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished, nodeapi.PathClaims,
 		nodeapi.PathSandboxes)
@@ -121,7 +122,7 @@ func (f *Inputs) readDriver(ctx context.Context, deps osdeps.Deps, more ...strin
 	return f.ofDriver(answers).resolve(deps, addPublished(facts, answers.Published), answers.Inputs.Policies, answers)
 }
 
-// ofDriver returns a copy with the node's name, labels and plugins from the driver's answers, if there are any.
+// ofDriver returns a copy of f with the node's name, labels and plugins from the driver's answers, if there are any.
 func (f *Inputs) ofDriver(answers *nodestate.Answers) *Inputs {
 	inputs := *f
 	if answers != nil {
@@ -179,10 +180,10 @@ func (f *Inputs) resolve(
 	return s, nil
 }
 
-// findUnusable returns, for each CNI plugin that a policy uses but that cannot work on this machine, the reason. The
-// driver has checked the plugins in its own policies. For other plugins, findUnusable queries the kernel in the same
-// way, but does not load modules that are visible on the machine. The kernel of a recorded machine is unknown, as is
-// any kernel without root privileges.
+// findUnusable returns the reason why a plugin cannot work on this machine, for each such CNI plugin that a policy
+// uses. The driver has checked the plugins in its own policies. For other plugins, findUnusable queries the kernel in
+// the same way, but without loading modules that are visible on the machine. The kernel of a recorded machine is
+// unknown, as is any kernel without root privileges.
 func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	unusable := maps.Clone(s.Features.UnusableCNIs)
 	if f.Recording != "" {
@@ -237,11 +238,11 @@ func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.P
 	return discovery.Read(ctx, sources)
 }
 
-// driverLimit is the timeout for the driver. The command also works without its answer.
+// driverLimit is the timeout for the driver. The command also works without the driver's answer.
 const driverLimit = 2 * time.Second
 
 // findNode determines the information about this node that flags do not set. The most important part is the node's
-// addresses: links that carry them are infrastructure, which policies never offer.
+// addresses: links that have these addresses are infrastructure, which policies never offer.
 //
 // Flags take precedence over the driver. Without either, the command still works and prints a warning. findNode changes
 // f, so that all later steps use the result.
@@ -268,7 +269,7 @@ func (f *Inputs) findNode(ctx context.Context, out *printer.Printer) {
 	out.Printf("node %s, addresses %v: from the driver", f.Node, f.Addresses)
 }
 
-// NodeName returns the name of the node. By default, this is the host name in lower case, as in the kubelet.
+// NodeName returns the name of the node. By default, this is the host name in lowercase, as in the kubelet.
 func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	switch {
 	case f.Node != "":
@@ -281,8 +282,8 @@ func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	return strings.ToLower(name), err
 }
 
-// features returns the cluster's features and the node's CNI plugins. Without --cni-plugin, the node is assumed to have
-// every plugin that the policies use.
+// features returns the cluster's features and the node's CNI plugins. If --cni-plugin is not set, the node is assumed
+// to have every plugin that the policies use.
 func (f *Inputs) features(policies []policyapi.DeviceExposurePolicy) draslices.Features {
 	features := f.Features
 	schemas := cnichain.DefaultSchemas()

@@ -33,10 +33,10 @@ type PoliciesCheck struct {
 	Changes  []Change       `json:"changes"`
 }
 
-// Run prints the devices that the policies in files would expose and hide, and the resulting changes.
+// Run prints which devices the policies in files would expose or hide, and the resulting changes.
 //
-// Both snapshots use the same facts, so that a cable that is unplugged in between does not look like an effect of a
-// policy. Invalid policies are also compared, so that the result shows how nodes would treat them.
+// Both snapshots use the same facts, so that a cable that is unplugged in between does not look like a policy's effect.
+// Invalid policies are also included, so that the result shows how nodes would treat them.
 func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams, files []string) error {
 	if len(f.Files) > 0 {
 		return exit.Refusef("cannot use -f; pass the files as arguments: netdra policies test FILE")
@@ -86,8 +86,8 @@ func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams pri
 	return f.Build(ctx, deps, policies, printer.New(streams.Err))
 }
 
-// mergePolicies returns the policies that result from applying the given ones. As in a cluster, policies are identified
-// by name.
+// mergePolicies returns the policies that result from applying the given policies. As in a cluster, policies are
+// identified by name.
 func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
 	if alone {
 		return given
@@ -129,7 +129,7 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) PolicyEffect {
 	}
 	for _, problem := range slices.Concat(s.Decision.Problems, s.Result.Problems) {
 		known := len(invalid) > 0 ||
-			slices.Contains(remarks, problem.Message) // already reported, perhaps with another text
+			slices.Contains(remarks, problem.Message) // already reported, perhaps with a different text
 		if problem.Policy == p.Name && !known {
 			e.Problems = append(e.Problems, problem.String())
 		}
@@ -153,7 +153,7 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) PolicyEffect {
 	return e
 }
 
-// add adds the outcome of the policy for a device.
+// add adds the policy's outcome for a device.
 func (e *PolicyEffect) add(s *Snapshot, device string, reason policy.Reason) {
 	switch reason.Outcome {
 	case policy.Exposes:
@@ -282,7 +282,7 @@ func (e *PolicyEffect) print(out *printer.Printer) {
 	}
 }
 
-// failsText describes the effect of the policy on devices if its expression fails for them.
+// failsText describes the policy's effect on devices for which its expression fails.
 func (e *PolicyEffect) failsText() string {
 	if e.Action == string(policyapi.ActionExclude) {
 		return "fails for, and therefore hides,"
@@ -311,8 +311,8 @@ func printChange(out *printer.Printer, c *Change) {
 	}
 }
 
-// PolicyEffect is the effect that a policy has on a machine. The lists contain device names, because a policy applies
-// to devices rather than entries, and are never nil, so that they are also lists in JSON.
+// PolicyEffect is a policy's effect on a machine. The lists contain device names, because a policy applies to devices
+// rather than entries. The lists are never nil, so that they are also lists in JSON.
 type PolicyEffect struct {
 	Policy string `json:"policy"`
 	// Action is expose or exclude.
@@ -324,17 +324,17 @@ type PolicyEffect struct {
 	Hides    []string `json:"hides"`
 	// Loses are matching devices for which another policy takes precedence, each with the reason.
 	Loses []string `json:"loses"`
-	// Fails are devices whose evaluation fails; an exclude policy hides them.
+	// Fails are devices for which evaluation fails; an exclude policy hides them.
 	Fails []string `json:"fails"`
 	// Meant contains the names in the expression that resemble device names, if the policy selects nothing.
 	Meant []string `json:"meant,omitempty"`
-	// Invalid contains the reasons why the policy would not be accepted, and Problems the problems that it causes on
-	// this machine. Like Remarks, they are only set by "netdra policies test".
+	// Invalid contains the reasons why the policy would not be accepted, and Problems contains the problems that the
+	// policy causes on this machine. Like Remarks, both fields are only set by "netdra policies test".
 	Invalid  []string `json:"invalid,omitempty"`
 	Remarks  []string `json:"remarks,omitempty"`
 	Problems []string `json:"problems,omitempty"`
-	// otherNodes reports whether the policy only applies to other nodes, and notEvaluated whether nodes would not
-	// evaluate it because of its errors. devices is the number of devices on the machine.
+	// otherNodes reports whether the policy only applies to other nodes. notEvaluated reports whether nodes would not
+	// evaluate the policy because of its errors. devices is the number of devices on the machine.
 	otherNodes, notEvaluated bool
 	devices                  int
 }
@@ -349,8 +349,8 @@ const (
 	effectInvalid    = "invalid"
 )
 
-// PolicyEffects returns the effects of the named policies on the driver's node, or of all policies if no names are
-// given.
+// PolicyEffects returns the effects of the named policies on the driver's node, or the effects of all policies if no
+// names are given.
 func (f *Inputs) PolicyEffects(ctx context.Context, deps osdeps.Deps, names []string) ([]PolicyEffect, error) {
 	snapshot, err := f.readDriver(ctx, deps)
 	if err != nil {
@@ -403,7 +403,7 @@ func (e *PolicyEffect) matches() bool {
 	return len(e.Exposes)+len(e.Unusable)+len(e.Hides)+len(e.Loses) > 0
 }
 
-// EffectColumns returns the columns for a table of policies.
+// EffectColumns returns the columns for a policy table.
 func EffectColumns() []printer.Column[PolicyEffect] {
 	count := func(title string, devices func(*PolicyEffect) []string) printer.Column[PolicyEffect] {
 		return printer.Column[PolicyEffect]{Title: title,
@@ -444,12 +444,13 @@ func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
 	}
 }
 
-// mostMeant is the maximum number of similar names that are printed for a policy, because a policy may apply to many
-// nodes.
+// mostMeant is the maximum number of similar names to print per policy. The number is limited because a policy may
+// apply to many nodes.
 const mostMeant = 3
 
-// WarnOfIdle prints a warning for expose policies that select no device on any of the nodes, with similar device names.
-// It is not a problem if an exclude policy selects no device. nodes describes the nodes, for example "this node".
+// WarnOfIdle prints a warning for expose policies that select no device on any of the nodes, and suggests similar
+// device names. It is not a problem if an exclude policy selects no device. nodes describes the nodes, for example
+// "this node".
 func WarnOfIdle(out *printer.Printer, nodes string, effects []PolicyEffect) {
 	selecting, meant := map[string]bool{}, map[string][]string{}
 	for i := range effects {
@@ -477,7 +478,7 @@ func WarnOfIdle(out *printer.Printer, nodes string, effects []PolicyEffect) {
 }
 
 // WarnOfNames prints a warning for policies that select nothing on this node and contain names that resemble device
-// names. Other policies without devices may be intended for other nodes.
+// names. Other policies that select nothing may be intended for other nodes.
 func WarnOfNames(out *printer.Printer, effects []PolicyEffect) {
 	WarnOfIdle(out, "this node", slices.DeleteFunc(slices.Clone(effects),
 		func(effect PolicyEffect) bool { return len(effect.Meant) == 0 }))

@@ -2,8 +2,8 @@ package offers
 
 import "testing"
 
-// The state distinguishes a policy that fails for devices and matches none from a policy that is false for all devices,
-// and from a policy that has an effect.
+// There are different states for a policy that fails for devices and matches none, a policy that is false for all
+// devices, and a policy that has an effect.
 func TestStatesOfPolicies(t *testing.T) {
 	for want, tested := range map[string]PolicyEffect{
 		effectNoMatch:    {},

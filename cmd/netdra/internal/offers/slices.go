@@ -23,7 +23,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/slices/upcoming"
 )
 
-// Forms in which slices can be printed.
+// Output forms for slices.
 const (
 	SlicesCounters = "counters"
 	slicesKEP5941  = "kep5941"
@@ -38,7 +38,7 @@ func SliceForms() []string { return []string{SlicesCounters, slicesKEP5941, slic
 type SlicesOptions struct {
 	Inputs
 	Form, Output string
-	// Template replaces the properties of a particular node with placeholders.
+	// Template replaces node-specific properties with placeholders.
 	Template bool
 }
 
@@ -80,7 +80,7 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 }
 
 // build creates the slices in the requested form. mixins and flat are two forms of the same slices: flat is the result
-// of resolving the mixins, which shows that the mixins lose no information.
+// of resolving the mixins, which demonstrates that the mixins lose no information.
 func (f *SlicesOptions) build(s *Snapshot) (upcoming.Node, error) {
 	if f.Form == slicesKEP5941 {
 		return upcoming.RequestDriven(s.Node.Name, s.Decision, s.Features)
@@ -139,7 +139,7 @@ func sliceObjects(nodeName string, node upcoming.Node) []sliceObject {
 
 // printDocuments writes each slice as a YAML document, preceded by a comment with its pool and number.
 func printDocuments(w io.Writer, objects []sliceObject) error {
-	number := map[string]int{} // of the slice in its pool
+	number := map[string]int{} // the slice's number in its pool
 	for i := range objects {
 		data, err := json.Marshal(objects[i])
 		if err == nil {
@@ -207,7 +207,7 @@ func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
 		cmp.Or(strings.Join(consumes, ", "), "-"), e.Persona.Policy}
 }
 
-// capacityText formats a device's capacities, without the driver's domain, each with its default request.
+// capacityText formats a device's capacities without the driver's domain. It includes each capacity's default request.
 func capacityText(capacity map[resourceapi.QualifiedName]resourceapi.DeviceCapacity) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(capacity)) {
@@ -281,7 +281,7 @@ func (f *SlicesOptions) checkTemplate() error {
 }
 
 // withoutIdentity returns the result without the attributes that differ between machines of the same kind. It copies
-// devices before it removes attributes, because the map is shared with the Decision.
+// devices before it removes attributes, because their maps are shared with the Decision.
 func withoutIdentity(result draslices.Result) draslices.Result {
 	strip := func(d *resourceapi.Device) {
 		*d = *d.DeepCopy()
@@ -317,7 +317,7 @@ func forAnyNode(node upcoming.Node, name string) upcoming.Node {
 	return node
 }
 
-// Offer describes one published device. All fields are comparable, and a difference in any of them is a change.
+// Offer describes one published device. All fields are comparable; a difference in any field is a change.
 type Offer struct {
 	Pool     string `json:"pool"`
 	Name     string `json:"name"`
@@ -337,12 +337,12 @@ const (
 	Changed = "changed"
 )
 
-// Change is the difference between two sets of policies for one device.
+// Change is the difference that two sets of policies make for one device.
 type Change struct {
 	Kind string `json:"kind"`
 	Pool string `json:"pool"`
 	Name string `json:"name"`
-	// Fields are the fields that differ if the device is offered both before and after.
+	// Fields are the fields that differ, if the device is offered both before and after the change.
 	Fields []Field `json:"fields,omitempty"`
 	// Offer is the added or removed device.
 	Offer *Offer `json:"offer,omitempty"`
@@ -357,8 +357,8 @@ type Field struct {
 	After  string `json:"after"`
 }
 
-// Compare returns the changes, sorted by pool and name. Pool and name identify a device, so a renamed device appears as
-// removed and added.
+// Compare returns the changes, sorted by pool and name. Pool and name identify a device, so a renamed device is listed
+// as removed and added.
 func Compare(before, after []Offer) []Change {
 	changes := []Change{}
 	for i := range before {

@@ -1,2 +1,2 @@
-// Package osdeps combines everything on the machine that the commands depend on in one value that tests replace.
+// Package osdeps combines everything on the machine that the commands depend on into one value, which tests replace.
 package osdeps

@@ -24,7 +24,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// PluginRunner runs CNI plugins, and waits for plugins that an earlier process has started. [executor.PluginExec]
+// PluginRunner runs CNI plugins, and waits for plugins that an earlier process started. [executor.PluginExec]
 // implements it.
 type PluginRunner interface {
 	executor.Exec
@@ -35,27 +35,28 @@ type PluginRunner interface {
 type Deps struct {
 	// Plugins returns a runner that holds the lock file while a plugin runs. If lock is empty, there is no lock.
 	Plugins func(lock string) PluginRunner
-	// PluginDirs are the directories of the driver's own CNI plugins. They are searched after the user's directories.
+	// PluginDirs are the directories with the driver's own CNI plugins. They are searched after the user's directories.
 	PluginDirs []string
 	Host       host.Host
 	Clock      clock.WithDelayedExecution
 	// Facts discovers the machine's network devices. addresses are the node's addresses in the cluster.
 	Facts func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error)
-	// Inspect reads a network namespace; an empty path is the machine's own.
+	// Inspect reads a network namespace; an empty path means the machine's own namespace.
 	Inspect func(netns string) (view.View, error)
 	// Hold keeps a namespace alive, and returns a path to it that is valid until release.
 	Hold func(netns string) (path string, release func(), err error)
 	// MakeNamespace creates a network namespace and mounts it at the path.
 	MakeNamespace func(path string) error
-	// MissingLinkTypes returns the link types that the kernel does not support. It may load modules. If it is nil, the
-	// kernel supports all of them.
+	// MissingLinkTypes returns the link types that the kernel does not support. It may load modules. If
+	// MissingLinkTypes is nil, the kernel supports all link types.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// UnavailableLinkTypes is like MissingLinkTypes, but it does not load modules that it finds on disk: a type with
 	// such a module is available.
 	UnavailableLinkTypes func(linkTypes []string) ([]string, error)
-	// IsHostNamespace reports whether a path is the machine's own network namespace.
+	// IsHostNamespace reports whether a path refers to the machine's own network namespace.
 	IsHostNamespace func(netns string) bool
-	// NewRunID returns a name for a run. It is unique on the machine, and a valid CNI container ID and file name.
+	// NewRunID returns a name for a run. The name is unique on the machine, and is valid as a CNI container ID and file
+	// name.
 	NewRunID func() (string, error)
 	// CheckPrivilege returns an error if the process is not permitted to change the machine's network.
 	CheckPrivilege func() error
@@ -91,7 +92,7 @@ func Linux() Deps {
 // pluginDirs returns the directories with the driver's own CNI plugins: first the directory cni next to this program,
 // which "make build" creates, then the directory where the driver installs them on a node. Plugins that were built with
 // this program take precedence. The subdirectory is necessary because a bin directory may contain other programs with
-// the name of a plugin, such as bridge.
+// the same name as a plugin, such as bridge.
 func pluginDirs() []string {
 	var dirs []string
 	if program, err := os.Executable(); err == nil {
@@ -123,11 +124,11 @@ func newRunID() (string, error) { return "netdra-" + strings.ToLower(rand.Text()
 // isHostNamespace compares nsfs files, which are identical if and only if the namespaces are.
 func isHostNamespace(path string) bool {
 	given, givenErr := os.Stat(path)
-	current, ownErr := os.Stat("/proc/thread-self/ns/net") // /proc/self is the main thread
+	current, ownErr := os.Stat("/proc/thread-self/ns/net") // /proc/self refers to the main thread
 	return givenErr == nil && ownErr == nil && os.SameFile(given, current)
 }
 
-// makeNamespace creates a namespace and brings its loopback up, as in pods.
+// makeNamespace creates a namespace and sets its loopback interface up, as in pods.
 func makeNamespace(path string) error {
 	if err := host.NewNamespace(path); err != nil {
 		return err

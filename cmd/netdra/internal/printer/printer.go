@@ -30,7 +30,7 @@ type Streams struct {
 	Name string
 }
 
-// CalledAs returns the name of the program for messages.
+// CalledAs returns the program's name for messages.
 func (c Streams) CalledAs() string { return cmp.Or(c.Name, "netdra") }
 
 // Output forms.
@@ -42,10 +42,10 @@ const (
 	FormYAML  = "yaml"
 )
 
-// ResultForms returns the output forms of results.
+// ResultForms returns the output forms for results.
 func ResultForms() []string { return []string{FormText, FormJSON, FormYAML} }
 
-// ListForms returns the output forms of lists.
+// ListForms returns the output forms for lists.
 func ListForms() []string { return []string{FormTable, FormWide, FormJSON, FormYAML} }
 
 // Alternatives joins words as "a, b or c".
@@ -64,7 +64,7 @@ type Column[T any] struct {
 	Value func(*T) string
 }
 
-// List writes a list in a form. If the table would be empty, it writes the text none.
+// List writes a list in the given form. If the table would be empty, it writes the text in none.
 func List[T any](w io.Writer, form string, list []T, columns []Column[T], none string) error {
 	if form == FormJSON || form == FormYAML {
 		return Encode(w, form, list)
@@ -78,8 +78,7 @@ func List[T any](w io.Writer, form string, list []T, columns []Column[T], none s
 	return nil
 }
 
-// Rows returns the heading and the rows of a table, without wide columns unless form is FormWide, and without empty
-// columns.
+// Rows returns the heading and the rows of a table. It omits empty columns and, unless form is FormWide, wide columns.
 func Rows[T any](form string, list []T, columns []Column[T]) [][]string {
 	columns = slices.DeleteFunc(columns, func(c Column[T]) bool { return c.Wide && form != FormWide })
 	rows := [][]string{{}}
@@ -96,7 +95,8 @@ func Rows[T any](form string, list []T, columns []Column[T]) [][]string {
 	return WithoutEmpty(rows)
 }
 
-// WithoutEmpty removes the columns from a table that are "-" in all rows below the heading. It keeps the first column.
+// WithoutEmpty removes columns from a table that are "-" in all rows below the heading. It always keeps the first
+// column.
 func WithoutEmpty(rows [][]string) [][]string {
 	var kept [][]string
 	for _, row := range rows {
@@ -120,7 +120,7 @@ func Time(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// Clock formats the time of day in UTC with milliseconds. The column or line must mention UTC.
+// Clock formats the time of day in UTC with milliseconds. The column or line must state that the time is in UTC.
 func Clock(t time.Time) string { return t.UTC().Format("15:04:05.000") }
 
 // Encode writes a result as JSON or YAML.
@@ -136,14 +136,14 @@ func Encode(w io.Writer, form string, result any) error {
 	return err
 }
 
-// Printer writes text for people. It ignores write errors, because a run must not depend on its readers. It is not safe
-// for concurrent use.
+// Printer writes text for people. It ignores write errors, because a run must not depend on whether its output can be
+// read. It is not safe for concurrent use.
 type Printer struct {
 	W       io.Writer
 	Colours bool
 }
 
-// New returns a printer; it uses colours only on a terminal.
+// New returns a printer that uses colors only on a terminal.
 func New(w io.Writer) *Printer {
 	return &Printer{W: w, Colours: IsTerminal(w) && os.Getenv("NO_COLOR") == ""}
 }
@@ -164,7 +164,7 @@ const (
 )
 
 // Sanitize replaces characters that control the terminal or change the text direction, because plugin messages and link
-// names are untrusted. If colours is true, it keeps the printer's own colour sequences. It keeps line feeds and tabs,
+// names are untrusted. If colours is true, it keeps the printer's own color sequences. It keeps line feeds and tabs,
 // but not carriage returns, which could overwrite text. Invalid UTF-8 becomes U+FFFD.
 func Sanitize(text string, colours bool) string {
 	var cleaned strings.Builder
@@ -184,7 +184,7 @@ func Sanitize(text string, colours bool) string {
 	return cleaned.String()
 }
 
-// leadingColour returns the printer's colour sequence at the beginning of a text, or "".
+// leadingColour returns the printer's color sequence at the beginning of a text, or "".
 func leadingColour(text string) string {
 	for _, sequence := range []string{Green, Red, Yellow, Dim, plain} {
 		if strings.HasPrefix(text, sequence) {
@@ -194,7 +194,7 @@ func leadingColour(text string) string {
 	return ""
 }
 
-// Colour returns a text in a colour if the printer uses colours.
+// Colour returns a text in the given color if the printer uses colors.
 func (p *Printer) Colour(colour, text string) string {
 	if !p.Colours {
 		return text
@@ -253,7 +253,7 @@ func Indent(text string, spaces int) string {
 	return margin + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n"+margin)
 }
 
-// Plural returns a number with a noun.
+// Plural returns a number followed by a noun.
 func Plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -270,7 +270,7 @@ func WithDetails(text string, details ...string) string {
 	return fmt.Sprintf("%s (%s)", text, strings.Join(details, ", "))
 }
 
-// StepTitle returns the name of a step, with the index of further instances.
+// StepTitle returns a step's name, with an index for additional instances.
 func StepTitle(step string, instance int) string {
 	if instance == 0 {
 		return step
@@ -287,7 +287,7 @@ func PrettyJSON(data []byte) string {
 	return out.String()
 }
 
-// Show writes a result in a form: encoded, or as text by the function.
+// Show writes a result in the given form: either encoded, or as text that the function prints.
 func Show(w io.Writer, form string, result any, text func(*Printer)) error {
 	if form != FormText {
 		return Encode(w, form, result)
@@ -296,7 +296,7 @@ func Show(w io.Writer, form string, result any, text func(*Printer)) error {
 	return nil
 }
 
-// Save writes a result that is not for terminals to a file, or to the standard output if path is empty.
+// Save writes a result that is not intended for terminals to a file, or to standard output if path is empty.
 func Save(streams Streams, path string, data []byte) error {
 	if path == "" {
 		if IsTerminal(streams.Out) {
@@ -318,9 +318,9 @@ func ErrTerminal() error {
 	return errors.New("cannot show the result in a terminal; name a file with --file")
 }
 
-// replaceFile replaces a file atomically. The file has mode 0600, since it contains the names of pods and claims. It
-// does not replace special files, because root could replace /dev/null. The name of the temporary file is random, so
-// other users of the directory cannot create it first.
+// replaceFile replaces a file atomically. The file has mode 0600, since it contains the names of pods and claims.
+// Special files are not replaced, because root could otherwise replace /dev/null. The name of the temporary file is
+// random, so other users of the directory cannot create it first.
 func replaceFile(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it exists and is not a regular file")

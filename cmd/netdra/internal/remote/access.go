@@ -35,13 +35,13 @@ const (
 // Access selects a cluster and namespaces. Empty fields default to the same values as in kubectl.
 type Access struct {
 	Kubeconfig, Context string
-	// Namespace is the namespace for objects without one; if empty, it is the namespace of the context.
+	// Namespace is the namespace for objects without one; if empty, the context's namespace is used.
 	Namespace string
 	// DriverNamespace is the namespace of the driver's pods.
 	DriverNamespace string
 }
 
-// Streamer runs a command in a pod's container. If the exit status is not 0, the error is one from
+// Streamer runs a command in a pod's container. If the exit status is not 0, the error is from
 // k8s.io/client-go/util/exec. Tests replace Streamer, since package remotecommand needs a real kubelet.
 type Streamer func(ctx context.Context, pod *corev1.Pod, command []string, stdout, stderr io.Writer) error
 
@@ -49,20 +49,19 @@ type Streamer func(ctx context.Context, pod *corev1.Pod, command []string, stdou
 type Cluster struct {
 	Core     corev1client.CoreV1Interface
 	Resource resourcev1client.ResourceV1Interface
-	// Raw gets a path from the API server. It returns the API server's error, such as a
-	// missing permission.
+	// Raw gets a path from the API server. It returns the API server's error, for example if a permission is missing.
 	Raw    func(ctx context.Context, path string) ([]byte, error)
 	Stream Streamer
-	// Config is the configuration of the connection, for callers that need other clients.
+	// Config is the connection's configuration, for callers that need other clients.
 	Config    *rest.Config
 	Namespace string
 	// DriverNamespace is the namespace of the driver's pods.
 	DriverNamespace string
-	// Patience is the time limit per node if several are queried; 0 means five minutes.
+	// Patience is the time limit per node if several nodes are queried; 0 means five minutes.
 	Patience time.Duration
 }
 
-// ConfigError returns the error for an unusable kubeconfig file. If the name is empty, kubectl's default files were
+// ConfigError returns the error for an unusable kubeconfig file. An empty name means that kubectl's default files were
 // used.
 func ConfigError(kubeconfig string, err error) error {
 	if kubeconfig == "" {
@@ -71,7 +70,7 @@ func ConfigError(kubeconfig string, err error) error {
 	return fmt.Errorf("cannot use kubeconfig %s: %w; name another file with --kubeconfig", kubeconfig, exit.Cause(err))
 }
 
-// Connect reads the kubeconfig, which it finds as kubectl does. It does not send any requests yet.
+// Connect reads the kubeconfig, which it locates in the same way as kubectl. It does not send any requests yet.
 func Connect(access Access) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if files := filepath.SplitList(access.Kubeconfig); len(files) > 1 { // as in $KUBECONFIG

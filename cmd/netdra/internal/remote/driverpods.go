@@ -14,16 +14,16 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// driverPods returns one driver pod per node, sorted by node. If node is empty, it returns the pods of all nodes. If a
-// node has several pods, because one is terminating, it returns the newest running pod, or the newest pod if none is
-// running.
+// driverPods returns one driver pod per node, sorted by node. If node is empty, it returns the pods on all nodes. If a
+// node has several pods, for example because one is terminating, it returns the newest running pod, or the newest pod
+// if none is running.
 func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, error) {
 	options := metav1.ListOptions{LabelSelector: podSelector}
 	if node != "" {
 		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 	}
 	list, err := c.Core.Pods(c.DriverNamespace).List(ctx, options)
-	if err == nil && len(list.Items) == 0 && node != "" { // a pod that cannot be scheduled is not on the node
+	if err == nil && len(list.Items) == 0 && node != "" { // a pod that cannot be scheduled is not on the node yet
 		options.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", "").String()
 		list, err = c.Core.Pods(c.DriverNamespace).List(ctx, options)
 	}
@@ -40,7 +40,7 @@ func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, er
 	return slices.CompactFunc(pods, func(a, b corev1.Pod) bool { return nodeOf(&a) == nodeOf(&b) }), nil
 }
 
-// nodeOf returns the node that a DaemonSet pod belongs to. A pod that cannot be scheduled only names the node in its
+// nodeOf returns the node that a DaemonSet pod belongs to. A pod that cannot be scheduled names the node only in its
 // affinity.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
@@ -76,7 +76,7 @@ func startOrder(pod *corev1.Pod) int {
 	return 1
 }
 
-// whyNotRunning returns an error with the reason if the driver's pod is not running.
+// whyNotRunning returns an error with the reason why the driver's pod is not running; nil if the pod is running.
 func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 	if isRunning(pod) {
 		return nil

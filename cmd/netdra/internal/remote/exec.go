@@ -31,7 +31,7 @@ const mostBytes = 256 << 20
 
 // Run runs netdra with arguments in the driver's pod on a node. It returns an error if the command could not be run.
 // Arguments are passed as a list and never through a shell. Exit statuses up to [exit.Left] are from netdra; higher
-// ones are from components that could not start it, such as 126 and 127 from the runtime.
+// statuses, such as 126 and 127 from the runtime, are from components that could not start netdra.
 func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (Answer, error) {
 	pods, err := c.driverPods(ctx, node)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (An
 	return c.runIn(ctx, &pods[0], arguments)
 }
 
-// runIn runs netdra in the driver's pod. The output is limited, since a compromised node may send endlessly.
+// runIn runs netdra in the driver's pod. The output is limited, since a compromised node may send data endlessly.
 func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string) (Answer, error) {
 	stdout, stderr := &limited{}, &limited{}
 	err := c.Stream(ctx, pod, append([]string{program}, arguments...), stdout, stderr)
@@ -84,8 +84,8 @@ type limited struct {
 	full bool
 }
 
-// Write implements io.Writer. It never fails, so that the command on the node ends normally: an error would break the
-// stream and interrupt the command.
+// Write implements io.Writer. It never fails, so that the command on the node finishes normally: an error would break
+// the stream and interrupt the command.
 func (l *limited) Write(data []byte) (int, error) {
 	if l.Len()+len(data) > mostBytes {
 		l.full = true
@@ -94,8 +94,9 @@ func (l *limited) Write(data []byte) (int, error) {
 	return l.Buffer.Write(data)
 }
 
-// Relay runs command lines on a node, one after another, and relays their output. The error has the highest exit
-// status. The output is sanitized, because an attacker on a node must not control an administrator's terminal.
+// Relay runs command lines on a node, one after another, and relays their output. The error has the highest exit status
+// of all the commands. The output is sanitized, because an attacker on a node must not control an administrator's
+// terminal.
 func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node string, lines ...[]string) error {
 	worst := exit.OK
 	for _, line := range lines {
@@ -115,7 +116,8 @@ func (c *Cluster) Relay(ctx context.Context, streams printer.Streams, node strin
 }
 
 // Decode runs a command line that writes JSON, and decodes the output. It accepts exit status 1, and ignores unknown
-// fields from newer drivers. If the exit status is higher than that of a failed check, there is no output to decode.
+// fields from newer drivers. If the exit status is higher than the status for a failed check, there is no output to
+// decode.
 func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...string) error {
 	answer, err := c.Run(ctx, node, line...)
 	if err != nil {
@@ -134,16 +136,16 @@ func (c *Cluster) Decode(ctx context.Context, node string, target any, line ...s
 const (
 	// concurrency is the number of nodes that are queried concurrently.
 	concurrency = 8
-	// patience is the time limit per node, because a hanging node must not block the answers of the others.
+	// patience is the time limit per node, so that a node that hangs does not block the answers from the others.
 	patience = 5 * time.Minute
 )
 
 // errSlow is the error for a node that exceeds the time limit.
 var errSlow = errors.New("it takes too long to answer; query it separately with --node")
 
-// Each calls query for every node that has a driver pod, several concurrently, and returns the answers in the order of
-// the nodes. For an unreachable node, such as one whose driver pod is not running, the answer is an error. query gets a
-// context with its own deadline, so a hanging node only blocks one of the concurrent queries.
+// Each calls query for every node that has a driver pod, with several calls at a time, and returns the answers in node
+// order. For an unreachable node, such as one whose driver pod is not running, the answer is an error. query gets a
+// context with its own deadline, so a node that hangs only blocks one of the concurrent queries.
 func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context, node string) (T, error)) ([]Of[T],
 	error) {
 	pods, err := c.driverPods(ctx, "")
@@ -174,11 +176,11 @@ func Each[T any](ctx context.Context, c *Cluster, query func(ctx context.Context
 			return nil
 		})
 	}
-	_ = group.Wait() // no function returns an error
+	_ = group.Wait() // none of the functions returns an error
 	return answers, nil
 }
 
-// All decodes the JSON output of a command line on every node that has a driver pod, as Each does.
+// All runs a command line on every node that has a driver pod, as Each does, and decodes the JSON output.
 func All[T any](ctx context.Context, c *Cluster, line ...string) ([]Of[T], error) {
 	return Each(ctx, c, func(ctx context.Context, node string) (answer T, err error) {
 		err = c.Decode(ctx, node, &answer, line...)
@@ -186,7 +188,7 @@ func All[T any](ctx context.Context, c *Cluster, line ...string) ([]Of[T], error
 	})
 }
 
-// Of is the answer of a node.
+// Of is a node's answer.
 type Of[T any] struct {
 	Node   string
 	Answer T

@@ -14,7 +14,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Kinds of objects that have a node.
+// Kinds of objects that are on a node.
 const (
 	kindNode  = "node"
 	kindPod   = "pod"
@@ -24,8 +24,8 @@ const (
 // Object is an object that the user has named.
 type Object struct{ Kind, Name string }
 
-// ParseObject parses TYPE/NAME, using the type names of kubectl, and reports whether the text has this form. If a
-// namespace is called "pod", NAMESPACE/NAME is parsed as a pod.
+// ParseObject parses TYPE/NAME, using kubectl's type names, and reports whether the text has this form. As a result, if
+// a namespace is called "pod", NAMESPACE/NAME is parsed as a pod.
 func ParseObject(text string) (Object, bool) {
 	kind, name, found := strings.Cut(text, "/")
 	if !found || name == "" || strings.Contains(name, "/") {
@@ -75,7 +75,7 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 		if err != nil {
 			return nil, c.denied(fmt.Sprintf("get claim %s/%s", namespace, claim), err)
 		}
-		if devices := devicesOf(found); len(devices) > 0 { // claims for other drivers have none
+		if devices := devicesOf(found); len(devices) > 0 { // claims for other drivers have no such devices
 			place.Claims = append(place.Claims, namespace+"/"+claim)
 			place.Devices = append(place.Devices, devices...)
 		}
@@ -83,8 +83,8 @@ func (c *Cluster) locatePod(ctx context.Context, namespace, name string) (*Place
 	return place, nil
 }
 
-// Topologies returns the NetworkTopologies in the cluster. It reads the list as JSON by its path, so that no client for
-// the driver's API group is linked.
+// Topologies returns the NetworkTopologies in the cluster. It reads the list as JSON from its path, so that no client
+// for the driver's API group needs to be linked.
 func (c *Cluster) Topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, error) {
 	var list v1alpha1.NetworkTopologyList
 	data, err := c.Raw(ctx, "/apis/"+v1alpha1.GroupVersion().String()+"/networktopologies")
@@ -94,7 +94,7 @@ func (c *Cluster) Topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, e
 	return list.Items, err
 }
 
-// devicesOf returns this driver's devices in an allocation without duplicates, because a shared device may occur
+// devicesOf returns this driver's devices in an allocation. It removes duplicates, because a shared device may occur
 // several times.
 func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	if claim.Status.Allocation == nil {
@@ -109,7 +109,7 @@ func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	return devices
 }
 
-// locateClaim finds the node of a claim's devices.
+// locateClaim finds the node that a claim's devices are on.
 func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Place, error) {
 	claim, err := c.Resource.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

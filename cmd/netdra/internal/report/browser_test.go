@@ -34,7 +34,7 @@ func startBrowser(t *testing.T, page string) *browser {
 		t.Skip("no browser found; install chromium")
 	}
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// requests of Chromium itself
+		// requests by Chromium itself
 		if host := r.URL.Hostname(); !strings.HasSuffix(host, ".google.com") &&
 			!strings.HasSuffix(host, ".googleapis.com") {
 			b.mu.Lock()

@@ -9,13 +9,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// answer is the data about a node for the page of a cluster.
+// answer is the data about a node for a cluster's page.
 type answer struct {
 	devices  []nodeclient.Device
 	findings []doctor.Finding
 }
 
-// Cluster returns one page for the cluster. It shows problems, and for each node its free devices and the users of the
+// Cluster returns one page for the cluster. It shows problems and, for each node, its free devices and the users of its
 // other devices. Unreachable nodes are listed as problems. now is the time shown on the page; the nodes' answers may be
 // up to a few minutes apart.
 func Cluster(ctx context.Context, cluster *remote.Cluster, now time.Time) ([]byte, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy"
 )
 
-// States of devices that the driver was not queried about, or does not publish.
+// States for devices that the driver was not queried about or does not publish.
 const (
 	offered = "offered"
 	hidden  = "hidden"
@@ -29,13 +29,13 @@ type area struct {
 	Functions []area
 }
 
-// row is a device with its facts.
+// row is a device and its facts.
 type row struct {
 	*offers.Explanation
 	Facts []string
 }
 
-// States returns the state of each entry of the device.
+// States returns the state of each of the device's entries.
 func (r row) States() []string {
 	if len(r.Entries) == 0 {
 		return []string{hidden}
@@ -68,9 +68,9 @@ func (a area) Summary() string {
 		strings.Join(texts, "; "))
 }
 
-// areasOf returns all devices of the machine, each exactly once: NUMA nodes with their PCIe roots first, links without
-// hardware last. Virtual functions follow their physical function, unless it is not on the node, as in a virtual
-// machine.
+// areasOf returns all of the machine's devices, each exactly once. NUMA nodes with their PCIe roots come first, and
+// links without hardware come last. Virtual functions follow their physical function, unless the physical function is
+// not on the node, as in a virtual machine.
 func areasOf(s *offers.Snapshot) []area {
 	known := map[discovery.IfName]*discovery.Device{}
 	var decided []*policy.DeviceDecision
@@ -100,7 +100,7 @@ func areasOf(s *offers.Snapshot) []area {
 	return areas
 }
 
-// extend appends an area, unless the last one has the same title.
+// extend appends an area, unless the last area has the same title.
 func extend(areas []area, title string) []area {
 	if n := len(areas); n > 0 && areas[n-1].Title == title {
 		return areas
@@ -108,8 +108,8 @@ func extend(areas []area, title string) []area {
 	return append(areas, area{Title: title})
 }
 
-// place returns the area of a device. The rank puts NUMA nodes first, by number, then hardware without NUMA affinity,
-// then links without hardware.
+// place returns the area of a device. The rank puts NUMA nodes first, by number, followed by hardware without NUMA
+// affinity and then links without hardware.
 func place(d *discovery.Device) (rank int, title string) {
 	root := ", PCIe root " + cmp.Or(d.PCIeRoot, "unknown")
 	switch {
@@ -121,7 +121,7 @@ func place(d *discovery.Device) (rank int, title string) {
 	return d.NUMANode, fmt.Sprintf("NUMA node %d%s", d.NUMANode, root)
 }
 
-// describe returns the facts of a device that "netdra facts" shows, except those that the page shows elsewhere.
+// describe returns the facts about a device that "netdra facts" shows, except those that the page shows elsewhere.
 func describe(d *discovery.Device) []string {
 	var facts []string
 	for _, column := range offers.FactsColumns() {
@@ -137,8 +137,8 @@ func describe(d *discovery.Device) []string {
 	return facts
 }
 
-// countersOf returns a table of the shared counters of all pools. It counts like the scheduler: an entry in use
-// consumes the counters of its pool once, regardless of how many claims share it.
+// countersOf returns a table of the shared counters in all pools. It counts in the same way as the scheduler: an entry
+// in use consumes its pool's counters once, regardless of how many claims share the entry.
 func countersOf(s *offers.Snapshot) [][]string {
 	type id struct{ pool, set, counter string }
 	total, used := map[id]resource.Quantity{}, map[id]resource.Quantity{}

@@ -32,14 +32,14 @@ import (
 
 func start() time.Time { return time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC) }
 
-// fixture contains the inputs of the page of a node.
+// fixture contains the inputs for a node's page.
 type fixture struct {
 	Snapshot *offers.Snapshot
 	Calls    map[string][]calllog.Call
 	Findings []doctor.Finding
 }
 
-// page returns the page of the fixture.
+// page returns the fixture's page.
 func (f *fixture) page() page {
 	d := &details{Source: "a test", Versions: "netdra v1.2.3, driver v1.2.2", Live: f.Snapshot.Answers != nil}
 	if d.Live {
@@ -57,7 +57,7 @@ func (f *fixture) answer(claims []nodestate.Claim, sandboxes []nodestate.Sandbox
 	f.refresh()
 }
 
-// refresh computes the devices from the answers again.
+// refresh recomputes the devices from the answers.
 func (f *fixture) refresh() { f.Snapshot.Devices = nodeclient.Devices(f.Snapshot.Answers) }
 
 // nodeOf returns a machine with the policies from a published example.
@@ -201,7 +201,7 @@ func quarantine(node *fixture, name string) {
 	node.taint(name, "quarantined")
 }
 
-// taint taints the entries of a name as the driver does.
+// taint taints the entries with a name as the driver does.
 func (f *fixture) taint(name, value string) {
 	published := f.Snapshot.Answers.Published
 	for i := range published {

@@ -26,11 +26,11 @@ import (
 type Options struct {
 	offers.Inputs
 	LogDir, Output string
-	// Root is the directory with the node's file system, for the checks in doctor.
+	// Root is the directory with the node's file system, for doctor's checks.
 	Root string
 }
 
-// Run writes the page of a node.
+// Run writes a node's page.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	switch {
 	case len(f.Files) == 0 && f.Recording != "":
@@ -68,10 +68,10 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return printer.Save(streams, f.Output, data)
 }
 
-// details contains the parts that only the page of a single node has.
+// details contains the parts that only a single node's page has.
 type details struct {
 	Source, Versions string
-	// Live is true if the node's driver was queried. Otherwise the holders of devices are unknown, and Claims is empty.
+	// Live is true if the node's driver was queried. Otherwise, the devices' holders are unknown, and Claims is empty.
 	Live   bool
 	Areas  []area
 	Claims []claim
@@ -79,11 +79,11 @@ type details struct {
 	Counters, Policies [][]string
 	// Unread describes data that could not be read and is therefore missing from the page.
 	Unread []string
-	// devices is the number of devices of the machine, and hidden the number of devices that are not offered.
+	// devices is the number of devices on the machine, and hidden is the number of devices that are not offered.
 	devices, hidden int
 }
 
-// nodePage returns the page of a node. d contains the data that is not part of the snapshot.
+// nodePage returns a node's page. d contains the data that is not part of the snapshot.
 func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now time.Time) page {
 	d.Areas, d.Counters = areasOf(s), countersOf(s)
 	shown := sets.New[discovery.IfName]()
@@ -99,7 +99,7 @@ func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now tim
 	return p
 }
 
-// problemsOf returns the problems of discovery, policies and publication as findings, without those that doctor has
+// problemsOf returns the problems with discovery, policies and publication as findings, except those that doctor has
 // already reported.
 func problemsOf(s *offers.Snapshot, known []doctor.Finding) []doctor.Finding {
 	var found []doctor.Finding
@@ -122,7 +122,7 @@ func problemsOf(s *offers.Snapshot, known []doctor.Finding) []doctor.Finding {
 	return found
 }
 
-// counts returns the numbers at the top of the page that only the page of a single node has.
+// counts returns the numbers that only a single node's page has at the top.
 func (d *details) counts() []count {
 	if d.Live {
 		return []count{{d.hidden, hidden, false}, {len(d.Claims), plural(len(d.Claims), "claim"), false}}
@@ -131,7 +131,7 @@ func (d *details) counts() []count {
 		{d.hidden, hidden, false}}
 }
 
-// claim is a claim with its planned steps and its logged calls.
+// claim is a claim with its planned steps and logged calls.
 type claim struct {
 	nodeclient.Claim
 	Held      []nodestate.HeldDevice
@@ -144,11 +144,11 @@ type claim struct {
 	Bad bool
 }
 
-// mostCalls is the number of calls shown per claim, because a pod may be retried endlessly.
+// mostCalls is the maximum number of calls shown per claim. It is limited because a pod may be retried endlessly.
 const mostCalls = 24
 
-// addClaims adds the claims with their logged calls. Claims with problems come first. The page shows neither the
-// configurations in plans nor the inputs of calls, because they may contain secrets.
+// addClaims adds the claims with their logged calls. Claims with problems come first. The page does not show the
+// configurations in plans or the inputs to calls, because they may contain secrets.
 func (d *details) addClaims(answers *nodestate.Answers, read func(namespace, name string) ([]calllog.Call, error)) {
 	var bad []claim
 	for _, found := range nodeclient.Claims(answers) {

@@ -65,7 +65,7 @@ func TestOtherProblems(t *testing.T) {
 	}
 }
 
-// rowsOf returns all rows of a page by device.
+// rowsOf returns all rows on a page, keyed by device.
 func rowsOf(p page) map[string]row {
 	rows := map[string]row{}
 	for _, a := range p.Details.Areas {

@@ -3,7 +3,7 @@ package report
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // the parts of the page
+	_ "embed" // for the parts of the page
 	"encoding/base64"
 	"fmt"
 	"html/template"
@@ -21,7 +21,7 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-// page is the content of a report. Details is nil if it covers all nodes of a cluster.
+// page is the content of a report. Details is nil if the report covers all nodes in a cluster.
 type page struct {
 	Time     string
 	Nodes    []node
@@ -29,7 +29,7 @@ type page struct {
 	Details  *details
 }
 
-// node is a node with the number of its devices in each state, and of its findings by level.
+// node is a node with the number of its devices in each state, and the number of its findings by level.
 type node struct {
 	Name, Failure                string
 	Free, InUse, Shared, Blocked int
@@ -44,7 +44,7 @@ type problem struct {
 	doctor.Finding
 }
 
-// timeText formats the time of a page.
+// timeText formats the time shown on a page.
 func timeText(now time.Time) string { return now.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // add adds a node, and its findings that are faults or risks. Faults come first on the page.
@@ -86,7 +86,7 @@ func (n *node) count(device *nodeclient.Device) {
 	}
 }
 
-// class returns the style sheet class for a device's state.
+// class returns the CSS class for a device's state.
 func class(state string) string {
 	switch state {
 	case nodeclient.Free, offered:
@@ -144,7 +144,7 @@ func (p page) Counts() []count {
 	return counts
 }
 
-// Summary returns the line above the devices of a node.
+// Summary returns the line above a node's devices.
 func (n node) Summary() string {
 	return fmt.Sprintf("%d %s, %d free", len(n.Devices), plural(len(n.Devices), "device"), n.Free)
 }
@@ -157,7 +157,7 @@ func plural(number int, noun string) string {
 	return noun + "s"
 }
 
-// Title returns the title of the page, for tabs and bookmarks.
+// Title returns the page's title, for tabs and bookmarks.
 func (p page) Title() string {
 	if p.Details != nil {
 		count := ""
@@ -175,7 +175,7 @@ func (p page) Title() string {
 }
 
 // Policy returns the page's Content-Security-Policy. It blocks all requests and scripts, and allows only the page's own
-// style sheet, by hash. Even if text were not escaped correctly, it could therefore not run.
+// style sheet, by hash. Therefore, even text that is not escaped correctly cannot run as a script.
 func (page) Policy() string {
 	sum := sha256.Sum256([]byte(pageCSS))
 	return "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
@@ -187,7 +187,7 @@ func (page) Style() template.HTML {
 	return template.HTML("<style>" + pageCSS + "</style>") //nolint:gosec // our own text
 }
 
-// write renders a page. Package html/template escapes every text, because plugins, users and other nodes supply them.
+// write renders a page. Package html/template escapes all text, because it comes from plugins, users and other nodes.
 func (p page) write() ([]byte, error) {
 	parsed, err := template.New("page").Funcs(template.FuncMap{"join": strings.Join, "class": class}).Parse(pageHTML)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden pages")
 
-// someCluster returns the answers of five nodes: one has devices in every state, one does not answer, one offers no
+// someCluster returns the answers from five nodes: one has devices in every state, one does not answer, one offers no
 // devices, one has only risks, and one is healthy.
 func someCluster() []remote.Of[answer] {
 	slots := func(used int) []nodeclient.Counter {
@@ -78,7 +78,7 @@ func someCluster() []remote.Of[answer] {
 	}
 }
 
-// hostile returns a node whose texts would all be markup, or would be wider than a phone's screen.
+// hostile returns a node whose texts are all either markup or wider than a phone's screen.
 func hostile() []remote.Of[answer] {
 	text := `"><img src=http://evil.test/x onerror=alert(1)><script>alert(2)</script>`
 	wide := "a-name-without-an-end-"

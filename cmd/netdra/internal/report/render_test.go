@@ -95,7 +95,7 @@ func TestTextIsNoMarkup(t *testing.T) {
 	}
 }
 
-// The configuration of steps may contain secrets, so the page shows neither their inputs nor templates.
+// Step configurations may contain secrets, so the page shows neither the steps' inputs nor their templates.
 func TestNoConfiguration(t *testing.T) {
 	node := liveNode(t)
 	node.Snapshot.Answers.Claims[0].Plans[0].Steps[0].Config = json.RawMessage(`{"psk": "hunter2"}`)

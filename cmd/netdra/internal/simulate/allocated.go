@@ -21,8 +21,8 @@ func (t *trial) isAllocated() bool {
 	})
 }
 
-// setAllocated marks the answer as already allocated and reduces its nodes to the pod's node. The allocator returns
-// every node that can access the devices.
+// setAllocated marks the answer as already allocated and reduces its nodes to the pod's node, because the allocator
+// returns every node that can access the devices.
 func (t *Answer) setAllocated(trial *trial) {
 	t.Allocated = true
 	if node := trial.pod.Spec.NodeName; t.Fits && node != "" {
@@ -34,7 +34,7 @@ func (t *Answer) setAllocated(trial *trial) {
 func (t *trial) hasStarted() bool { return t.pod != nil && hasStarted(t.pod) }
 
 // hasStarted reports whether any container in a pod has ever started. The driver holds back all containers until the
-// devices are attached. The existence of a sandbox proves nothing: a chain may still be running in it.
+// devices are attached. A sandbox alone proves nothing: a chain may still be running in it.
 func hasStarted(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses),
 		func(container corev1.ContainerStatus) bool {
@@ -42,8 +42,8 @@ func hasStarted(pod *corev1.Pod) bool {
 		})
 }
 
-// attachProblems returns the problems that the node's driver reported in the claims' status. Some problems are only
-// visible there, such as a missing plugin binary.
+// attachProblems returns the problems that the node's driver reported in the claims' status. Some problems, such as a
+// missing plugin binary, are only visible there.
 func attachProblems(claims []*resourceapi.ResourceClaim) []string {
 	var problems []string
 	for _, claim := range claims {

@@ -32,19 +32,19 @@ type Cluster struct {
 	// Claims are the claims with an allocation.
 	Claims []*resourceapi.ResourceClaim
 	// ListAttributes, CompatibilityGroups and DerivedAttributes are feature gates that are alpha in Kubernetes 1.37. If
-	// Live is true, each of the first two is also enabled if any slice uses the feature.
+	// Live is true, ListAttributes and CompatibilityGroups are also enabled if any slice uses the respective feature.
 	ListAttributes, CompatibilityGroups, DerivedAttributes bool
 	// Live is true if objects come from an API server rather than only from files.
 	Live bool
 }
 
 // Simulator tests whether claims fit. It is not safe for concurrent use. It caches compiled expressions because the
-// allocator evaluates the same ones for each node and trial.
+// allocator evaluates the same expressions for each node and trial.
 type Simulator struct {
 	cluster  Cluster
 	compiled *dracel.Cache
 	// taken contains, by UID, the allocated claims in the cluster that have a UID, and the claims that the simulation
-	// has allocated. The latter are also appended to cluster.Claims.
+	// has allocated. The simulation's claims are also appended to cluster.Claims.
 	taken map[types.UID]*resourceapi.ResourceClaim
 	// takers contains, for each claim that the simulation has allocated, the pod or claim that it was allocated for.
 	takers map[types.UID]string
@@ -53,7 +53,7 @@ type Simulator struct {
 // New returns a simulator for a cluster.
 func New(cluster Cluster) *Simulator {
 	cluster.Slices = withTaints(cluster.Slices, cluster.TaintRules)
-	if cluster.Live { // an API server drops the fields of disabled features
+	if cluster.Live { // an API server drops fields for disabled features
 		cluster.ListAttributes = cluster.ListAttributes || anyDevice(cluster.Slices, hasListAttribute)
 		cluster.CompatibilityGroups = cluster.CompatibilityGroups || anyDevice(cluster.Slices, hasGroups)
 	}
@@ -119,7 +119,7 @@ func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
 	return nil, fmt.Errorf("DeviceClass %s does not exist", name)
 }
 
-// remedy returns the fix for a missing class. In a live cluster, the user must create the class.
+// remedy returns the fix for a missing class. If the cluster is live, the user must create the class.
 func (c classes) remedy(name string, live bool) string {
 	names := make([]string, len(c))
 	for i, class := range c {
@@ -135,7 +135,7 @@ func (c classes) remedy(name string, live bool) string {
 }
 
 // missing returns a message for each missing class that the claims reference, without duplicates. The scheduler rejects
-// a pod with such a claim on every node.
+// every node for a pod with such a claim.
 func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 	known := classes(s.cluster.Classes)
 	var texts []string
@@ -168,11 +168,11 @@ func classNames(claim *resourceapi.ResourceClaim) []string {
 }
 
 // allocate runs the allocator for claims that must all fit on one node alongside the allocated claims in beside. The
-// result is nil if they do not fit.
+// result is nil if the claims do not fit.
 //
 // Each call creates a new allocator, as kube-scheduler does for each pod, because an allocator remembers its
-// allocations. It returns an error only if kube-scheduler would stop scheduling the pod on every node, for example
-// because a selector reads an attribute that a device lacks.
+// allocations. allocate returns an error only if kube-scheduler would stop trying to schedule the pod on any node, for
+// example because a selector reads an attribute that a device lacks.
 func (s *Simulator) allocate(ctx context.Context, node *corev1.Node, claims,
 	beside []*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	features := structured.Features{
@@ -219,8 +219,8 @@ func stateOf(claims []*resourceapi.ResourceClaim) structured.AllocatedState {
 	return state
 }
 
-// Complete sets the API server's defaults in a claim that was read from a file. The allocator requires them: with a
-// count of 0, it would allocate nothing.
+// Complete sets the API server's defaults in a claim that was read from a file. The allocator requires these defaults:
+// with a count of 0, it would allocate nothing.
 func Complete(claim *resourceapi.ResourceClaim) error {
 	if len(claim.Spec.Devices.Requests) == 0 {
 		return errors.New("the claim contains no requests; add spec.devices.requests")
@@ -251,8 +251,8 @@ func complete(mode resourceapi.DeviceAllocationMode, count int64) (resourceapi.D
 	return mode, count
 }
 
-// NodesOf returns a node for every node name in slices, sorted by name. It is meant for slices from files. The nodes
-// only have the hostname label, so slices that select nodes by another label match none of them.
+// NodesOf returns a node for every node name in slices, sorted by name. It is intended for slices from files. The nodes
+// only have the hostname label, so slices that select nodes by another label do not match any of them.
 func NodesOf(published []*resourceapi.ResourceSlice) []*corev1.Node {
 	names := map[string]bool{}
 	for _, slice := range published {

@@ -18,9 +18,9 @@ import (
 
 // The scheduler allocates whatever a claim requests, but the driver may still refuse the claim.
 
-// addDriverChecks adds the errors that the driver would return if it refused the claims in a trial with the given
-// devices. Claims that do not fit have no devices: for these, it only adds the namespaces that their topologies do not
-// allow as remarks. For a pod that has started, only the problems that its node reported count.
+// addDriverChecks adds the errors with which the driver would refuse a trial's claims with the given devices. Claims
+// that do not fit have no devices; for these claims, it only adds remarks about namespaces that their topologies do not
+// allow. For a pod that has started, only the problems that its node reported apply.
 func (t *Answer) addDriverChecks(
 	m *model, trial *trial, results []resourceapi.AllocationResult, classes []*resourceapi.DeviceClass,
 ) {
@@ -57,8 +57,8 @@ func (t *Answer) addDriverChecks(
 	t.Fits = t.Fits && len(t.Refused) == 0
 }
 
-// exclusiveProblems returns an error for each claim with exclusive devices that another pod uses, either a pod in the
-// cluster or one from an earlier trial. Shared devices in a claim are available to all of its pods.
+// exclusiveProblems returns an error for each claim with exclusive devices that is used by another pod, either in the
+// cluster or from an earlier trial. A claim's shared devices are available to all of its pods.
 func (m *model) exclusiveProblems(trial *trial, results []resourceapi.AllocationResult) []string {
 	var problems []string
 	for i, claim := range trial.claims {
@@ -69,9 +69,9 @@ func (m *model) exclusiveProblems(trial *trial, results []resourceapi.Allocation
 	return problems
 }
 
-// userOf returns the pod that uses a claim. This is the only pod that kube-scheduler reserved it for, the pod that has
-// started if it is reserved for several, or a pod from an earlier trial. It returns "" if it is reserved for several
-// pods and none has started: the first to start gets the device.
+// userOf returns the pod that uses a claim. This is the only pod that kube-scheduler reserved the claim for, the pod
+// that has started if the claim is reserved for several, or a pod from an earlier trial. It returns "" if the claim is
+// reserved for several pods and none has started: the first pod to start gets the device.
 func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	if user, several := m.started[claim.UID]; several {
 		return user
@@ -82,8 +82,8 @@ func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	return m.users[claim.UID]
 }
 
-// podsOf returns the pods that kube-scheduler reserved a claim for. It reserves a claim for every pod that references
-// it, even if only one of them can attach the devices.
+// podsOf returns the pods that kube-scheduler reserved a claim for. kube-scheduler reserves a claim for every pod that
+// references the claim, even if only one of them can attach the devices.
 func podsOf(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
 	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor),
 		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
@@ -97,7 +97,7 @@ func (m *model) isUsed(claim *resourceapi.ResourceClaim, pod *corev1.Pod) bool {
 	return pod != nil && user != "" && user != fullName(pod)
 }
 
-// use records the pod of a trial that fits as the user of its claims.
+// use records the pod in a successful trial as the user of the trial's claims.
 func (m *model) use(trial *trial) {
 	for _, claim := range trial.claims {
 		if trial.pod != nil && m.users[claim.UID] == "" {
@@ -106,8 +106,8 @@ func (m *model) use(trial *trial) {
 	}
 }
 
-// checkInterfaces returns an error if a pod's interfaces would have conflicting names: two claims that are each valid
-// may request the same name.
+// checkInterfaces returns an error if a pod's interfaces would have conflicting names: two claims that are valid
+// individually may request the same name.
 func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	if pod == nil || len(plans) == 0 {
 		return nil
@@ -117,8 +117,8 @@ func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	return executor.AssignNames(attachment, nil)
 }
 
-// checked is the result of the driver's checks of a claim: the errors, remarks on checks that were not possible, and
-// the plans as far as they are known without the node. It returns either plans or errors.
+// checked is the result of the driver's checks on a claim: the errors, remarks about checks that were not possible, and
+// the plans, as far as they are known without the node. It contains either plans or errors.
 type checked struct {
 	refused, remarks []string
 	plans            []cnichain.Plan
@@ -126,8 +126,9 @@ type checked struct {
 
 // refusals checks an allocated claim. pod is nil if the claim has no pod.
 //
-// It calls the same functions as the driver does at Prepare. A topology that is missing from the files yields a remark
-// if it has classes, because the cluster may contain it. Then only the devices of the claim are checked.
+// It calls the same functions as the driver does in Prepare. If a topology is missing from the files but has classes,
+// the result is a remark, because the cluster may contain the topology. In that case, only the claim's devices are
+// checked.
 func (m *model) refusals(
 	claim *resourceapi.ResourceClaim, pod *corev1.Pod, classes []*resourceapi.DeviceClass,
 ) (found checked) {
@@ -174,7 +175,7 @@ func (m *model) refusals(
 	return found
 }
 
-// rootsOf returns a topology with the root steps that have a class.
+// rootsOf returns a topology that contains the root steps with a class.
 func rootsOf(classes []*resourceapi.DeviceClass, name string) *v1alpha1.NetworkTopology {
 	topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, class := range classes {
@@ -199,7 +200,7 @@ func limitsRemark(claim *resourceapi.ResourceClaim) []string {
 }
 
 // networkProblems checks topologies whose plugins only attach networks that pods select. It reports missing
-// NetworkAttachmentDefinitions and, if there is a pod, problems in its annotation.
+// NetworkAttachmentDefinitions and, if there is a pod, problems in the pod's annotation.
 func (m *model) networkProblems(
 	topology *v1alpha1.NetworkTopology, spec *claimspec.Spec, namespace string, pod *corev1.Pod,
 ) (refused, remarks []string) {
@@ -240,8 +241,8 @@ func (m *model) topology(name string) *v1alpha1.NetworkTopology {
 	return nil
 }
 
-// namespaceProblems returns an error for each topology of a claim that does not allow the claim's namespace. certain is
-// true if the namespace's labels are known.
+// namespaceProblems returns an error for each of a claim's topologies that does not allow the claim's namespace.
+// certain is true if the namespace's labels are known.
 func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
 	known := labels.Set{corev1.LabelMetadataName: claim.Namespace}
 	for _, namespace := range m.namespaces {

@@ -20,8 +20,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// parse reads objects from files. Objects without a namespace get the given one. It returns an error for topologies
-// that the controller would reject.
+// parse reads objects from files. Objects without a namespace get the given namespace. parse returns an error for
+// topologies that the controller would reject.
 func parse(files []string, stdin io.Reader, namespace string) (*model, error) {
 	m := &model{namespace: namespace, schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
 		makers: map[*corev1.Pod]*workload{}, users: map[types.UID]string{}, started: map[types.UID]string{}}
@@ -51,7 +51,7 @@ func parse(files []string, stdin io.Reader, namespace string) (*model, error) {
 	return m, nil
 }
 
-// add strictly decodes one document. Documents of unknown kinds are only searched for pods. The order of the documents
+// add strictly decodes one document. Documents of unknown kinds are only searched for pods. The document order
 // determines the order of the trials and has no other effect.
 func (m *model) add(found *manifest.Document) error {
 	switch found.Kind {

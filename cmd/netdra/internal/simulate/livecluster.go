@@ -23,7 +23,7 @@ import (
 // liveCluster provides read-only access to a cluster.
 type liveCluster struct{ *remote.Cluster }
 
-// connect connects to the cluster that the flags select. It returns nil if they select none.
+// connect connects to the cluster that the flags select. It returns nil if the flags do not select a cluster.
 func (f *Options) connect() (*liveCluster, error) {
 	if !f.Cluster && len(f.Pods) == 0 {
 		if f.Kubeconfig != "" || f.Context != "" {
@@ -39,8 +39,8 @@ func (f *Options) connect() (*liveCluster, error) {
 	return &liveCluster{cluster}, nil
 }
 
-// namespaceFor returns the namespace for manifests and pods without one. If there is a cluster, this is the namespace
-// of the kubeconfig context, as in kubectl.
+// namespaceFor returns the namespace for manifests and pods without one. If there is a cluster, this is the kubeconfig
+// context's namespace, as in kubectl.
 func (f *Options) namespaceFor(live *liveCluster) string {
 	if live != nil {
 		return live.Namespace
@@ -85,7 +85,7 @@ func pointers[T any](list []T) []*T {
 	return all
 }
 
-// cannotList returns an error, which names the ClusterRole to request if a permission is missing.
+// cannotList returns an error. If a permission is missing, the error names the ClusterRole to request.
 func cannotList(what string, err error) error {
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole cluster",
@@ -95,8 +95,8 @@ func cannotList(what string, err error) error {
 }
 
 // addDriverObjects adds the objects that the driver's checks need: the cluster's topologies unless a file overrides
-// them, the namespaces of the claims, and for each claim that is reserved for several pods, the pod that uses it. The
-// caller may lack permission to read them. remarks lists the checks that were skipped for that reason.
+// them, the claims' namespaces, and, for each claim that is reserved for several pods, the pod that uses it. The caller
+// may lack permission to read these objects. remarks lists the checks that were skipped for that reason.
 func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks []string) {
 	topologies, err := l.Topologies(ctx)
 	if err != nil && !apierrors.IsNotFound(err) { // otherwise the kind is not installed
@@ -131,7 +131,7 @@ func (l *liveCluster) addDriverObjects(ctx context.Context, m *model) (remarks [
 }
 
 // addStarted records which pod has started if a claim is reserved for several pods. If a pod cannot be read, addStarted
-// assumes the first in the list, which kube-scheduler reserved the claim for first.
+// assumes that the first pod in the list has started, because kube-scheduler reserved the claim for that pod first.
 func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []string) {
 	for i := range m.trials {
 		for _, claim := range m.trials[i].claims {
@@ -159,8 +159,8 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 	return remarks
 }
 
-// podTrials returns a trial with the claims for each pod. Allocated claims keep their devices and thus determine the
-// node.
+// podTrials returns a trial for each pod, with the pod's claims. Allocated claims keep their devices and thus determine
+// the node.
 func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
 	var trials []trial
 	for _, name := range names {
@@ -206,8 +206,8 @@ func (l *liveCluster) missingTemplates(ctx context.Context, pod *corev1.Pod) ([]
 	return missing, nil
 }
 
-// claimsOf returns the claims of a pod, including the claim for its extended resources if kube-scheduler has created
-// it.
+// claimsOf returns a pod's claims, including the claim for its extended resources if kube-scheduler has created that
+// claim.
 func (l *liveCluster) claimsOf(ctx context.Context, pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
 	for i := range pod.Spec.ResourceClaims {
 		if _, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err != nil {
@@ -225,9 +225,9 @@ func (l *liveCluster) claimsOf(ctx context.Context, pod *corev1.Pod) ([]*resourc
 	return claims, nil
 }
 
-// addNamed reads the claims and templates that pods in the files reference but no file contains. It gets each by name,
-// because users who may create pods in a namespace often lack permission to list claims. Objects that do not exist are
-// reported in the answer for the pod.
+// addNamed reads the claims and templates that pods in the files reference but that no file contains. It gets each
+// object by name, because users who may create pods in a namespace often lack permission to list claims. Objects that
+// do not exist are reported in the pod's answer.
 func (l *liveCluster) addNamed(ctx context.Context, m *model) error {
 	m.clusterAsked = true
 	for _, pod := range m.pods() {

@@ -60,7 +60,7 @@ func TestPodsOfACluster(t *testing.T) {
 	for name, test := range map[string]struct {
 		limits, status string
 		claims, uses   string            // claims of the pod, and a claim that it does not name
-		change         map[string]string // changed responses; an empty one means forbidden
+		change         map[string]string // changed responses; an empty response means forbidden
 		want           []string
 		not            string
 	}{
@@ -241,7 +241,7 @@ func claimsWithDevices() map[string]string {
 	}
 }
 
-// If a pod references a claim or template that no file contains, it is read from the cluster.
+// If a pod references a claim or template that no file contains, the object is read from the cluster.
 func TestPodsOfFilesNameObjectsOfTheCluster(t *testing.T) {
 	const namespace = "/apis/resource.k8s.io/v1/namespaces/apps/"
 	const listed, template, claim = "/apis/resource.k8s.io/v1/resourceclaims", namespace + "resourceclaimtemplates/lan",

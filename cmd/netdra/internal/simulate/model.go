@@ -15,10 +15,10 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// model contains the objects in the files, and the objects in a cluster that they need: topologies that the controller
-// would accept, and claims with the API server's defaults.
+// model contains the objects from the files, and the cluster objects that they need. It only contains topologies that
+// the controller would accept, and its claims have the API server's defaults.
 type model struct {
-	namespace  string // of objects without one
+	namespace  string // for objects without one
 	policies   []policyapi.DeviceExposurePolicy
 	topologies []*v1alpha1.NetworkTopology
 	// live are the topologies in the cluster that the files do not contain. Their classes come from the cluster.
@@ -29,9 +29,9 @@ type model struct {
 	slices     []*resourceapi.ResourceSlice
 	taintRules []resourceapi.DeviceTaintRule
 	allocated  []*resourceapi.ResourceClaim
-	// order contains the pods, templates and unallocated claims in the order of the files.
+	// order contains the pods, templates and unallocated claims in file order.
 	order []metav1.Object
-	// named are the claims and templates of a cluster that pods in the files reference.
+	// named are the claims and templates in a cluster that pods in the files reference.
 	named []metav1.Object
 	// clusterAsked is true if objects that pods reference were looked up in a cluster.
 	clusterAsked bool
@@ -45,12 +45,13 @@ type model struct {
 	trials  []trial
 	// users maps the UID of a claim to the first pod that uses it.
 	users map[types.UID]string
-	// started maps the UID of a claim that is reserved for several pods to the pod that has started, or to "".
+	// started maps the UID of a claim that is reserved for several pods to the pod that has started, or to "" if none
+	// has.
 	started map[types.UID]string
 }
 
 // trial is a set of claims that must fit together on one node. A pod with several claims is one trial because
-// kube-scheduler allocates all of them on one node or none.
+// kube-scheduler either allocates all of them on one node or allocates none.
 type trial struct {
 	title string
 	// pod is the pod that uses the claims; nil for claims without a pod.
@@ -60,8 +61,7 @@ type trial struct {
 	claims []*resourceapi.ResourceClaim
 	// named is true for a pod that the user named with --pod.
 	named bool
-	// missing lists the objects that the pod references but that do not exist. Without them, the pod cannot run on any
-	// node.
+	// missing lists nonexistent objects that the pod references. Without them, the pod cannot run on any node.
 	missing []string
 	// remarks are shown regardless of the result.
 	remarks []string
@@ -99,7 +99,7 @@ func (m *model) arrangeTrials() error {
 	for _, object := range m.order {
 		switch o := object.(type) {
 		case *corev1.Pod:
-			m.trials = append(m.trials, byPod[o]) // it may have extended resources instead of claims
+			m.trials = append(m.trials, byPod[o]) // the pod may have extended resources instead of claims
 		case *resourceapi.ResourceClaim:
 			if !ofPods[o] {
 				m.trials = append(m.trials, trial{title: "claim " + fullName(o), claims: []*resourceapi.ResourceClaim{o}})
@@ -115,12 +115,12 @@ func (m *model) arrangeTrials() error {
 	for _, t := range m.trials {
 		for _, claim := range t.claims {
 			if seen[claim] || slices.Contains(m.named, metav1.Object(claim)) {
-				continue // several pods share it, or it comes from an API server and has its own UID
+				continue // several pods share the claim, or it comes from an API server and has its own UID
 			}
 			seen[claim] = true
 			claim.Namespace = namespaceOf(claim)
-			// The allocator identifies claims by UID. Names are not unique: a template may have the name of a claim,
-			// and objects with generateName have none.
+			// The allocator identifies claims by UID. Names are not unique: a template may have the same name as a
+			// claim, and objects with generateName have no name.
 			claim.UID = types.UID(fmt.Sprintf("%s#%d", fullName(claim), len(seen)))
 			if claim.Status.Allocation != nil {
 				continue // it came from an API server
@@ -133,7 +133,7 @@ func (m *model) arrangeTrials() error {
 	return nil
 }
 
-// pods returns the pods in the files, including pods of workloads.
+// pods returns the pods in the files, including those that workloads create.
 func (m *model) pods() (pods []*corev1.Pod) {
 	for _, object := range m.order {
 		if pod, isPod := object.(*corev1.Pod); isPod {
@@ -143,7 +143,7 @@ func (m *model) pods() (pods []*corev1.Pod) {
 	return pods
 }
 
-// find returns the object of a type with the given name in the pod's namespace; nil if it does not exist.
+// find returns the object of type T with the given name in the pod's namespace; nil if it does not exist.
 func find[T metav1.Object](m *model, pod *corev1.Pod, name string) (found T) {
 	for _, objects := range [][]metav1.Object{m.order, m.named} {
 		for _, object := range objects {
@@ -166,8 +166,8 @@ func (m *model) claim(pod *corev1.Pod, name string) *resourceapi.ResourceClaim {
 }
 
 // claimOf returns the claim for an entry in a pod, creating it from a template if necessary. It returns nil if the
-// object does not exist. source is the claim or template itself; templates that are used as a source do not get their
-// own trial.
+// claim or template does not exist. source is the claim or template itself; templates that are used as a source do not
+// get their own trial.
 func (m *model) claimOf(
 	pod *corev1.Pod, reference *corev1.PodResourceClaim,
 ) (claim *resourceapi.ResourceClaim, source metav1.Object) {

@@ -22,11 +22,11 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// tooFew returns the reason for the first request for which a node has too few devices even if all of them are free. It
-// returns "" if there is no such request, and skips requests with alternatives.
+// tooFew returns the reason for the first request for which a node would have too few devices even if all of them were
+// free. It returns "" if there is no such request. It skips requests with alternatives.
 //
 // It only evaluates selectors and taints, without running the allocator, so it can report numbers. For shared devices,
-// the number of devices is meaningless, so the allocator decides whether they are sufficient.
+// the number of devices says nothing, so the allocator decides whether they are sufficient.
 func (s *Simulator) tooFew(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	for _, claim := range claims {
@@ -108,7 +108,7 @@ func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 		cmp.Or(strings.Join(slices.Compact(rest), ", "), "none"))
 }
 
-// everyOf returns a phrase for the total number of devices.
+// everyOf returns a phrase for all devices, given their number.
 func everyOf(devices int) string {
 	if devices == 1 {
 		return "the only device"
@@ -127,8 +127,8 @@ func pluginName(attribute string) string {
 	return attribute
 }
 
-// plugins returns the CNI plugins that a device supports, from the names of its boolean attributes or the elements of
-// its list attribute.
+// plugins returns the CNI plugins that a device supports. It reads them from the names of the device's boolean
+// attributes or from its list attribute.
 func (d device) plugins() []string {
 	if d.driver != v1alpha1.DriverName {
 		return nil
@@ -149,7 +149,8 @@ type device struct {
 	driver, pool string
 }
 
-// devicesOn returns the devices in the slices of a single node. Devices that several nodes can access are not included.
+// devicesOn returns the devices in the slices for a single node. Devices that several nodes can access are not
+// included.
 func (s *Simulator) devicesOn(node *corev1.Node) []device {
 	var found []device
 	for _, slice := range s.cluster.Slices {
@@ -195,7 +196,7 @@ func (s *Simulator) matching(ctx context.Context, devices []device, selectors []
 	return found, nil
 }
 
-// untainted returns the devices whose taints are all tolerated. tainted describes each of the other devices with its
+// untainted returns the devices whose taints are all tolerated. tainted describes each of the other devices and its
 // taint.
 func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (usable []device, tainted []string) {
 	for _, d := range devices {
@@ -206,7 +207,7 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 				func(t resourceapi.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, *taint) })
 			if taint.Effect != resourceapi.DeviceTaintEffectNone && !tolerated {
 				cause := *taint
-				cause.Effect = "" // shows only the key and value
+				cause.Effect = "" // show only the key and value
 				reason = fmt.Sprintf("%s (%s)", d.Name, strings.TrimSuffix(cause.String(), ":"))
 			}
 		}
@@ -220,8 +221,8 @@ func untainted(devices []device, tolerations []resourceapi.DeviceToleration) (us
 }
 
 // impossible explains why claims do not fit on an empty node. It drops each constraint and each requested amount in
-// turn, and returns the first one without which the claims fit. One is enough, because users correct one thing at a
-// time.
+// turn, and returns the first one without which the claims fit. One obstacle is enough, because users correct one thing
+// at a time.
 func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (string,
 	error) {
 	without := func(i int, change func(*resourceapi.DeviceClaim)) ([]resourceapi.AllocationResult, error) {
@@ -276,10 +277,10 @@ func amounts(requests map[resourceapi.QualifiedName]resource.Quantity) string {
 	return strings.Join(texts, ", ")
 }
 
-// lacking names the drivers that do not publish a constraint's attribute on any device on a node. It only considers
-// drivers whose devices would be allocated without the constraint. Their devices can never satisfy it, since
-// matchAttribute and distinctAttribute fail for a device without the attribute (ResourceClaim API). It returns "" if
-// there is no such driver.
+// lacking names the drivers that do not publish a constraint's attribute for any device on a node. It only considers
+// drivers whose devices would be allocated without the constraint. These devices can never satisfy the constraint,
+// since matchAttribute and distinctAttribute fail for a device without the attribute (ResourceClaim API). It returns ""
+// if there is no such driver.
 func (s *Simulator) lacking(node *corev1.Node, constraint *resourceapi.DeviceConstraint,
 	without []resourceapi.AllocationResult) string {
 	name := ptr.Deref(constraint.MatchAttribute, ptr.Deref(constraint.DistinctAttribute, ""))

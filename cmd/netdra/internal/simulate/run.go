@@ -32,10 +32,10 @@ type Options struct {
 	Machines []string // directories of recordings
 	Cluster  bool
 	Pods     []string // in the cluster, as namespace/name
-	// Kubeconfig and Context select the cluster. If empty, the defaults of kubectl apply.
+	// Kubeconfig and Context select the cluster. If they are empty, kubectl's defaults apply.
 	Kubeconfig, Context string
-	// Namespace applies to objects without one. If empty, it defaults to the namespace of the context, or to "default"
-	// without a cluster.
+	// Namespace applies to objects without one. If empty, it defaults to the context's namespace, or to "default" if
+	// there is no cluster.
 	Namespace string
 	Output    string
 	Features  draslices.Features
@@ -43,8 +43,8 @@ type Options struct {
 	DerivedAttributes bool
 }
 
-// Run reads and validates all input, builds the model of the cluster, runs the simulation, and prints the answers. All
-// input is validated before the simulation starts, so an error in the last file is reported immediately.
+// Run reads and validates all input, builds the cluster model, runs the simulation, and prints the answers. All input
+// is validated before the simulation starts, so an error in the last file is reported immediately.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
 	live, err := f.connect()
 	if err != nil {
@@ -101,8 +101,7 @@ func missingTrials(files []string) string {
 	return fmt.Sprintf("%s has no %s", strings.Join(files, ", "), kinds)
 }
 
-// answer simulates the trials in order. Claims that fit keep their devices, so later trials compete with them for
-// devices.
+// answer simulates the trials in order. Claims that fit keep their devices, so later trials compete with them.
 func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) {
 	simulator := New(*cluster)
 	answers := []Answer{}
@@ -141,9 +140,9 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 	return answers, nil
 }
 
-// buildCluster returns the allocator's view: the objects from the files, combined with a live cluster or recorded
-// machines. It adds trials for pods in the live cluster. With a live cluster, policies in files have no effect because
-// the slices come from the cluster's drivers.
+// buildCluster returns the allocator's view: the objects from the files, combined with those from a live cluster or
+// recorded machines. It adds trials for pods in the live cluster. With a live cluster, policies in files have no
+// effect, because the slices come from the cluster's drivers.
 func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, live *liveCluster,
 	m *model) (*Cluster, error) {
 	cluster := &Cluster{
@@ -186,8 +185,8 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 	return cluster, nil
 }
 
-// addMachines adds the slices that the policies yield on each machine. idle contains a message for each machine without
-// devices that explains why it has none.
+// addMachines adds the slices that the policies yield on each machine. For each machine without devices, idle contains
+// a message that explains why.
 func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printer.Printer, m *model,
 	cluster *Cluster) (idle []string, err error) {
 	machines := f.Machines
@@ -268,7 +267,8 @@ type Answer struct {
 	started bool
 	// Note replaces the list of nodes in the text output.
 	Note string `json:"note,omitempty"`
-	// As names an earlier pod from the same template that does not fit for the same reason. Its answer has the details.
+	// As names an earlier pod from the same template that does not fit for the same reason. That pod's answer has the
+	// details.
 	As string `json:"as,omitempty"`
 	// Nodes lists the nodes where the pod or claim fits.
 	Nodes    []string      `json:"nodes,omitempty"`
@@ -290,8 +290,8 @@ type givenDevice struct {
 	Consumes string `json:"consumes,omitempty"`
 }
 
-// answerOf converts a verdict to an Answer. It lists the devices on the first node; other nodes may have different
-// ones.
+// answerOf converts a verdict to an Answer. It lists the devices on the first node; the devices on other nodes may
+// differ.
 func answerOf(trial *trial, verdict *Verdict) Answer {
 	tried := Answer{What: trial.title, Fits: len(verdict.Nodes) > 0, Nodes: verdict.Nodes,
 		Refusals: verdict.Refusals}
@@ -346,7 +346,7 @@ func (t *Answer) print(out *printer.Printer) {
 	}
 }
 
-// mostNamed limits the claims in a line: a workload may have hundreds of pods.
+// mostNamed limits the number of claims named in a line, because a workload may have hundreds of pods.
 const mostNamed = 5
 
 func (r *Refusal) print(out *printer.Printer) {
@@ -370,7 +370,7 @@ func (r *Refusal) print(out *printer.Printer) {
 	}
 }
 
-// podSummary counts the pods that fit; it is empty for fewer than two pods.
+// podSummary states how many pods fit; it is empty for fewer than two pods.
 func podSummary(answers []Answer) string {
 	pods, fit := 0, 0
 	for i := range answers {
@@ -402,8 +402,8 @@ func (t *Answer) printRemarks(out *printer.Printer) {
 	}
 }
 
-// refusalFormat does not name the component that refuses claims without devices: the webhook refuses them at creation,
-// or, if there is no webhook, the driver refuses them at Prepare.
+// refusalFormat does not name the component that refuses claims without devices. The webhook refuses them when they are
+// created or, if there is no webhook, the driver refuses them in Prepare.
 func (t *Answer) refusalFormat() string {
 	switch {
 	case t.started:

@@ -56,7 +56,7 @@ const policies = `
     exposure: {supportedCNIPlugins: [{name: host-device, exclusive: true}]}
 `
 
-// twoCards returns a node with two NICs with four virtual functions each, and a class for every CNI plugin.
+// twoCards returns a node with two NICs, which have four virtual functions each, and a class for every CNI plugin.
 func twoCards(t *testing.T) Cluster {
 	t.Helper()
 	var given []policyapi.DeviceExposurePolicy

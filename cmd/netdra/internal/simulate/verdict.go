@@ -13,11 +13,11 @@ import (
 
 // Verdict is the result for the claims of one pod.
 type Verdict struct {
-	// Nodes are the nodes where the claims fit, sorted. The scheduler also applies other criteria to select one.
+	// Nodes are the nodes where the claims fit, sorted. The scheduler also applies other criteria to select a node.
 	Nodes []string
-	// Results are the allocations on the first node, in the order of the claims.
+	// Results are the allocations on the first node, in claim order.
 	Results []resourceapi.AllocationResult
-	// Refusals explain why the claims do not fit on each node, sorted by node. They are only set if Nodes is empty.
+	// Refusals explain, for each node, why the claims do not fit, sorted by node. They are only set if Nodes is empty.
 	Refusals []Refusal
 }
 
@@ -26,16 +26,16 @@ type Refusal struct {
 	Node string `json:"node"`
 	// Reason is one sentence.
 	Reason string `json:"reason"`
-	// Holders describes the devices of the blocking claims. Taken names the blocking pods and claims of the simulation,
-	// and Release names the existing blocking claims, as namespace/name. The new claims fit if all of them are removed,
-	// and do not fit if any one of them remains. Other such sets may exist.
+	// Holders describes the blocking claims' devices. Taken names the blocking pods and claims from the simulation, and
+	// Release names the existing blocking claims, as namespace/name. The new claims fit if all blocking claims are
+	// removed, and do not fit if any one of them remains. Other such sets may exist.
 	Holders []string `json:"holders,omitempty"`
 	Taken   []string `json:"taken,omitempty"`
 	Release []string `json:"release,omitempty"`
 }
 
 // Try returns where a pod's claims fit, without modifying them. A claim that is already allocated keeps its devices, as
-// in kube-scheduler if several pods reference it: its devices restrict the nodes, and only the other claims are
+// in kube-scheduler if several pods reference the claim. Its devices restrict the nodes, and only the other claims are
 // allocated.
 func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClaim) (Verdict, error) {
 	var verdict Verdict
@@ -83,8 +83,8 @@ func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClai
 	return verdict, nil
 }
 
-// takenElsewhere returns a refusal if a claim has already been allocated devices that are not available on the node;
-// otherwise nil.
+// takenElsewhere returns a refusal if a claim already has devices that are not available on the node; otherwise, it
+// returns nil.
 func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.ResourceClaim) (*Refusal, error) {
 	for _, claim := range claims {
 		taken := s.taken[claim.UID]
@@ -118,8 +118,8 @@ func (s *Simulator) withTaken(
 	return all
 }
 
-// refusal explains why claims do not fit on a node. It starts with the cheapest checks: first, too few devices; then,
-// claims that do not even fit on an empty node; and finally, allocated claims that block them. Only the last check
+// refusal explains why claims do not fit on a node. The cheapest checks come first: too few devices; next, claims that
+// would not even fit on an empty node; and finally, allocated claims that block the new ones. Only the last check
 // depends on current allocations.
 func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*resourceapi.ResourceClaim) (Refusal,
 	error) {
@@ -161,9 +161,9 @@ func devicesOf(claim *resourceapi.ResourceClaim) string {
 }
 
 // inTheWay returns a minimal set of claims that must be removed for the new claims to fit. It adds the allocated claims
-// back one by one, oldest first, and keeps each one that leaves enough room. The allocator runs once per allocated
+// back one by one, oldest first, and keeps each claim that leaves enough room. The allocator runs once per allocated
 // claim, so the running time grows with the cluster; call inTheWay only for nodes without room. The set is minimal, but
-// not necessarily the smallest.
+// not necessarily the smallest possible.
 func (s *Simulator) inTheWay(ctx context.Context, node *corev1.Node,
 	claims []*resourceapi.ResourceClaim) (inTheWay []*resourceapi.ResourceClaim, err error) {
 	var stay []*resourceapi.ResourceClaim

@@ -31,7 +31,8 @@ type workload struct {
 // mostPods limits the number of pods per workload, because the scheduler's allocator runs for each pod.
 const mostPods = 1000
 
-// workloadOf returns the workload for an object, or nil for other kinds. Missing counts get the API server's defaults.
+// workloadOf returns the workload for an object, or nil if the kind is not a workload. Missing counts get the API
+// server's defaults.
 func workloadOf(object metav1.Object, kind string) *workload {
 	w := &workload{Object: object, kind: kind, count: 1, first: 1}
 	set := func(count *int32, template *corev1.PodTemplateSpec) {
@@ -46,7 +47,7 @@ func workloadOf(object metav1.Object, kind string) *workload {
 		set(o.Spec.Replicas, ptr.To(ptr.Deref(o.Spec.Template, corev1.PodTemplateSpec{})))
 	case *appsv1.StatefulSet:
 		set(o.Spec.Replicas, &o.Spec.Template)
-		w.first = 0 // pods of a StatefulSet have stable names, starting at 0
+		w.first = 0 // pods in a StatefulSet have stable names, starting at 0
 		if o.Spec.Ordinals != nil {
 			w.first = int(o.Spec.Ordinals.Start)
 		}
@@ -61,7 +62,7 @@ func workloadOf(object metav1.Object, kind string) *workload {
 
 func (w *workload) title() string { return w.kind + " " + fullName(w) }
 
-// pods returns the concurrent pods. Pods of a StatefulSet have their real names. In a cluster, the names of other pods
+// pods returns the concurrent pods. Pods in a StatefulSet have their real names. In a cluster, the names of other pods
 // end in a random suffix; here they are numbered.
 func (w *workload) pods() []*corev1.Pod {
 	var pods []*corev1.Pod
@@ -73,7 +74,7 @@ func (w *workload) pods() []*corev1.Pod {
 	return pods
 }
 
-// addWorkload adds the pods of a workload at its position in the order.
+// addWorkload adds a workload's pods at the workload's position in the order.
 func (m *model) addWorkload(found *manifest.Document, added *workload) error {
 	if added.count < 0 || added.count > mostPods {
 		return fmt.Errorf("%s: cannot simulate %s: it has %d pods, but at most %d can be simulated; "+
@@ -88,7 +89,7 @@ func (m *model) addWorkload(found *manifest.Document, added *workload) error {
 }
 
 // dropOwned removes objects that are owned by a workload in the files, as in the output of "kubectl get deploy,rs,pod
-// -o yaml". Otherwise the same pods would be simulated twice.
+// -o yaml". Otherwise, the same pods would be simulated twice.
 func (m *model) dropOwned() {
 	isOwned := func(object metav1.Object) bool {
 		owner := metav1.GetControllerOfNoCopy(object)
@@ -110,8 +111,8 @@ func (m *model) dropOwned() {
 	}
 }
 
-// addUnknown adds a remark if an unsupported kind creates pods, such as a DaemonSet, whose containers may request
-// extended resources. Other kinds are ignored.
+// addUnknown adds a remark if an unsupported kind, such as a DaemonSet, creates pods, because their containers may
+// request extended resources. Other kinds are ignored.
 func (m *model) addUnknown(found *manifest.Document) {
 	if bytes.Contains(found.Data, []byte("resourceClaims:")) || bytes.Contains(found.Data, []byte("containers:")) {
 		m.remarks = append(m.remarks, fmt.Sprintf("%s %s is not simulated: netdra simulates pods of Deployment, "+
@@ -120,8 +121,8 @@ func (m *model) addUnknown(found *manifest.Document) {
 	}
 }
 
-// follows reports whether two pods have the same template. If the first of two consecutive pods does not fit, neither
-// does the second: a refused pod does not take any devices, and nothing is released in between.
+// follows reports whether two pods have the same template. If the first of two consecutive such pods does not fit,
+// neither does the second: a refused pod does not take any devices, and nothing is released in between.
 func (t *trial) follows(other *trial) bool { return t.maker != nil && t.maker == other.maker }
 
 // sameRefusal returns the answer for a pod whose predecessor from the same template was refused. Computing a refusal
@@ -134,9 +135,9 @@ func sameRefusal(t *trial, before *Answer) Answer {
 // This file creates the same claim, for nodes where no device plugin provides the resource.
 
 // addExtendedClaims adds the claims for extended resources to the pods' trials, and drops trials without claims. It
-// needs all classes, including those in the cluster. It returns an error if a pod that the user named has no claim,
-// because in this case, devices are not the reason why it is pending. Pods with allocated claims are kept, since the
-// driver may refuse the claims.
+// needs all classes, including those in the cluster. If a pod that the user named has no claim, it returns an error,
+// because devices are then not the reason why the pod is pending. Pods with allocated claims are kept, since the driver
+// may refuse the claims.
 func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*corev1.Node) error {
 	var trials []trial
 	for _, t := range m.trials {
@@ -159,7 +160,7 @@ func (m *model) addExtendedClaims(classes []*resourceapi.DeviceClass, nodes []*c
 }
 
 // extendedClaim returns the claim for all of a pod's extended resources, or nil if none of them belongs to a class.
-// Requests are sorted by name, as in kube-scheduler, because the allocator serves them in order.
+// Requests are sorted by name, as in kube-scheduler, because the allocator processes them in order.
 func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourceapi.ResourceClaim {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	byResource := classesByResource(containers, classes)
@@ -195,8 +196,8 @@ func classesByResource(
 	return byResource
 }
 
-// ofDevicePlugins returns remarks on nodes where the pod would get its resource from a device plugin instead of a
-// class. On these nodes, kube-scheduler counts the plugin's free devices, which the simulation does not know.
+// ofDevicePlugins returns remarks about nodes where the pod would get its resource from a device plugin instead of a
+// class. On these nodes, kube-scheduler counts the plugin's free devices, which are unknown to the simulation.
 func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes []*corev1.Node) []string {
 	var remarks []string
 	byResource := classesByResource(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), classes)
@@ -218,11 +219,11 @@ func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes 
 }
 
 // requestsFor returns the requests for one resource. Each long-running container has its own devices. Init containers
-// that terminate reuse the devices of later containers. If these are not enough, one additional request covers the
-// largest deficit.
+// that terminate use the devices of later containers. If those devices are not enough, one additional request covers
+// the largest deficit.
 //
 // It follows createRequestsAndMappings in kube-scheduler (pkg/scheduler/framework/plugins/dynamicresources). It visits
-// containers from last to first so that the devices of later containers are known at each init container.
+// containers from last to first, so that the devices of later containers are known when it reaches an init container.
 func requestsFor(
 	resource corev1.ResourceName, class string, containers []corev1.Container, initContainers int,
 ) []resourceapi.DeviceRequest {
@@ -255,7 +256,7 @@ func requestsFor(
 	return requests
 }
 
-// wants returns a container's resource requests. Like the API server, it falls back to the limits.
+// wants returns a container's resource requests. Like the API server, it falls back to limits.
 func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
 	counts := map[corev1.ResourceName]int64{}
 	for _, list := range []corev1.ResourceList{container.Resources.Limits, container.Resources.Requests} {
@@ -266,9 +267,9 @@ func wants(container *corev1.Container) map[corev1.ResourceName]int64 {
 	return counts
 }
 
-// classOf returns the DeviceClass for an extended resource. A class is matched by its implicit resource name, even if
-// the class does not exist, or by its spec.extendedResourceName; the newest class takes precedence. It returns "" for
-// other resources.
+// classOf returns the DeviceClass for an extended resource. The resource matches a class's implicit resource name, even
+// if the class does not exist, or a class's spec.extendedResourceName; the newest class takes precedence. It returns ""
+// for other resources.
 func classOf(resource corev1.ResourceName, classes []*resourceapi.DeviceClass) string {
 	if name, implicit := strings.CutPrefix(string(resource), resourceapi.ResourceDeviceClassPrefix); implicit {
 		return name

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Differences describes each difference in one sentence. It matches links by name, otherwise by index and kind. It does
-// not compare the MAC address of bridges, which by default is that of a port, or the carrier, which depends on the
-// cable. It ignores new alternative names, because udev adds them.
+// Differences describes each difference in one sentence. It matches links by name or, failing that, by index and kind.
+// It does not compare the MAC addresses of bridges, which by default are taken from a port, or the carrier, which
+// depends on the cable. It ignores new alternative names, because udev adds them.
 func Differences(before, after View) []string {
 	differences := []string{}
-	seen := map[int]bool{} // links of after, by index, that also exist in before
+	seen := map[int]bool{} // links in after, by index, that also exist in before
 	for i := range before.Interfaces {
 		previous := &before.Interfaces[i]
 		current := find(after.Interfaces, previous)
@@ -83,7 +83,7 @@ func compare(previous, current *Interface) []string {
 	return differences
 }
 
-// missing returns the items of list that rest does not contain.
+// missing returns the items in list that rest does not contain.
 func missing[T comparable](list, rest []T) []T {
 	var absent []T
 	for _, item := range list {

@@ -1,7 +1,7 @@
 // Package view describes the contents of a network namespace, for display and for comparison.
 //
-// The rule of this package: only [Read] queries the kernel; everything else is pure. Objects that the kernel itself
-// adds and removes at any time (the addresses of the loopback, link-local addresses and their routes) are omitted.
+// The rule of this package: only [Read] queries the kernel; everything else is pure. Objects that the kernel itself may
+// add and remove at any time (loopback addresses, link-local addresses and their routes) are omitted.
 package view
 
 import (
@@ -18,12 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View is the state of a network namespace at one point in time. It can be stored as JSON; the journal of a run
-// contains one.
+// View is the state of a network namespace at one point in time. It can be stored as JSON; a run's journal contains
+// one.
 type View struct {
 	// Interfaces are sorted by index.
 	Interfaces []Interface `json:"interfaces"`
-	// Routes are the routes of the main table, sorted.
+	// Routes are the routes in the main table, sorted.
 	Routes []Route `json:"routes"`
 }
 
@@ -42,7 +42,7 @@ type Interface struct {
 	Carrier bool `json:"carrier"`
 	// Master is the name of the bridge, bond or vrf that the link is a port of.
 	Master string `json:"master,omitempty"`
-	// Addresses are in CIDR form, sorted, without link-local ones.
+	// Addresses are in CIDR form, sorted, without link-local addresses.
 	Addresses []string `json:"addresses,omitempty"`
 }
 
@@ -87,7 +87,7 @@ func (r Route) String() string {
 }
 
 // Read reads the network namespace at the path, or the namespace of the calling thread if the path is empty. It retries
-// a dump that was interrupted by a change, because such a dump may be incomplete. The kernel marks it with
+// a dump that was interrupted by a change, because such a dump may be incomplete. The kernel marks such dumps with
 // NLM_F_DUMP_INTR.
 func Read(path string) (View, error) {
 	namespace := netns.None()
@@ -216,7 +216,7 @@ func ipText(ip net.IP) string {
 	return ip.String()
 }
 
-// gatewayText returns a gateway of the same address family, or of the other one (RFC 5549).
+// gatewayText returns a gateway, either from the same address family or from the other one (RFC 5549).
 func gatewayText(ip net.IP, via netlink.Destination) string {
 	if ip == nil && via != nil {
 		if other, ok := via.(*netlink.Via); ok {
