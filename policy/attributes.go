@@ -183,8 +183,8 @@ func discovered(d *discovery.Device) []attribute {
 }
 
 // Attributes returns the complete vocabulary for a device, for policy selectors. Names without a domain are in the
-// driver's domain. Every name has a value on every device: absent strings are "", absent booleans are false, absent
-// vfIndex, sfNumber, numaNode and vlanID are -1, and other absent numbers are 0.
+// domain of the driver. Every name has a value on every device: an absent string is "", an absent boolean false,
+// vfIndex, sfNumber, numaNode and vlanID are -1 and other numbers 0.
 //
 // All devices:
 //
@@ -246,7 +246,7 @@ func discovered(d *discovery.Device) []attribute {
 //	vfMinTxRate    in Mbit/s
 //	vfMaxTxRate    in Mbit/s
 //
-// In other domains (drivers for other devices also publish these attributes, so that claims can match on them):
+// In other domains; drivers of other devices publish them, too, so that claims can match on them:
 //
 //	resource.kubernetes.io/pciBusID  the same as pciAddress
 //	resource.kubernetes.io/numaNode  the same as numaNode

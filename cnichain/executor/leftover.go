@@ -176,7 +176,7 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 }
 
 // VerifyReturned is called when a claim is released. It verifies that the exclusive devices in the claim's plans are on
-// the host in their original state, regardless of what the journal contains, since an attachment's record may be
+// the host in their original state, regardless of the content of the journal, since an attachment's record may be
 // damaged. A virtual device that is missing from the host has no attachment, so it no longer exists. The error names
 // the devices that have not returned; the caller retries. After GiveUpAttempts, such a device is quarantined, as in
 // Del, and no longer causes an error.

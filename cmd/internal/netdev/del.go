@@ -167,7 +167,7 @@ func (r *record) restoreUp(host *namespace) error {
 //
 // The record directory is emptied at boot, and an administrator may also remove it. Without the record, only prevResult
 // describes the effect of ADD. If in doubt, recordOfResult returns nil: a hardware link returns to the host when its
-// namespace is destroyed, whereas moving an unrelated link to the host would take it away from the application. If the
+// namespace is destroyed, whereas moving an unrelated link to the host would remove it from the application. If the
 // configuration does not contain the link's name, the name on the host is a guess.
 func (c *config) recordOfResult(host *namespace, args *skel.CmdArgs) (*record, error) {
 	result, err := c.previous()
