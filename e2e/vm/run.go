@@ -52,7 +52,7 @@ type Command struct {
 	ModuleFiles []string
 	// Parameters are additional parameters for the kernel's command line, such as ib_core.netns_mode=0.
 	Parameters []string
-	// Folders maps directories of the host to paths in the machine, where they are mounted read-only.
+	// Share is a directory of the host that is mounted at /share, writable; empty means none.
 	Share string
 	// Folders maps paths in the machine to directories on the host, which are mounted read-only.
 	Folders map[string]string
