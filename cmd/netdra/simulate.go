@@ -19,10 +19,11 @@ It runs the scheduler's allocator and the driver's checks. It changes nothing.
 Files may contain
   ResourceClaim, Pod,          objects to try, in the order of files and documents. An object that fits takes its
   ResourceClaimTemplate        devices, which the following objects cannot use. Claims and templates of pods are tried
-                               with their pods. A ResourceClaim of several pods is allocated once, with the first pod;
-                               only that pod gets its exclusive devices. A claim with an allocation in its status holds
-                               it from the beginning. A pod that requests extended resources of DeviceClasses is tried
-                               with the claim that kube-scheduler would create.
+                               with their pods. A template is tried without a pod only if there are no pods. A
+                               ResourceClaim of several pods is allocated once, with the first pod; only that pod gets
+                               its exclusive devices. A claim with an allocation in its status holds it from the
+                               beginning. A pod that requests extended resources of DeviceClasses is tried with the
+                               claim that kube-scheduler would create.
   Deployment, StatefulSet,     their pods, as many as run concurrently (replicas, parallelism): NAME-1, NAME-2. The
   ReplicaSet, Job,             pods after the first one that does not fit are not tried.
   ReplicationController

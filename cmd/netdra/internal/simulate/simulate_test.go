@@ -260,3 +260,29 @@ func TestTaintedDevices(t *testing.T) {
 		t.Errorf("%v, %+v", err, verdict)
 	}
 }
+
+// Next to pods, a template that no pod uses does not take devices.
+func TestTemplatesWithoutPods(t *testing.T) {
+	const template = `
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: lan}
+spec: {spec: {devices: {requests: [{name: net, exactly: {deviceClassName: lan}}]}}}
+---
+`
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}"
+	for input, want := range map[string]string{
+		template: "a claim of template default/lan", template + pod: "pod default/p",
+	} {
+		m, err := parse([]string{"-"}, strings.NewReader(input), "default")
+		if err == nil {
+			err = m.arrangeTrials()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(m.trials) != 1 || m.trials[0].title != want {
+			t.Errorf("trials: %+v, want %s", m.trials, want)
+		}
+	}
+}
