@@ -217,8 +217,8 @@ func configObject(step *v1alpha1.Step) (map[string]any, error) {
 	return config, nil
 }
 
-// PodNetworks returns the networks that a topology attaches to pods in a namespace if the pods select these networks,
-// one for each step. It omits steps whose network cannot be determined; [Compile] rejects them.
+// PodNetworks returns the networks, one per step, that a topology offers to pods in a namespace. A pod is attached to
+// those that it selects. It omits steps whose network cannot be determined; [Compile] rejects them.
 func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string) []WantedNetwork {
 	var wanted []WantedNetwork
 	for i := range topology.Spec.Steps {

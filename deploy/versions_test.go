@@ -95,7 +95,7 @@ func examples(t *testing.T) []map[string]any {
 
 // TestConversion checks that all served versions accept and reject the same random objects, which are made from valid
 // and invalid objects. The API server and Go programs can write a valid object in one version and read it in another
-// with every field.
+// without losing any fields.
 func TestConversion(t *testing.T) {
 	kinds := versionsOf(t)
 	originals := examples(t)

@@ -183,7 +183,7 @@ func TestConnectionsAreEndedSeldom(t *testing.T) {
 	}
 }
 
-// A stopped sandbox is no longer its pod's sandbox, but a later sandbox of the pod is.
+// A stopped sandbox no longer counts as its pod's sandbox, whereas a later sandbox does.
 func TestReportedSandboxes(t *testing.T) {
 	t.Parallel()
 	box := func(id string) *api.PodSandbox { return &api.PodSandbox{Id: id, Uid: strings.Split(id, "-")[0]} }

@@ -410,7 +410,7 @@ func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
 	}
 }
 
-// unattached returns the claims of a pod that must still be attached. It returns none if the pod is leaving or has no
+// unattached returns the claims of a pod that have yet to be attached. It returns none if the pod is leaving or has no
 // sandbox according to the kubelet.
 func (n *nriPlugin) unattached(pod executor.Pod) []claims.Record {
 	cached := n.Cluster.cachedPod(pod.Namespace, pod.Name, pod.UID)

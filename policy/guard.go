@@ -35,7 +35,7 @@ func walk(result dracel.CompilationResult) (*walker, error) {
 	return w, nil
 }
 
-// present is a set of accesses that are known to be present.
+// present is the set of accessed fields that are known to exist.
 type present map[access]bool
 
 // scope maps each variable that cel.bind binds to its expression.

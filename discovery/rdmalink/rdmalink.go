@@ -58,7 +58,7 @@ type Device struct {
 	Ports uint32
 	// Links contains the sorted indexes of the ports' links that are in the namespace.
 	Links []int
-	// LinksUnknown is true if the kernel driver did not respond for every port, so that Links may be incomplete.
+	// LinksUnknown is true if the kernel driver did not respond for every port, so Links may be incomplete.
 	LinksUnknown bool
 }
 

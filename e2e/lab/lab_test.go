@@ -23,7 +23,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/lab"
 )
 
-// needed is the environment variable that makes tests start a cluster even if its programs must be built first.
+// needed is the environment variable that makes tests start a cluster even if the cluster's programs must be built
+// first.
 const needed = "DRA_NETWORK_E2E"
 
 func skipUnlessPossible(t *testing.T, versions ...string) {

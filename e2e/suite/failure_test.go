@@ -214,8 +214,8 @@ func TestMistakesAreExplained(t *testing.T) {
 	})
 }
 
-// If the kernel does not support the links of an installed plugin, the plugin is not offered, so no pod that needs the
-// plugin is scheduled to the node. The status of the policy and netdra report the reason.
+// If the kernel does not support the link type that an installed plugin creates, the plugin is not offered, so no pod
+// that needs it is scheduled to the node. The status of the policy and netdra report the reason.
 func TestKernelLacksAPluginsLinks(t *testing.T) {
 	e := newEnv(t, "kernel")
 	e.veth("ke0")

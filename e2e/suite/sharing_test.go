@@ -178,8 +178,8 @@ func (e *env) allocationOf(name, class string) *resourceapi.AllocationResult {
 	return allocation
 }
 
-// claimWith creates a claim with an allocation that the scheduler did not make, and a pod on the node that has the same
-// name and uses the claim.
+// claimWith creates a claim with an allocation that the scheduler did not make, and a pod of the same name on the node,
+// which uses the claim.
 func (e *env) claimWith(name, class string, allocation *resourceapi.AllocationResult) {
 	e.Helper()
 	ctx := context.Background()

@@ -194,7 +194,7 @@ func leadingColour(text string) string {
 	return ""
 }
 
-// Colour returns a text in the given color if the printer uses colors.
+// Colour returns text in the given color if the printer uses colors.
 func (p *Printer) Colour(colour, text string) string {
 	if !p.Colours {
 		return text
