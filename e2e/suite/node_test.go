@@ -115,9 +115,9 @@ func (e *env) nodeLinks() ([]string, error) {
 }
 
 // lasting matches files that are unrelated to attachments: locks, host-local's last address, files of the cluster's own
-// network, and the driver's journal and sockets.
+// network, and the driver's journal, sockets and installed programs, which differ between versions.
 var lasting = regexp.MustCompile(
-	`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/journal\.db|\.sock$|/cni\.lock$|/actor\.lock$`,
+	`/lock$|/last_reserved_ip|/results/(lab|cni-loopback)-|/journal\.db|\.sock$|/cni\.lock$|/actor\.lock$|/dra\.networking/bin/`,
 )
 
 func (e *env) nodeFiles() ([]string, error) {
