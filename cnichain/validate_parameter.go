@@ -27,7 +27,7 @@ type parameters struct {
 	add       func(*field.Error)
 }
 
-// object checks an object with known fields. owner is the plugin to which the parameters belong.
+// object checks an object with known fields. owner is the plugin that has the parameters.
 func (p *parameters) object(path *field.Path, object map[string]any, accepted *v1alpha1.Parameter, owner string) {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		value := object[name]

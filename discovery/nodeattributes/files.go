@@ -144,7 +144,9 @@ func readFile(path string) (file File, err error) {
 			errs = append(errs, field.Required(devices.Index(i),
 				"exactly one of pciAddress, interface, mac and allDevices"))
 		}
-		if _, err := net.ParseMAC(row.MAC); row.MAC != "" && err != nil {
+		if address, err := net.ParseMAC(row.MAC); err == nil {
+			row.MAC = address.String() // as the kernel's addresses are written, also if the file has dashes
+		} else if row.MAC != "" {
 			errs = append(errs, field.Invalid(devices.Index(i).Child("mac"), row.MAC,
 				"must be octets in hexadecimal with colons"))
 		}
@@ -175,5 +177,5 @@ func (r *Row) selects(d *discovery.Device) bool {
 	case r.Interface != "":
 		return r.Interface == string(d.Interface)
 	}
-	return r.MAC != "" && strings.EqualFold(r.MAC, d.MAC) && !d.InheritedMAC
+	return r.MAC != "" && r.MAC == d.MAC && !d.InheritedMAC
 }

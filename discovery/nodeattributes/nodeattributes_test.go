@@ -95,6 +95,7 @@ func TestRejectedContent(t *testing.T) {
 	eth1 := func(attributes string) string { return device(`"interface": "eth1"`, attributes) }
 	for name, test := range map[string]struct{ content, want string }{
 		"no object":        {`[]`, `does not have the form {"devices": [{…}]}`},
+		"no MAC address":   {`{"devices": [{"mac": "eth0", "attributes": {"example.com/rail": 1}}]}`, "octets in hexadecimal"},
 		"unknown field":    {`{"device": []}`, `unknown field "device"`},
 		"misspelled":       {rail(`"pciaddress": "0000:18:00.0"`), `unknown field "devices[0].pciaddress"`},
 		"twice":            {rail(`"interface": "a", "interface": "b"`), `duplicate field "devices[0].interface"`},
@@ -176,7 +177,7 @@ func TestApply(t *testing.T) {
 	d := &Directory{Path: t.TempDir()}
 	write(t, d.Path, "10-cloud.json", `{"devices": [
 		{"allDevices": true, "attributes": {"cloud.example/block": "b7", "x.example/rail": 99}},
-		{"mac": "02:00:00:00:00:01", "attributes": {"cloud.example/network": 4611686018427387905}}]}`)
+		{"mac": "02-00-00-00-00-01", "attributes": {"cloud.example/network": 4611686018427387905}}]}`)
 	write(t, d.Path, "20-rails.json", `{"devices": [
 		{"pciAddress": "0000:18:00.0", "attributes": {"x.example/rail": 3, "x.example/spare": false}},
 		{"pciAddress": "0000:19:00.0", "attributes": {"x.example/rail": 4}},

@@ -11,7 +11,7 @@ import (
 // addresses in a block. Hold may succeed with recompiled plans.
 var ErrAddressesTaken = errors.New("other claims have just taken the addresses; trying again")
 
-// takenAddresses counts the addresses in the plans of all records except that of one claim, by AddressBlock name.
+// takenAddresses counts the addresses in the plans of all records except the record of one claim, by AddressBlock name.
 func takenAddresses(but string, records ...map[string]Record) map[string]int {
 	taken := map[string]int{}
 	for _, byUID := range records {

@@ -354,7 +354,7 @@ func TestMissingFeatures(t *testing.T) {
 	}
 }
 
-// A remark appears in netdra and in the log, but does not cause an event that says that devices are not offered.
+// A remark appears in netdra and in the log, but does not cause an event about missing devices.
 func TestRemarksAreNoEvents(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))

@@ -75,7 +75,7 @@ func (m *importer) readWorkload(o *object) {
 	if value := annotations[annotationDefault]; value != nil {
 		w.add(true, w.path+"metadata.annotations["+annotationDefault+"]", value, "the pod was not changed, since the "+
 			"driver does not replace the cluster's network, and the devices that its containers request may belong to "+
-			"this network: keep Multus for this pod, or remove the annotation")
+			"this network: keep Multus and the device plugin for this pod, or remove the annotation")
 		return
 	}
 	elements, err := parseSelections(text)
