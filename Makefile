@@ -9,7 +9,7 @@ VM        := $(shell [ "$$(id -u)" = 0 ] && echo nice -n -5) $(LAB)
 PACKAGES  := ./cmd/... ./plugin/... ./cnichain/... ./discovery/... ./policy/... ./slices/... ./deploy/... ./docs/...
 # Packages without goroutines and locks, where the race detector cannot find anything: it would make their tests eight times slower.
 # Their callers, such as ./plugin, are tested with it. A test in ./docs checks that they use neither.
-PURE      := ./policy/... ./slices/... ./deploy/... ./docs/... ./cnichain ./cnichain/addresses ./cnichain/claimspec/... ./cnichain/deviceclasses ./cnichain/sanitize ./cnichain/v1alpha1/... ./plugin/nodeapi/... ./cmd/netdra/internal/importer ./cmd/netdra/internal/simulate ./cmd/netdra/internal/manifest ./cmd/netdra/internal/offers ./cmd/netdra/internal/picture ./cmd/netdra/internal/printer ./cmd/netdra/internal/view
+PURE      := ./policy/... ./slices/... ./deploy/... ./docs/... ./cnichain ./cnichain/addresses ./cnichain/claimspec/... ./cnichain/deviceclasses ./cnichain/sanitize ./cnichain/v1alpha1/... ./plugin/nodeapi/... ./cmd/netdra/internal/importer ./cmd/netdra/internal/simulate ./cmd/netdra/internal/manifest ./cmd/netdra/internal/offers ./cmd/netdra/internal/printer ./cmd/netdra/internal/view
 E2E_FLAGS ?=
 KERNEL_FLAGS ?=
 MINUTES   ?= 10
