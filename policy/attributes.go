@@ -35,13 +35,14 @@ const (
 	ExposurePolicy resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/exposurePolicy"
 )
 
-// ownDomain is the domain prefix of the driver's own attributes.
 const ownDomain resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/"
+
+// AttributeMap contains attributes by name.
+type AttributeMap = map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
 // MaxString is the maximum length of a string attribute, in bytes.
 const MaxString = resourceapi.DeviceAttributeMaxValueLength
 
-// attribute is an attribute of a device.
 type attribute struct {
 	name resourceapi.QualifiedName
 	value
@@ -56,7 +57,6 @@ type value struct {
 	fact bool
 }
 
-// forAPI converts the value to the type used in the API.
 func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	switch value := a.any.(type) {
 	case string:
@@ -71,7 +71,6 @@ func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.any))
 }
 
-// publication defines whether an attribute is published.
 type publication int
 
 const (
@@ -252,8 +251,8 @@ func discovered(d *discovery.Device) []attribute {
 //	resource.kubernetes.io/numaNode  the same as numaNode
 //	resource.kubernetes.io/pcieRoot  the PCI root complex
 //	device.k8s.io/pcieRoot           the same, under its old name
-func Attributes(d discovery.Device) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+func Attributes(d discovery.Device) AttributeMap {
+	attributes := AttributeMap{}
 	for _, a := range vocabulary(&d) {
 		attributes[a.name] = a.forAPI()
 	}
@@ -270,25 +269,19 @@ func ownMAC(d *discovery.Device) string {
 
 // Published returns the attributes with which a device is published: facts that are always published, and facts that a
 // policy requests by their names in the driver's domain. It omits attributes that the device lacks.
-func Published(
-	d discovery.Device, requested ...string,
-) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func Published(d discovery.Device, requested ...string) AttributeMap {
 	return publishedOf(&d, requested, func(a attribute) bool { return a.fact || a.published == always })
 }
 
 // PublishedWithAbsent is like Published, but includes attributes that the device lacks, with the value that represents
 // their absence. Templates in topologies use this, since a configuration may apply to devices of several kinds.
-func PublishedWithAbsent(
-	d discovery.Device, requested ...string,
-) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func PublishedWithAbsent(d discovery.Device, requested ...string) AttributeMap {
 	return publishedOf(&d, requested, func(attribute) bool { return true })
 }
 
 // publishedOf returns the attributes that are both published and requested.
-func publishedOf(
-	d *discovery.Device, requested []string, wanted func(attribute) bool,
-) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
-	attributes := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}
+func publishedOf(d *discovery.Device, requested []string, wanted func(attribute) bool) AttributeMap {
+	attributes := AttributeMap{}
 	for _, a := range vocabulary(d) {
 		id := strings.TrimPrefix(string(a.name), string(ownDomain))
 		published := a.published >= whereFact || a.published == onRequest && slices.Contains(requested, id)
@@ -299,7 +292,6 @@ func publishedOf(
 	return attributes
 }
 
-// named returns the names of the attributes with the given publication.
 func named(p publication) []resourceapi.QualifiedName {
 	var names []resourceapi.QualifiedName
 	for _, a := range vocabulary(&discovery.Device{}) {
@@ -337,7 +329,6 @@ func text[S ~string](s S) value {
 	return value{string(s), s != "" && holdable(string(s))}
 }
 
-// first returns the first name, or "" if there is none.
 func first(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -363,7 +354,6 @@ func holdable(s string) bool { return len(s) <= MaxString && utf8.ValidString(s)
 // number returns an integer attribute; fact reports whether the device has it.
 func number(n int, fact bool) value { return value{int64(n), fact} }
 
-// scalableNumber returns the number of a scalable function.
 func scalableNumber(d *discovery.Device) value {
 	if d.AuxiliaryDevice == "" {
 		return number(discovery.None, false)

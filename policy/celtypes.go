@@ -43,14 +43,11 @@ func checkYields(expression string) error {
 
 // checkTypes returns the type errors in the comparisons of an expression, for any purpose.
 func checkTypes(expression string, compile compiler) error {
-	s, err := compile(expression, environment.StoredExpressions)
-	if err == nil {
-		var w *walker
-		if w, err = s.walked(); err == nil {
-			return errors.Join(w.mismatches...)
-		}
+	w, err := walkStored(expression, compile)
+	if err != nil {
+		return nil //nolint:nilerr // other checks report the error
 	}
-	return nil
+	return errors.Join(w.mismatches...)
 }
 
 // kind is the type of an attribute or a literal; unknownKind means that the type cannot be determined.
@@ -155,7 +152,6 @@ func (a access) kind() kind {
 	return stringKind
 }
 
-// kindOf returns the type of a literal.
 func kindOf(e ast.Expr) kind {
 	if e.Kind() != ast.LiteralKind {
 		return unknownKind

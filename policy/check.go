@@ -52,28 +52,6 @@ func checkSelectorOf(p *v1alpha1.DeviceExposurePolicy) (vethMatch, *field.Error)
 	return match, nil
 }
 
-// UntilCorrected describes how nodes treat a stored policy whose expressions cannot be evaluated. It returns "" if all
-// of them can be evaluated. A node never offers a device that the author wanted to hide. The text does not apply to
-// rejected policies, which never reach a node.
-func UntilCorrected(p *v1alpha1.DeviceExposurePolicy) string {
-	var texts []string
-	err := CheckSelector(p.Spec.Selector.CEL)
-	switch {
-	case err != nil && p.Spec.Action == v1alpha1.ActionExclude:
-		texts = append(texts, "every device for which the selector cannot be evaluated is hidden")
-	case err != nil:
-		texts = append(texts, "no device for which the selector cannot be evaluated is exposed")
-	}
-	if len(checkComputed(p)) > 0 {
-		texts = append(texts, "devices are published without a computed attribute that cannot be evaluated")
-	}
-	if len(texts) == 0 {
-		return ""
-	}
-	return "until the policy is corrected, " + strings.Join(texts, ", and ")
-}
-
-// vethMatch is the way in which an expression matches the host ends of pod veths.
 type vethMatch int
 
 const (

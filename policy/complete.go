@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/google/cel-go/common/ast"
-	"k8s.io/apiserver/pkg/cel/environment"
 )
 
 // ClassExpression converts the expression in a topology's step for use in a DeviceClass. Published entries only contain
@@ -21,11 +20,7 @@ import (
 // The result is assembled from parts of the original text instead of being printed from the syntax tree: macros are
 // expanded in the tree, and authors want to recognize their own text in the DeviceClass.
 func ClassExpression(expression string) (string, error) {
-	s, err := compile(expression, environment.StoredExpressions)
-	if err != nil {
-		return "", err
-	}
-	w, err := s.walked()
+	w, err := walkStored(expression, compile)
 	if err != nil {
 		return "", err
 	}

@@ -22,9 +22,8 @@ import (
 // resourceNameField is the field of an exposure that sets the attributes for Multus.
 const resourceNameField = "resourceName"
 
-// policyAttributes contains the attributes that a policy adds to a device.
 type policyAttributes struct {
-	values map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	values AttributeMap
 	// sources contains the sources of the attributes, sorted by name once they are complete.
 	sources []AttributeSource
 }
@@ -54,14 +53,14 @@ type attributeRules struct {
 	budget, spent uint64
 }
 
-// computedRule is a computed attribute.
 type computedRule struct {
 	name       string
 	expression selector
 	// broken is the reason why there is no expression.
 	broken error
-	// failedOn contains the devices on which the expression failed; failure is the error on the first of them.
-	failedOn []discovery.IfName
+	// failures is the number of devices on which the expression failed; failure is the error on failedOn, the first.
+	failures int
+	failedOn discovery.IfName
 	failure  error
 }
 
@@ -111,7 +110,7 @@ func (a *attributeRules) prepare(e *v1alpha1.Exposure, kept *expressions) {
 func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	e := r.policy.Spec.Exposure
 	r.attributes.prepare(e, r.expressions)
-	result := policyAttributes{values: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}}
+	result := policyAttributes{values: AttributeMap{}}
 	if e.ResourceName != "" {
 		result.set(v1alpha1.AttributeResourceName, resourceNameField,
 			resourceapi.DeviceAttribute{StringValue: &e.ResourceName})
@@ -130,7 +129,6 @@ func (r *rule) attributesOf(d *discovery.Device) policyAttributes {
 	return result
 }
 
-// fixedAttribute converts a fixed value in a policy.
 func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{StringValue: v.String, IntValue: v.Int, BoolValue: v.Bool}
 }
@@ -138,9 +136,6 @@ func fixedAttribute(v v1alpha1.AttributeValue) resourceapi.DeviceAttribute {
 // lookUp adds the attributes from the device's row in the table or, if it has none, from the row of its physical
 // function. The choice does not depend on the attributes in the rows: a virtual function that has its own row gets no
 // attributes from another row.
-//
-// For example, if a table has rows for ens1f0 and for its virtual function v1, v1 only has the attributes in its own
-// row, while v2, which has no row, has the attributes of ens1f0.
 func (a *attributeRules) lookUp(d *discovery.Device, result *policyAttributes) {
 	if len(a.table) == 0 {
 		return
@@ -179,7 +174,6 @@ func noRow(d *discovery.Device) string {
 	return reason
 }
 
-// compute adds the computed attributes of a device.
 func (a *attributeRules) compute(d *discovery.Device, result *policyAttributes) {
 	if len(a.computed) == 0 {
 		return
@@ -195,10 +189,9 @@ func (a *attributeRules) compute(d *discovery.Device, result *policyAttributes) 
 			result.miss(c.name, "computedAttributes", "the expression has no value for the device")
 		default:
 			result.miss(c.name, "computedAttributes", err.Error())
-			if c.failure == nil {
-				c.failure = err
+			if c.failures++; c.failures == 1 {
+				c.failure, c.failedOn = err, d.Name
 			}
-			c.failedOn = append(c.failedOn, d.Name)
 		}
 	}
 }
@@ -251,7 +244,6 @@ func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 		"integer, a boolean or a version, with string() or int() around it", value.Type().TypeName())
 }
 
-// stringAttribute returns a string attribute, or nil for an empty string.
 func stringAttribute(s string) (*resourceapi.DeviceAttribute, error) {
 	switch {
 	case s == "":
@@ -281,27 +273,13 @@ func (a *attributeRules) problems(policyName string) []Problem {
 				"no device has its attribute %s: %v", name, c.broken)})
 		case c.failure != nil:
 			message := fmt.Sprintf("is published without attribute %s: %v", name, c.failure)
-			if more := len(c.failedOn) - 1; more > 0 {
-				message += fmt.Sprintf("; the same happens on %s", enumerate(c.failedOn[1:]))
+			if more := c.failures - 1; more > 0 {
+				message += fmt.Sprintf("; it also fails on other devices (%d)", more)
 			}
-			problems = append(problems, Problem{Policy: policyName, Device: string(c.failedOn[0]), Message: message})
+			problems = append(problems, Problem{Policy: policyName, Device: string(c.failedOn), Message: message})
 		}
 	}
 	return problems
-}
-
-// enumerate lists at most three of the devices by name.
-func enumerate(devices []discovery.IfName) string {
-	const most = 3
-	names := make([]string, 0, most)
-	for _, d := range devices[:min(most, len(devices))] {
-		names = append(names, string(d))
-	}
-	text := strings.Join(names, ", ")
-	if more := len(devices) - most; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }
 
 // compileAttribute compiles an expression that yields the value of an attribute, or an optional value.
@@ -336,8 +314,7 @@ func yieldsOptional(expression string, env environment.Type) bool {
 	}
 	element := t.Parameters()[0]
 	return slices.ContainsFunc([]*types.Type{types.StringType, types.IntType, types.BoolType, types.AnyType,
-		types.DynType,
-		apiservercel.SemverType}, element.IsExactType)
+		types.DynType, apiservercel.SemverType}, element.IsExactType)
 }
 
 // CheckAttribute returns the error in the expression of a computed attribute. The expression must compile to a value
@@ -347,7 +324,6 @@ func CheckAttribute(expression string) error {
 	return checkDiscovered(expression, compileAttribute)
 }
 
-// checkComputed returns the errors in the expressions of computed attributes.
 func checkComputed(p *v1alpha1.DeviceExposurePolicy) field.ErrorList {
 	if p.Spec.Exposure == nil {
 		return nil

@@ -117,7 +117,7 @@ rail7 x/y=7
 rail7v0
 rail7v1
 stor0 x/y=0
-problem: policy p: device dummy0: is published without attribute x/y: cannot evaluate the expression: type conversion error from 'string' to 'int'; the same happens on rail7v0, rail7v1
+problem: policy p: device dummy0: is published without attribute x/y: cannot evaluate the expression: type conversion error from 'string' to 'int'; it also fails on other devices (2)
 `},
 		"an expression that does not compile": {`int(`, `
 dummy0
@@ -133,7 +133,7 @@ rail7
 rail7v0
 rail7v1
 stor0
-problem: policy p: device dummy0: is published without attribute x/y: the expression yields a double, which is not an attribute type: return a string, an integer, a boolean or a version, with string() or int() around it; the same happens on rail7, rail7v0, rail7v1 and 1 more
+problem: policy p: device dummy0: is published without attribute x/y: the expression yields a double, which is not an attribute type: return a string, an integer, a boolean or a version, with string() or int() around it; it also fails on other devices (4)
 `},
 		"a string that is too long": {`["a","b","c","d"].map(x, x + "345678901234567").join("-") + (@ifName == "rail7" ? "" : "!")`, `
 dummy0
@@ -141,7 +141,7 @@ rail7
 rail7v0
 rail7v1
 stor0
-problem: policy p: device dummy0: is published without attribute x/y: the expression yields "a345678901234567-b345678901234567-c345678901234567-d345678901234…", which has 68 bytes, and the limit is 64: shorten it, for example with substring(); the same happens on rail7, rail7v0, rail7v1 and 1 more
+problem: policy p: device dummy0: is published without attribute x/y: the expression yields "a345678901234567-b345678901234567-c345678901234567-d345678901234…", which has 68 bytes, and the limit is 64: shorten it, for example with substring(); it also fails on other devices (4)
 `},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,7 +55,7 @@ type Persona struct {
 	Publish []string `json:",omitempty"`
 	// AdditionalAttributes contains the attributes that the policy adds to the device: fixed attributes, computed
 	// attributes and attributes from its table. They are published along with the discovered attributes.
-	AdditionalAttributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
+	AdditionalAttributes AttributeMap
 	// AttributeSources contains, for every attribute that the policy defines, its source or the reason why it is
 	// absent, sorted by name. It is only for display and not part of a claim's recorded persona.
 	AttributeSources []AttributeSource `json:"-"`

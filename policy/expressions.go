@@ -2,7 +2,6 @@ package policy
 
 import "k8s.io/apiserver/pkg/cel/environment"
 
-// purpose is the purpose of an expression in a policy.
 type purpose int
 
 const (
@@ -23,7 +22,6 @@ type written struct {
 	purpose purpose
 }
 
-// compiled is the result of compiling an expression.
 type compiled struct {
 	selector selector
 	err      error

@@ -271,7 +271,6 @@ func rootOf(e ast.Expr, vars scope) (capacity, ok bool) {
 	return false, isField(e, "attributes", vars)
 }
 
-// isField reports whether e is the given field of device.
 func isField(e ast.Expr, field string, vars scope) bool {
 	if e.Kind() != ast.SelectKind || e.AsSelect().IsTestOnly() || e.AsSelect().FieldName() != field {
 		return false
@@ -280,7 +279,6 @@ func isField(e ast.Expr, field string, vars scope) bool {
 	return operand.Kind() == ast.IdentKind && operand.AsIdent() == "device"
 }
 
-// stringLiteral returns the value of a string literal.
 func stringLiteral(e ast.Expr) (string, bool) {
 	if e.Kind() != ast.LiteralKind {
 		return "", false

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/google/cel-go/common/ast"
-	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/dra-networking/dra-network-driver/discovery"
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
@@ -28,13 +27,9 @@ func (w *walker) noteName(attribute, literal ast.Expr, vars scope) {
 // nodes contain names that do not exist on every node. Names that only differ in digits, such as eth2 and eth0, are not
 // considered similar, since they belong to different devices.
 func NearNames(expression string, devices []discovery.Device) []string {
-	s, err := compile(expression, environment.StoredExpressions)
+	w, err := walkStored(expression, compile)
 	if err != nil {
-		return nil
-	}
-	w, err := s.walked()
-	if err != nil {
-		return nil // impossible, since the expression compiles
+		return nil // other checks report it
 	}
 	var names, said []string
 	for i := range devices {

@@ -43,7 +43,6 @@ func withoutAttributes(p *v1alpha1.DeviceExposurePolicy) []Persona {
 	return entries
 }
 
-// persona returns an entry for the plugins.
 func persona(p *v1alpha1.DeviceExposurePolicy, suffix string, exclusive bool, plugins []v1alpha1.CNIPlugin) Persona {
 	e := p.Spec.Exposure
 	entry := Persona{
@@ -111,7 +110,6 @@ func requestPolicy(
 	return &translated
 }
 
-// quantity returns a copy of an amount. It returns nil for nil.
 func quantity(a *v1alpha1.Amount) *resource.Quantity {
 	if a == nil {
 		return nil

@@ -89,7 +89,6 @@ type rule struct {
 	expressions *expressions
 }
 
-// newRule compiles a policy for a node.
 func newRule(p *v1alpha1.DeviceExposurePolicy, node Node, kept *expressions) *rule {
 	r := &rule{policy: p, expressions: kept}
 	if here, err := SelectsNode(p, node); err == nil && !here {
@@ -130,23 +129,19 @@ func SelectsNode(p *v1alpha1.DeviceExposurePolicy, node Node) (bool, error) {
 	return s.Matches(labels.Set(node.Labels)), nil
 }
 
-// excludes reports whether the policy hides the devices that it matches.
 func (r *rule) excludes() bool {
 	return r.policy.Spec.Action == v1alpha1.ActionExclude
 }
 
-// problem records a problem with the policy.
 func (r *rule) problem(device, format string, args ...any) {
 	r.problems = append(r.problems,
 		Problem{Policy: r.policy.Name, Device: device, Message: fmt.Sprintf(format, args...)})
 }
 
-// reason returns a reason that contains the name of the policy.
 func (r *rule) reason(outcome Outcome, format string, args ...any) Reason {
 	return Reason{Policy: r.policy.Name, Outcome: outcome, Message: fmt.Sprintf(format, args...)}
 }
 
-// answer is the result of evaluating a policy's expression for a device.
 type answer struct {
 	matches bool
 	err     error
@@ -185,8 +180,7 @@ func evaluate(ctx context.Context, devices []discovery.Device, rules []*rule) ([
 			case spent[j] >= budget:
 				answers[i][j].err = fmt.Errorf("cannot evaluate the expression: it costs %d on other devices of the "+
 					"node, and all %d policies share a budget of %d; simplify it, and compare whole values with "+
-					"== or in", spent[j],
-					asking, readingCost)
+					"== or in", spent[j], asking, readingCost)
 			default:
 				var cost uint64
 				answers[i][j].matches, cost, answers[i][j].err = r.selector.matches(device)
@@ -222,15 +216,11 @@ func (r *rule) unknownName(err error) error {
 	return err
 }
 
-// hasSelectorToEvaluate reports whether the policy applies to this node and has a valid expression.
 func (r *rule) hasSelectorToEvaluate() bool {
 	return !r.elsewhere && r.invalid == nil && r.broken == nil
 }
 
 // decide decides on one device. The rules are sorted by name, and answers are in the same order.
-//
-// For example, policies a (priority 5) and b (priority 10) have no suffix, and c has the suffix "-shared". If all three
-// match, b and c each give the device an entry, and the reason for a is that b wins.
 func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision {
 	decision := DeviceDecision{Device: d, Reasons: make([]Reason, len(rules))}
 	var candidates []int
@@ -295,8 +285,7 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 			winner.Name, p.Spec.Exposure.DeviceNameSuffix, winner.Spec.Priority, p.Spec.Priority)
 	}
 	return fmt.Sprintf("policy %s wins: same deviceNameSuffix %q and priority %d, and its name sorts first; give "+
-		"this one a higher priority or another suffix",
-		winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
+		"this one a higher priority or another suffix", winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
 // decide reports whether the policy matches a device, and the reason. Even if the policy matches, another matching

@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +18,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// selector is a compiled expression about a device.
 type selector struct {
 	result dracel.CompilationResult
 	// walked returns the cached result of walk for the expression. It never fails, since the expression compiles.
@@ -38,6 +35,15 @@ const evaluationCost = resourceapi.CELSelectorExpressionMaxCost / 100
 // compiler compiles an expression for one purpose.
 type compiler func(expression string, env environment.Type) (selector, error)
 
+// walkStored compiles a stored expression and returns the result of walk.
+func walkStored(expression string, compile compiler) (*walker, error) {
+	s, err := compile(expression, environment.StoredExpressions)
+	if err != nil {
+		return nil, err
+	}
+	return s.walked()
+}
+
 // compile compiles a selector expression. New expressions may only use the features of the oldest supported API server;
 // stored expressions may also use newer features.
 //
@@ -52,7 +58,6 @@ func compile(expression string, env environment.Type) (selector, error) {
 	return newSelector(result), nil
 }
 
-// compileError returns the compiler's message together with the kind of expression that is expected.
 func compileError(result dracel.CompilationResult, want string) error {
 	return fmt.Errorf("cannot compile the expression: %s; it must be a CEL expression over one device that yields %s",
 		result.Error.Detail, want)
@@ -66,7 +71,6 @@ func compileAs(expression string, options dracel.Options) dracel.CompilationResu
 	return dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, options)
 }
 
-// matches evaluates the expression for a device, and returns the result and the cost.
 func (s selector) matches(device variables) (matches bool, cost uint64, err error) {
 	result, cost, err := s.evaluate(device)
 	if _, isBool := result.(types.Bool); err == nil && !isBool {
@@ -99,7 +103,7 @@ func CheckSelector(expression string) error {
 
 // checkDiscovered returns the error in an expression that may only read discovered attributes.
 func checkDiscovered(expression string, compile compiler) error {
-	accesses, err := checkWith(expression, compile)
+	accesses, err := check(expression, compile)
 	if err != nil {
 		return err
 	}
@@ -121,7 +125,7 @@ const classConditions = 256
 // of CheckSelector, and rejects unguarded accesses for which ClassExpression adds no guard: capacities, attributes that
 // policies add, and attributes that are only published on request.
 func CheckClassSelector(expression string) error {
-	if _, err := check(expression); err != nil {
+	if _, err := check(expression, compile); err != nil {
 		return err
 	}
 	complete, err := ClassExpression(expression)
@@ -133,7 +137,7 @@ func CheckClassSelector(expression string) error {
 			"each attribute once, as in cel.bind(m, %s, m == 1500 || m == 9000)", len(complete), limit,
 			access{domain: v1alpha1.AttributeDomain, id: "mtu"}.field("."))
 	}
-	accesses, err := check(complete)
+	accesses, err := check(complete, compile)
 	if err != nil {
 		return err
 	}
@@ -146,11 +150,8 @@ func CheckClassSelector(expression string) error {
 	return errors.Join(errs...)
 }
 
-// check compiles a selector expression, checks its cost, and returns its unguarded accesses.
-func check(expression string) ([]access, error) { return checkWith(expression, compile) }
-
-// checkWith is like check, but for expressions for any purpose.
-func checkWith(expression string, compile compiler) ([]access, error) {
+// check compiles an expression, checks its cost, and returns its unguarded accesses.
+func check(expression string, compile compiler) ([]access, error) {
 	if len(expression) > resourceapi.CELSelectorExpressionMaxLength {
 		return nil, fmt.Errorf("the expression has %d bytes, the limit is %d; shorten it", len(expression),
 			resourceapi.CELSelectorExpressionMaxLength)
@@ -171,7 +172,6 @@ func checkWith(expression string, compile compiler) ([]access, error) {
 	return w.list, nil
 }
 
-// qualifiedName returns the name of the attribute or capacity.
 func (a access) qualifiedName() resourceapi.QualifiedName {
 	return resourceapi.QualifiedName(a.domain + "/" + a.id)
 }
@@ -188,8 +188,7 @@ func (a access) field(op string) string {
 // errComputedName is the error for an expression that reads an attribute whose name is only known at evaluation time,
 // so that its presence cannot be checked beforehand.
 var errComputedName = errors.New("cannot check the selector: an attribute name is computed, as in " +
-	"attributes[…][x]; write a literal, for example " +
-	access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
+	"attributes[…][x]; write a literal, for example " + access{domain: v1alpha1.AttributeDomain, id: "type"}.field("."))
 
 // unknown returns the error for a policy's expression that reads an attribute or capacity that no device has.
 func (a access) unknown() error {
@@ -221,13 +220,9 @@ func (a access) misspelt(unless, near string) error {
 // CheckClassSelector accepts a guarded access to a misspelled attribute, since a policy may add an attribute with any
 // name.
 func ClassRemarks(expression string) []string {
-	s, err := compile(expression, environment.StoredExpressions)
+	w, err := walkStored(expression, compile)
 	if err != nil {
 		return nil // other checks report it
-	}
-	w, err := s.walked()
-	if err != nil {
-		return nil // impossible, since the expression compiles
 	}
 	var remarks []string
 	for _, a := range w.mentioned {
@@ -270,8 +265,7 @@ func (a access) unguarded() error {
 		condition = fmt.Sprintf(" (only one whose policy has publish: [%s])", a.id)
 	}
 	return fmt.Errorf("the expression reads %s, which some devices lack%s; the scheduler fails on these devices "+
-		"and does not schedule the pod: %s",
-		a.field("."), condition, guard)
+		"and does not schedule the pod: %s", a.field("."), condition, guard)
 }
 
 // absentLiteral returns the CEL literal that represents the absence of an attribute in the vocabulary.
@@ -295,29 +289,18 @@ func absentLiteral(a access) (string, bool) {
 	return `""`, true
 }
 
-// nearestField returns the attribute in the vocabulary whose name is most similar to id, with a preference for the
-// driver's own domain, or "" if none is similar. For mtuu it returns the attribute mtu, and for vendr, vendor.
+// nearestField returns the attribute in the vocabulary whose name is most similar to id, or "" if none is similar. The
+// driver's own domain takes precedence, because it comes first. For mtuu it returns the attribute mtu, and for vendr,
+// vendor.
 func nearestField(id string) string {
-	names := slices.SortedFunc(maps.Keys(Attributes(discovery.Device{})),
-		func(a, b resourceapi.QualifiedName) int {
-			return cmp.Or(-cmp.Compare(domainRank(string(a)), domainRank(string(b))), cmp.Compare(a, b))
-		})
-	ids := make([]string, len(names))
-	for i, name := range names {
-		_, ids[i], _ = strings.Cut(string(name), "/")
+	var all []access
+	var ids []string
+	for _, known := range discovered(&discovery.Device{}) {
+		domain, name, _ := strings.Cut(string(known.name), "/")
+		all, ids = append(all, access{domain: domain, id: name}), append(ids, name)
 	}
-	i := nearest.Index(id, ids)
-	if i < 0 {
-		return ""
+	if i := nearest.Index(id, ids); i >= 0 {
+		return all[i].field(".")
 	}
-	domain, known, _ := strings.Cut(string(names[i]), "/")
-	return access{domain: domain, id: known}.field(".")
-}
-
-// domainRank ranks the driver's own domain above other domains.
-func domainRank(qualifiedName string) int {
-	if strings.HasPrefix(qualifiedName, v1alpha1.AttributeDomain+"/") {
-		return 1
-	}
-	return 0
+	return ""
 }

@@ -2,6 +2,8 @@ package v1alpha1
 
 import (
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 const (
@@ -63,14 +65,5 @@ func QualifiedName(name string) string {
 
 // isID reports whether s can name an attribute or a capacity in its domain: a C identifier of at most 32 characters.
 func isID(s string) bool {
-	if s == "" || len(s) > maxIDLength {
-		return false
-	}
-	for i, r := range s {
-		letter := r == '_' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
-		if !letter && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-	}
-	return true
+	return len(s) <= maxIDLength && len(validation.IsCIdentifier(s)) == 0
 }

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// problems collects the errors in a policy.
 type problems struct{ list field.ErrorList }
 
 func (p *problems) add(errs ...*field.Error) { p.list = append(p.list, errs...) }

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Remarks returns the parts of a valid policy that have no effect, or a different effect than the author may expect,
-// with an alternative for each.
+// Remarks returns the parts of a valid policy that have a different effect than the author may expect, with an
+// alternative for each.
 func Remarks(p *DeviceExposurePolicy) []string {
 	e := p.Spec.Exposure
 	if p.Spec.Action == ActionExclude || e == nil {
@@ -15,23 +15,16 @@ func Remarks(p *DeviceExposurePolicy) []string {
 	}
 	var remarks []string
 	for _, plugin := range e.SupportedCNIPlugins {
-		remarks = append(remarks, pluginRemarks(e, &plugin)...)
+		if !e.AllowMultipleAllocations && !plugin.Exclusive {
+			remarks = append(remarks, fmt.Sprintf("plugin %s is not exclusive, and one claim takes the device since "+
+				"allowMultipleAllocations is false: set exclusive to true for the plugin, or "+
+				"allowMultipleAllocations to true", plugin.Name))
+		}
 	}
-	if !e.AllowMultipleAllocations && e.ExclusionGroup != "" {
-		remarks = append(remarks,
-			fmt.Sprintf("exclusionGroup %q has no effect, because an exclusive claim already excludes every other use "+
-				"of the device: remove it, or set allowMultipleAllocations to true", e.ExclusionGroup))
-	}
-	takes := func(p CNIPlugin) bool { return p.Exclusive }
-	if e.AllowInUse && e.AllowMultipleAllocations && !slices.ContainsFunc(e.SupportedCNIPlugins, takes) {
-		remarks = append(remarks, "allowInUse has no effect, because no plugin is exclusive, "+
-			"and shared devices stay on the node: remove it")
-	}
-	if remark := bandwidthRemark(e); remark != "" {
-		remarks = append(remarks, remark)
-	}
-	if remark := mixtureRemark(e); remark != "" {
-		remarks = append(remarks, remark)
+	for _, remark := range []string{bandwidthRemark(e), mixtureRemark(e)} {
+		if remark != "" {
+			remarks = append(remarks, remark)
+		}
 	}
 	return append(remarks, sharingRemarks(e)...)
 }
@@ -52,22 +45,6 @@ func mixtureRemark(e *Exposure) string {
 		"policy for each, with the same exclusionGroup"
 }
 
-// pluginRemarks returns the remarks on one plugin.
-func pluginRemarks(e *Exposure, p *CNIPlugin) []string {
-	var remarks []string
-	if !e.AllowMultipleAllocations && !p.Exclusive {
-		remarks = append(remarks,
-			fmt.Sprintf("plugin %s is not exclusive, and one claim takes the device since allowMultipleAllocations is "+
-				"false: set exclusive to true for the plugin, or allowMultipleAllocations to true", p.Name))
-	}
-	if (!e.AllowMultipleAllocations || p.Exclusive) && len(p.ConsumePerAllocation) > 0 {
-		remarks = append(remarks,
-			fmt.Sprintf("consumePerAllocation of plugin %s has no effect, since its claim takes the whole device: "+
-				"remove it", p.Name))
-	}
-	return remarks
-}
-
 // UnlimitedCounter is the counter that is published for shared devices if their policy has no capacity: the scheduler
 // must have something to count. Its value, UnlimitedShares, exceeds the number of pods on any node.
 const (
@@ -82,7 +59,6 @@ func UnlimitedRemark() string {
 		"%d; add a counter to capacity to limit them", UnlimitedCounter, UnlimitedShares)
 }
 
-// sharingRemarks returns the remarks on the counters of a shared device.
 func sharingRemarks(e *Exposure) []string {
 	if !e.AllowMultipleAllocations {
 		return nil
@@ -125,6 +101,5 @@ func bandwidthRemark(e *Exposure) string {
 		"function has the default, %s: "+
 		"a claim that requests more, up to %s, is never allocated, and a claim that requests less, down to %s, takes "+
 		"%s; list the amounts in validValues to offer each of them, or write the range in linkBandwidth, so that "+
-		"claims choose any amount in it",
-		Bandwidth, r.Default, greatest, r.ValidRange.Min, r.Default)
+		"claims choose any amount in it", Bandwidth, r.Default, greatest, r.ValidRange.Min, r.Default)
 }

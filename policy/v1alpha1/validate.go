@@ -35,7 +35,6 @@ func Validate(policy *DeviceExposurePolicy) field.ErrorList {
 	return p.list
 }
 
-// action checks the exposure, and that it is compatible with the action.
 func (p *problems) action(spec *DeviceExposurePolicySpec, path *field.Path) {
 	exposure := path.Child("exposure")
 	switch spec.Action {
@@ -55,7 +54,6 @@ func (p *problems) action(spec *DeviceExposurePolicySpec, path *field.Path) {
 	}
 }
 
-// exposure checks how devices are offered.
 func (p *problems) exposure(e *Exposure, path *field.Path) {
 	if e.DeviceNameSuffix != "" && !isSuffix(e.DeviceNameSuffix) {
 		p.invalid(path.Child("deviceNameSuffix"), e.DeviceNameSuffix, `must be empty or "-" followed by lower-case letters, `+
@@ -76,7 +74,6 @@ func (p *problems) exposure(e *Exposure, path *field.Path) {
 	p.attributes(e, path)
 }
 
-// publish checks the names of the discovered attributes that the policy requests.
 func (p *problems) publish(names []string, path *field.Path) {
 	p.tooMany(path, len(names), maxEntries)
 	for i, name := range names {
@@ -116,7 +113,6 @@ func (p *problems) sharing(e *Exposure, path *field.Path) {
 	}
 }
 
-// plugins checks the names of the plugins.
 func (p *problems) plugins(e *Exposure, path *field.Path) {
 	if len(e.SupportedCNIPlugins) == 0 {
 		p.add(field.Required(path, "name at least one CNI plugin that may attach the device"))
@@ -144,7 +140,6 @@ func (p *problems) plugins(e *Exposure, path *field.Path) {
 	}
 }
 
-// consumption checks the plugins' consumption against the capacity.
 func (p *problems) consumption(e *Exposure, path *field.Path) {
 	first := map[string]amountOf{}
 	for i, plugin := range e.SupportedCNIPlugins {
@@ -163,7 +158,6 @@ func (p *problems) consumption(e *Exposure, path *field.Path) {
 	}
 }
 
-// amountOf is the amount that a plugin consumes.
 type amountOf struct {
 	plugin string
 	amount Amount
@@ -195,7 +189,6 @@ func (p *problems) consumed(
 	}
 }
 
-// isSuffix reports whether s is a valid suffix for a device name.
 func isSuffix(s string) bool {
 	return len(s) <= maxSuffixLength && s[0] == '-' && len(validation.IsDNS1123Label(s[1:])) == 0
 }

@@ -175,7 +175,6 @@ func (v AttributeValue) typeName() string {
 // pciAddress matches an address in the format used by sysfs. A domain may have more than four digits.
 var pciAddress = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f][.][0-7]$`)
 
-// fixed checks attributes with fixed values.
 func (p *problems) fixed(attributes map[string]AttributeValue, path *field.Path) {
 	p.tooMany(path, len(attributes), maxEntries)
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {

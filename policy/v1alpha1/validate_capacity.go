@@ -115,7 +115,6 @@ func (p *problems) capacities(e *Exposure, path *field.Path) {
 	}
 }
 
-// linkBandwidth checks the amounts of link bandwidth that claims may choose.
 func (p *problems) linkBandwidth(e *Exposure, path *field.Path) {
 	r := e.LinkBandwidth
 	if r == nil {
@@ -191,7 +190,6 @@ func (p *problems) defaultAmount(policy *RequestPolicy, value Amount, path *fiel
 	p.onStep(d, r, path)
 }
 
-// validRange checks a range on its own.
 func (p *problems) validRange(r *ValidRange, value Amount, path *field.Path) {
 	before := len(p.list)
 	if r.Min == nil {
@@ -249,7 +247,6 @@ func isWhole(a *Amount) bool {
 	return a.CmpInt64(a.Value()) == 0
 }
 
-// validValues checks a list of amounts on its own.
 func (p *problems) validValues(values []Amount, value Amount, path *field.Path) {
 	p.tooMany(path, len(values), maxValidValues)
 	for i, v := range values {

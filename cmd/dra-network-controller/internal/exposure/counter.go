@@ -178,9 +178,6 @@ func Accepted(p *v1alpha1.DeviceExposurePolicy) metav1.Condition {
 	}
 	problems, remarks := policy.Check(p)
 	condition := conditions.Of(p.Generation, summary, problems, remarks...)
-	if meanwhile := policy.UntilCorrected(p); meanwhile != "" {
-		condition.Message = conditions.Bound(condition.Message + "; " + meanwhile)
-	}
 	return conditions.WithHint(condition,
 		fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), "shows its effect on each node")
 }

@@ -55,8 +55,7 @@ func TestReconcile(t *testing.T) {
 		{"two problems", `{priority: -1, action: exclude, selector: {cel: "true &&"}}`, "False", "Invalid", []string{
 			"2 problems: (1) spec.priority: Invalid value: -1: must be between 0 and 1000; ",
 			`(2) spec.selector.cel: Invalid value: "true &&": cannot compile the expression: compilation failed: ` +
-				`ERROR: <input>:1:8: Syntax error`,
-			"until the policy is corrected, every device for which the selector cannot be evaluated is hidden"}, 2},
+				`ERROR: <input>:1:8: Syntax error`}, 2},
 		{"still wrong", "", "False", "Invalid", []string{"2 problems"}, 2},
 		{"a remark", `{selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov, exclusive: true}]}}`,
 			"True", "ValidWithRemarks",
