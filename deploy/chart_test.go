@@ -330,10 +330,10 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 		"unknown resource": {"node.resources.limits.cpus=1", "'/node/resources/limits': " +
 			"additional properties 'cpus' not"},
 		"unknown flag": {"node.extraArgs={--cofig=/x}", "'/node/extraArgs/0': value must be 'a flag of " +
-			"dra-network-driver with its value: --config=…, --kubeconfig=…'"},
-		"flag of the driver":   {"controller.extraArgs={--config=/x}", "/controller/extraArgs/0"},
+			"dra-network-driver with its value: --kubeconfig=…'"},
+		"flag of the driver":   {"controller.extraArgs={--nri-socket=/x}", "/controller/extraArgs/0"},
 		"flag without a value": {"controller.extraArgs={--webhook-cert-dir}", "/controller/extraArgs/0"},
-		"one hyphen":           {"node.extraArgs={-config=/x}", "/node/extraArgs/0"},
+		"one hyphen":           {"node.extraArgs={-kubeconfig=/x}", "/node/extraArgs/0"},
 		"no address of IPv4":   {"node.httpAddress=300.0.0.1:9680", "/node/httpAddress"},
 		"no address of IPv6":   {"node.httpAddress=[1:::2]:9680", "/node/httpAddress"},
 		"misspelled peer":      {"webhook.from[0].ipblock.cidr=10.0.0.4/32", "'ipblock' not allowed"},

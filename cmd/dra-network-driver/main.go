@@ -39,7 +39,7 @@ func main() {
 
 func command() *cobra.Command {
 	config := plugin.Config{Version: version.Get().String(), Plugins: inProcess()}
-	var kubeconfig, file string
+	var kubeconfig string
 	var verbosity int
 	cmd := &cobra.Command{
 		Use:   "dra-network-driver",
@@ -53,9 +53,6 @@ all at the same paths as on the host.`,
 		Example: `  # As in the DaemonSet
   dra-network-driver --node-name=$(NODE_NAME)
 
-  # With settings from a file, whose keys are names of flags; flags take precedence
-  dra-network-driver --node-name=$(NODE_NAME) --config=/etc/dra-network/config.yaml
-
   # From a shell on the node, with another kubeconfig and more logs
   dra-network-driver --node-name=worker-1 --kubeconfig=/etc/kubernetes/admin.conf -v=4`,
 		Version:       version.Get().Describe(),
@@ -63,11 +60,6 @@ all at the same paths as on the host.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if file != "" {
-				if err := applyFile(cmd.Flags(), file); err != nil {
-					return err
-				}
-			}
 			ctx := logging(cmd.Context(), verbosity)
 			klog.FromContext(ctx).Info("Starting the driver", "version", version.Get().String(), "flags",
 				settings(cmd.Flags()))
@@ -75,12 +67,22 @@ all at the same paths as on the host.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&file, configFlag, "", "YAML file with settings: a map with the names of these flags as keys")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", kubeconfigHelp)
 	addFlags(flags, &config)
 	flags.IntVarP(&verbosity, "v", "v", 2, verbosityHelp)
 	cmd.AddCommand(replayCommand())
 	return cmd
+}
+
+// settings returns all flags with their values, for the log.
+func settings(flags *pflag.FlagSet) []string {
+	var all []string
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "help" && flag.Name != "version" { // cobra adds these to every command
+			all = append(all, "--"+flag.Name+"="+flag.Value.String())
+		}
+	})
+	return all
 }
 
 // inProcess returns the CNI plugins from dra-network-cni that do not need a separate process. Only this function refers
@@ -120,9 +122,6 @@ func addFlags(flags *pflag.FlagSet, config *plugin.Config) {
 	flags.BoolVar(&config.NetworkStatus, "network-status", false,
 		"write the interfaces of pods to their annotation k8s.v1.cni.cncf.io/network-status")
 }
-
-// configFlag is the name of the flag for the settings file.
-const configFlag = "config"
 
 const (
 	listsHelp = "publish CNI plugins as a list attribute; all nodes and the controller need the same setting, and " +

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,5 +46,17 @@ clusters: [{name: c, cluster: {server: "`+server.URL+`"}}]
 	}
 	if !strings.HasPrefix(accepted, "application/vnd.kubernetes.protobuf,") {
 		t.Errorf("the Accept header is %q", accepted)
+	}
+}
+
+// The log contains all settings, and no other flags.
+func TestLoggedSettings(t *testing.T) {
+	cmd := command()
+	cmd.InitDefaultHelpFlag()
+	cmd.InitDefaultVersionFlag()
+	logged := settings(cmd.Flags())
+	if !slices.Contains(logged, "--v=2") || slices.Contains(logged, "--version=false") ||
+		slices.Contains(logged, "--help=false") {
+		t.Errorf("the log has %q", logged)
 	}
 }
