@@ -151,7 +151,6 @@ func (d *draPlugin) renewed(
 	return now, changed, errors.Join(problems...)
 }
 
-// renewBaselines updates the record of a claim with the state of its devices in the current boot.
 func (d *draPlugin) renewBaselines(ctx context.Context, record *claims.Record) error {
 	onTheirWay := d.Sandboxes.IsUsedSinceBoot(record.Claim.UID) // their devices may be moving to or from a pod
 	plans, changed, err := d.renewed(ctx, record.Plans, !onTheirWay)
@@ -174,9 +173,7 @@ type linkUse struct {
 
 // find reports how the node itself uses the named links. While the addresses in the Node object are unknown, any
 // address on a link could be one of them, so no use is considered restorable.
-func (u *linkUse) find(
-	ctx context.Context, names ...discovery.IfName,
-) (map[discovery.IfName]discovery.Use, error) {
+func (u *linkUse) find(ctx context.Context, names ...discovery.IfName) (map[discovery.IfName]discovery.Use, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	sources := u.sources

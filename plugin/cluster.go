@@ -35,7 +35,6 @@ import (
 // resync is the period after which informers report all objects again, in case a handler missed an event.
 const resync = 10 * time.Minute
 
-// cluster provides objects from the API server, mostly from caches.
 type cluster struct {
 	client     kubernetes.Interface
 	nodeName   string
@@ -110,7 +109,6 @@ func stripPod(object any) (any, error) {
 	return kept, nil
 }
 
-// stripNamespace reduces a namespace to its labels.
 func stripNamespace(object any) (any, error) {
 	namespace, ok := object.(*corev1.Namespace)
 	if !ok {
@@ -120,7 +118,6 @@ func stripNamespace(object any) (any, error) {
 		ResourceVersion: namespace.ResourceVersion, Labels: namespace.Labels}}, nil
 }
 
-// customClient returns a client for the driver's API group.
 func customClient(config *rest.Config) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{policyapi.AddToScheme, chainapi.AddToScheme} {
@@ -141,7 +138,6 @@ func customClient(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// informer returns an informer for the objects of a resource that have matching fields.
 func informer(
 	client cache.Getter, resource string, example runtime.Object, matching fields.Selector,
 ) cache.SharedIndexInformer {
@@ -163,7 +159,6 @@ func items[T metav1.Object](informer cache.SharedIndexInformer) []T {
 	return all
 }
 
-// run runs the informers until ctx is done.
 func (c *cluster) run(ctx context.Context) error {
 	for _, informer := range append(slices.Clone(c.informers), c.blocks) {
 		go informer.RunWithContext(ctx)
@@ -172,7 +167,6 @@ func (c *cluster) run(ctx context.Context) error {
 	return nil
 }
 
-// synced waits until all required caches are filled.
 func (c *cluster) synced(ctx context.Context) error {
 	for _, informer := range c.informers {
 		if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
@@ -182,7 +176,6 @@ func (c *cluster) synced(ctx context.Context) error {
 	return nil
 }
 
-// hasSynced reports whether all required caches are filled.
 func (c *cluster) hasSynced() bool {
 	return !slices.ContainsFunc(c.informers,
 		func(informer cache.SharedIndexInformer) bool { return !informer.HasSynced() })
@@ -269,7 +262,6 @@ func (c *cluster) PluginSchemas() cnichain.Schemas {
 	return cnichain.DefaultSchemas().With(schemas...)
 }
 
-// topology returns a NetworkTopology by name.
 func (c *cluster) topology(name string) (*chainapi.NetworkTopology, error) {
 	item, found, err := c.topologies.GetStore().GetByKey(name)
 	if err != nil {
@@ -291,7 +283,6 @@ func (c *cluster) ThisNode() (*corev1.Node, error) {
 	return nil, fmt.Errorf("the API server has no node %q; check --node-name", c.nodeName)
 }
 
-// namespaceLabels returns the labels of a namespace.
 func (c *cluster) namespaceLabels(name string) (map[string]string, error) {
 	item, found, err := c.namespaces.GetStore().GetByKey(name)
 	if namespace, ok := item.(*corev1.Namespace); ok && found && err == nil {
@@ -309,7 +300,6 @@ func (c *cluster) cachedPod(namespace, name, uid string) *corev1.Pod {
 	return nil
 }
 
-// podWithUID returns a pod from the cache, or nil if the cache does not contain it.
 func (c *cluster) podWithUID(uid string) *corev1.Pod {
 	for _, item := range c.pods.GetStore().List() {
 		if pod, ok := item.(*corev1.Pod); ok && string(pod.UID) == uid {
@@ -340,7 +330,6 @@ func (c *cluster) isAllocated(ctx context.Context, record *claims.Record) (bool,
 		nil
 }
 
-// onPodGone calls wake when a pod is deleted from the API server.
 func (c *cluster) onPodGone(wake func()) error {
 	_, err := c.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { wake() }})
 	return err
@@ -356,7 +345,6 @@ func (c *cluster) podIsLeaving(uid string) bool {
 	return filled
 }
 
-// isLeaving reports whether a pod is being deleted or has terminated.
 func isLeaving(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil || hasTerminated(pod) }
 
 func hasTerminated(pod *corev1.Pod) bool {

@@ -90,7 +90,6 @@ func isPod(reference resourceapi.ResourceClaimConsumerReference) bool {
 	return reference.APIGroup == "" && reference.Resource == "pods"
 }
 
-// consumerOf returns the entry for a pod in a claim's record.
 func consumerOf(pod *corev1.Pod, claim *resourceapi.ResourceClaim, attaches bool) (claims.Consumer, error) {
 	if attaches {
 		if err := claimspec.CheckPod(pod); err != nil {

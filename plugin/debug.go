@@ -20,7 +20,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// policyInputs returns the policies and node labels that determine the devices of the node.
 func (c *cluster) policyInputs() nodestate.PolicyInputs {
 	inputs := nodestate.PolicyInputs{Node: c.nodeName, Policies: c.ExposurePolicies()}
 	if node, err := c.ThisNode(); err == nil {
@@ -46,7 +45,6 @@ func (d *Driver) serveDebug(ctx context.Context) error {
 	return serve(ctx, "netdra", listener, d.debugHandler())
 }
 
-// serve serves HTTP until ctx is done.
 func serve(ctx context.Context, what string, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()

@@ -149,7 +149,6 @@ func New(_ context.Context, config Config) (driver *Driver, err error) {
 	return d, err
 }
 
-// journalRetry is the period between attempts to open the journal.
 const journalRetry = 5 * time.Second
 
 // awaitJournal opens the journal, retrying until it succeeds, because exiting would only cause restarts. In the
@@ -158,28 +157,25 @@ const journalRetry = 5 * time.Second
 // the previous driver process still holds the lock because it is finishing its chains.
 func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the journal: no pod with claims starts on this node until it can "+
-		"be opened",
-		func() error {
-			opened, err := journal.Open(d.journalPath(), clock.RealClock{})
-			if err != nil {
-				return err
-			}
-			d.journal = opened
-			d.installed.journal, err = os.Lstat(d.journalPath())
+		"be opened", func() error {
+		opened, err := journal.Open(d.journalPath(), clock.RealClock{})
+		if err != nil {
 			return err
-		})
+		}
+		d.journal = opened
+		d.installed.journal, err = os.Lstat(d.journalPath())
+		return err
+	})
 }
 
 // awaitHelper installs the programs that run on the host. Without the hook, containers that name a claim cannot start.
 func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node "+
-		"until they "+
-		"can be installed", func() error {
+		"until they can be installed", func() error {
 		return d.installed.helper.Install(ctx)
 	})
 }
 
-// fail makes Run return an error.
 func (d *Driver) fail(err error) {
 	select {
 	case d.fatal <- err:
@@ -276,7 +272,6 @@ const (
 	sweepLimit = 5 * time.Minute
 )
 
-// sweepUntilDone sweeps periodically until ctx is done.
 func (d *Driver) sweepUntilDone(ctx context.Context) error {
 	const loop = "sweeps"
 	defer d.heartbeats.End(loop)
@@ -305,12 +300,10 @@ func (d *Driver) sweep(ctx context.Context, sweeper *attach.Sweeper) {
 	d.installed.defects.note(ctx, partGates, sweeper.Sweep())
 }
 
-// helperPath returns the path of the binary that the runtime runs as an OCI hook.
 func (d *Driver) helperPath() string {
 	return filepath.Join(nodeapi.HelperDir(d.config.PluginDir), nodeapi.HelperName)
 }
 
-// leftoverRetry is the period between retries of failed rollbacks.
 const leftoverRetry = 5 * time.Minute
 
 // retryLeftovers retries failed rollbacks. A device leaves quarantine once it has returned to the host.
@@ -337,8 +330,7 @@ func (d *Driver) watchFatal(ctx context.Context) error {
 func (d *Driver) serveDRA(ctx context.Context) error {
 	helper, err := kubeletplugin.Start(ctx, d.dra,
 		kubeletplugin.DriverName(v1alpha1.DriverName), kubeletplugin.NodeName(d.config.NodeName),
-		kubeletplugin.KubeClient(d.client),
-		kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir),
+		kubeletplugin.KubeClient(d.client), kubeletplugin.PluginDataDirectoryPath(d.config.PluginDir),
 		kubeletplugin.RegistrarDirectoryPath(d.config.RegistrarDir),
 		kubeletplugin.Serialize(false), kubeletplugin.CDIDirectory(d.config.CDIDir),
 		kubeletplugin.EnableDeviceMetadata(true, metadataVersions()), kubeletplugin.MetadataFileOps(metadataFiles()))
@@ -386,7 +378,6 @@ func (d *Driver) finishWork() {
 	}
 }
 
-// sweepLogs removes the CNI logs of claims that were released long ago.
 func (d *Driver) sweepLogs(ctx context.Context) {
 	if err := d.callLog.Sweep(time.Now().Add(-d.config.LogRetention), d.isPrepared); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot remove old CNI logs", "dir", d.config.LogDir)

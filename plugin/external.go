@@ -12,7 +12,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/external"
 )
 
-// hasExternal reports whether another component attaches at least one device of the claim.
 func hasExternal(record *claims.Record) bool {
 	for i := range record.Plans {
 		if len(record.Plans[i].External) > 0 {
@@ -22,7 +21,6 @@ func hasExternal(record *claims.Record) bool {
 	return false
 }
 
-// isExternal reports whether other components attach all devices of a claim.
 func (d *Driver) isExternal(claim *resourceapi.ResourceClaim) bool {
 	devices, err := claimspec.Devices(claim)
 	for _, name := range claimspec.Topologies(devices) {

@@ -81,7 +81,6 @@ func (d *Driver) serveHTTP(ctx context.Context) error {
 	return serve(ctx, "health", listener, mux)
 }
 
-// missing returns the conditions that prevent pods with claims from starting.
 func (d *Driver) missing() []string {
 	if reason := d.startup.reason(); reason != nil {
 		return []string{reason.Error()}
@@ -110,7 +109,6 @@ const (
 	registrarSocket = v1alpha1.DriverName + "-reg.sock"
 )
 
-// socketPeriod is the interval between checks of the driver's sockets.
 const socketPeriod = 10 * time.Second
 
 // socketsAreThere returns an error if one of the driver's sockets was removed. Without the registration socket, the
@@ -166,7 +164,6 @@ func newStartup() *startup {
 // reason returns the reason that the driver is not ready yet, or nil once startup is complete.
 func (s *startup) reason() error { return *s.waiting.Load() }
 
-// complete marks the startup as complete.
 func (s *startup) complete() { s.note(nil) }
 
 // note sets the reason and reports whether its text differs from that of the previous reason.

@@ -10,7 +10,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// nriLogger logs the messages of the NRI library in the driver's format.
 type nriLogger struct{ logger klog.Logger }
 
 var _ nrilog.Logger = nriLogger{}

@@ -43,8 +43,7 @@ func (d *Driver) recoverLost(ctx context.Context) {
 	for _, pod := range d.nri.unclaimedSandboxes() {
 		lost, err := d.lostClaims(ctx, pod)
 		if err == nil && len(lost) > 0 {
-			logger.Info("Preparing claims of the lost journal", "pod", podOf(pod).String(), "sandbox",
-				pod.GetId())
+			logger.Info("Preparing claims of the lost journal", "pod", podOf(pod).String(), "sandbox", pod.GetId())
 			err = d.again(ctx, lost)
 		}
 		if err != nil {

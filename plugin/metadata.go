@@ -141,7 +141,6 @@ func (d *Driver) describe(ctx context.Context, records []claims.Record) (complet
 	return complete
 }
 
-// repairLimit limits the duration of one metadata repair.
 const repairLimit = 20 * time.Second
 
 // repairMetadata rewrites CDI specs with the metadata of prepared claims if they were removed: the kubelet passes the

@@ -29,7 +29,6 @@ type metrics struct {
 	connections prometheus.Counter
 }
 
-// newMetrics registers the metrics of the driver. version is the build version.
 func newMetrics(version string) *metrics {
 	registry := prometheus.NewRegistry()
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "dra_network_build_info",
@@ -37,16 +36,13 @@ func newMetrics(version string) *metrics {
 	build.WithLabelValues(version).Set(1)
 	m := &metrics{
 		registry: registry, publish: publish.NewMetrics(registry), attach: attach.NewMetrics(registry),
-		steps: telemetry.NewHistogram("step_seconds", "Duration of CNI plugin calls, by plugin and command.",
-			"type",
+		steps: telemetry.NewHistogram("step_seconds", "Duration of CNI plugin calls, by plugin and command.", "type",
 			"command", "result"),
 		prepared: telemetry.NewHistogram("claim_seconds", "Time to prepare or release a claim for the kubelet.",
 			"operation", "result"),
 		hooks: telemetry.NewHistogram("nri_seconds",
-			"Time that the container runtime waited for the driver; its default "+
-				"timeout is 2 s.", "event", "result"),
-		connections: telemetry.NewCounter("nri_connections_total",
-			"Number of connections to the container runtime."),
+			"Time that the container runtime waited for the driver; its default timeout is 2 s.", "event", "result"),
+		connections: telemetry.NewCounter("nri_connections_total", "Number of connections to the container runtime."),
 	}
 	registry.MustRegister(build, m.steps, m.prepared, m.hooks, m.connections,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -85,13 +81,11 @@ type measuredCalls struct {
 func (c measuredCalls) Record(call executor.Call) {
 	telemetry.Observe(c.metrics.steps, call.Duration, call.Err, filepath.Base(call.Plugin), call.Command)
 	c.logger.V(telemetry.LevelCalls).Info("Ran a CNI plugin", "plugin", call.Plugin, "command", call.Command, "claim",
-		call.Claim.String(),
-		"pod", call.Pod, "sandbox", call.SandboxID, "step", call.Step, "duration",
+		call.Claim.String(), "pod", call.Pod, "sandbox", call.SandboxID, "step", call.Step, "duration",
 		call.Duration.Round(time.Microsecond), "err", call.Err)
 	c.Recorder.Record(call)
 }
 
-// handler serves the metrics.
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }

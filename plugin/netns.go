@@ -13,7 +13,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// namespaces finds the network namespaces of sandboxes.
 type namespaces struct {
 	// procDir is the host's /proc; dir is where the runtime mounts namespaces.
 	procDir, dir string

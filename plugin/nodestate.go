@@ -15,7 +15,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// state returns the current state of the driver.
 func (d *Driver) state() nodestate.State {
 	c := &d.config
 	state := nodestate.State{
@@ -81,7 +80,6 @@ func (d *Driver) refusedClaims() []nodestate.RefusedClaim {
 	return waiting
 }
 
-// topologyStates returns the topologies, sorted by name.
 func (c *cluster) topologyStates() []nodestate.Topology {
 	states := []nodestate.Topology{}
 	for _, topology := range items[*chainapi.NetworkTopology](c.topologies) {
@@ -102,7 +100,6 @@ func (c *cluster) topologyStates() []nodestate.Topology {
 	return states
 }
 
-// claimStates returns the prepared claims, sorted by UID.
 func (d *Driver) claimStates() []nodestate.Claim {
 	records := d.Claims.All()
 	states := make([]nodestate.Claim, 0, len(records))

@@ -21,7 +21,6 @@ import (
 // configSource is the annotation in which the kubelet records where a pod came from.
 const configSource = "kubernetes.io/config.source"
 
-// nriConfig contains the dependencies of an nriPlugin.
 type nriConfig struct {
 	components
 	// Socket is the container runtime's NRI socket.
@@ -43,7 +42,6 @@ type nriPlugin struct {
 
 func newNRIPlugin(c nriConfig) *nriPlugin { return &nriPlugin{nriConfig: c} }
 
-// namesClaim reports whether a container names a claim of the driver.
 func namesClaim(container *api.Container) bool { return len(partsNamed(container)) > 0 }
 
 // partsNamed returns the parts of claims that a container names. For such a container, the kubelet passes the CDI
@@ -121,7 +119,7 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	}
 	attempts := 0
 	for delay := nriRetry; n.Sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
-		if n.ready(pod) { // even if its claims are unknown because the API server has not responded yet
+		if _, ready, _ := n.Sandboxes.State(pod.GetId()); ready { // even if its claims are unknown because the API server has not responded yet
 			return
 		}
 		records, err := n.claimsOf(pod)
@@ -172,11 +170,6 @@ func (n *nriPlugin) attachNow(pod *api.PodSandbox, records []claims.Record) erro
 		return err
 	}
 	return n.Sandboxes.AttachAfterResync(pod.GetId(), podOf(pod), netns, records)
-}
-
-func (n *nriPlugin) ready(pod *api.PodSandbox) bool {
-	_, ready, _ := n.Sandboxes.State(pod.GetId())
-	return ready
 }
 
 // RunPodSandbox attaches the pod's claims. If it returns an error, the runtime stops the sandbox and the kubelet
@@ -255,8 +248,7 @@ func (n *nriPlugin) CreateContainer(
 	}
 	if err != nil {
 		klog.FromContext(n.Work).V(telemetry.LevelDecisions).Info("Held a container", "pod", podOf(pod).String(),
-			"container",
-			container.GetName(), "reason", err.Error())
+			"container", container.GetName(), "reason", err.Error())
 	}
 	return adjustment, nil, telemetry.WireError(err)
 }
@@ -293,15 +285,10 @@ func (n *nriPlugin) adjust(pod *api.PodSandbox, container *api.Container) (*api.
 func (n *nriPlugin) observe(event string, pod *api.PodSandbox, duration time.Duration, err error) {
 	telemetry.Observe(n.Metrics.hooks, duration, err, event)
 	klog.FromContext(n.Work).V(telemetry.LevelCalls).Info("Answered the container runtime", "event", event, "pod",
-		podOf(pod).String(),
-		"sandbox", pod.GetId(), "duration", duration.Round(time.Microsecond), "err", err)
+		podOf(pod).String(), "sandbox", pod.GetId(), "duration", duration.Round(time.Microsecond), "err", err)
 }
 
 // mayStart returns the reason why a container must not start yet, or nil if it may start.
-//
-// It checks the cases in this order: the sandbox is attached; it is known but not attached; it existed before the
-// driver process, and none of its containers names a claim; its record was lost, but the gate file admits its
-// namespace. Only then does mayStart look up the pod's claims, in memory and in the pod cache.
 func (n *nriPlugin) mayStart(pod *api.PodSandbox, container *api.Container) error {
 	known, ready, failure := n.Sandboxes.State(pod.GetId())
 	named := partsNamed(container)

@@ -61,7 +61,6 @@ func (n *nriPlugin) run(ctx context.Context) error {
 // and the configuration of a stub, the stub never returns.
 var errHung = errors.New("the connection hangs; reconnecting")
 
-// session runs one connection from start to end.
 func (n *nriPlugin) session(ctx context.Context) error {
 	ended := make(chan error, 1)
 	configured := make(chan struct{})
@@ -226,7 +225,6 @@ type runtimeState struct {
 	missingFacts []string
 }
 
-// now returns the current state.
 func (v *runtimeView) now() runtimeState {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -348,7 +346,6 @@ func (c *cluster) onSandbox(created func(executor.Pod)) error {
 	return err
 }
 
-// hasSandbox reports whether the kubelet has created the sandbox of a pod.
 func hasSandbox(pod *corev1.Pod) bool { return len(sandboxCondition(pod)) > 0 }
 
 // sandboxCondition returns the condition with which the kubelet reports that the sandbox of a pod exists, or nil if
@@ -362,7 +359,6 @@ func sandboxCondition(pod *corev1.Pod) []corev1.PodCondition {
 	return nil
 }
 
-// expectSandbox runs awaitSandbox in the background.
 func (n *nriPlugin) expectSandbox(pod executor.Pod) {
 	n.Sandboxes.GoTracked(func() { n.awaitSandbox(pod) })
 }

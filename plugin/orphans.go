@@ -32,7 +32,7 @@ func (d *Driver) findOrphans() ([]nodestate.Orphan, error) {
 	problems = append(problems, err)
 	for _, entry := range pins {
 		// Check in this order: leftovers of a sandbox are recorded before the sandbox is forgotten.
-		if host.IsPinName(entry.Name()) && !d.Sandboxes.HasPin(entry.Name()) && !d.keepsPin(entry.Name()) &&
+		if host.IsPinName(entry.Name()) && !d.Sandboxes.HasPin(entry.Name()) && !d.Sandboxes.KeepsLeftover(entry.Name()) &&
 			!d.Sandboxes.IsUnrecordedPin(entry.Name()) {
 			found = append(found,
 				nodestate.Orphan{Kind: nodestate.OrphanNamespace, Path: filepath.Join(d.config.NetNSDir, entry.Name())})
@@ -76,16 +76,6 @@ func (d *Driver) journalLost() bool {
 	entries, err := os.ReadDir(d.config.PluginDir)
 	return nodeapi.IgnoreMissing(err) != nil ||
 		slices.ContainsFunc(entries, func(e os.DirEntry) bool { return nodeapi.IsUnreadableJournal(e.Name()) })
-}
-
-// keepsPin reports whether retrying the rollback of a leftover requires a pin.
-func (d *Driver) keepsPin(name string) bool {
-	for _, leftover := range d.Executor.Leftovers() {
-		if host.IsPinOf(name, leftover.Attachment.Pin) {
-			return true
-		}
-	}
-	return false
 }
 
 // removeOrphans removes orphaned files, each under the lock of the component that may need it. It returns all files
@@ -172,7 +162,6 @@ func (d *Driver) removeMetadataFile(spec string) error {
 // (k8s.io/dynamic-resource-allocation/kubeletplugin).
 const metadataDir = "dra-device-metadata"
 
-// hasMetadata reports whether a metadata file belongs to a prepared claim.
 func (d *Driver) hasMetadata(path string) bool {
 	folder := filepath.Base(filepath.Dir(filepath.Dir(path)))
 	return slices.ContainsFunc(d.Claims.All(), func(record claims.Record) bool {

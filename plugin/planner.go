@@ -133,8 +133,7 @@ func (d *draPlugin) plan(
 	}
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), d.MissingLinkTypes)
 	if err != nil { // the kernel may still support the link types
-		klog.FromContext(ctx).Error(err,
-			"Cannot query the link types of the kernel; assuming that all are available")
+		klog.FromContext(ctx).Error(err, "Cannot query the link types of the kernel; assuming that all are available")
 	}
 	plan, problems := cnichain.Compile(topology, cnichain.Binding{
 		Claim: record.Claim, Node: d.Cluster.nodeName, Schemas: schemas, Plugins: plugins, KernelLacks: missing,
@@ -168,7 +167,6 @@ func (d *draPlugin) checkNamespace(topology *v1alpha1.NetworkTopology, namespace
 	return claimspec.CheckNamespace(topology, namespace, labels)
 }
 
-// definitionsPath is the API path of a NetworkAttachmentDefinition.
 const definitionsPath = "/apis/k8s.cni.cncf.io/v1/namespaces/%s/network-attachment-definitions/%s"
 
 // define copies the current content of NetworkAttachmentDefinitions into a topology. The claim's plan contains this

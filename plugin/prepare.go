@@ -51,7 +51,6 @@ type components struct {
 	Observer attach.Observer
 }
 
-// draConfig contains the dependencies of a draPlugin.
 type draConfig struct {
 	components
 	// Connected reports whether the container runtime would report a new pod to the driver.
@@ -64,7 +63,6 @@ type draConfig struct {
 	Fatal func(error)
 }
 
-// draPlugin implements the calls that the kubelet makes.
 type draPlugin struct {
 	draConfig
 	// locks serializes Prepare and release for each claim UID, so that the kubelet's calls for one claim never overlap.
@@ -94,12 +92,11 @@ func (d *draPlugin) PrepareResourceClaims(
 				claim.Name, err)
 			logger.Error(err, "Cannot prepare the claim")
 			d.Statuses.Failed(claimOf(claim), allocatedDevices(claim), status.ReasonPrepare, err)
-			hint := status.PrepareHint(claimOf(claim), d.Cluster.nodeName, err)
-			err = fmt.Errorf("%w; %s", err, hint) // the kubelet sends this error as an event
+			// The kubelet sends this error as an event.
+			err = fmt.Errorf("%w; %s", err, status.PrepareHint(claimOf(claim), err))
 		}
 		logger.V(telemetry.LevelCalls).Info("Answered NodePrepareResources", "duration",
-			time.Since(start).Round(time.Microsecond),
-			"err", err)
+			time.Since(start).Round(time.Microsecond), "err", err)
 		results[claim.UID] = kubeletplugin.PrepareResult{Devices: devices, Err: telemetry.WireError(err)}
 	}
 	return results, nil
@@ -110,9 +107,8 @@ func allocatedDevices(claim *resourceapi.ResourceClaim) []claims.HeldDevice {
 	var devices []claims.HeldDevice
 	for _, result := range claim.Status.Allocation.Devices.Results {
 		if result.Driver == v1alpha1.DriverName {
-			devices = append(devices,
-				claims.HeldDevice{Pool: result.Pool, Name: result.Device,
-					ShareID: string(ptr.Deref(result.ShareID, "")), Consumed: result.ConsumedCapacity})
+			devices = append(devices, claims.HeldDevice{Pool: result.Pool, Name: result.Device,
+				ShareID: string(ptr.Deref(result.ShareID, "")), Consumed: result.ConsumedCapacity})
 		}
 	}
 	return devices
@@ -254,8 +250,7 @@ func (d *draPlugin) UnprepareResourceClaims(
 	results := make(map[types.UID]error, len(claims))
 	for _, claim := range claims {
 		start := time.Now()
-		err := d.Sandboxes.RunToTheEnd("release the claim",
-			func() error { return d.unprepare(ctx, string(claim.UID)) })
+		err := d.Sandboxes.RunToTheEnd("release the claim", func() error { return d.unprepare(ctx, string(claim.UID)) })
 		telemetry.Observe(d.Metrics.prepared, time.Since(start), err, "release")
 		if err != nil {
 			err = fmt.Errorf("node %s: cannot release claim %s yet: %w", d.Cluster.nodeName, claim, err)

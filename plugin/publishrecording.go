@@ -113,7 +113,6 @@ func Replay(ctx context.Context, config ReplayConfig) error {
 	return group.Wait()
 }
 
-// replayed returns a function that reads the facts from a recording.
 func replayed(dir string) func(context.Context, []netip.Addr) (discovery.Facts, error) {
 	return func(ctx context.Context, _ []netip.Addr) (discovery.Facts, error) {
 		recording, err := discovery.OpenRecording(os.DirFS(dir))

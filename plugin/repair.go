@@ -49,7 +49,6 @@ func (s *defects) note(ctx context.Context, part string, err error) {
 		part)
 }
 
-// texts returns the defects, sorted by part.
 func (s *defects) texts() (texts []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +71,6 @@ const (
 	partExternal     = "files about devices that others attach"
 )
 
-// newInstallation returns the installation of a driver. It does not write anything.
 func newInstallation(config *Config, helperDir string) (installation, error) {
 	helper, err := install.NewHelper(helperDir)
 	return installation{helper: helper, directories: install.NewDirectories(config.HostProcDir, config.PluginDir,
@@ -95,7 +93,6 @@ func (d *Driver) repairFiles(ctx context.Context) {
 	d.installed.defects.note(ctx, partAnnouncement, d.installed.directories.Announce(d.config.CDIDir))
 }
 
-// journalPath returns the path of the journal.
 func (d *Driver) journalPath() string { return filepath.Join(d.config.PluginDir, "journal.db") }
 
 // journalIsThere returns an error if the driver's open journal is no longer the file that the next driver process would

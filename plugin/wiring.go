@@ -71,7 +71,6 @@ func (d *Driver) readJournal(ctx context.Context) error {
 // killed them after 30 s; the remaining ten seconds give them time to exit.
 const earlierLimit = 40 * time.Second
 
-// exec returns the executor for CNI plugins.
 func (d *Driver) exec() executor.PluginExec {
 	return executor.PluginExec{Lock: filepath.Join(d.config.PluginDir, "cni.lock")}
 }
@@ -144,7 +143,6 @@ func (d *Driver) build(ctx context.Context, chains *journal.Chains) error {
 		d.Cluster.onPodGone(d.Claims.Wake), d.Cluster.onSandbox(d.nri.expectSandbox))
 }
 
-// buildPublisher creates the device publisher.
 func (d *Driver) buildPublisher(ctx context.Context, recorder record.EventRecorder, bootID string) error {
 	publisher, damaged, err := publish.New(publish.Config{
 		NodeName: d.config.NodeName, BootID: bootID, Cluster: d.Cluster, Claims: d.Claims, Client: d.client,
@@ -190,7 +188,6 @@ func (d *Driver) unhealthy(claimUID string, held *claims.HeldDevice) string {
 	return ""
 }
 
-// isQuarantined reports whether a device is quarantined.
 func (d *Driver) isQuarantined(device discovery.Device) bool {
 	return d.Executor.Quarantined(&cnichain.Device{PCIAddress: string(device.PCIAddress),
 		IfName: string(device.Interface)}) != nil

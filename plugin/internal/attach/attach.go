@@ -222,8 +222,7 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 		if err != nil {
 			leave()
 			return nil, fmt.Errorf("cannot run the chain of topology %s: %d others of this topology are running: "+
-				"%w; %s",
-				topology, maxTopology, err, SlowRemedy)
+				"%w; %s", topology, maxTopology, err, SlowRemedy)
 		}
 		places = append(places, done)
 	}
@@ -244,7 +243,6 @@ func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Re
 	return leave, nil
 }
 
-// topologies returns the topologies of claims, sorted.
 func topologies(records []claims.Record) []string {
 	names := sets.New[string]()
 	for i := range records {

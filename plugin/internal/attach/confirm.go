@@ -87,7 +87,6 @@ func (s *Sandboxes) confirmIn(current *connection, box *sandbox) (same, known bo
 	return same, known
 }
 
-// tellUnconfirmed reports to a pod that its interfaces stay attached and its gates stay closed.
 func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 	err := fmt.Errorf("cannot compare the network namespace of the pod, %s, with the attached one: the driver's file "+
 		"for it was removed, or the kernel did not answer; delete the pod if its containers do not start again", netns)
@@ -214,7 +213,6 @@ func (s *Sandboxes) addMissingRDMA(missing map[int]string, steps []executor.Step
 	return nil
 }
 
-// reportMissing reports interfaces that are now missing or have returned.
 func (s *Sandboxes) reportMissing(changed []*sandbox) {
 	for _, box := range changed {
 		now := box.view()

@@ -36,7 +36,6 @@ type Gate struct {
 // NewGate returns a Gate that writes its files to dir and runs the helper binary at path helper as its hook.
 func NewGate(dir, helper string) Gate { return Gate{dir: dir, helper: helper} }
 
-// gateKind is the vendor and class of the CDI devices.
 const gateKind = v1alpha1.DriverName + "/interfaces"
 
 // Part is the part of a claim that a container names: the whole claim, or one of its requests.
@@ -161,7 +160,6 @@ func (g Gate) suspend(claimUID string) error {
 	return nil
 }
 
-// resume reopens a suspended gate with its previous content.
 func (g Gate) resume(claimUID string) error {
 	path := g.path(claimUID)
 	return nodeapi.IgnoreMissing(os.Rename(path+nodeapi.Suspended, path))

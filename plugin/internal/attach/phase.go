@@ -32,10 +32,8 @@ func (p phase) String() string {
 // isAttached reports whether everything is attached, so that gates may be open.
 func (p phase) isAttached() bool { return p == phaseOpening || p == phaseReady }
 
-// isEnding reports whether the sandbox is being or has been rolled back.
 func (p phase) isEnding() bool { return p == phaseDetaching || p == phaseGone }
 
-// mayBecome reports whether one phase may follow another.
 func (p phase) mayBecome(next phase) bool {
 	return slices.Contains(map[phase][]phase{
 		phaseAttaching: {phaseOpening, phaseDetaching},

@@ -71,8 +71,7 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 			unrecorded[uid] = pins
 			problems = append(problems, s.Gate.resume(uid))
 			klog.FromContext(s.Work).Info("Found a claim of running pods without a record in the journal; their "+
-				"containers may start again",
-				"claimUID", uid, "pins", pins)
+				"containers may start again", "claimUID", uid, "pins", pins)
 			continue
 		}
 		if _, held := s.Claims.Get(uid); held {
@@ -92,7 +91,6 @@ func (s *Sandboxes) adoptGates(known map[string]bool) error {
 	return errors.Join(problems...)
 }
 
-// orphanPins returns the pins in an open or suspended gate that belong to no record.
 func (s *Sandboxes) orphanPins(uid string, known map[string]bool) []string {
 	if _, held := s.Claims.Get(uid); held {
 		return nil
@@ -120,16 +118,16 @@ func (s *Sandboxes) removeUnknownPins(known map[string]bool) error {
 	problems := []error{err}
 	for _, entry := range entries {
 		name := entry.Name()
-		if host.IsPinName(name) && !known[host.PinOf(name)] && !s.keepsLeftover(name) {
+		if host.IsPinName(name) && !known[host.PinOf(name)] && !s.KeepsLeftover(name) {
 			problems = append(problems, s.Executor.Host.Unpin(filepath.Join(s.PinDir, name)))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// keepsLeftover reports whether a pin belongs to a step that could not be rolled back: its namespace may contain a
-// device.
-func (s *Sandboxes) keepsLeftover(name string) bool {
+// KeepsLeftover reports whether a pin belongs to a step that could not be rolled back: its namespace may contain a
+// device, and retrying the rollback requires the pin.
+func (s *Sandboxes) KeepsLeftover(name string) bool {
 	return slices.ContainsFunc(s.Executor.Leftovers(),
 		func(leftover executor.Leftover) bool { return host.IsPinOf(name, leftover.Attachment.Pin) })
 }

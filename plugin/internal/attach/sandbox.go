@@ -13,7 +13,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// sandbox is a pod sandbox with claims of this driver.
 type sandbox struct {
 	id    string
 	pod   executor.Pod
@@ -63,7 +62,6 @@ type boxState struct {
 // view is a copy of the state of a sandbox. It is consistent: all fields were read under one lock.
 type view boxState
 
-// view returns the current state.
 func (b *sandbox) view() view {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +70,6 @@ func (b *sandbox) view() view {
 	return now
 }
 
-// set changes the state.
 func (b *sandbox) set(change func(*boxState)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,12 +167,10 @@ func (b *sandbox) stopWaiting() error {
 	}
 }
 
-// attachedClaims returns the attached claims, sorted.
 func (v view) attachedClaims() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(v.claims)), func(uid string) bool { return !v.claims[uid] })
 }
 
-// missingNames returns the missing interfaces of attached claims, sorted.
 func (v view) missingNames() []string {
 	var names []string
 	for uid := range v.claims {
@@ -206,7 +201,6 @@ func (b *sandbox) setMissing(missing map[int]string) (changed bool) {
 	return true
 }
 
-// missingOf returns the missing interfaces of a claim's steps, by step index.
 func (v view) missingOf(claimUID string) map[int]string {
 	missing := map[int]string{}
 	for index, name := range v.missing {
@@ -244,7 +238,6 @@ func (b *sandbox) markOpening(attachment *executor.Attachment) bool {
 	return true
 }
 
-// resumeAttaching reverts markOpening for another attempt.
 func (b *sandbox) resumeAttaching() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

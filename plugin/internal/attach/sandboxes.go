@@ -163,7 +163,6 @@ func (s *Sandboxes) syncGates(claimUIDs []string) error {
 	return errors.Join(problems...)
 }
 
-// syncAllGates calls SyncGate for all claims and all existing gates.
 func (s *Sandboxes) syncAllGates() error {
 	uids, err := s.Gate.claims()
 	for _, record := range s.Claims.All() {
@@ -279,7 +278,6 @@ func (s *Sandboxes) newAttachment(id string, pod executor.Pod, records []claims.
 	return attachment
 }
 
-// usedAnnotations returns those annotations of a pod that plans depend on.
 func usedAnnotations(annotations map[string]string, records []claims.Record) map[string]string {
 	var used map[string]string
 	for i := range records {

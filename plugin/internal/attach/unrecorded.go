@@ -18,7 +18,6 @@ import (
 // IsUnrecorded reports whether a claim has attachments whose records were lost with the journal.
 func (s *Sandboxes) IsUnrecorded(claimUID string) bool { return len(s.pinsInGate(claimUID)) > 0 }
 
-// pinsInGate returns the pins in the gate of a claim without a record.
 func (s *Sandboxes) pinsInGate(claimUID string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -45,8 +44,7 @@ func (s *Sandboxes) isUnrecordedPin(name string) bool {
 // unrecordedPinsOf returns the existing pins of a claim's unrecorded attachments. Even a claim with a record may have
 // such pins: a claim with several pods may have been prepared again for one of them.
 func (s *Sandboxes) unrecordedPinsOf(claimUID string) []string {
-	return slices.DeleteFunc(s.pinsInGate(claimUID),
-		func(pin string) bool { return !s.Executor.Host.Exists(pin) })
+	return slices.DeleteFunc(s.pinsInGate(claimUID), func(pin string) bool { return !s.Executor.Host.Exists(pin) })
 }
 
 // AdmitsUnrecorded reports whether, according to the gate, the claim is attached to the namespace.

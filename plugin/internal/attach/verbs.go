@@ -185,7 +185,6 @@ func (s *Sandboxes) describeAgain(box *sandbox) (described bool) {
 	return true
 }
 
-// recordsOf returns the records of a sandbox's attached claims.
 func (s *Sandboxes) recordsOf(box *sandbox) (records []claims.Record) {
 	for _, uid := range box.view().attachedClaims() {
 		if record, held := s.Claims.Get(uid); held {

@@ -30,16 +30,14 @@ func findConflict(record *Record, records map[string]Record) (holder Record, rea
 			// The kubelet and users identify a claim by its name, so two records with the same name could not be
 			// distinguished.
 			return other, fmt.Errorf("an earlier claim with the same name (UID %s) is not released yet; wait for "+
-				"its release",
-				uid)
+				"its release", uid)
 		}
 		for i := range record.Devices {
 			for j := range other.Devices {
 				wanted, held := &record.Devices[i], &other.Devices[j]
 				if reason := exclusionReason(wanted, held); reason != "" {
 					return other, fmt.Errorf("cannot use device %s of pool %s while claim %s holds %s: %s; wait until "+
-						"that claim is released",
-						wanted.Name, wanted.Pool, other.Claim, held.Name, reason)
+						"that claim is released", wanted.Name, wanted.Pool, other.Claim, held.Name, reason)
 				}
 			}
 		}
@@ -129,7 +127,6 @@ func stepsOf(plans []cnichain.Plan) []*cnichain.PlanStep {
 	return steps
 }
 
-// selfConflict returns an error if devices of the claim exclude each other.
 func selfConflict(record *Record) error {
 	for i := range record.Devices {
 		for j := range record.Devices[:i] {
@@ -151,9 +148,6 @@ func selfConflict(record *Record) error {
 
 // exclusionReason returns the reason why two devices must not be held at the same time, or "" if they may be. It is
 // symmetric.
-//
-// For example, exclusive use of ens1f0 excludes each of its virtual functions, and vice versa. Two virtual functions of
-// ens1f0 do not exclude each other.
 func exclusionReason(a, b *HeldDevice) string {
 	switch {
 	case Identity(a.Facts) == Identity(b.Facts):
@@ -183,7 +177,6 @@ func exclusionReasonOnDevice(a, b *HeldDevice) string {
 	return ""
 }
 
-// isFunctionOf reports whether a device is a virtual function of another device.
 func isFunctionOf(function, physical *HeldDevice) bool {
 	return function.Facts.PFAddress != "" && function.Facts.PFAddress == physical.Facts.PCIAddress
 }
@@ -217,9 +210,7 @@ func capacityExceeded(record *Record, held ...map[string]Record) error {
 }
 
 // consumed returns how much of a device's counter a claim and all other claims consume in total.
-func consumed(
-	device *HeldDevice, counter string, record *Record, held ...map[string]Record,
-) resource.Quantity {
+func consumed(device *HeldDevice, counter string, record *Record, held ...map[string]Record) resource.Quantity {
 	var total resource.Quantity
 	count := func(devices []HeldDevice) {
 		for i := range devices {
@@ -239,7 +230,6 @@ func consumed(
 	return total
 }
 
-// consumes returns how much of one of the device's counters the claim consumes.
 func consumes(h *HeldDevice, counter string) resource.Quantity {
 	return h.Consumed[resourceapi.QualifiedName(policyapi.QualifiedName(counter))]
 }

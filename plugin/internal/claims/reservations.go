@@ -40,7 +40,6 @@ type Rivals struct {
 	Evict func(*Record)
 }
 
-// isClosed reports whether a channel that carries no values is closed.
 func isClosed(signal <-chan struct{}) bool {
 	select {
 	case <-signal:
@@ -94,7 +93,6 @@ func (c *Store) HoldWhenFree(
 	}
 }
 
-// sharing returns the claims that hold a device of the record.
 func sharing(record *Record, records ...map[string]Record) []Record {
 	var found []Record
 	for _, byUID := range records {
@@ -129,8 +127,7 @@ func (c *Store) enqueue(record Record) (leave func()) {
 	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.waiting = slices.DeleteFunc(c.waiting,
-			func(other Record) bool { return other.Claim.UID == record.Claim.UID })
+		c.waiting = slices.DeleteFunc(c.waiting, func(other Record) bool { return other.Claim.UID == record.Claim.UID })
 		c.releasedLocked()
 	}
 }

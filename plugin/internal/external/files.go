@@ -56,7 +56,6 @@ func Check(plan *cnichain.Plan) error {
 	return nil
 }
 
-// file is a file that must exist.
 type file struct {
 	data []byte
 	// claims contains the claims that need the file, by UID.
@@ -171,7 +170,6 @@ func (f *Files) write(path string, data []byte) error {
 	return err
 }
 
-// isSpec reports whether a file is a CDI spec from this package.
 func isSpec(path string) bool {
 	kind, _ := nodeapi.ParseSpecName(path)
 	return kind == nodeapi.ExternalSpec
@@ -190,7 +188,6 @@ func isOwnInfo(path string) bool {
 	return err == nil && nodeapi.IsWrittenByDriver(data)
 }
 
-// remove removes from a directory the driver's files that no claim needs.
 func (f *Files) remove(dir string, wanted map[string]file, isOurs func(path string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -33,7 +33,6 @@ type Directories struct {
 	mounted map[string]mount
 }
 
-// mount is a host directory that is mounted into the driver's container.
 type mount struct {
 	// mode is the mode with which a missing directory is recreated.
 	mode fs.FileMode

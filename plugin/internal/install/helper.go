@@ -18,7 +18,6 @@ import (
 // HelperPlugins returns the names of the CNI plugins in the helper binary.
 func HelperPlugins() []string { return []string{"device-only", "netdev"} }
 
-// helperMode is the mode of the helper binary.
 const helperMode fs.FileMode = 0o755
 
 // Helper installs the helper binary on the host. It is not safe for concurrent use.

@@ -101,7 +101,6 @@ func (s *apiServer) dropped(features []string) {
 	s.known, s.asked = &found, s.clock.Now()
 }
 
-// without records that a feature is missing.
 func (c *capabilities) without(f feature) {
 	f.lack(c)
 	problem := fmt.Sprintf("the feature %s is disabled in the API server: %s; enable it on all components", f.name,
@@ -170,7 +169,6 @@ const (
 	listAttributes       = "DRAListTypeAttributes"
 )
 
-// features returns the API features that the driver uses.
 func (s *apiServer) features() []feature {
 	counters := map[string]resourceapi.Counter{"counter": {Value: resource.MustParse("1")}}
 	features := []feature{{

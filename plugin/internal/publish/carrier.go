@@ -20,9 +20,6 @@ const carrierHoldOff = 30 * time.Second
 // administratively up when it disappeared. A link that never had a carrier may be unused on purpose, and a link that
 // has just been set up needs a moment to get one; neither has lost its carrier. carrierTracker is safe for concurrent
 // use.
-//
-// For example, suppose that a cable is pulled for a second, three times within a minute. The link is considered lost
-// from the first pull until 30 s after the last, and the slices are written twice.
 type carrierTracker struct {
 	clock clock.PassiveClock
 
@@ -49,7 +46,6 @@ func newCarrierTracker(clock clock.PassiveClock, lost ...string) *carrierTracker
 	return c
 }
 
-// links returns the identities of the links that have lost their carrier, sorted.
 func (c *carrierTracker) links() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,10 +88,6 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 }
 
 // next returns the state after a reading.
-//
-// The cases are, in this order: a link without a carrier stays lost or becomes lost; a link that was not lost, or has
-// had its carrier back for long enough, is good; a link that has had its carrier back for a shorter time keeps waiting;
-// otherwise, this is the first reading in which the carrier is back.
 func (s carrierState) next(device *discovery.Device, now time.Time) carrierState {
 	switch {
 	case !device.Carrier:
@@ -132,7 +124,6 @@ func carriesCable(kind string) bool {
 	return false
 }
 
-// isLost reports whether a device, or the physical function of a virtual function, has lost its carrier.
 func (c *carrierTracker) isLost(device discovery.Device) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

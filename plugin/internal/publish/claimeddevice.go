@@ -42,7 +42,6 @@ func claimedDevice(
 	}
 }
 
-// bitsPerMbit converts the unit of the counter bandwidth to that of the CNI plugin bandwidth.
 const bitsPerMbit = 1_000_000
 
 // allocated returns the amounts of a device's counters that were allocated to a claim, for steps that enforce them. The
@@ -86,16 +85,14 @@ func stringAttribute(persona *policy.Persona, name resourceapi.QualifiedName) st
 }
 
 // Attributes returns the attributes of a published device, except those by which classes select its CNI plugins.
-func Attributes(
-	device *discovery.Device, persona *policy.Persona,
-) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+func Attributes(device *discovery.Device, persona *policy.Persona) policy.AttributeMap {
 	attributes := policy.Published(*device, persona.Publish...)
 	maps.Copy(attributes, persona.AdditionalAttributes)
 	return attributes
 }
 
 // plainAttributes returns the attributes for use in templates. Attributes in the driver's domain have no domain prefix.
-func plainAttributes(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) map[string]any {
+func plainAttributes(attributes policy.AttributeMap) map[string]any {
 	plain := make(map[string]any, len(attributes))
 	for name, attribute := range attributes {
 		key := bareName(string(name))

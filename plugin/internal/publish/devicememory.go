@@ -30,7 +30,6 @@ type deviceMemory struct {
 	fresh map[discovery.PCIAddress]sighting
 }
 
-// remembered is the durable part.
 type remembered struct {
 	// BootID identifies the boot in which the memory was written. Names are valid for one boot, so a renamed interface
 	// gets its new name after a reboot; only claims keep a name for longer.
@@ -157,7 +156,6 @@ func (m *deviceMemory) retryAfter() time.Duration {
 	return soonest
 }
 
-// settled reports whether a function has had its current name for long enough.
 func (m *deviceMemory) settled(device *discovery.Device) bool {
 	seen, ok := m.fresh[device.PCIAddress]
 	if !ok || seen.name != device.Name {

@@ -30,24 +30,19 @@ type Metrics struct {
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		devices: telemetry.NewGauge("discovered_devices", "Network devices of the node, by type.", "type"),
-		published: telemetry.NewGauge("published_devices",
-			"Devices in the node's ResourceSlices, by policy and "+
-				"sharing.", "policy", "mode"),
+		published: telemetry.NewGauge("published_devices", "Devices in the node's ResourceSlices, by policy and "+
+			"sharing.", "policy", "mode"),
 		outcomes: telemetry.NewGauge("policy_devices", "Devices of the node, by the decision of the policies.",
 			"policy", "result"),
-		problems: telemetry.NewGauge("problems",
-			"Configuration problems, by source; the log and events contain the "+
-				"messages.", "source"),
-		refreshes: telemetry.NewHistogram("refresh_seconds",
-			"Time to read the node and compute its slices.",
-			"result"),
-		changes: telemetry.NewCounter("slice_changes_total", "Number of changes to the node's ResourceSlices."),
+		problems: telemetry.NewGauge("problems", "Configuration problems, by source; the log and events contain the "+
+			"messages.", "source"),
+		refreshes: telemetry.NewHistogram("refresh_seconds", "Time to read the node and compute its slices.", "result"),
+		changes:   telemetry.NewCounter("slice_changes_total", "Number of changes to the node's ResourceSlices."),
 	}
 	registry.MustRegister(m.devices, m.published, m.outcomes, m.problems, m.refreshes, m.changes)
 	return m
 }
 
-// computed records the result of a computation. It removes policies and types that no longer exist.
 func (m *Metrics) computed(decision *policy.Decision, result *draslices.Result, problems map[string]int) {
 	for _, vector := range []*prometheus.GaugeVec{m.devices, m.published, m.outcomes} {
 		vector.Reset()

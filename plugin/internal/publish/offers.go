@@ -25,7 +25,6 @@ type offers struct {
 	failure error // the reason why the devices are unknown
 }
 
-// set replaces the offered devices.
 func (o *offers) set(computed []draslices.Entry) {
 	entries := make(map[draslices.EntryID]draslices.Entry, len(computed))
 	for _, entry := range computed {
@@ -57,7 +56,6 @@ func (o *offers) readiness() error {
 	return fmt.Errorf("the node's devices are not known yet: %w", o.failure)
 }
 
-// find returns the entry for an allocated device.
 func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (draslices.Entry, error) {
 	if err := o.readiness(); err != nil {
 		return draslices.Entry{}, err
@@ -77,7 +75,6 @@ func (o *offers) find(result *resourceapi.DeviceRequestAllocationResult) (drasli
 	return entry, nil
 }
 
-// list returns the entries, sorted by pool and name.
 func (o *offers) list() []draslices.Entry {
 	o.mu.Lock()
 	defer o.mu.Unlock()

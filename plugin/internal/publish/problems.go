@@ -3,7 +3,6 @@ package publish
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,21 +18,17 @@ import (
 	draslices "github.com/dra-networking/dra-network-driver/slices"
 )
 
-// finding is a problem and the object that it refers to.
 type finding struct {
 	nodestate.Problem // Policy is empty if the problem concerns the node
-	// device is empty if the problem does not concern a specific device.
-	device string
 	// general is true for a fault in the policy itself, which is reported once by the controller rather than by every
 	// node.
 	general bool
 }
 
-// findings returns the problems found during a computation.
 func findings(facts *discovery.Facts, decision *policy.Decision, result *draslices.Result, server []string) []finding {
 	var found []finding
 	add := func(source, policy, device, text string, remark bool) {
-		found = append(found, finding{device: device, general: source == fromPolicies && device == "",
+		found = append(found, finding{general: source == fromPolicies && device == "",
 			Problem: nodestate.Problem{Source: source, Policy: policy, Text: text, Remark: remark}})
 	}
 	for _, text := range server {
@@ -79,7 +74,8 @@ func (p *Publisher) reportProblems(
 			continue
 		}
 		p.Recorder.Event(p.subject(problem), corev1.EventTypeWarning, "DevicesNotOffered",
-			telemetry.WithHint("node "+p.NodeName+": "+problem.Text, p.hint(problem)))
+			telemetry.WithHint("node "+p.NodeName+": "+problem.Text,
+				fmt.Sprintf(`"kubectl netdra doctor --node %s" checks the node`, p.NodeName)))
 	}
 	if len(found) == 0 && len(p.problems) > 0 {
 		klog.FromContext(ctx).Info("Problems with the devices of the node are resolved")
@@ -90,20 +86,6 @@ func (p *Publisher) reportProblems(
 	p.Metrics.computed(decision, result, bySource)
 }
 
-// shellWord matches a word that a shell does not interpret.
-var shellWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:@-]*$`)
-
-// hint returns a command that shows details about a problem. The name of a link may contain shell syntax, which must
-// not be executed if a user copies the command.
-func (p *Publisher) hint(problem finding) string {
-	if !shellWord.MatchString(problem.device) {
-		return fmt.Sprintf(`"kubectl netdra doctor --node %s" checks the node`, p.NodeName)
-	}
-	return fmt.Sprintf(`"kubectl netdra explain %s --node %s" shows what policies make of the device`, problem.device,
-		p.NodeName)
-}
-
-// subject returns the object that an event is about.
 func (p *Publisher) subject(problem finding) *corev1.ObjectReference {
 	for _, policy := range p.Cluster.ExposurePolicies() {
 		if policy.Name == problem.Policy {

@@ -319,8 +319,7 @@ func (p *Publisher) findUnusable(
 	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.MissingLinkTypes)
 	if err != nil {
 		// Assume that the plugins have all link types that they need: withdrawing the node's devices would be worse.
-		klog.FromContext(ctx).Error(err,
-			"Cannot query the link types of the kernel; assuming that all are available")
+		klog.FromContext(ctx).Error(err, "Cannot query the link types of the kernel; assuming that all are available")
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -360,7 +359,6 @@ func (p *Publisher) facts(
 	return facts, r.holdings(), nil
 }
 
-// setGone records which held devices no longer exist, and reports whether the set has changed.
 func (p *Publisher) setGone(gone map[string]bool) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -369,28 +369,14 @@ func TestRemarksAreNoEvents(t *testing.T) {
 	for event := range events.Events {
 		told = append(told, event)
 	}
-	if len(told) != 1 || !strings.Contains(told[0], "DevicesNotOffered node n: a fault") {
+	if len(told) != 1 || !strings.Contains(told[0],
+		`DevicesNotOffered node n: a fault; "kubectl netdra doctor --node n" checks the node`) {
 		t.Errorf("events: %q", told)
 	}
 	want := []nodestate.Problem{{Source: fromSlices, Policy: "all", Text: "a remark", Remark: true},
 		{Source: fromSlices, Policy: "all", Text: "a fault"}}
 	if diff := cmp.Diff(want, m.Problems()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// Events end with a command that shows details. The name of a link may contain shell syntax.
-func TestEventsNameACommand(t *testing.T) {
-	f := newFixture(t)
-	m := newTestMachine(f, discoverytest.Machine(1, 2))
-	for device, want := range map[string]string{
-		"":         `"kubectl netdra doctor --node n" checks the node`,
-		"a;reboot": `"kubectl netdra doctor --node n" checks the node`,
-		"eth1":     `"kubectl netdra explain eth1 --node n" shows what policies make of the device`,
-	} {
-		if got := m.hint(finding{device: device}); got != want {
-			t.Errorf("device %q: %s", device, got)
-		}
 	}
 }
 

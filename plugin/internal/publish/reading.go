@@ -31,7 +31,6 @@ func (r reading) merge(named discovery.Facts) discovery.Facts {
 	return named.With(r.before.InUse(isExclusive)...).With(r.after.InUse(isAway)...)
 }
 
-// inUse returns the devices that claims hold, with their facts at the time of preparation.
 func (r reading) inUse() []discovery.Device {
 	return r.after.InUse(func(claims.HeldDevice) bool { return true })
 }
@@ -55,7 +54,6 @@ func (r reading) goneDevices(
 	return gone
 }
 
-// presentIn returns the identities of all devices in a reading.
 func presentIn(facts discovery.Facts) map[string]bool {
 	present := make(map[string]bool, len(facts.Devices)+len(facts.Orphans))
 	for _, devices := range [][]discovery.Device{facts.Devices, facts.Orphans} {

@@ -3,27 +3,17 @@ package status
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec"
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
-	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PrepareHint returns the next step for a claim that could not be prepared, usually a diagnostic command. The hint
-// depends on the cause: the pod, the node, the content of the claim, or another user of its devices.
-func PrepareHint(claim cnichain.Claim, node string, err error) string {
+// PrepareHint returns the next step for a claim that could not be prepared, usually a diagnostic command.
+func PrepareHint(claim cnichain.Claim, err error) string {
 	var hostNetwork *claimspec.HostNetworkError
 	if errors.As(err, &hostNetwork) {
 		return "Kubernetes changes neither in a pod that exists: change its manifest or template, and delete the pod"
-	}
-	switch text := err.Error(); {
-	case strings.Contains(text, cnichain.NoSuchPlugin), strings.Contains(text, cnichain.CannotWork),
-		strings.Contains(text, executor.CannotAsk):
-		return fmt.Sprintf(`run "kubectl netdra doctor --node %s" to list the missing prerequisites of the node`, node)
-	case strings.Contains(text, "configuration for "+v1alpha1.DriverName), strings.Contains(text, "claimParameters"):
-		return `run "kubectl get ntopo" to list the parameters of claims`
 	}
 	return fmt.Sprintf(`run "kubectl netdra explain claim/%s -n %s" to see its devices and their users`, claim.Name,
 		claim.Namespace)

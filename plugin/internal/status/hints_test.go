@@ -31,27 +31,12 @@ func TestHintFollowsTheCause(t *testing.T) {
 	}
 }
 
-func TestHintsOfPrepareFitTheCause(t *testing.T) {
-	claim := cnichain.Claim{Namespace: "ns", Name: "web"}
-	for text, want := range map[string]string{
-		"macvlan (no such CNI plugin on node n: install it)":              "netdra doctor --node n",
-		"vlan: cannot work on node n: the kernel makes no links of type":  "netdra doctor --node n",
-		"configuration for dra.networking of request r: mac \"x\" is not": "kubectl get ntopo",
-		"spec.steps[0].claimParameters: Forbidden: claim ns/web sets":     "kubectl get ntopo",
-		"device eth1 is in use by claim ns/other":                         "netdra explain claim/web -n ns",
-	} {
-		if got := PrepareHint(claim, "n", errors.New(text)); !strings.Contains(got, want) {
-			t.Errorf("the hint for %q is %s, want %s", text, got, want)
-		}
-	}
-}
-
 // No command helps with a pod in the host's network namespace: its devices are free, and the node has no problem.
 func TestHintOfHostNetworkIsAboutThePod(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{HostNetwork: true}}
 	pod.Name = "web"
 	err := fmt.Errorf("node n: cannot prepare claim ns/net: %w", claimspec.CheckPod(pod))
-	got := PrepareHint(cnichain.Claim{Namespace: "ns", Name: "net"}, "n", err)
+	got := PrepareHint(cnichain.Claim{Namespace: "ns", Name: "net"}, err)
 	if !strings.Contains(got, "delete the pod") || strings.Contains(got, "netdra") {
 		t.Errorf("%v; %s", err, got)
 	}

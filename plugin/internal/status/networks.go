@@ -34,9 +34,7 @@ type Networks struct {
 }
 
 // NewNetworks creates the component; Run starts it.
-func NewNetworks(
-	client kubernetes.Interface, store *claims.Store, sandboxes func() []nodestate.Sandbox,
-) *Networks {
+func NewNetworks(client kubernetes.Interface, store *claims.Store, sandboxes func() []nodestate.Sandbox) *Networks {
 	return &Networks{client: client, claims: store, sandboxes: sandboxes, queue: newQueue()}
 }
 
@@ -105,7 +103,6 @@ func (n *Networks) entries(box *nodestate.Sandbox) []networkEntry {
 	return entries
 }
 
-// topologyOf returns the name of the topology through which a device of a claim was attached.
 func topologyOf(record *claims.Record, link *nodestate.Interface) string {
 	for i := range record.Plans {
 		for j := range record.Plans[i].Steps {

@@ -68,7 +68,6 @@ type Writer struct {
 	released map[string]cnichain.Claim
 }
 
-// failure is the last failed attempt to prepare or attach a claim.
 type failure struct {
 	claim    cnichain.Claim
 	devices  []claims.HeldDevice
@@ -77,7 +76,6 @@ type failure struct {
 	failedAt time.Time
 }
 
-// deviceStatus is one entry of status.devices.
 type deviceStatus struct {
 	pool, device, shareID string
 	ready                 bool
@@ -134,7 +132,7 @@ func (s *Writer) Failed(claim cnichain.Claim, devices []claims.HeldDevice, reaso
 	now := s.Clock.Now()
 	hint := attachHint("claim/"+claim.Name, claim.Namespace, s.Node, err)
 	if reason == ReasonPrepare {
-		hint = PrepareHint(claim, s.Node, err)
+		hint = PrepareHint(claim, err)
 	}
 	message := telemetry.WithHint(err.Error(), hint)
 	s.mu.Lock()
@@ -213,8 +211,7 @@ func (s *Writer) AttachFailed(pod executor.Pod, records []claims.Record, err err
 // released.
 func (s *Writer) DetachFailed(pod executor.Pod, err error) {
 	s.WarnPod(pod, "NetworkDetachFailed", telemetry.WithHint("the network could not be detached yet, and the pod "+
-		"waits: "+
-		err.Error()+"; the driver retries until it abandons the step", attachHint("pod/"+pod.Name,
+		"waits: "+err.Error()+"; the driver retries until it abandons the step", attachHint("pod/"+pod.Name,
 		pod.Namespace, s.Node, err)))
 }
 
@@ -238,7 +235,6 @@ func (s *Writer) WarnNode(reason, message string) {
 	s.Events.Event(reference, corev1.EventTypeWarning, reason, message)
 }
 
-// forget removes all state of a claim.
 func (s *Writer) forget(claimUID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -410,9 +406,7 @@ func (s *Writer) apply(ctx context.Context, claim cnichain.Claim, entries []devi
 		device := resourceapply.AllocatedDeviceStatus().
 			WithDriver(v1alpha1.DriverName).WithPool(entry.pool).WithDevice(entry.device).
 			WithConditions(metaapply.Condition().WithType(conditionReady).WithStatus(value).
-				WithReason(entry.reason).WithMessage(entry.message).WithLastTransitionTime(
-				metav1.NewTime(entry.since),
-			))
+				WithReason(entry.reason).WithMessage(entry.message).WithLastTransitionTime(metav1.NewTime(entry.since)))
 		if entry.shareID != "" {
 			device.WithShareID(entry.shareID)
 		}
