@@ -15,7 +15,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// programs returns the programs in this binary, by name.
 func programs() map[string]func() {
 	return map[string]func(){deviceonly.Name: deviceonly.Main, netdev.Name: netdev.Main,
 		nodeapi.GateHookCommand: gatehook.Main}

@@ -186,8 +186,7 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 		Cache: cache.Options{DefaultTransform: strip, ByObject: map[client.Object]cache.ByObject{
 			&resourceapi.ResourceClaim{}: {Transform: blocks.Transform},
 			&resourceapi.ResourceSlice{}: {
-				Field: fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver,
-					policyapi.AttributeDomain),
+				Field:     fields.OneTermEqualSelector(resourceapi.ResourceSliceSelectorDriver, policyapi.AttributeDomain),
 				Transform: exposure.Transform,
 			},
 			&corev1.Pod{}:     {Transform: endpoints.TransformPod},

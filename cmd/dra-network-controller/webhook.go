@@ -31,9 +31,8 @@ type webhookOptions struct {
 func (o *webhookOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.address, "webhook-bind-address", "127.0.0.1:9684",
 		"address of the webhook; a pod without host network needs :9684 so that the API server can reach it")
-	flags.StringVar(&o.certDir, "webhook-cert-dir", "",
-		"directory with tls.crt and tls.key for serving "+webhook.Path+
-			"; you manage the ValidatingWebhookConfiguration; empty disables it")
+	flags.StringVar(&o.certDir, "webhook-cert-dir", "", "directory with tls.crt and tls.key for serving "+webhook.Path+
+		"; you manage the ValidatingWebhookConfiguration; empty disables it")
 	flags.StringVar(&o.secret, "webhook-certificate-secret", "",
 		"namespace/name of the Secret with the certificate for serving "+webhook.Path+
 			", which the controller creates and rotates; empty disables it")

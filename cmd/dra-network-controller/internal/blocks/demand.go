@@ -113,7 +113,6 @@ func (d *demand) set(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, useOf(claim))
 }
 
-// forget removes a deleted claim. It returns the topologies whose ranges must be reconciled.
 func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, use{})
 }
@@ -153,7 +152,6 @@ func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	return slices.Compact(topologies)
 }
 
-// forgetSize removes the size of a group if no claim is reserved for it.
 func (d *demand) forgetSize(group Group) {
 	for uid := range d.shared {
 		if d.byClaim[uid].group == group {

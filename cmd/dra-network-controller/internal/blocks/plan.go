@@ -212,7 +212,6 @@ func returnDelay(r *v1alpha1.AddressRange) time.Duration {
 	return r.Spec.ReturnDelay.Duration
 }
 
-// freeBlocks iterates over the unassigned blocks.
 type freeBlocks struct {
 	state *State
 	taken map[int]bool

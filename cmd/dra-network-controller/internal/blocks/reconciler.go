@@ -60,7 +60,6 @@ type Reconciler struct {
 	released releases
 }
 
-// claims returns the demand from all claims.
 func (r *Reconciler) claims() *demand {
 	r.once.Do(func() { r.demand = newDemand(r.Elapsed) })
 	return r.demand

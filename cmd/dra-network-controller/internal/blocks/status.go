@@ -24,7 +24,6 @@ const (
 	ReasonDeleted = "Deleted"
 )
 
-// manyNodes is the maximum number of nodes that a condition names.
 const manyNodes = 10
 
 // Status returns a range's status after the changes have been made. If nothing has changed, the result equals the
@@ -43,8 +42,7 @@ func Status(s *State, c *Changes, problems field.ErrorList, remarks []string) v1
 		status.Blocks = int32(s.Addresses.Count()) //nolint:gosec // at most 65,536
 		summary = fmt.Sprintf("blocks in the range: %d, each with %d addresses", status.Blocks, s.Range.Spec.BlockSize)
 	}
-	meta.SetStatusCondition(&status.Conditions,
-		conditions.Of(s.Range.Generation, summary, problems, remarks...))
+	meta.SetStatusCondition(&status.Conditions, conditions.Of(s.Range.Generation, summary, problems, remarks...))
 	meta.SetStatusCondition(&status.Conditions, assigned(s, c, &status))
 	return status
 }
@@ -73,7 +71,6 @@ func assigned(s *State, c *Changes, status *v1alpha1.AddressRangeStatus) metav1.
 	return condition
 }
 
-// exhausted returns a message that lists the nodes without enough addresses, and the remedy.
 func exhausted(c *Changes, status *v1alpha1.AddressRangeStatus) string {
 	var missing []string
 	if len(c.Without) > 0 {

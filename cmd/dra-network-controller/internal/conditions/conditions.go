@@ -60,7 +60,7 @@ func Of(generation int64, summary string, problems field.ErrorList, remarks ...s
 func Describe(problems field.ErrorList) string {
 	var texts []string
 	for _, problem := range problems {
-		texts = append(texts, describe(problem))
+		texts = append(texts, Cut(oneLine(shortened(problem).Error()), maxProblem))
 	}
 	return enumerate("problem", texts)
 }
@@ -88,12 +88,6 @@ func enumerate(what string, texts []string) string {
 	return line.String()
 }
 
-func describe(problem *field.Error) string {
-	short := shortened(problem)
-	return Cut(oneLine(short.Error()), maxProblem)
-}
-
-// shortened returns a copy of a problem with the rejected value shortened to maxValue.
 func shortened(problem *field.Error) *field.Error {
 	short := *problem
 	if value, isText := short.BadValue.(string); isText {
@@ -132,23 +126,12 @@ func oneLine(text string) string {
 	return strings.ReplaceAll(strings.Join(kept, " "), " ; ", "; ")
 }
 
-// hintMark is the prefix of a hint in a message.
-const hintMark = `; "kubectl `
-
 // WithHint appends a kubectl command and its purpose to a condition's message. The hint always fits, because the
-// message before it is shortened if necessary. cutBeforeHint uses hintMark to find the hint.
+// message before it is shortened if necessary.
 func WithHint(condition metav1.Condition, command, shows string) metav1.Condition {
 	hint := fmt.Sprintf("; %q %s", command, shows)
 	condition.Message = Cut(condition.Message, maxMessage-len(hint)) + hint
 	return condition
-}
-
-// cutBeforeHint shortens a message to at most size bytes and keeps its hint complete.
-func cutBeforeHint(message string, size int) string {
-	if i := strings.LastIndex(message, hintMark); i >= 0 && len(message)-i < size/2 {
-		return Cut(message[:i], size-len(message[i:])) + message[i:]
-	}
-	return Cut(message, size)
 }
 
 // Bound shortens a message to the maximum length for a condition.
@@ -188,7 +171,6 @@ func EmitEvents(recorder events.EventRecorder, object runtime.Object, before, wr
 		if asBefore || wasWell && severity == corev1.EventTypeNormal {
 			continue
 		}
-		recorder.Eventf(object, nil, severity, now.Reason, "Reconcile", "%s: %s", now.Type,
-			cutBeforeHint(now.Message, maxEvent))
+		recorder.Eventf(object, nil, severity, now.Reason, "Reconcile", "%s: %s", now.Type, Cut(now.Message, maxEvent))
 	}
 }

@@ -90,17 +90,13 @@ func TestDescribeFitsAndKeepsTheAdvice(t *testing.T) {
 	}
 }
 
-// The condition and its event contain the complete hint, no matter how long the preceding message is.
+// The condition contains the complete hint, no matter how long the preceding message is.
 func TestHintsAreNotCut(t *testing.T) {
 	hint := `; "kubectl get ntopo x" shows more`
 	for _, text := range []string{"short", strings.Repeat("é", maxMessage)} {
 		got := WithHint(metav1.Condition{Message: text}, "kubectl get ntopo x", "shows more").Message
 		if !strings.HasSuffix(got, hint) || len(got) > maxMessage || !utf8.ValidString(got) {
 			t.Errorf("condition: %d bytes that end with %q", len(got), got[len(got)-40:])
-		}
-		got = cutBeforeHint(got, maxEvent)
-		if !strings.HasSuffix(got, hint) || len(got) > maxEvent || !utf8.ValidString(got) {
-			t.Errorf("event: %d bytes that end with %q", len(got), got[len(got)-40:])
 		}
 	}
 }

@@ -108,7 +108,6 @@ func keep(slice *discoveryapi.EndpointSlice, rest Endpoints) []discoveryapi.Endp
 	return kept
 }
 
-// fill moves endpoints from rest to a slice until the slice is full.
 func fill(endpoints []discoveryapi.Endpoint, rest Endpoints) []discoveryapi.Endpoint {
 	for _, address := range slices.Sorted(maps.Keys(rest)) {
 		if len(endpoints) >= maxEndpoints {

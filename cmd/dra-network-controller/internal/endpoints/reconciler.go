@@ -150,9 +150,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // wanted reads the Service's pods and claims from the cache and passes them to Wanted. The two lists may reflect
 // different points in time; any change in between triggers another reconciliation.
-func (r *Reconciler) wanted(
-	ctx context.Context, service *corev1.Service, query *Query,
-) (map[Group]Endpoints, error) {
+func (r *Reconciler) wanted(ctx context.Context, service *corev1.Service, query *Query) (map[Group]Endpoints, error) {
 	var pods corev1.PodList
 	var claims resourceapi.ResourceClaimList
 	for _, list := range []client.ObjectList{&pods, &claims} {

@@ -90,7 +90,6 @@ func TransformPod(object any) (any, error) {
 	return kept, nil
 }
 
-// isTooLarge reports whether a pod exceeds one of the limits.
 func isTooLarge(pod *corev1.Pod) bool {
 	text, ports := 0, 0
 	for key, value := range pod.Labels {

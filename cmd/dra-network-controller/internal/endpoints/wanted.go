@@ -153,7 +153,6 @@ func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) 
 	return found
 }
 
-// ofQuery returns the devices that belong to a query's topology and step.
 func ofQuery(devices []claimspec.Device, query *Query) (found []*claimspec.Device) {
 	for i := range devices {
 		class := &devices[i].Class
@@ -230,25 +229,16 @@ func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryapi.EndpointPo
 // namedPort returns the number of a named port; 0 if no container has it. Like Kubernetes, it checks containers first,
 // and then sidecars (KEP-753).
 func namedPort(pod *corev1.Pod, name string, protocol corev1.Protocol) int32 {
-	find := func(container *corev1.Container) int32 {
-		for _, port := range container.Ports {
-			if port.Name == name && port.Protocol == protocol {
-				return port.ContainerPort
+	for i, containers := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for j := range containers {
+			if i == 1 && !isSidecar(&containers[j]) {
+				continue
 			}
-		}
-		return 0
-	}
-	for i := range pod.Spec.Containers {
-		if number := find(&pod.Spec.Containers[i]); number != 0 {
-			return number
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		if !isSidecar(&pod.Spec.InitContainers[i]) {
-			continue
-		}
-		if number := find(&pod.Spec.InitContainers[i]); number != 0 {
-			return number
+			for _, port := range containers[j].Ports {
+				if port.Name == name && port.Protocol == protocol {
+					return port.ContainerPort
+				}
+			}
 		}
 	}
 	return 0

@@ -44,11 +44,6 @@ type Repair struct {
 }
 
 // Compare returns the changes that give the topology the desired classes. existing contains all classes in the cluster.
-//
-// The cases of the switch are, in this order: an unwanted class that belongs to the topology according to its owner
-// reference is deleted; any other unwanted class is ignored; a class with a desired name that belongs to another owner
-// is reported but not changed; a correct class is ready; any other class is repaired. Desired classes that do not exist
-// are created.
 func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.DeviceClass) Changes {
 	var changes Changes
 	wanted, existing = sorted(wanted), sorted(existing)
@@ -80,7 +75,6 @@ func Compare(topology *v1alpha1.NetworkTopology, wanted, existing []resourceapi.
 	return changes
 }
 
-// sorted returns a copy of classes that is sorted by name.
 func sorted(classes []resourceapi.DeviceClass) []resourceapi.DeviceClass {
 	return slices.SortedFunc(slices.Values(classes),
 		func(a, b resourceapi.DeviceClass) int { return cmp.Compare(a.Name, b.Name) })
@@ -130,8 +124,7 @@ func holderOfName(
 	}
 	for i := range existing {
 		class := &existing[i]
-		if hasName(class) && !isOurs(class) &&
-			(mine == nil || topologyOf(class) == nil || isOlder(class, mine)) {
+		if hasName(class) && !isOurs(class) && (mine == nil || topologyOf(class) == nil || isOlder(class, mine)) {
 			return class
 		}
 	}
@@ -259,7 +252,6 @@ func concerned(class metav1.Object, topologies []v1alpha1.NetworkTopology) []str
 	return names
 }
 
-// holder describes the owner of a class.
 func holder(class *resourceapi.DeviceClass) string {
 	if owner := metav1.GetControllerOf(class); owner != nil {
 		return fmt.Sprintf("%s %s", owner.Kind, owner.Name)

@@ -291,7 +291,6 @@ func Validate(
 	return problems, append(cnichain.CheckContracts(topology, schemas), mismatches(topology)...)
 }
 
-// mismatches returns an error for each root step that compares an attribute with a literal of the wrong type.
 func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
 	var problems field.ErrorList
 	for i := range topology.Spec.Steps {

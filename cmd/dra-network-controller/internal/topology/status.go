@@ -71,7 +71,6 @@ func Status(
 	return status
 }
 
-// rootSteps counts the root steps. The topology has one class for each of them.
 func rootSteps(topology *v1alpha1.NetworkTopology) int {
 	n := 0
 	for i := range topology.Spec.Steps {
@@ -109,7 +108,6 @@ func classesReady(topology *v1alpha1.NetworkTopology, accepted bool, outcome Out
 	return condition
 }
 
-// describeExtended lists the extended resources that pods without a claim can request.
 func describeExtended(topology *v1alpha1.NetworkTopology) string {
 	var names []string
 	for i := range topology.Spec.Steps {
@@ -133,8 +131,7 @@ func describeNamed(holders []resourceapi.DeviceClass) string {
 	}
 	return fmt.Sprintf("other DeviceClasses already have the extended resources of this topology: %s; the "+
 		"DeviceClasses of this topology exist without them; choose another extendedResourceName, or remove it "+
-		"from the other class",
-		strings.Join(names, ", "))
+		"from the other class", strings.Join(names, ", "))
 }
 
 func describeTaken(taken []resourceapi.DeviceClass) string {

@@ -183,7 +183,6 @@ func (h *Handler) checkClaim(ctx context.Context, claim *resourceapi.ResourceCla
 	return h.checkClaimSpec(ctx, claim, field.NewPath("spec"))
 }
 
-// checkTemplate checks the claims that will be created from a template.
 func (h *Handler) checkTemplate(ctx context.Context, template *resourceapi.ResourceClaimTemplate) assessment {
 	claim := resourceapi.ResourceClaim{ObjectMeta: template.ObjectMeta, Spec: template.Spec.Spec}
 	return h.checkClaimSpec(ctx, &claim, field.NewPath("spec", "spec"))
