@@ -21,16 +21,6 @@ func (t *trial) isAllocated() bool {
 	})
 }
 
-// setAllocated marks the answer as already allocated and reduces its nodes to the pod's node, because the allocator
-// returns every node that can access the devices.
-func (t *Answer) setAllocated(trial *trial) {
-	t.Allocated = true
-	if node := trial.pod.Spec.NodeName; t.Fits && node != "" {
-		t.Nodes = []string{node}
-	}
-}
-
-// hasStarted reports whether a trial is a pod from the cluster that has started.
 func (t *trial) hasStarted() bool { return t.pod != nil && hasStarted(t.pod) }
 
 // hasStarted reports whether any container in a pod has ever started. The driver holds back all containers until the
@@ -42,8 +32,7 @@ func hasStarted(pod *corev1.Pod) bool {
 		})
 }
 
-// attachProblems returns the problems that the node's driver reported in the claims' status. Some problems, such as a
-// missing plugin binary, are only visible there.
+// attachProblems returns the problems that the node's driver reported in the claims' status.
 func attachProblems(claims []*resourceapi.ResourceClaim) []string {
 	var problems []string
 	for _, claim := range claims {
@@ -62,7 +51,6 @@ func attachProblems(claims []*resourceapi.ResourceClaim) []string {
 	return problems
 }
 
-// allocatedNote describes a pod whose claims are all allocated and attached.
 func allocatedNote(pod *corev1.Pod) string {
 	note := fmt.Sprintf("all claims of pod %s have their devices, and ", fullName(pod))
 	if pod.Status.Phase == corev1.PodRunning {

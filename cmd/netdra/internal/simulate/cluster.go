@@ -134,8 +134,7 @@ func (c classes) remedy(name string, live bool) string {
 	return "give the NetworkTopology that it is made for, or the class itself, with -f"
 }
 
-// missing returns a message for each missing class that the claims reference, without duplicates. The scheduler rejects
-// every node for a pod with such a claim.
+// missing returns a message for each missing class, since the scheduler then rejects every node.
 func (s *Simulator) missing(claims []*resourceapi.ResourceClaim) []string {
 	known := classes(s.cluster.Classes)
 	var texts []string

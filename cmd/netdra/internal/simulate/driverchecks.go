@@ -57,12 +57,12 @@ func (t *Answer) addDriverChecks(
 	t.Fits = t.Fits && len(t.Refused) == 0
 }
 
-// exclusiveProblems returns an error for each claim with exclusive devices that is used by another pod, either in the
-// cluster or from an earlier trial. A claim's shared devices are available to all of its pods.
+// exclusiveProblems returns an error for each claim with exclusive devices that another pod uses.
 func (m *model) exclusiveProblems(trial *trial, results []resourceapi.AllocationResult) []string {
 	var problems []string
 	for i, claim := range trial.claims {
-		if user := m.userOf(claim); m.isUsed(claim, trial.pod) && claimspec.HasExclusive(&results[i]) {
+		user := m.userOf(claim)
+		if trial.pod != nil && user != "" && user != fullName(trial.pod) && claimspec.HasExclusive(&results[i]) {
 			problems = append(problems, (&claimspec.InUseError{Claim: fullName(claim), Pod: user}).Error())
 		}
 	}
@@ -82,19 +82,12 @@ func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	return m.users[claim.UID]
 }
 
-// podsOf returns the pods that kube-scheduler reserved a claim for. kube-scheduler reserves a claim for every pod that
-// references the claim, even if only one of them can attach the devices.
+// podsOf returns the pods that kube-scheduler reserved a claim for, even if only one can attach the devices.
 func podsOf(claim *resourceapi.ResourceClaim) []resourceapi.ResourceClaimConsumerReference {
 	return slices.DeleteFunc(slices.Clone(claim.Status.ReservedFor),
 		func(consumer resourceapi.ResourceClaimConsumerReference) bool {
 			return consumer.APIGroup != "" || consumer.Resource != "pods"
 		})
-}
-
-// isUsed reports whether another pod uses a claim.
-func (m *model) isUsed(claim *resourceapi.ResourceClaim, pod *corev1.Pod) bool {
-	user := m.userOf(claim)
-	return pod != nil && user != "" && user != fullName(pod)
 }
 
 // use records the pod in a successful trial as the user of the trial's claims.
@@ -106,8 +99,7 @@ func (m *model) use(trial *trial) {
 	}
 }
 
-// checkInterfaces returns an error if a pod's interfaces would have conflicting names: two claims that are valid
-// individually may request the same name.
+// checkInterfaces returns an error if two of a pod's claims request the same interface name.
 func checkInterfaces(pod *corev1.Pod, plans []cnichain.Plan) error {
 	if pod == nil || len(plans) == 0 {
 		return nil
@@ -151,12 +143,8 @@ func (m *model) refusals(
 			continue
 		}
 		spec := claimspec.SpecOf(topology, id.String(), devices)
-		lacking := spec.CheckDevices()
-		if len(lacking) > 0 {
-			found.remarks = append(found.remarks, limitsRemark(claim)...)
-		}
 		if isPartial {
-			for _, problem := range lacking {
+			for _, problem := range spec.CheckDevices() {
 				found.refused = append(found.refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.ErrorBody()))
 			}
 			found.remarks = append(found.remarks, fmt.Sprintf("cannot check the rest of claim %s: NetworkTopology %s "+
@@ -175,7 +163,6 @@ func (m *model) refusals(
 	return found
 }
 
-// rootsOf returns a topology that contains the root steps with a class.
 func rootsOf(classes []*resourceapi.DeviceClass, name string) *v1alpha1.NetworkTopology {
 	topology := &v1alpha1.NetworkTopology{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, class := range classes {
@@ -186,17 +173,6 @@ func rootsOf(classes []*resourceapi.DeviceClass, name string) *v1alpha1.NetworkT
 		}
 	}
 	return topology
-}
-
-// limitsRemark explains how to request the devices if the pod uses extended resources instead of a claim. It is printed
-// after a refusal that refers to requests.
-func limitsRemark(claim *resourceapi.ResourceClaim) []string {
-	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; !extended {
-		return nil
-	}
-	return []string{"kube-scheduler creates the claim from the pod's extended resources: instead of a request " +
-		"with a deviceClassName, set the limit " + resourceapi.ResourceDeviceClassPrefix +
-		"<deviceClassName> in the pod"}
 }
 
 // networkProblems checks topologies whose plugins only attach networks that pods select. It reports missing
@@ -231,7 +207,6 @@ func (m *model) networkProblems(
 	return refused, remarks
 }
 
-// topology returns a topology from the files or the cluster; nil if there is none.
 func (m *model) topology(name string) *v1alpha1.NetworkTopology {
 	for _, topology := range slices.Concat(m.topologies, m.live) {
 		if topology.Name == name {
@@ -241,8 +216,7 @@ func (m *model) topology(name string) *v1alpha1.NetworkTopology {
 	return nil
 }
 
-// namespaceProblems returns an error for each of a claim's topologies that does not allow the claim's namespace.
-// certain is true if the namespace's labels are known.
+// namespaceProblems returns errors for topologies that do not allow the namespace; certain if its labels are known.
 func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []string, certain bool) {
 	known := labels.Set{corev1.LabelMetadataName: claim.Namespace}
 	for _, namespace := range m.namespaces {
@@ -252,7 +226,8 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 	}
 	check := func(topology *v1alpha1.NetworkTopology, classes []string) {
 		err := claimspec.CheckNamespace(topology, claim.Namespace, known)
-		if err == nil || !requestsClass(claim, classes) {
+		isRequested := func(name string) bool { return slices.Contains(classes, name) }
+		if err == nil || !slices.ContainsFunc(classNames(claim), isRequested) {
 			return
 		}
 		problem := err.Error()
@@ -268,9 +243,4 @@ func (m *model) namespaceProblems(claim *resourceapi.ResourceClaim) (problems []
 		check(topology, topology.Status.DeviceClasses) // classes with the default names may belong to another topology
 	}
 	return problems, certain
-}
-
-// requestsClass reports whether a claim requests one of the classes.
-func requestsClass(claim *resourceapi.ResourceClaim, classes []string) bool {
-	return slices.ContainsFunc(classNames(claim), func(name string) bool { return slices.Contains(classes, name) })
 }

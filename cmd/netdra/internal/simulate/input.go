@@ -20,8 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// parse reads objects from files. Objects without a namespace get the given namespace. parse returns an error for
-// topologies that the controller would reject.
+// parse reads objects from files. It returns an error for topologies that the controller would reject.
 func parse(files []string, stdin io.Reader, namespace string) (*model, error) {
 	m := &model{namespace: namespace, schemas: cnichain.DefaultSchemas(), definitions: map[string]string{},
 		makers: map[*corev1.Pod]*workload{}, users: map[types.UID]string{}, started: map[types.UID]string{}}
@@ -78,7 +77,6 @@ func (m *model) add(found *manifest.Document) error {
 	return nil
 }
 
-// kubernetesKinds returns the supported Kubernetes kinds and their versions.
 func kubernetesKinds() map[string]schema.GroupVersion {
 	kinds := map[string]schema.GroupVersion{}
 	for version, names := range map[schema.GroupVersion][]string{
@@ -120,7 +118,6 @@ func (m *model) addDefinition(found *manifest.Document) error {
 	return nil
 }
 
-// complete sets the default namespace on a namespaced object that has none.
 func (m *model) complete(object metav1.Object) {
 	if object.GetNamespace() == "" {
 		object.SetNamespace(m.namespace)

@@ -1,7 +1,6 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,8 +12,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
-	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -39,33 +36,16 @@ func (f *Options) connect() (*liveCluster, error) {
 	return &liveCluster{cluster}, nil
 }
 
-// namespaceFor returns the namespace for manifests and pods without one. If there is a cluster, this is the kubeconfig
-// context's namespace, as in kubectl.
-func (f *Options) namespaceFor(live *liveCluster) string {
-	if live != nil {
-		return live.Namespace
-	}
-	return cmp.Or(f.Namespace, metav1.NamespaceDefault)
-}
-
 // Read adds a cluster's objects. Classes from files come first and override classes with the same name, because the
 // lister returns the first match. Nodes are sorted to make the output deterministic.
 func (c *Cluster) Read(ctx context.Context, source *remote.Cluster) error {
-	nodes, err := source.Core.Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return cannotList("nodes", err)
-	}
-	published, err := source.Resource.ResourceSlices().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return cannotList("ResourceSlices", err)
-	}
-	made, err := source.Resource.DeviceClasses().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return cannotList("DeviceClasses", err)
-	}
-	claims, err := source.Resource.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return cannotList("ResourceClaims", err)
+	nodes, nodesErr := source.Core.Nodes().List(ctx, metav1.ListOptions{})
+	published, slicesErr := source.Resource.ResourceSlices().List(ctx, metav1.ListOptions{})
+	made, classesErr := source.Resource.DeviceClasses().List(ctx, metav1.ListOptions{})
+	claims, claimsErr := source.Resource.ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err := errors.Join(cannotList("nodes", nodesErr), cannotList("ResourceSlices", slicesErr),
+		cannotList("DeviceClasses", classesErr), cannotList("ResourceClaims", claimsErr)); err != nil {
+		return err
 	}
 	c.Nodes = append(c.Nodes, pointers(nodes.Items)...)
 	slices.SortFunc(c.Nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -76,7 +56,6 @@ func (c *Cluster) Read(ctx context.Context, source *remote.Cluster) error {
 	return nil
 }
 
-// pointers returns pointers to the elements of a list.
 func pointers[T any](list []T) []*T {
 	all := make([]*T, len(list))
 	for i := range list {
@@ -85,9 +64,12 @@ func pointers[T any](list []T) []*T {
 	return all
 }
 
-// cannotList returns an error. If a permission is missing, the error names the ClusterRole to request.
+// cannotList adds the list to an error, if any. If a permission is missing, it names the ClusterRole to request.
 func cannotList(what string, err error) error {
-	if apierrors.IsForbidden(err) {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err):
 		return fmt.Errorf("cannot list the %s: %w; ask for the ClusterRole dra-network-capacity, for the whole cluster",
 			what, err)
 	}
@@ -159,10 +141,11 @@ func (l *liveCluster) addStarted(ctx context.Context, m *model) (remarks []strin
 	return remarks
 }
 
-// podTrials returns a trial for each pod, with the pod's claims. Allocated claims keep their devices and thus determine
-// the node.
-func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, error) {
-	var trials []trial
+// addPods adds the pods with the given names, and the claims and templates that pods reference but that no file
+// contains. It gets each object by name, because users who may create pods in a namespace often lack permission to list
+// claims. Claims and templates that do not exist are reported in the pod's answer.
+func (l *liveCluster) addPods(ctx context.Context, m *model, names []string) error {
+	m.clusterAsked = true
 	for _, name := range names {
 		namespace, short, qualified := strings.Cut(name, "/")
 		if !qualified {
@@ -170,106 +153,41 @@ func (l *liveCluster) podTrials(ctx context.Context, names []string) ([]trial, e
 		}
 		pod, err := l.Core.Pods(namespace).Get(ctx, short, metav1.GetOptions{})
 		if err != nil {
-			return nil, fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
+			return fmt.Errorf("cannot get pod %s/%s: %w", namespace, short, err)
 		}
-		made := trial{title: podTitle + fullName(pod), pod: pod, named: true}
-		if made.missing, err = l.missingTemplates(ctx, pod); err == nil && len(made.missing) == 0 {
-			made.claims, err = l.claimsOf(ctx, pod)
-		}
-		if err != nil {
-			return nil, err
-		}
-		trials = append(trials, made)
+		m.order, m.chosen = append(m.order, pod), append(m.chosen, pod)
 	}
-	return trials, nil
-}
-
-// missingTemplates returns a message for each missing ResourceClaimTemplate that a claim must be created from. The pod
-// waits indefinitely for such a template. Without permission to read templates, missingTemplates returns nothing.
-func (l *liveCluster) missingTemplates(ctx context.Context, pod *corev1.Pod) ([]string, error) {
-	var missing []string
-	for i := range pod.Spec.ResourceClaims {
-		reference := &pod.Spec.ResourceClaims[i]
-		template, _ := templateAndClaim(reference)
-		if _, _, err := resourceclaim.Name(pod, reference); err == nil || template == "" {
-			continue
-		}
-		_, err := l.Resource.ResourceClaimTemplates(pod.Namespace).Get(ctx, template, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			missing = append(missing, fmt.Sprintf("it names the ResourceClaimTemplate %s, which is not in namespace "+
-				"%s: apply it; if it was rejected, \"kubectl apply\" shows the reason", template, pod.Namespace))
-		case err != nil && !apierrors.IsForbidden(err):
-			return nil, fmt.Errorf("cannot get ResourceClaimTemplate %s/%s: %w", pod.Namespace, template, err)
-		}
-	}
-	return missing, nil
-}
-
-// claimsOf returns a pod's claims, including the claim for its extended resources if kube-scheduler has created that
-// claim.
-func (l *liveCluster) claimsOf(ctx context.Context, pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
-	for i := range pod.Spec.ResourceClaims {
-		if _, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i]); err != nil {
-			return nil, fmt.Errorf("the claims of pod %s do not exist yet: %w; retry in a moment", fullName(pod), err)
-		}
-	}
-	var claims []*resourceapi.ResourceClaim
-	for name := range resourceclaim.PodClaims(pod) {
-		claim, err := l.Resource.ResourceClaims(pod.Namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("cannot get claim %s/%s: %w", pod.Namespace, name, err)
-		}
-		claims = append(claims, claim)
-	}
-	return claims, nil
-}
-
-// addNamed reads the claims and templates that pods in the files reference but that no file contains. It gets each
-// object by name, because users who may create pods in a namespace often lack permission to list claims. Objects that
-// do not exist are reported in the pod's answer.
-func (l *liveCluster) addNamed(ctx context.Context, m *model) error {
-	m.clusterAsked = true
 	for _, pod := range m.pods() {
-		for i := range pod.Spec.ResourceClaims {
-			reference := &pod.Spec.ResourceClaims[i]
-			template, claim := templateAndClaim(reference)
+		for _, r := range m.references(pod) {
 			var err error
-			kind, name := "ResourceClaimTemplate", template
 			switch {
-			case template != "" && find[*resourceapi.ResourceClaimTemplate](m, pod, template) == nil:
+			case r.template != "" && find[*resourceapi.ResourceClaimTemplate](m, pod, r.template) == nil:
 				var got *resourceapi.ResourceClaimTemplate
-				got, err = l.Resource.ResourceClaimTemplates(namespaceOf(pod)).Get(ctx, template, metav1.GetOptions{})
+				got, err = l.Resource.ResourceClaimTemplates(namespaceOf(pod)).Get(ctx, r.template, metav1.GetOptions{})
 				if err == nil {
 					m.named = append(m.named, got)
 				}
-			case claim != "" && m.claim(pod, claim) == nil:
+			case r.claim != "" && m.claim(pod, r.claim) == nil:
 				var got *resourceapi.ResourceClaim
-				kind, name = "ResourceClaim", claim
-				got, err = l.Resource.ResourceClaims(namespaceOf(pod)).Get(ctx, claim, metav1.GetOptions{})
+				got, err = l.Resource.ResourceClaims(namespaceOf(pod)).Get(ctx, r.claim, metav1.GetOptions{})
 				if err == nil {
 					m.named = append(m.named, got)
 				}
 			}
 			if err != nil && !apierrors.IsNotFound(err) {
-				return cannotGetNamed(pod, kind, name, err)
+				return cannotGetNamed(pod, r, err)
 			}
 		}
 	}
 	return nil
 }
 
-func cannotGetNamed(pod *corev1.Pod, kind, name string, err error) error {
-	err = fmt.Errorf("cannot simulate pod %s: cannot get its %s %s: %w", fullName(pod), kind, name, err)
+func cannotGetNamed(pod *corev1.Pod, r reference, err error) error {
+	err = fmt.Errorf("cannot simulate pod %s: cannot get its %s: %w", fullName(pod), r, err)
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w; give it with -f, or ask for the right to get it", err)
 	}
 	return err
-}
-
-// templateAndClaim returns the template name and the claim name in a pod's reference. At most one of them is set.
-func templateAndClaim(reference *corev1.PodResourceClaim) (template, claim string) {
-	return ptr.Deref(reference.ResourceClaimTemplateName, ""), ptr.Deref(reference.ResourceClaimName, "")
 }
 
 // TaintRules returns the DeviceTaintRules in a cluster (KEP-5055), sorted by name, without their status. It returns
@@ -328,5 +246,4 @@ func withTaints(published []*resourceapi.ResourceSlice, rules []resourceapi.Devi
 	return tainted
 }
 
-// isOrAny reports whether wanted is nil or equals name.
 func isOrAny(wanted *string, name string) bool { return wanted == nil || *wanted == name }

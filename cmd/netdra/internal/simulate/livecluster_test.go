@@ -121,7 +121,7 @@ func TestPodsOfACluster(t *testing.T) {
 				pathTopologies: "items: []"},
 			want: []string{"✗ pod apps/p has devices on n1, but they cannot be attached:", "free"}},
 		"a template that is not there": {claims: "[{name: net, resourceClaimTemplateName: c5}]", want: []string{
-			"✗ pod apps/p does not fit\n  it names the ResourceClaimTemplate c5, which is not in namespace apps:"}},
+			"✗ pod apps/p does not fit\n  it names the ResourceClaimTemplate c5, which is neither in the files nor in namespace apps "}},
 		"a claim with devices": {claims: "[{name: net, resourceClaimName: own}]",
 			want: []string{"✓ all claims of pod apps/p have their devices, and no known problem prevents it from " +
 				`starting; "kubectl describe pod p -n apps" and "kubectl netdra claims pod/p -n apps" show what `}},
@@ -153,7 +153,7 @@ func TestPodsOfACluster(t *testing.T) {
 		"addresses that no claim says": {limits: "example.com/static: 1", want: []string{
 			"would get devices on n1, but is refused:\n",
 			`NetworkTopology static: spec.steps[0].claimParameters: Required value: claim apps/p-extended-resources has no ` +
-				`ips for step "a", which gets addresses from claims only`}, not: "the limit deviceclass"},
+				`ips for step "a", which gets addresses from claims only`}},
 		"topologies that may not be read": {limits: "example.com/theirs: 1", change: map[string]string{pathTopologies: ""},
 			want: []string{"✓ pod apps/p fits on n1", "cannot list the NetworkTopologies: anna may not do that",
 				"their restrictions are not checked; ask for the ClusterRole dra-network-view"}},

@@ -9,6 +9,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/utils/ptr"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
@@ -33,8 +35,10 @@ type model struct {
 	order []metav1.Object
 	// named are the claims and templates in a cluster that pods in the files reference.
 	named []metav1.Object
-	// clusterAsked is true if objects that pods reference were looked up in a cluster.
+	// clusterAsked is true if objects that pods reference were looked up in a cluster. chosen are the pods that the
+	// user named with --pod.
 	clusterAsked bool
+	chosen       []*corev1.Pod
 	// definitions are the configurations in NetworkAttachmentDefinitions, by namespace/name.
 	definitions map[string]string
 	workloads   []*workload
@@ -70,7 +74,6 @@ type trial struct {
 // podTitle is the prefix in the titles of trials with a pod.
 const podTitle = "pod "
 
-// namespace returns the namespace of the pod and its claims.
 func (t *trial) namespace() string {
 	if t.pod != nil {
 		return namespaceOf(t.pod)
@@ -85,11 +88,12 @@ func (m *model) arrangeTrials() error {
 	ofPods := map[metav1.Object]bool{}
 	byPod := map[metav1.Object]trial{}
 	for _, pod := range m.pods() {
-		t := trial{title: podTitle + fullName(pod), pod: pod, maker: m.makers[pod]}
-		for i := range pod.Spec.ResourceClaims {
-			claim, source := m.claimOf(pod, &pod.Spec.ResourceClaims[i])
+		t := trial{title: podTitle + fullName(pod), pod: pod, maker: m.makers[pod],
+			named: slices.Contains(m.chosen, pod)}
+		for _, r := range m.references(pod) {
+			claim, source := m.claimOf(pod, r)
 			if claim == nil {
-				t.missing = append(t.missing, m.missingNamed(pod, &pod.Spec.ResourceClaims[i]))
+				t.missing = append(t.missing, m.missingNamed(pod, r))
 				continue
 			}
 			ofPods[source] = true
@@ -134,7 +138,7 @@ func (m *model) arrangeTrials() error {
 	return nil
 }
 
-// pods returns the pods in the files, including those that workloads create.
+// pods returns the pods in the files, including those that workloads create, and the chosen pods.
 func (m *model) pods() (pods []*corev1.Pod) {
 	for _, object := range m.order {
 		if pod, isPod := object.(*corev1.Pod); isPod {
@@ -144,7 +148,6 @@ func (m *model) pods() (pods []*corev1.Pod) {
 	return pods
 }
 
-// find returns the object of type T with the given name in the pod's namespace; nil if it does not exist.
 func find[T metav1.Object](m *model, pod *corev1.Pod, name string) (found T) {
 	for _, objects := range [][]metav1.Object{m.order, m.named} {
 		for _, object := range objects {
@@ -156,7 +159,6 @@ func find[T metav1.Object](m *model, pod *corev1.Pod, name string) (found T) {
 	return found
 }
 
-// claim returns the claim with the given name in the pod's namespace; nil if it does not exist.
 func (m *model) claim(pod *corev1.Pod, name string) *resourceapi.ResourceClaim {
 	for _, claim := range m.allocated {
 		if claim.Name == name && namespaceOf(claim) == namespaceOf(pod) {
@@ -166,41 +168,64 @@ func (m *model) claim(pod *corev1.Pod, name string) *resourceapi.ResourceClaim {
 	return find[*resourceapi.ResourceClaim](m, pod, name)
 }
 
-// claimOf returns the claim for an entry in a pod, creating it from a template if necessary. It returns nil if the
-// claim or template does not exist. source is the claim or template itself; templates that are used as a source do not
-// get their own trial.
-func (m *model) claimOf(
-	pod *corev1.Pod, reference *corev1.PodResourceClaim,
-) (claim *resourceapi.ResourceClaim, source metav1.Object) {
-	templateName, claimName := templateAndClaim(reference)
-	if templateName == "" {
-		claim = m.claim(pod, claimName)
+// reference is a claim that a pod needs: an existing claim, or one from a template. entry is its name in the pod.
+type reference struct{ entry, template, claim string }
+
+// String returns the referenced object.
+func (r reference) String() string {
+	if r.template != "" {
+		return "ResourceClaimTemplate " + r.template
+	}
+	return "ResourceClaim " + r.claim
+}
+
+// references returns the claims that a pod needs. For a chosen pod, they include the claims that were created from
+// templates and for extended resources.
+func (m *model) references(pod *corev1.Pod) []reference {
+	var all []reference
+	chosen := slices.Contains(m.chosen, pod)
+	for i := range pod.Spec.ResourceClaims {
+		entry := &pod.Spec.ResourceClaims[i]
+		r := reference{entry: entry.Name, template: ptr.Deref(entry.ResourceClaimTemplateName, ""),
+			claim: ptr.Deref(entry.ResourceClaimName, "")}
+		if name, _, err := resourceclaim.Name(pod, entry); chosen && err == nil && name != nil {
+			r.template, r.claim = "", *name
+		}
+		all = append(all, r)
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; chosen && extended != nil {
+		all = append(all, reference{claim: extended.ResourceClaimName})
+	}
+	return all
+}
+
+// claimOf returns a claim that a pod needs, creating it from a template if necessary. It returns nil if the claim or
+// template does not exist. source is the claim or template itself; templates that are used as a source do not get their
+// own trial.
+func (m *model) claimOf(pod *corev1.Pod, r reference) (claim *resourceapi.ResourceClaim, source metav1.Object) {
+	if r.template == "" {
+		claim = m.claim(pod, r.claim)
 		return claim, claim
 	}
-	template := find[*resourceapi.ResourceClaimTemplate](m, pod, templateName)
+	template := find[*resourceapi.ResourceClaimTemplate](m, pod, r.template)
 	if template == nil {
 		return nil, nil
 	}
-	return fromTemplate(template, pod.Name+"-"+reference.Name), template
+	return fromTemplate(template, pod.Name+"-"+r.entry), template
 }
 
 // missingNamed describes a missing claim or template that a pod references, and the fix.
-func (m *model) missingNamed(pod *corev1.Pod, reference *corev1.PodResourceClaim) string {
-	template, claim := templateAndClaim(reference)
-	kind, name := "ResourceClaimTemplate", template
-	if template == "" {
-		kind, name = "ResourceClaim", claim
-	}
+func (m *model) missingNamed(pod *corev1.Pod, r reference) string {
 	switch {
-	case name == "":
+	case r.template == "" && r.claim == "":
 		return fmt.Sprintf("its entry %s in resourceClaims names no claim; give it a resourceClaimName or a "+
-			"resourceClaimTemplateName", reference.Name)
+			"resourceClaimTemplateName", r.entry)
 	case m.clusterAsked:
-		return fmt.Sprintf("it names the %s %s, which is neither in the files nor in namespace %s of the cluster; "+
-			"give it with -f", kind, name, namespaceOf(pod))
+		return fmt.Sprintf("it names the %s, which is neither in the files nor in namespace %s of the cluster; "+
+			"give it with -f, or apply it", r, namespaceOf(pod))
 	}
-	return fmt.Sprintf("it names the %s %s, which is not in the files; add it with -f, or have it looked up with "+
-		"--cluster", kind, name)
+	return fmt.Sprintf("it names the %s, which is not in the files; add it with -f, or have it looked up with "+
+		"--cluster", r)
 }
 
 func fromTemplate(template *resourceapi.ResourceClaimTemplate, name string) *resourceapi.ResourceClaim {

@@ -108,7 +108,6 @@ func whyNone(class *resourceapi.DeviceClass, devices []device) string {
 		cmp.Or(strings.Join(slices.Compact(rest), ", "), "none"))
 }
 
-// everyOf returns a phrase for all devices, given their number.
 func everyOf(devices int) string {
 	if devices == 1 {
 		return "the only device"
@@ -116,8 +115,7 @@ func everyOf(devices int) string {
 	return fmt.Sprintf("all %d devices", devices)
 }
 
-// pluginName returns the name of the CNI plugin for an attribute, or the attribute if the plugin has no built-in
-// schema.
+// pluginName returns the CNI plugin for an attribute, or the attribute if no built-in schema has it.
 func pluginName(attribute string) string {
 	for _, name := range slices.Sorted(maps.Keys(cnichain.DefaultSchemas().All())) {
 		if policyapi.CNIAttribute(name) == attribute {
@@ -127,8 +125,7 @@ func pluginName(attribute string) string {
 	return attribute
 }
 
-// plugins returns the CNI plugins that a device supports. It reads them from the names of the device's boolean
-// attributes or from its list attribute.
+// plugins returns the CNI plugins of a device, from its boolean attributes or its list attribute.
 func (d device) plugins() []string {
 	if d.driver != v1alpha1.DriverName {
 		return nil
@@ -149,8 +146,7 @@ type device struct {
 	driver, pool string
 }
 
-// devicesOn returns the devices in the slices for a single node. Devices that several nodes can access are not
-// included.
+// devicesOn returns the devices in the slices for a single node.
 func (s *Simulator) devicesOn(node *corev1.Node) []device {
 	var found []device
 	for _, slice := range s.cluster.Slices {
@@ -236,7 +232,7 @@ func (s *Simulator) impossible(ctx context.Context, node *corev1.Node, claims []
 			results, err := without(i, func(c *resourceapi.DeviceClaim) { c.Constraints = slices.Delete(c.Constraints, j, j+1) })
 			if err != nil || results != nil {
 				return fmt.Sprintf("no devices of the node meet constraint %d of claim %s, %s; without it the claims would "+
-					"fit%s", j, fullName(claim), describe(&constraint), s.lacking(node, &constraint, results)), err
+					"fit", j, fullName(claim), describe(&constraint)), err
 			}
 		}
 		for j, request := range claim.Spec.Devices.Requests {
@@ -275,48 +271,4 @@ func amounts(requests map[resourceapi.QualifiedName]resource.Quantity) string {
 	}
 	slices.Sort(texts)
 	return strings.Join(texts, ", ")
-}
-
-// lacking names the drivers that do not publish a constraint's attribute for any device on a node. It only considers
-// drivers whose devices would be allocated without the constraint. These devices can never satisfy the constraint,
-// since matchAttribute and distinctAttribute fail for a device without the attribute (ResourceClaim API). It returns ""
-// if there is no such driver.
-func (s *Simulator) lacking(node *corev1.Node, constraint *resourceapi.DeviceConstraint,
-	without []resourceapi.AllocationResult) string {
-	name := ptr.Deref(constraint.MatchAttribute, ptr.Deref(constraint.DistinctAttribute, ""))
-	if name == "" {
-		return ""
-	}
-	publishes := map[string]bool{}
-	for _, d := range s.devicesOn(node) {
-		publishes[d.driver] = publishes[d.driver] || d.has(name)
-	}
-	var drivers []string
-	for _, allocation := range without {
-		for i := range allocation.Devices.Results {
-			result := &allocation.Devices.Results[i]
-			request, _, _ := strings.Cut(result.Request, "/")
-			meant := len(constraint.Requests) == 0 || slices.Contains(constraint.Requests, request) ||
-				slices.Contains(constraint.Requests, result.Request)
-			if meant && !publishes[result.Driver] {
-				drivers = append(drivers, result.Driver)
-			}
-		}
-	}
-	if len(drivers) == 0 {
-		return ""
-	}
-	slices.Sort(drivers)
-	return fmt.Sprintf("; driver %s publishes it on no device of the node",
-		strings.Join(slices.Compact(drivers), " and driver "))
-}
-
-// has reports whether a device has an attribute. A name without a domain implies the driver's domain.
-func (d device) has(name resourceapi.FullyQualifiedName) bool {
-	if _, found := d.Attributes[resourceapi.QualifiedName(name)]; found {
-		return true
-	}
-	id, inDomain := strings.CutPrefix(string(name), d.driver+"/")
-	_, found := d.Attributes[resourceapi.QualifiedName(id)]
-	return inDomain && found
 }

@@ -50,12 +50,16 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	if err != nil {
 		return err
 	}
-	m, err := parse(f.Files, streams.In, f.namespaceFor(live))
+	namespace := cmp.Or(f.Namespace, metav1.NamespaceDefault)
+	if live != nil { // the namespace of the context, as in kubectl
+		namespace = live.Namespace
+	}
+	m, err := parse(f.Files, streams.In, namespace)
 	if err != nil {
 		return err
 	}
 	if live != nil {
-		if err := live.addNamed(ctx, m); err != nil {
+		if err := live.addPods(ctx, m, f.Pods); err != nil {
 			return err
 		}
 	}
@@ -91,8 +95,7 @@ func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Str
 	return exit.Check(err, slices.ContainsFunc(answers, func(a Answer) bool { return !a.Fits }))
 }
 
-// missingTrials returns a message that lists the files without claims, since files may contain only policies and
-// topologies.
+// missingTrials names the files, which may contain only policies and topologies.
 func missingTrials(files []string) string {
 	const kinds = "ResourceClaim, ResourceClaimTemplate or pod with claims"
 	if len(files) == 0 {
@@ -125,7 +128,10 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 		answer := answerOf(&trial, &verdict)
 		answer.addRemarks(trial.remarks)
 		if trial.isAllocated() {
-			answer.setAllocated(&trial)
+			answer.Allocated = true
+			if node := trial.pod.Spec.NodeName; answer.Fits && node != "" { // the allocator returns every possible node
+				answer.Nodes = []string{node}
+			}
 		}
 		answer.addDriverChecks(m, &trial, verdict.Results, cluster.Classes)
 		if answer.Allocated && answer.Fits {
@@ -141,8 +147,8 @@ func (m *model) answer(ctx context.Context, cluster *Cluster) ([]Answer, error) 
 }
 
 // buildCluster returns the allocator's view: the objects from the files, combined with those from a live cluster or
-// recorded machines. It adds trials for pods in the live cluster. With a live cluster, policies in files have no
-// effect, because the slices come from the cluster's drivers.
+// recorded machines. With a live cluster, policies in files have no effect, because the slices come from the cluster's
+// drivers.
 func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *printer.Printer, live *liveCluster,
 	m *model) (*Cluster, error) {
 	cluster := &Cluster{
@@ -151,13 +157,13 @@ func (f *Options) buildCluster(ctx context.Context, deps osdeps.Deps, out *print
 		DerivedAttributes: f.DerivedAttributes, TaintRules: m.taintRules, Live: live != nil,
 	}
 	if live != nil {
-		trials, err := live.podTrials(ctx, f.Pods)
-		m.trials = append(m.trials, trials...)
-		if err := errors.Join(cluster.Read(ctx, live.Cluster), err); err != nil {
+		if err := cluster.Read(ctx, live.Cluster); err != nil {
 			return nil, err
 		}
 		// The cluster's controller has the same feature flags as its nodes.
-		listed := f.Features.ListAttributes || anyDevice(ofDriver(cluster.Slices), hasListAttribute)
+		published := slices.DeleteFunc(slices.Clone(cluster.Slices),
+			func(slice *resourceapi.ResourceSlice) bool { return slice.Spec.Driver != v1alpha1.DriverName })
+		listed := f.Features.ListAttributes || anyDevice(published, hasListAttribute)
 		cluster.Classes = slices.Concat(m.classes, m.topologyClasses(listed), cluster.Classes)
 		rules, err := TaintRules(ctx, live.Raw)
 		if err != nil {
@@ -218,8 +224,7 @@ func (f *Options) addMachines(ctx context.Context, deps osdeps.Deps, out *printe
 	return idle, nil
 }
 
-// resourceSlices returns the slices that a node would publish. Their names and generation are arbitrary but must be
-// consistent within a pool; otherwise the allocator treats the pool as incomplete.
+// resourceSlices returns the slices that a node would publish. A pool's generation must be consistent.
 func resourceSlices(node string, published *draslices.Result) []*resourceapi.ResourceSlice {
 	var all []*resourceapi.ResourceSlice
 	pools := published.Resources.Pools
@@ -239,13 +244,6 @@ func resourceSlices(node string, published *draslices.Result) []*resourceapi.Res
 	return all
 }
 
-// ofDriver returns the slices that this driver publishes.
-func ofDriver(published []*resourceapi.ResourceSlice) []*resourceapi.ResourceSlice {
-	return slices.DeleteFunc(slices.Clone(published),
-		func(slice *resourceapi.ResourceSlice) bool { return slice.Spec.Driver != v1alpha1.DriverName })
-}
-
-// topologyClasses returns the classes that the controller would create for the topologies.
 func (m *model) topologyClasses(listAttributes bool) []*resourceapi.DeviceClass {
 	var all []*resourceapi.DeviceClass
 	for _, topology := range m.topologies {
@@ -290,8 +288,7 @@ type givenDevice struct {
 	Consumes string `json:"consumes,omitempty"`
 }
 
-// answerOf converts a verdict to an Answer. It lists the devices on the first node; the devices on other nodes may
-// differ.
+// answerOf converts a verdict to an Answer, with the devices on the first node.
 func answerOf(trial *trial, verdict *Verdict) Answer {
 	tried := Answer{What: trial.title, Fits: len(verdict.Nodes) > 0, Nodes: verdict.Nodes,
 		Refusals: verdict.Refusals}

@@ -83,8 +83,7 @@ func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClai
 	return verdict, nil
 }
 
-// takenElsewhere returns a refusal if a claim already has devices that are not available on the node; otherwise, it
-// returns nil.
+// takenElsewhere returns a refusal if a claim already has devices that the node cannot access; otherwise nil.
 func (s *Simulator) takenElsewhere(node *corev1.Node, claims []*resourceapi.ResourceClaim) (*Refusal, error) {
 	for _, claim := range claims {
 		taken := s.taken[claim.UID]
@@ -151,7 +150,6 @@ func (s *Simulator) refusal(ctx context.Context, node *corev1.Node, claims []*re
 	return refusal, err
 }
 
-// devicesOf lists the devices of an allocated claim.
 func devicesOf(claim *resourceapi.ResourceClaim) string {
 	var names []string
 	for _, result := range claim.Status.Allocation.Devices.Results {

@@ -31,8 +31,7 @@ type workload struct {
 // mostPods limits the number of pods per workload, because the scheduler's allocator runs for each pod.
 const mostPods = 1000
 
-// workloadOf returns the workload for an object, or nil if the kind is not a workload. Missing counts get the API
-// server's defaults.
+// workloadOf returns the workload for an object, with default counts; nil for other kinds.
 func workloadOf(object metav1.Object, kind string) *workload {
 	w := &workload{Object: object, kind: kind, count: 1, first: 1}
 	set := func(count *int32, template *corev1.PodTemplateSpec) {
@@ -88,8 +87,7 @@ func (m *model) addWorkload(found *manifest.Document, added *workload) error {
 	return nil
 }
 
-// dropOwned removes objects that are owned by a workload in the files, as in the output of "kubectl get deploy,rs,pod
-// -o yaml". Otherwise, the same pods would be simulated twice.
+// dropOwned removes pods whose workload is also in the files, as in "kubectl get deploy,rs,pod -o yaml".
 func (m *model) dropOwned() {
 	isOwned := func(object metav1.Object) bool {
 		owner := metav1.GetControllerOfNoCopy(object)
@@ -181,7 +179,6 @@ func extendedClaim(pod *corev1.Pod, classes []*resourceapi.DeviceClass) *resourc
 	return claim
 }
 
-// classesByResource returns the class for each extended resource that the containers request.
 func classesByResource(
 	containers []corev1.Container, classes []*resourceapi.DeviceClass,
 ) map[corev1.ResourceName]string {
@@ -211,8 +208,7 @@ func ofDevicePlugins(pod *corev1.Pod, classes []*resourceapi.DeviceClass, nodes 
 		if len(names) > 0 {
 			remarks = append(remarks, fmt.Sprintf("a device plugin offers %s on %s: there pod %s gets devices of the "+
 				"plugin, regardless of the result for DeviceClass %s", resource,
-				strings.Join(names, ", "), fullName(pod),
-				byResource[resource]))
+				strings.Join(names, ", "), fullName(pod), byResource[resource]))
 		}
 	}
 	return remarks
