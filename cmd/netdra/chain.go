@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"math"
+	"os"
 	"slices"
 	"strings"
 
@@ -40,8 +42,7 @@ Exit status:
 	return cmd
 }
 
-// addChainFlags adds the flags that plan and run share, so that the same arguments can be used to show a plan and to
-// run it.
+// addChainFlags adds the flags that plan and run share.
 func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags := cmd.Flags()
 	nameFlag(cmd, &f.Name)
@@ -58,7 +59,9 @@ func addChainFlags(cmd *cobra.Command, f *chainrun.Options) {
 	flags.StringArrayVar(&f.Annotations, "annotation", nil,
 		"KEY=VALUE, an annotation of the pod, for plugins that only attach networks that pods select; can be "+
 			"repeated")
-	cniPathFlag(cmd, &f.CNIPath)
+	flags.StringVar(&f.CNIPath, "cni-path", cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin"),
+		"directories of CNI plugins, separated by colons; the first match wins; $CNI_PATH sets the default; the "+
+			"directories of the driver's own plugins are searched last")
 	schemasFlag(cmd, &f.Schemas)
 	formFlag(cmd, &f.Form)
 }
@@ -139,10 +142,12 @@ func (v *validation) print(out *printer.Printer) {
 	}
 }
 
-// validateFile returns a result for each topology and range in a file. A file with neither is an error. A name selects
-// topologies by name and skips ranges; an unknown name is an error.
+// validateFile returns a result for each topology and range in a file. A name selects topologies and skips ranges.
 func validateFile(streams printer.Streams, file, name string, schemas cnichain.Schemas) []validation {
 	documents, err := manifest.Read(file, streams.In)
+	isValidated := func(document manifest.Document) bool {
+		return document.Kind == manifest.KindTopology || document.Kind == manifest.KindRange
+	}
 	if err == nil && (name != "" || !slices.ContainsFunc(documents, isValidated)) {
 		_, err = manifest.ChooseTopology(file, documents, name)
 	}
@@ -177,7 +182,6 @@ func validateFile(streams printer.Streams, file, name string, schemas cnichain.S
 	return results
 }
 
-// validateDocument validates a topology against the ranges in the same file.
 func validateDocument(found *manifest.Document, schemas cnichain.Schemas, ranges []string) validation {
 	topology, problems := manifest.ReadTopology(found, schemas)
 	result := validation{Location: found.Location(), Kind: found.Kind, Name: found.Name, Valid: len(problems) == 0,
@@ -188,10 +192,6 @@ func validateDocument(found *manifest.Document, schemas cnichain.Schemas, ranges
 		result.Remarks = append(result.Remarks, cnichain.MisspeltRanges(topology, ranges)...)
 	}
 	return result
-}
-
-func isValidated(document manifest.Document) bool {
-	return document.Kind == manifest.KindTopology || document.Kind == manifest.KindRange
 }
 
 func planCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {

@@ -81,7 +81,7 @@ func (f *fake) machine() osdeps.Deps {
 		Hold:             func(path string) (string, func(), error) { return path, func() {}, nil },
 		MakeNamespace:    func(path string) error { return f.node.Pin("", path) },
 		IsHostNamespace:  func(path string) bool { return path == "/run/netns/own" },
-		NewRunID:         func() (string, error) { return "netdra-1", nil },
+		NewRunID:         func() string { return "netdra-1" },
 		CheckPrivilege:   func() error { return nil },
 		Hostname:         func() (string, error) { return "node-1", nil },
 		NetnsDir:         "/run/netns",

@@ -17,17 +17,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 )
 
-// formFlag adds --output.
 func formFlag(cmd *cobra.Command, form *string) {
 	outputFlag(cmd, form, printer.ResultForms(), printer.FormText)
 }
 
-// manifestFlag adds --output to a command that prints objects.
 func manifestFlag(cmd *cobra.Command, form *string) {
 	outputFlag(cmd, form, printer.ResultForms(), printer.FormYAML)
 }
 
-// listFlag adds --output to a command that prints a table.
 func listFlag(cmd *cobra.Command, form *string) {
 	outputFlag(cmd, form, printer.ListForms(), printer.FormTable)
 }
@@ -66,7 +63,6 @@ func (v formValue) String() string {
 // Type implements pflag.Value.
 func (formValue) Type() string { return "string" }
 
-// fileFlag adds --file to a command that writes a file.
 func fileFlag(cmd *cobra.Command, path *string, what, extension string) {
 	cmd.Flags().StringVar(path, "file", "", "file to write the "+what+" to (default: the standard output)")
 	_ = cmd.MarkFlagFilename("file", extension) // the flag exists
@@ -81,13 +77,6 @@ func schemasFlag(cmd *cobra.Command, schemas *string) {
 		"YAML file of CNIPluginSchemas; they replace the built-in schemas of the same plugins")
 }
 
-func cniPathFlag(cmd *cobra.Command, path *string) {
-	cmd.Flags().StringVar(path, "cni-path", cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin"),
-		"directories of CNI plugins, separated by colons; the first match wins; $CNI_PATH sets the default; the "+
-			"directories of the driver's own plugins are searched last")
-}
-
-// rootFlag adds the flag for the root directory of the node's file system.
 func rootFlag(cmd *cobra.Command, root *string) {
 	cmd.Flags().StringVar(root, "root", cmp.Or(os.Getenv(rootVariable), "/"),
 		"directory with the node's file system; $NETDRA_ROOT sets the default")
@@ -98,7 +87,6 @@ func socketFlag(cmd *cobra.Command, socket *string) {
 	cmd.Flags().StringVar(socket, "socket", nodeclient.DefaultSocket(), "socket of this node's driver")
 }
 
-// addCallFlags adds the flags that run and undo share.
 func addCallFlags(cmd *cobra.Command, f *chainrun.CallOptions) {
 	set := cmd.Flags()
 	set.StringVar(&f.State, "state", cmp.Or(os.Getenv("NETDRA_STATE"), chainrun.DefaultState),
@@ -107,8 +95,7 @@ func addCallFlags(cmd *cobra.Command, f *chainrun.CallOptions) {
 	set.BoolVar(&f.Log, "log", false, "log every CNI call with its input and output to stderr")
 }
 
-// addInputFlags adds the flags of [offers.Inputs]. It validates --node-address during parsing. Without the flag, the
-// addresses stay nil and are read from the driver.
+// addInputFlags adds the flags of [offers.Inputs].
 func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	set := cmd.Flags()
 	set.StringArrayVarP(&f.Files, "filename", "f", nil,
@@ -134,7 +121,7 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 		"assume that the feature gate DRAListTypeAttributes is enabled")
 	set.BoolVar(&f.Features.CompatibilityGroups, "compatibility-groups", false,
 		"assume that the feature gate DRADeviceCompatibilityGroups is enabled")
-	set.StringVar(&f.Socket, "socket", nodeclient.DefaultSocket(), "socket of this node's driver")
+	socketFlag(cmd, &f.Socket)
 	_ = cmd.MarkFlagDirname("from") // the flag exists
 }
 

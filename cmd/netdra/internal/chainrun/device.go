@@ -34,8 +34,7 @@ type DeviceOptions struct {
 // deviceChoice is a --device flag: a link for a root step.
 type deviceChoice struct{ step, link string }
 
-// parse parses the flags. The step may be omitted if only one step uses a device. The error lists all problems. A
-// loaded topology has a root step, so roots is never empty.
+// parse parses the flags. The step may be omitted if only one step uses a device.
 func (f *DeviceOptions) parse(topology *v1alpha1.NetworkTopology) ([]deviceChoice, error) {
 	roots := manifest.RootSteps(topology)
 	var problems []error
@@ -107,13 +106,11 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 		// allow bridges to leave their namespace (br_dev_setup).
 		bridge := found.Type == discovery.TypeBridge || found.BridgeType != ""
 		device.Exclusive = !slices.Contains(flags.Shared, choice.step) && !bridge
-		if movesDevices(schemas, device.CNIs[0]) && bridge {
+		if slices.Contains(schemas.Moving(), device.CNIs[0]) && bridge {
 			problems = append(problems,
 				fmt.Errorf("cannot use bridge %s for step %s: plugin %s moves its device to another network "+
-					"namespace, "+
-					"which the kernel refuses for bridges; give another link, or use a plugin that adds a port to "+
-					"the bridge",
-					choice.link, choice.step, device.CNIs[0]))
+					"namespace, which the kernel refuses for bridges; give another link, or use a plugin that adds a "+
+					"port to the bridge", choice.link, choice.step, device.CNIs[0]))
 			continue
 		}
 		loss := cmp.Or(describeHarm(found, &device, hostView), describeHolders(found, &device, claims))
@@ -127,12 +124,7 @@ func bindDevices(ctx context.Context, m *osdeps.Deps, topology *v1alpha1.Network
 	return devices, losses, errors.Join(problems...)
 }
 
-func movesDevices(schemas cnichain.Schemas, cniType string) bool {
-	return slices.Contains(schemas.Moving(), cniType)
-}
-
-// refuseTwice rejects the use of a link by two instances or steps if one of them owns the link, because the other would
-// not find it.
+// refuseTwice rejects a link that two instances or steps use if one of them owns it.
 func refuseTwice(devices []cnichain.RootDevice) []error {
 	var problems []error
 	for i := range devices {
@@ -180,20 +172,15 @@ func findFacts(facts *discovery.Facts, link string) (*discovery.Device, error) {
 
 // deviceOf returns the data that the driver would pass to the chain for an allocated device.
 func deviceOf(facts *discovery.Device, node, step, cniType string) cnichain.Device {
-	name := string(facts.Name)
-	if name == "" {
-		name = string(facts.PCIAddress)
-	}
 	return cnichain.Device{
-		Pool: node, Name: name, Request: step, CNIs: []string{cniType},
+		Pool: node, Name: cmp.Or(string(facts.Name), string(facts.PCIAddress)), Request: step, CNIs: []string{cniType},
 		IfName: string(facts.Interface), PCIAddress: string(facts.PCIAddress),
 		AuxiliaryDevice: facts.AuxiliaryDevice, PF: string(facts.PFAddress),
 		Attributes: attributesOf(facts),
 	}
 }
 
-// attributesOf returns the attributes for {{ device.<attribute> }}, except those that policies add. As in the driver's
-// templates, attributes in the driver's domain have no prefix.
+// attributesOf returns the attributes for {{ device.<attribute> }}, except those that policies add.
 func attributesOf(facts *discovery.Device) map[string]any {
 	attributes := map[string]any{}
 	for name, attribute := range policy.PublishedWithAbsent(*facts) {
@@ -236,15 +223,13 @@ func describeHarm(facts *discovery.Device, device *cnichain.Device, hostView vie
 	for i := range hostView.Interfaces {
 		if link := &hostView.Interfaces[i]; link.Name == device.IfName && len(link.Addresses) > 0 {
 			return fmt.Sprintf("it has the addresses %s, and a plugin that moves it removes them permanently (if the "+
-				"plugin leaves it on the machine: --shared %s)",
-				strings.Join(link.Addresses, ", "), device.Request)
+				"plugin leaves it on the machine: --shared %s)", strings.Join(link.Addresses, ", "), device.Request)
 		}
 	}
 	return ""
 }
 
-// describeHolders lists the claims that hold the link and cannot share it with a chain. The result is empty if there
-// are none.
+// describeHolders lists the claims that hold the link and cannot share it with a chain; empty if there are none.
 func describeHolders(facts *discovery.Device, device *cnichain.Device, claims []nodestate.Claim) string {
 	var holders []string
 	for i := range claims {

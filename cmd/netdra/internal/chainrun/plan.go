@@ -110,8 +110,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	return chain, nil
 }
 
-// kernelLacks returns messages about plugins in a topology that cannot work on the machine. Without root privileges, it
-// returns none: a plan does not require root privileges, but querying the kernel does.
+// kernelLacks returns messages about plugins that cannot work on the machine; none without root privileges.
 func kernelLacks(deps *osdeps.Deps, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) ([]string, error) {
 	missing, err := schemas.KernelLacks(cnichain.Types(topology), deps.UnavailableLinkTypes)
 	if err != nil {
@@ -157,7 +156,6 @@ func describePlan(topology *v1alpha1.NetworkTopology, named *executor.Attachment
 	return chain, nil
 }
 
-// nameSource returns the source of an interface's name.
 func nameSource(step *v1alpha1.Step, named *executor.Attachment, record *executor.StepRecord) string {
 	switch wanted := record.Step.IfName; {
 	case record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface:
@@ -249,16 +247,13 @@ func (f *Options) parsePod(uid string) (executor.Pod, error) {
 	return pod, nil
 }
 
-// directories parses --cni-path.
 func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
 
-// searched returns the directories that are searched for plugins, including the directories with the driver's own
-// plugins.
+// searched returns the directories that are searched for plugins. The driver's own come last.
 func (f *Options) searched(deps *osdeps.Deps) []string {
 	return append(f.directories(), deps.PluginDirs...)
 }
 
-// dirsHelp describes the directories that are searched for plugins.
 func dirsHelp(deps *osdeps.Deps) string {
 	help := "name its directory with --cni-path"
 	if len(deps.PluginDirs) > 0 {
@@ -307,8 +302,7 @@ func (f *Options) compile(ctx context.Context, deps *osdeps.Deps, executor *exec
 		strings.Join(lines, "\n  "), f.hint(topology))
 }
 
-// hint returns the missing flags for root steps without a device. It omits steps that already have a device. If there
-// is a single root step, a --device flag without a step name refers to it.
+// hint returns the missing flags for root steps without a device.
 func (f *Options) hint(topology *v1alpha1.NetworkTopology) string {
 	given := map[string]bool{}
 	for i := range f.Devices {

@@ -81,7 +81,6 @@ func (s *RunJournal) Close() error { return s.Opened.Close() }
 // netdra.
 func (s *RunJournal) lock() string { return filepath.Join(s.dir, "cni.lock") }
 
-// undoHint returns the command that undoes the runs in this journal.
 func (s *RunJournal) undoHint() string {
 	if s.dir == cmp.Or(os.Getenv("NETDRA_STATE"), DefaultState) {
 		return "netdra chain undo"
@@ -97,8 +96,7 @@ type earlierRuns struct {
 	damaged     []journal.Damaged
 }
 
-// load reads what remains of earlier runs, and passes the leftovers to the executor, which can retry each leftover by
-// its key.
+// load reads what remains of earlier runs, and passes the leftovers to the executor for retries.
 func (s *RunJournal) load(executor *executor.Executor) (*earlierRuns, error) {
 	attachments, damaged, err := s.Chains.Load(executor)
 	if err != nil {
@@ -130,8 +128,7 @@ func (e *earlierRuns) keys() []string {
 	return keys
 }
 
-// dirs returns the plugin directories of the runs, because undo needs the plugins that were used for ADD. The
-// directories for a new run may contain other versions, or no plugins.
+// dirs returns the plugin directories of the runs, because undo needs the plugins that were used for ADD.
 func (e *earlierRuns) dirs() []string {
 	var dirs []string
 	for _, key := range e.keys() {
@@ -165,11 +162,9 @@ func (e *earlierRuns) checkUndone(hint string) error {
 		strings.Join(lines, "\n  "))
 }
 
-// describe describes what remains of a run.
 func (e *earlierRuns) describe(key string) string {
 	run := e.runs[key]
-	text := fmt.Sprintf("%s, topology %s, of %s", key, run.Topology,
-		printer.Time(run.StartedAt))
+	text := fmt.Sprintf("%s, topology %s, of %s", key, run.Topology, printer.Time(run.StartedAt))
 	attachment := e.attachments[key]
 	switch {
 	case attachment == nil:

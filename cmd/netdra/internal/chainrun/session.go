@@ -110,8 +110,7 @@ func (s *session) begin() (release func(), err error) {
 	return release, nil
 }
 
-// attach attaches the chain and prints the contents of the namespace. After an error, the caller must detach the chain,
-// even if all steps have succeeded.
+// attach attaches the chain and prints the namespace. After an error, the caller must detach the chain.
 func (s *session) attach(ctx context.Context) error {
 	s.narrator.watch(s.attachment)
 	if err := s.executor.Add(ctx, s.attachment, s.namespace, s.node); err != nil {
@@ -151,7 +150,6 @@ func (s *session) cause(ctx context.Context, err error) error {
 	return err
 }
 
-// leaveAttached ends a run with --keep.
 func (s *session) leaveAttached() error {
 	s.result.Outcome, s.result.Undo = OutcomeKept, s.journal.undoHint()
 	s.out.Good("Attached and kept. Look at it with \"ip netns exec %s ip addr\"; undo it with \"%s\".",
@@ -205,8 +203,7 @@ const (
 	proofPause    = 50 * time.Millisecond
 )
 
-// verifyRestored compares the namespace and the machine with their initial state. It queries the kernel rather than the
-// plugins, because it verifies what the plugins did.
+// verifyRestored compares the namespace and the machine with their initial state, as the kernel reports it.
 func (s *session) verifyRestored() ([]string, error) {
 	for attempt := 1; ; attempt++ {
 		inside, err := s.deps.Inspect(s.held)
@@ -227,7 +224,6 @@ func (s *session) verifyRestored() ([]string, error) {
 	}
 }
 
-// machineDifferences returns the differences between this machine and its state before the chain, one per line.
 func machineDifferences(deps *osdeps.Deps, before view.View) ([]string, error) {
 	now, err := deps.Inspect("")
 	if err != nil {
@@ -334,8 +330,7 @@ func (f *RunOptions) Run(ctx context.Context, deps *osdeps.Deps, streams printer
 	return s.runAndUndo(ctx)
 }
 
-// newSession connects the executor to the journal and the output. For JSON or YAML, standard output contains only the
-// result, and progress is written to standard error.
+// newSession connects the executor to the journal and the output. Progress must not mix with JSON or YAML.
 func newSession(f *RunOptions, deps *osdeps.Deps, streams printer.Streams, opened *RunJournal) *session {
 	progress := streams.Out
 	if f.Form != printer.FormText {
@@ -360,10 +355,7 @@ func newExecutor(deps *osdeps.Deps, streams printer.Streams, out *printer.Printe
 
 // prepare finds the devices and the namespace, and compiles the plan. It changes nothing.
 func (s *session) prepare(ctx context.Context, topology *v1alpha1.NetworkTopology, schemas cnichain.Schemas) error {
-	id, err := s.deps.NewRunID()
-	if err != nil {
-		return err
-	}
+	id := s.deps.NewRunID()
 	pod, err := s.parsePod(id)
 	if err != nil {
 		return err

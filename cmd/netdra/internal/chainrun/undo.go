@@ -113,8 +113,7 @@ func (u *undoer) undoAll(ctx context.Context) error {
 	if len(u.remains) > 0 {
 		return exit.NotUndone(append(u.remains,
 			fmt.Errorf("fix the cause and run \"%s\" again; --forget removes the record and leaves the rest on this "+
-				"machine",
-				u.journal.undoHint()))...)
+				"machine", u.journal.undoHint()))...)
 	}
 	u.out.Good("Nothing is left of earlier runs.")
 	return nil

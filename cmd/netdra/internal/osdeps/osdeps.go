@@ -57,7 +57,7 @@ type Deps struct {
 	IsHostNamespace func(netns string) bool
 	// NewRunID returns a name for a run. The name is unique on the machine, and is valid as a CNI container ID and file
 	// name.
-	NewRunID func() (string, error)
+	NewRunID func() string
 	// CheckPrivilege returns an error if the process is not permitted to change the machine's network.
 	CheckPrivilege func() error
 	Hostname       func() (string, error)
@@ -81,7 +81,7 @@ func Linux() Deps {
 		MissingLinkTypes:     host.MissingLinkTypes,
 		UnavailableLinkTypes: host.UnavailableLinkTypes,
 		IsHostNamespace:      isHostNamespace,
-		NewRunID:             newRunID,
+		NewRunID:             func() string { return "netdra-" + strings.ToLower(rand.Text()[:8]) },
 		CheckPrivilege:       checkPrivilege,
 		Hostname:             os.Hostname,
 		NetnsDir:             "/var/run/netns",
@@ -118,8 +118,6 @@ func checkPrivilege() error {
 	}
 	return nil
 }
-
-func newRunID() (string, error) { return "netdra-" + strings.ToLower(rand.Text()[:8]), nil }
 
 // isHostNamespace compares nsfs files, which are identical if and only if the namespaces are.
 func isHostNamespace(path string) bool {
