@@ -126,14 +126,12 @@ func answerAsAPIServer(w http.ResponseWriter, r *http.Request) {
 		"/api":     `{"versions": ["v1"]}`,
 		"/apis": `{"kind": "APIGroupList", "groups": [{"name": "resource.k8s.io", "versions": ` +
 			`[{"groupVersion": "resource.k8s.io/v1"}]}]}`,
-		"/metrics": "# HELP x\nkubernetes_feature_enabled{name=\"DRADeviceTaints\",stage=\"BETA\"} " +
-			"0\nkubernetes_feature_enabled{name=\"DRAConsumableCapacity\",stage=\"BETA\"} 1\n",
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(answers[r.URL.Path]))
 }
 
-// ReadCluster evaluates the API server's responses and the features in its metrics.
+// ReadCluster evaluates the API server's responses.
 func TestDoctorAsksTheAPIServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(answerAsAPIServer))
 	defer server.Close()
@@ -143,16 +141,15 @@ func TestDoctorAsksTheAPIServer(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := doctor.ReadCluster(t.Context(), kubeconfig)
-	want := &doctor.Cluster{Version: "v1.37.1", Serves: []string{"v1", "resource.k8s.io/v1"},
-		Off: []string{"DRADeviceTaints"}, KnowsFeatures: true}
+	got := doctor.ReadCluster(kubeconfig)
+	want := &doctor.Cluster{Version: "v1.37.1", Serves: []string{"v1", "resource.k8s.io/v1"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("answers (-want +got):\n%s", diff)
 	}
-	if got := doctor.ReadCluster(t.Context(), "/nowhere"+string(filepath.ListSeparator)+kubeconfig); got.Problem != "" {
+	if got := doctor.ReadCluster("/nowhere" + string(filepath.ListSeparator) + kubeconfig); got.Problem != "" {
 		t.Errorf("of several files: %s", got.Problem)
 	}
-	if got := doctor.ReadCluster(t.Context(), "/nowhere"); got.Problem == "" {
+	if got := doctor.ReadCluster("/nowhere"); got.Problem == "" {
 		t.Error("a missing kubeconfig is not a problem")
 	}
 }
@@ -165,16 +162,13 @@ func TestDoctorOfNodesAsksTheAPIServer(t *testing.T) {
 	const elsewhere = `run "netdra doctor --kubeconfig FILE" on the node to check it`
 	for _, arguments := range []string{"doctor --node n1", "doctor --all-nodes"} {
 		w := newWorkstation(t)
-		if _, stdout, _ := w.run(arguments); !strings.Contains(stdout, elsewhere+" (2)") {
+		if _, stdout, _ := w.run(arguments); !strings.Contains(stdout, elsewhere+" (1)") {
 			t.Errorf("netdra %s without an API server: %s", arguments, stdout)
 		}
 		w.config = &restclient.Config{Host: server.URL}
 		_, stdout, stderr := w.run(arguments)
-		for _, want := range []string{"the feature gate DRADeviceTaints is disabled",
-			"the API server does not serve networking.dra.io/v1alpha1"} {
-			if !strings.Contains(stdout, want) {
-				t.Errorf("netdra %s has no %q: %s%s", arguments, want, stdout, stderr)
-			}
+		if want := "the API server does not serve networking.dra.io/v1alpha1"; !strings.Contains(stdout, want) {
+			t.Errorf("netdra %s has no %q: %s%s", arguments, want, stdout, stderr)
 		}
 		if strings.Contains(stdout, "--kubeconfig is not set") {
 			t.Errorf("netdra %s requests a kubeconfig although it has one: %s", arguments, stdout)

@@ -226,7 +226,7 @@ func TestFactsAndExplanationsOfRDMA(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stdout, _ := runFacts(t, "--from", dir)
-	const mode = "one network namespace at a time can use it"
+	const mode = "exclusive"
 	for device, want := range map[string][2]string{
 		"bond0":      {"rdma mlx5_bond_0 (ethernet, exclusive)", "RDMA mlx5_bond_0 (ethernet, " + mode + ")"},
 		"ib0":        {"rdma ibp7s0 (infiniband, exclusive)", "RDMA ibp7s0 (infiniband, " + mode + ")"},

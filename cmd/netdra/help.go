@@ -12,7 +12,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// exitCodesHelp returns the help topic "exit-codes".
 func exitCodesHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",
@@ -68,7 +67,6 @@ func countArguments(least, most int, name, example string) cobra.PositionalArgs 
 	}
 }
 
-// subcommandOnly is the Args of commands that only group subcommands.
 func subcommandOnly(cmd *cobra.Command, arguments []string) error {
 	if len(arguments) == 0 {
 		return nil
@@ -76,7 +74,6 @@ func subcommandOnly(cmd *cobra.Command, arguments []string) error {
 	return unknownCommand(cmd, arguments[0])
 }
 
-// unknownCommand returns the error for an unknown subcommand.
 func unknownCommand(parent *cobra.Command, name string) error {
 	var names []string
 	for _, cmd := range parent.Commands() {

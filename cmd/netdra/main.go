@@ -116,7 +116,6 @@ kubelet's directory is not /var/lib/kubelet, set NETDRA_SOCKET to the path of th
 	return root
 }
 
-// addGroup adds commands under a heading in the help.
 func addGroup(root *cobra.Command, title string, commands ...*cobra.Command) {
 	root.AddGroup(&cobra.Group{ID: title, Title: title})
 	for _, cmd := range commands {

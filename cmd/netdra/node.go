@@ -15,6 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/report"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
 func doctorCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
@@ -29,7 +30,7 @@ It checks whether the container runtime calls the driver and reads its CDI specs
 paths that differ between the driver, the kubelet and the container runtime; the CNI plugins that topologies use;
 other programs that manage the same devices; disks; rejected policies and topologies; and leftovers of pods. For each
 problem it prints the location, the impact and the fix. With --kubeconfig, or $KUBECONFIG, it also checks the API
-groups and feature gates of the API server.
+groups of the API server.
 
 Exit status: 0 no faults, 1 a fault was found (✗; risks, !, do not count), 2 nothing could be checked.`,
 		Example: `  sudo netdra doctor
@@ -45,7 +46,7 @@ Exit status: 0 no faults, 1 a fault was found (✗; risks, !, do not count), 2 n
 			findings := doctor.Examine(input)
 			err = printer.Show(streams.Out, flags.Form, findings, func(out *printer.Printer) {
 				doctor.PrintFindings(out, findings, flags.All)
-				out.Printf("%s", out.Colour(printer.Dim, doctor.VersionsOfInput(input).String()))
+				out.Printf("%s", out.Colour(printer.Dim, nodeclient.VersionsOf(input.Driver).String()))
 			})
 			return exit.Check(err, doctor.Count(findings, doctor.Fail) > 0)
 		},
@@ -243,8 +244,8 @@ func reportCommand(deps osdeps.Deps, streams printer.Streams) *cobra.Command {
 		Long: `Use report to get an overview of a whole node, or to share its state.
 
 It writes a single, self-contained HTML file: the problems that "netdra doctor" finds; the devices by NUMA node and
-PCIe root, each with how it is offered, which claims hold it, how much is used, and why it is hidden; the counters of
-the pools; and for each claim its chain with the times, results and errors of its steps.
+PCIe root, each with how it is offered, which claims hold it, how much is used, and why it is hidden; and for each
+claim its chain with the times, results and errors of its steps.
 
 Without -f it uses the data of this node's driver, its log of CNI calls, and the checks of doctor. With -f it uses the
 policies in files, for this machine or a recorded one, and does not show which claims hold a device.
@@ -327,7 +328,8 @@ container runtime and the kernel.`,
   sudo netdra version -o json`,
 		Args: noArguments(""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all := nodeclient.VersionsOf(nodeclient.ReadState(cmd.Context(), socket))
+			answers, _ := nodeclient.Read(cmd.Context(), nodeclient.New(socket).Get, nodeapi.PathState)
+			all := nodeclient.VersionsOf(answers)
 			return printer.Show(streams.Out, form, all, func(out *printer.Printer) { out.Printf("%s", all) })
 		},
 	}

@@ -79,7 +79,6 @@ Forms of the slices:
   counters  as the driver publishes them
   kep5941   claims choose the bandwidth of a virtual function (DRA Shared Consumable Capacity)
   mixins    common parts of devices are written once (DRA ResourceSlice Mixins)
-  flat      mixins, expanded as the scheduler does
 kep5941 and mixins are not supported by any API server yet.
 
 Exit status: 0 the slices are shown, 2 the machine, or a file, cannot be read.`,
@@ -94,7 +93,7 @@ Exit status: 0 the slices are shown, 2 the machine, or a file, cannot be read.`,
 	}
 	set := cmd.Flags()
 	addInputFlags(cmd, &flags.Inputs)
-	set.StringVar(&flags.Form, "form", offers.SlicesCounters, "form of the slices: counters, kep5941, mixins or flat")
+	set.StringVar(&flags.Form, "form", offers.SlicesCounters, "form of the slices: counters, kep5941 or mixins")
 	set.BoolVar(&flags.Template, "template", false, "print the slices of any node of this kind")
 	manifestFlag(cmd, &flags.Output)
 	// The only possible error is that the flag does not exist.
@@ -184,7 +183,6 @@ Exit status: 0 the policies are listed, 2 the driver does not answer, or there i
 				"the cluster has no DeviceExposurePolicy")
 			if form == printer.FormTable || form == printer.FormWide {
 				offers.WarnOfUnusable(printer.New(streams.Out), "", effects)
-				offers.WarnOfNames(printer.New(streams.Out), effects)
 			}
 			return err
 		},

@@ -136,8 +136,7 @@ func (r *remoteCommand) run(cmd *cobra.Command, arguments []string) (called bool
 	return true, r.query(cmd, cluster, objects, rest)
 }
 
-// splitObjects separates TYPE/NAME from other arguments. Their order is irrelevant because all objects must be on one
-// node.
+// splitObjects separates TYPE/NAME from other arguments.
 func splitObjects(arguments []string) (objects []remote.Object, rest []string) {
 	for _, argument := range arguments {
 		if object, found := remote.ParseObject(argument); found {
@@ -217,8 +216,7 @@ func (r *remoteCommand) query(
 	return cluster.Relay(ctx, r.streams, node, lines...)
 }
 
-// commandPath returns the names in a command's path below the root. It resolves aliases, because an older netdra on the
-// node might not support them.
+// commandPath returns the names in a command's path. An older netdra on the node might not support aliases.
 func commandPath(cmd *cobra.Command) []string {
 	if !cmd.HasParent() {
 		return nil
@@ -226,7 +224,6 @@ func commandPath(cmd *cobra.Command) []string {
 	return append(commandPath(cmd.Parent()), cmd.Name())
 }
 
-// qualified adds the namespace to claim names without one.
 func qualified(names []string, namespace string) []string {
 	all := make([]string, 0, len(names))
 	for _, name := range names {
@@ -267,7 +264,6 @@ func saveFrom(
 	}
 }
 
-// remoteTopic returns the help topic "remote".
 func remoteTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "remote",

@@ -186,7 +186,7 @@ func TestSlicesGolden(t *testing.T) {
 	}
 }
 
-// The default form is the API form: the API types decode every field. The flat form is equivalent.
+// The default form is the API form: the API types decode every field.
 func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	counters, _ := slicesOf(t)
 	var read []resourceapi.ResourceSlice
@@ -205,10 +205,6 @@ func TestSlicesAreThoseOfTheAPI(t *testing.T) {
 	if diff := cmp.Diff(read, list.Items); diff != "" || len(read) != 2 || len(read[1].Spec.Devices) != 6 ||
 		read[0].Spec.Pool.ResourceSliceCount != 2 {
 		t.Errorf("%d slices, YAML and JSON differ (-yaml +json):\n%s", len(read), diff)
-	}
-	flat, _ := slicesOf(t, "--form", "flat")
-	if diff := cmp.Diff(counters, flat); diff != "" {
-		t.Errorf("flat differs (-counters +flat):\n%s", diff)
 	}
 }
 
@@ -254,7 +250,7 @@ func TestSlicesRefuses(t *testing.T) {
 		`unknown field "spec.exposures"`:   {"-f", unknown, "--from", dir},
 		"the policy has no name": {"-f",
 			policyFile(t, strings.Replace(somePolicies, "{name: vfs}", "{}", 1)), "--from", dir},
-		"use counters, kep5941, mixins, flat":         {"-f", file, "--from", dir, "--form", "best"},
+		"use counters, kep5941, mixins":               {"-f", file, "--from", dir, "--form", "best"},
 		"use text, json or yaml":                      {"-f", file, "--from", dir, "-o", "csv"},
 		`--node: cannot name pools of node "A`:        {"-f", file, "--from", dir, "--node", "A_b"},
 		"no such file":                                {"-f", file + "x", "--from", dir},

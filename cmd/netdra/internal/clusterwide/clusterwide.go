@@ -10,7 +10,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/doctor"
@@ -37,7 +36,6 @@ func (o onNode[T]) MarshalJSON() ([]byte, error) {
 	return slices.Concat([]byte(`{"node":`), node, []byte{','}, item[1:]), nil
 }
 
-// flatten returns the items from all nodes.
 func flatten[T any](answers []remote.Of[[]T]) []onNode[T] {
 	all := []onNode[T]{}
 	for i := range answers {
@@ -59,8 +57,7 @@ func list[T any](streams printer.Streams, form string, answers []remote.Of[[]T],
 	return printer.List(streams.Out, form, flatten(answers), all, none)
 }
 
-// failures prints the errors for nodes that could not be queried. If there are any, the list is incomplete, and
-// failures returns exit status 2.
+// failures prints the errors for nodes that could not be queried. If there are any, the list is incomplete.
 func failures[T any](streams printer.Streams, answers []remote.Of[T]) error {
 	code := exit.OK
 	for i := range answers {
@@ -99,12 +96,9 @@ func ListPolicies(ctx context.Context, cluster *remote.Cluster, streams printer.
 			offers.WarnOfUnusable(printer.New(streams.Out), answers[i].Node, answers[i].Answer)
 		}
 		for _, o := range flatten(answers) {
-			for j, meant := range o.item.Meant {
-				o.item.Meant[j] = fmt.Sprintf("on node %s %s", o.node, meant)
-			}
 			effects = append(effects, o.item)
 		}
-		offers.WarnOfIdle(printer.New(streams.Out), "the nodes that answered", effects)
+		offers.WarnOfIdle(printer.New(streams.Out), effects)
 	}
 	return cmp.Or(err, failures(streams, answers))
 }
@@ -116,19 +110,18 @@ func Doctor(ctx context.Context, cluster *remote.Cluster, streams printer.Stream
 	if err := cluster.Decode(ctx, node, &found, "doctor", "--output=json"); err != nil {
 		return err
 	}
-	found = doctor.WithCluster(found, askCluster(ctx, cluster))
+	found = doctor.WithCluster(found, askCluster(cluster))
 	return exit.Check(printer.Show(streams.Out, options.Form, found, func(out *printer.Printer) {
 		doctor.PrintFindings(out, found, options.All)
 	}), doctor.Count(found, doctor.Fail) > 0)
 }
 
-// askCluster queries the API server with the privileges of the caller. This is needed because the driver's pods, in
-// which doctor runs, have no kubeconfig.
-func askCluster(ctx context.Context, cluster *remote.Cluster) *doctor.Cluster {
+// askCluster queries the API server as the caller, because the driver's pods have no kubeconfig.
+func askCluster(cluster *remote.Cluster) *doctor.Cluster {
 	if cluster.Config == nil {
 		return nil
 	}
-	return doctor.QueryCluster(ctx, cluster.Config)
+	return doctor.QueryCluster(cluster.Config)
 }
 
 // DoctorAll prints the findings for all nodes, with a heading for each node. The error has the worst exit status of
@@ -139,7 +132,7 @@ func DoctorAll(ctx context.Context, cluster *remote.Cluster, streams printer.Str
 	if err != nil {
 		return err
 	}
-	wrong, asked := false, askCluster(ctx, cluster)
+	wrong, asked := false, askCluster(cluster)
 	for i := range answers {
 		answers[i].Answer = doctor.WithCluster(answers[i].Answer, asked)
 		wrong = wrong || doctor.Count(answers[i].Answer, doctor.Fail) > 0

@@ -26,7 +26,6 @@ func checkProblems(input *Input) []Finding {
 	return found
 }
 
-// checkGone finds devices that no longer exist but are still held by claims.
 func checkGone(input *Input) []Finding {
 	var found []Finding
 	for _, device := range nodeclient.Devices(input.Driver) {
@@ -98,8 +97,7 @@ func owners() []struct{ process, driver, title string } {
 	}
 }
 
-// checkOwners finds programs that may allocate the same devices. It only returns warnings; checkDoubleOwners finds
-// actual conflicts.
+// checkOwners finds programs that may allocate the same devices; checkDoubleOwners finds actual conflicts.
 func checkOwners(input *Input) []Finding {
 	if len(input.Driver.Published) == 0 {
 		return nil
@@ -138,8 +136,7 @@ func checkOwners(input *Input) []Finding {
 // multusAnnotation is the pod annotation that lists the networks that Multus attaches.
 const multusAnnotation = "k8s.v1.cni.cncf.io/networks"
 
-// attachedTwice finds plugins that topologies use and that read the same pod annotation as Multus. Both would create
-// the same interface.
+// attachedTwice finds plugins that read the same pod annotation as Multus: both would create the interface.
 func attachedTwice(input *Input) []Finding {
 	var found []Finding
 	for _, name := range sortedKeys(input.Plugins) {
@@ -158,7 +155,6 @@ func attachedTwice(input *Input) []Finding {
 	return found
 }
 
-// checkDoubleOwners finds published devices that a device plugin also offers.
 func checkDoubleOwners(input *Input) []Finding {
 	var found []Finding
 	seen := map[string]bool{}
@@ -212,15 +208,13 @@ func checkManagers(input *Input) []Finding {
 	return found
 }
 
-// exclusively reports whether an interface is offered for exclusive use.
 func exclusively(published []draslices.Entry, name string) bool {
 	return slices.ContainsFunc(published, func(e draslices.Entry) bool {
 		return e.Persona.Exclusive && string(e.Device.Interface) == name
 	})
 }
 
-// checkIOMMU finds nodes without an IOMMU or without vfio-pci. It reports nothing if no topology uses vfio-pci or the
-// node has no suitable devices, because most nodes do not need an IOMMU.
+// checkIOMMU finds nodes that lack an IOMMU or vfio-pci, if a topology and a device of the node need them.
 func checkIOMMU(input *Input) []Finding {
 	var topologies []string
 	for i := range input.Driver.State.Topologies {

@@ -56,26 +56,18 @@ func checkNodeName(input *Input) []Finding {
 				"kubectl get nodes shows for this machine",
 		}}
 	}
-	if input.Kubelet == nil {
-		return nil
-	}
-	wanted := input.Kubelet.NodeName
-	if wanted == "" {
-		return nil
-	}
-	if strings.EqualFold(wanted, state.Node) {
+	if input.Kubelet == nil || input.Kubelet.NodeName == "" || strings.EqualFold(input.Kubelet.NodeName, state.Node) {
 		return nil
 	}
 	return []Finding{{
 		Level: Fail, What: fmt.Sprintf("the driver uses the node name %q, but the kubelet uses %q", state.Node,
-			wanted), Where: "--node-name of the driver",
+			input.Kubelet.NodeName), Where: "--node-name of the driver",
 		Why: "this machine's devices are offered as those of another node", Do: "set it to the kubelet's " +
 			"name, as the DaemonSet does with spec.nodeName",
 	}}
 }
 
-// checkJournal finds unreadable journals that the driver has renamed. The warning remains until the file is removed,
-// because the lost data cannot be recovered.
+// checkJournal finds unreadable journals that the driver has renamed. The lost data cannot be recovered.
 func checkJournal(input *Input) []Finding {
 	var found []Finding
 	for _, path := range input.SetAside {

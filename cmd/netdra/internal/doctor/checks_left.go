@@ -12,7 +12,6 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 )
 
-// isOfAny reports whether a CDI spec belongs to one of the claims.
 func isOfAny(file string, claims []nodestate.Claim) bool {
 	_, uid := nodeapi.ParseSpecName(file)
 	return slices.ContainsFunc(claims, func(c nodestate.Claim) bool { return c.Claim.UID == uid })

@@ -33,8 +33,7 @@ func checkTopologies(input *Input) []Finding {
 	return found
 }
 
-// checkConditions reports the first condition that is missing or not true. Problems with later conditions usually
-// follow from it.
+// checkConditions reports the first condition that is missing or not true; later ones usually follow from it.
 func checkConditions(object string, conditions []metav1.Condition, why string, kinds ...string) []Finding {
 	for _, kind := range kinds {
 		condition := meta.FindStatusCondition(conditions, kind)

@@ -44,8 +44,7 @@ const (
 	leastInodes = 100
 )
 
-// checkDisks checks the directories that the driver writes to. If the journal cannot be written, no pod can be
-// attached. A missing CNI call log is harmless.
+// checkDisks checks the directories that the driver writes to. A missing CNI call log is harmless.
 func checkDisks(input *Input) []Finding {
 	var found []Finding
 	for i := range input.Disks {
@@ -101,11 +100,6 @@ func checkPlugins(input *Input) []Finding {
 		case plugin.Path == "":
 			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s is not installed",
 				name), "install it there, or set an image that contains it (cniPlugins.image of the chart)"
-			if meant := cnichain.DefaultSchemas().MeantType(name); meant != "" {
-				finding.What += fmt.Sprintf(": did you mean %s?", meant)
-				finding.Do = fmt.Sprintf("correct the name in %s; if it is right, %s",
-					strings.Join(topologiesWith(input, name), ", "), finding.Do)
-			}
 		case !plugin.Executable:
 			finding.What, finding.Where, finding.Do = fmt.Sprintf("CNI plugin %s is not executable",
 				name), plugin.Path, "chmod 755 "+plugin.Path
@@ -122,7 +116,6 @@ func checkPlugins(input *Input) []Finding {
 	return found
 }
 
-// needsPod is for checks that read the mounts of the driver's container.
 func needsPod(input *Input) string {
 	if missing := needsCaches(input); missing != "" {
 		return missing
@@ -204,7 +197,6 @@ func checkLinkTypes(input *Input) []Finding {
 	return found
 }
 
-// topologiesWith returns the topologies that use a plugin.
 func topologiesWith(input *Input, plugin string) []string {
 	var names []string
 	for i := range input.Driver.State.Topologies {

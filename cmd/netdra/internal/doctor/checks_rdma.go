@@ -46,7 +46,6 @@ func (s *Sources) rdmaParts() []RDMAPart {
 	return parts
 }
 
-// cutLast splits a string at the last separator.
 func cutLast(text, separator string) (before, after string, found bool) {
 	i := strings.LastIndex(text, separator)
 	if i < 0 {
@@ -55,8 +54,7 @@ func cutLast(text, separator string) (before, after string, found bool) {
 	return text[:i], text[i+len(separator):], true
 }
 
-// checkRDMA reports the namespace mode of RDMA devices, and finds published devices whose NIC supports RDMA but has no
-// RDMA driver bound. Such a NIC is published with rdma == false, which is correct but may be surprising.
+// checkRDMA reports the namespace mode of RDMA devices, and finds published NICs whose RDMA driver is not loaded.
 func checkRDMA(input *Input) []Finding {
 	mode, idle := "", map[string][]string{}
 	for i := range input.Driver.Published {

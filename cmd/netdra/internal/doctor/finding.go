@@ -114,7 +114,6 @@ func checks() []check {
 		{groupPaths, "link-types", "the kernel supports the link types that CNI plugins need",
 			needsLinkTypes, checkLinkTypes},
 		{groupCluster, "api-server", "the API server serves the APIs that the driver needs", needsCluster, checkServer},
-		{groupCluster, "features", "the feature gates that the driver needs are enabled", needsFeatures, checkFeatures},
 		{groupDevices, "problems", "the driver reports no problems with devices", needsDriver, checkProblems},
 		{groupDevices, "gone-devices", "every device that a claim holds exists", needsDriver, checkGone},
 		{groupDevices, "pod-interfaces", "no pod has lost an attached interface", needsDriver, checkInterfaces},

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,7 @@ type Sources struct {
 	// MissingLinkTypes returns the link types in types that the kernel does not support.
 	MissingLinkTypes func(types []string) ([]string, error)
 	// Cluster reads from the API server; nil if no kubeconfig is given.
-	Cluster func(ctx context.Context) *Cluster
+	Cluster func() *Cluster
 }
 
 // Gather reads everything. Unreadable data is treated as missing, and the checks report it.
@@ -70,21 +71,18 @@ func Gather(ctx context.Context, sources Sources) *Input {
 		}
 	}
 	if sources.Cluster != nil {
-		input.Cluster = sources.Cluster(ctx)
+		input.Cluster = sources.Cluster()
 	}
 	return input
 }
 
-// readDriver reads either all lists or none. With an incomplete set, items from the missing lists would look like
-// leftovers.
+// readDriver reads all lists or none: items from missing lists would look like leftovers.
 func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 	return nodeclient.Read(ctx, s.Query, nodeapi.PathState, nodeapi.PathPolicies, nodeapi.PathPublished,
-		nodeapi.PathClaims,
-		nodeapi.PathSandboxes, nodeapi.PathLeftovers)
+		nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
-// dropInUse removes the files of claims and sandboxes that the driver reports now, but did not report before the files
-// were listed.
+// dropInUse removes the files of claims and sandboxes that the driver did not report before they were listed.
 func (input *Input) dropInUse(later *nodestate.Answers) {
 	input.CDIFiles = slices.DeleteFunc(input.CDIFiles, func(file string) bool { return isOfAny(file, later.Claims) })
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
@@ -104,7 +102,6 @@ func (s *Sources) text(file string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// names returns the names of the entries in a directory.
 func (s *Sources) names(dir string) []string {
 	entries, err := fs.ReadDir(s.Root, relative(plainPath(dir)))
 	if err != nil {
@@ -169,32 +166,20 @@ func (s *Sources) runtime(ctx context.Context, input *Input) *Runtime {
 		}
 		return readContainerd(s.Root, containerdFile)
 	}
-	file := process.flag("config")
-	if file == "" {
-		file = process.flag("c")
-	}
-	if file == "" {
-		file = containerdFile
-	}
-	return readContainerd(s.Root, file)
+	return readContainerd(s.Root, cmp.Or(process.flag("config"), process.flag("c"), containerdFile))
 }
 
-// kubelet only reads flags, since the kubelet's configuration file contains neither the root directory nor the node
-// name.
+// kubelet only reads flags: the configuration file has neither the root directory nor the node name.
 func (input *Input) kubelet() *Kubelet {
 	process := input.process("kubelet")
 	if process == nil {
 		return nil
 	}
-	root := process.flag("root-dir")
-	if root == "" {
-		root = "/var/lib/kubelet"
-	}
-	return &Kubelet{RootDir: root, NodeName: process.flag("hostname-override")}
+	return &Kubelet{RootDir: cmp.Or(process.flag("root-dir"), "/var/lib/kubelet"),
+		NodeName: process.flag("hostname-override")}
 }
 
-// files lists the driver's files, and other programs' files in directories that the driver uses. A missing directory is
-// treated as empty; disk reports it.
+// files lists the driver's files, and other programs' files in its directories. A missing directory is empty.
 func (s *Sources) files(input *Input) {
 	for _, name := range s.names(input.Settings.PluginDir) {
 		if nodeapi.IsUnreadableJournal(name) {
@@ -246,7 +231,6 @@ func (s *Sources) disk(dir string) Disk {
 // unlimited is the number of free inodes for a file system without a limit.
 const unlimited = 1 << 40
 
-// plugins looks up the CNI plugins that topologies use.
 func (s *Sources) plugins(input *Input) map[string]PluginFile {
 	found := map[string]PluginFile{}
 	for i := range input.Driver.State.Topologies {
@@ -331,8 +315,7 @@ func (s *Sources) linkTypes(input *Input) {
 // mostLinks limits how many symlinks stat follows.
 const mostLinks = 8
 
-// stat also follows symlinks with absolute targets, which it resolves on the node. An os.Root in another directory
-// rejects such symlinks.
+// stat also follows symlinks with absolute targets, which an os.Root in another directory rejects.
 func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	for range mostLinks {
 		target, err := fs.ReadLink(s.Root, relative(file))
@@ -344,8 +327,7 @@ func (s *Sources) stat(file string) (fs.FileInfo, error) {
 	return fs.Stat(s.Root, relative(file))
 }
 
-// hardware reads links, IOMMU groups and RDMA devices from sysfs. It only finds the host's links if netdra runs in the
-// host's network namespace, as it does in the driver's pod.
+// hardware reads sysfs. It only finds the host's links in the host's network namespace.
 func (s *Sources) hardware(input *Input) {
 	for _, name := range s.names("/sys/class/net") {
 		input.Links = append(input.Links, Link{Name: name, Manager: s.manager(s.text(path.Join("/sys/class/net", name,
@@ -406,7 +388,6 @@ func (s *Sources) pooled(input *Input) []PooledDevice {
 	return found
 }
 
-// checkpoint reads the kubelet's device plugin checkpoint.
 func (s *Sources) checkpoint(file string) []PooledDevice {
 	data, err := fs.ReadFile(s.Root, relative(plainPath(file)))
 	var checkpoint struct {

@@ -116,9 +116,6 @@ type Cluster struct {
 	Version string
 	// Serves are the API versions that the API server serves, as group/version.
 	Serves []string
-	// Off are the disabled feature gates. Off is only valid if KnowsFeatures is true.
-	Off           []string
-	KnowsFeatures bool
 }
 
 // process finds a process by its name. It only returns a containerized process if there is no other, because pods may
@@ -173,7 +170,6 @@ func containsPath(paths []string, path string) bool {
 	return slices.ContainsFunc(paths, func(other string) bool { return samePath(other, path) })
 }
 
-// defaultSettings returns the DaemonSet's default settings.
 func defaultSettings() nodestate.Settings {
 	return nodestate.Settings{
 		PluginDir: nodeapi.DefaultPluginDir, RegistrarDir: "/var/lib/kubelet/plugins_registry",

@@ -109,8 +109,7 @@ func healthy(t *testing.T) *testNode {
 		Sandboxes: []nodestate.Sandbox{{ID: "aaaa", Pod: executor.Pod{Namespace: "ns", Name: "web"},
 			Claims: []string{heldClaim}, State: "ready", Pin: "/var/run/netns/dra-aaaa.cre66i9s"}},
 	}
-	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"},
-		KnowsFeatures: true}
+	n.cluster = Cluster{Version: "v1.37.1", Serves: []string{"resource.k8s.io/v1", "networking.dra.io/v1alpha1"}}
 	return n
 }
 
@@ -256,6 +255,6 @@ func (n *testNode) examine() []Finding {
 		Root: n.fs(), Path: n.root, Query: n.query, Statfs: n.statfs, Get: n.get,
 		MissingLinkTypes: n.missingLinkTypes,
 		Ready:            func(context.Context) string { return n.ready },
-		Cluster:          func(context.Context) *Cluster { return &n.cluster },
+		Cluster:          func() *Cluster { return &n.cluster },
 	}))
 }

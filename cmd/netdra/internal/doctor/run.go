@@ -27,14 +27,6 @@ type Options struct {
 	All                                    bool
 }
 
-// VersionsOfInput returns the versions to include in a bug report.
-func VersionsOfInput(input *Input) nodeclient.Versions {
-	if input.Driver == nil {
-		return nodeclient.VersionsOf(nil)
-	}
-	return nodeclient.VersionsOf(&input.Driver.State)
-}
-
 // Gather reads everything. It only returns errors that concern --root; other errors are in the Input.
 func (f *Options) Gather(ctx context.Context) (*Input, error) {
 	root, closeRoot, err := openNode(f.Root)
@@ -54,7 +46,7 @@ func (f *Options) Gather(ctx context.Context) (*Input, error) {
 		Ready:            func(ctx context.Context) string { return probe(ctx, f.Readyz) },
 	}
 	if f.Kubeconfig != "" {
-		sources.Cluster = func(ctx context.Context) *Cluster { return ReadCluster(ctx, f.Kubeconfig) }
+		sources.Cluster = func() *Cluster { return ReadCluster(f.Kubeconfig) }
 	}
 	return Gather(ctx, sources), nil
 }
@@ -73,8 +65,7 @@ func openNode(path string) (fs.FS, func(), error) {
 	return root.FS(), func() { _ = root.Close() }, nil
 }
 
-// probe returns the reason why the driver is not ready, as reported by its readiness probe; empty if the driver is
-// ready or does not answer. While starting, the driver serves the probe before the socket.
+// probe returns why the driver is not ready, as its readiness probe reports; empty if it is ready or silent.
 func probe(ctx context.Context, url string) string {
 	if url == "" {
 		return ""
@@ -131,7 +122,6 @@ func PrintFindings(out *printer.Printer, findings []Finding, all bool) {
 	}
 }
 
-// skippedText describes how many checks did not run, grouped by reason.
 func skippedText(findings []Finding) string {
 	byReason := map[string]int{}
 	for i := range findings {

@@ -40,14 +40,11 @@ func NotUndone(errs ...error) error {
 	return &Error{Code: Left, Err: errors.Join(errs...)}
 }
 
-// Reported returns the error for a command that has already printed the problem.
-func Reported() error { return Status(Failed) }
-
 // Check returns err. If err is nil and a check has failed, it returns the error for a command that has already printed
 // the problem.
 func Check(err error, failed bool) error {
 	if err == nil && failed {
-		return Reported()
+		return Status(Failed)
 	}
 	return err
 }

@@ -82,7 +82,6 @@ func (d *Document) explainDecodeError(err error, goType reflect.Type) []error {
 	return []error{unknown}
 }
 
-// duplicates returns an error for each key that is set twice in the same object.
 func duplicates(node *yaml.Node) (problems []error) {
 	seen := map[string]bool{}
 	for i, inner := range node.Content {
@@ -188,8 +187,7 @@ func describeMistyped(mistyped *json.UnmarshalTypeError, object *yaml.Node) (fou
 		expectedType(mistyped.Type))}, value
 }
 
-// locate returns the first value at the given fields that has the type actual, and its path, including list indexes.
-// value is nil if there is none.
+// locate returns the first value at the given fields that has the type actual, and its path; nil if there is none.
 func locate(node *yaml.Node, fields []string, actual string) (path string, value *yaml.Node) {
 	if node.Kind == yaml.SequenceNode && (len(fields) > 0 || actual != "array") {
 		for i, item := range node.Content {
@@ -216,7 +214,6 @@ func locate(node *yaml.Node, fields []string, actual string) (path string, value
 	return "." + fields[0] + path, value
 }
 
-// expectedType describes the type of a field.
 func expectedType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:

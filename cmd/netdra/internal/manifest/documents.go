@@ -111,7 +111,6 @@ func (d *Document) withItems() ([]Document, error) {
 	return items, nil
 }
 
-// identify reads the kind and name of an object.
 func identify(file string, node *yaml.Node) (*Document, error) {
 	var header struct {
 		metav1.TypeMeta `json:",inline"`
@@ -133,8 +132,7 @@ func identify(file string, node *yaml.Node) (*Document, error) {
 	found.Kind, found.Name = header.Kind, header.Metadata.Name
 	if header.Kind == "" || header.APIVersion == "" {
 		return nil, fmt.Errorf("%s: the document has no apiVersion or no kind: a topology starts with \"apiVersion: "+
-			"%s\" and \"kind: %s\"",
-			found.Location(), v1alpha1.GroupVersion(), KindTopology)
+			"%s\" and \"kind: %s\"", found.Location(), v1alpha1.GroupVersion(), KindTopology)
 	}
 	return found, checkKind(found, header.APIVersion)
 }
@@ -224,8 +222,7 @@ func decodeServed(
 	return decoded, nil
 }
 
-// decode decodes a document whose kind is in the driver's group. If there are problems, it returns the object as far as
-// it could be decoded.
+// decode decodes a document of a kind in the driver's group, as far as possible.
 func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
 	decoded, problems := decodeServed(found, nil, v1alpha1.AddToScheme, v1beta1.AddToScheme)
 	object, matches := decoded.(T)

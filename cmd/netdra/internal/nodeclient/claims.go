@@ -100,8 +100,7 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	return c
 }
 
-// podOf returns the state of a claim in a sandbox. Failure stays set while a failed sandbox is rolled back or retried.
-// For a ready sandbox, it is outdated.
+// podOf returns the state of a claim in a sandbox. The failure of a ready sandbox is outdated.
 func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failures()}
 	switch {
@@ -125,38 +124,34 @@ func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	return pod
 }
 
-// severity returns the rank of a pod's state, from best to worst. States that pods cannot have, such as Prepared, rank
-// below all others (-1).
+// severity returns the rank of a pod's state, from best to worst; -1 for states that pods cannot have.
 func severity(state string) int {
 	return slices.Index([]string{Attached, Detaching, Attaching, Lost, Failed}, state)
 }
 
-// chooseClaims returns the claims with the given names, or all claims if no names are given. A name may match several
-// claims: if a claim is deleted and recreated, the new claim may be prepared while the old claim, which has a different
-// UID, is still prepared.
-func chooseClaims(claims []Claim, names []string) ([]Claim, error) {
+// choose returns the items with the given names, or all items if no names are given. A name may match several items: a
+// claim that was deleted and recreated has two UIDs, and each way to use a link is a separate device. unknown is the
+// format of the error for a name that matches none.
+func choose[T any](items []T, names []string, matches func(item *T, name string) bool, unknown string) ([]T, error) {
 	if len(names) == 0 {
-		return claims, nil
+		return items, nil
 	}
-	chosen := []Claim{}
+	chosen := []T{}
 	for _, name := range names {
-		namespace, short := splitClaim(name)
-		found := slices.DeleteFunc(slices.Clone(claims), func(c Claim) bool {
-			return c.Namespace != namespace ||
-				c.Name != short
-		})
-		if len(found) == 0 {
-			return nil, fmt.Errorf("claim %s/%s is not prepared on this node; list prepared claims with "+
-				"\"netdra claims\"",
-				namespace, short)
+		before := len(chosen)
+		for i := range items {
+			if matches(&items[i], name) {
+				chosen = append(chosen, items[i])
+			}
 		}
-		chosen = append(chosen, found...)
+		if len(chosen) == before {
+			return nil, fmt.Errorf(unknown, name)
+		}
 	}
 	return chosen, nil
 }
 
-// refusedClaims returns the claims that the driver refused to prepare. Such a claim has the state Failed for each of
-// its pods.
+// refusedClaims returns the claims that the driver refused to prepare. Each of their pods has failed.
 func refusedClaims(refused []nodestate.RefusedClaim) []Claim {
 	var claims []Claim
 	for i := range refused {
@@ -194,7 +189,10 @@ func ListClaims(ctx context.Context, streams printer.Streams, socket, form strin
 	if err != nil {
 		return err
 	}
-	claims, err := chooseClaims(Claims(answers), names)
+	claims, err := choose(Claims(answers), names, func(c *Claim, name string) bool {
+		namespace, short := splitClaim(name)
+		return c.Namespace == namespace && c.Name == short
+	}, "claim %s is not prepared on this node; list prepared claims with \"netdra claims\"")
 	if err != nil {
 		return err
 	}
@@ -223,14 +221,10 @@ func tabulateClaims(streams printer.Streams, form string, claims []Claim) error 
 		{Title: "POD", Value: func(r *claimRow) string { return r.pod.Name }},
 		{Title: "STATE", Value: func(r *claimRow) string { return r.pod.State }},
 		{Title: "INTERFACES", Value: func(r *claimRow) string {
-			return strings.Join(interfaceTexts(r.pod.Interfaces),
-				", ")
+			return strings.Join(interfaceTexts(r.pod.Interfaces), ", ")
 		}},
 		{Title: "SINCE", Value: func(r *claimRow) string { return printer.Time(r.pod.Since) }},
-		{Title: "TOPOLOGY", Wide: true, Value: func(r *claimRow) string {
-			return strings.Join(r.claim.Topologies,
-				", ")
-		}},
+		{Title: "TOPOLOGY", Wide: true, Value: func(r *claimRow) string { return strings.Join(r.claim.Topologies, ", ") }},
 		{Title: "DEVICES", Wide: true, Value: func(r *claimRow) string { return strings.Join(r.claim.Devices, ", ") }},
 		{Title: "PREPARED", Wide: true, Value: func(r *claimRow) string { return printer.Time(r.claim.PreparedAt) }},
 		{Title: "UID", Wide: true, Value: func(r *claimRow) string { return r.claim.UID }},

@@ -127,21 +127,6 @@ func Read(ctx context.Context, query Query, paths ...string) (*nodestate.Answers
 	return answers, nil
 }
 
-// ReadHolders reads the published devices with their holders, leftovers, and the driver's state.
-func ReadHolders(ctx context.Context, socket string) (*nodestate.Answers, error) {
-	return Read(ctx, New(socket).Get, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes,
-		nodeapi.PathLeftovers, nodeapi.PathState)
-}
-
-// ReadState reads the driver's state. It returns nil if the driver does not answer.
-func ReadState(ctx context.Context, socket string) *nodestate.State {
-	state := &nodestate.State{}
-	if err := New(socket).Get(ctx, nodeapi.PathState, state); err != nil {
-		return nil
-	}
-	return state
-}
-
 // inUseLimit is the time limit for ReadInUse, whose callers can also work without the data.
 const inUseLimit = 2 * time.Second
 
@@ -167,12 +152,12 @@ type Versions struct {
 	Kernel  string `json:"kernel,omitempty"`
 }
 
-// VersionsOf returns netdra's version and the versions that the driver reports; state may be nil.
-func VersionsOf(state *nodestate.State) Versions {
+// VersionsOf returns netdra's version and the versions that the driver reports; answers is nil if it does not answer.
+func VersionsOf(answers *nodestate.Answers) Versions {
 	v := Versions{Netdra: version.Get()}
-	if state != nil {
-		v.Driver, v.Kubelet, v.Runtime, v.Kernel = state.Version, state.Versions.Kubelet, state.Versions.Runtime,
-			state.Versions.Kernel
+	if answers != nil {
+		node := answers.State.Versions
+		v.Driver, v.Kubelet, v.Runtime, v.Kernel = answers.State.Version, node.Kubelet, node.Runtime, node.Kernel
 	}
 	return v
 }

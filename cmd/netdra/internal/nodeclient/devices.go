@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
+	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi/nodestate"
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 	draslices "github.com/dra-networking/dra-network-driver/slices"
@@ -154,8 +155,7 @@ func featuresOf(answers *nodestate.Answers) (draslices.Features, bool) {
 		UnusableCNIs: answers.State.UnusableCNIs}, answers.State.CNIPlugins != nil
 }
 
-// lostInterfaces describes the pods that have lost an entry's interface. It returns one text per interface name rather
-// than per pod, because hundreds of pods may use a shared device.
+// lostInterfaces describes the pods that have lost an entry's interface, with one text per interface name.
 func lostInterfaces(answers *nodestate.Answers, entry *draslices.Entry) []string {
 	pods := map[string][]string{} // by interface name
 	for i := range answers.Sandboxes {
@@ -310,33 +310,17 @@ func (d *Device) CountersText() string {
 	return strings.Join(texts, " ")
 }
 
-// chooseDevices returns the devices with the given names, or all devices if no names are given. A name may match
-// several devices, because each way to use a link is a separate device.
-func chooseDevices(devices []Device, names []string) ([]Device, error) {
-	if len(names) == 0 {
-		return devices, nil
-	}
-	chosen := []Device{}
-	for _, name := range names {
-		found := slices.DeleteFunc(slices.Clone(devices), func(d Device) bool {
-			return d.Name != name && d.Interface != name && d.PCIAddress != name
-		})
-		if len(found) == 0 {
-			return nil, fmt.Errorf("no device %s is offered; for the reason, run \"netdra explain %s\"", name, name)
-		}
-		chosen = append(chosen, found...)
-	}
-	return chosen, nil
-}
-
 // ListDevices prints the devices that the driver publishes. If names are given, it only prints the devices with these
 // names.
 func ListDevices(ctx context.Context, streams printer.Streams, socket, form string, names []string) error {
-	answers, err := ReadHolders(ctx, socket)
+	answers, err := Read(ctx, New(socket).Get, nodeapi.PathPublished, nodeapi.PathClaims, nodeapi.PathSandboxes,
+		nodeapi.PathLeftovers, nodeapi.PathState)
 	if err != nil {
 		return err
 	}
-	devices, err := chooseDevices(Devices(answers), names)
+	devices, err := choose(Devices(answers), names, func(d *Device, name string) bool {
+		return d.Name == name || d.Interface == name || d.PCIAddress == name
+	}, "no device %[1]s is offered; for the reason, run \"netdra explain %[1]s\"")
 	if err != nil {
 		return err
 	}

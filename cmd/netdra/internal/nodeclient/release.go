@@ -54,7 +54,6 @@ func (f *ReleaseOptions) Run(ctx context.Context, streams printer.Streams, keys 
 	return retryLeftovers(ctx, printer.New(streams.Out), client, keys, f.Forget)
 }
 
-// listLeftovers prints the failed cleanups with their reasons.
 func listLeftovers(streams printer.Streams, form string, leftovers []executor.Leftover) error {
 	err := printer.List(streams.Out, form, leftovers, []printer.Column[executor.Leftover]{
 		{Title: "KEY", Value: func(l *executor.Leftover) string { return l.Key }},
@@ -107,7 +106,7 @@ func retryLeftovers(ctx context.Context, out *printer.Printer, client Client, ke
 		} else {
 			out.Printf("To abandon a cleanup that can never succeed, run: netdra release KEY --forget")
 		}
-		return exit.Reported()
+		return exit.Status(exit.Failed)
 	}
 	return nil
 }
@@ -142,7 +141,7 @@ func (f *ReleaseOptions) releaseOrphans(ctx context.Context, streams printer.Str
 	case !f.All:
 		out.Printf("to remove them, run \"netdra release --orphans --all\"")
 	case failed > 0:
-		return exit.Reported()
+		return exit.Status(exit.Failed)
 	default:
 		out.Good("removed")
 	}

@@ -58,10 +58,8 @@ func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims 
 	return exit.Check(err, failed)
 }
 
-// succeeded reports whether a call succeeded.
 func succeeded(c calllog.Call) bool { return c.Error == "" }
 
-// hasFailed reports whether any of the calls failed.
 func hasFailed(calls []calllog.Call) bool {
 	return slices.ContainsFunc(calls, func(c calllog.Call) bool { return c.Error != "" })
 }
@@ -104,7 +102,6 @@ type loggedClaim struct {
 	calls []calllog.Call
 }
 
-// lastCall returns the last call, or an empty call if none can be read.
 func (c *loggedClaim) lastCall() *calllog.Call {
 	if len(c.calls) == 0 {
 		return &calllog.Call{}
@@ -135,8 +132,7 @@ func loggedColumns() []printer.Column[loggedClaim] {
 	}
 }
 
-// readCalls returns the calls for a claim in chronological order. It prints a warning about unreadable lines, such as a
-// line that was truncated by a crash, and returns the other calls.
+// readCalls returns the calls for a claim in order. It only warns of unreadable lines, such as after a crash.
 func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, name string) (
 	[]calllog.Call, error) {
 	namespace, short := splitClaim(name)
@@ -154,15 +150,14 @@ func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, n
 	return calls, nil
 }
 
-// refusal returns the error for a claim that the driver refused to prepare and that therefore has no calls; otherwise
-// nil.
+// refusal returns the error for a claim that was refused and therefore has no calls; otherwise nil.
 func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) error {
-	state := ReadState(ctx, f.Socket)
-	if state == nil {
-		return nil
+	answers, err := Read(ctx, New(f.Socket).Get, nodeapi.PathState)
+	if err != nil {
+		return nil //nolint:nilerr // the log is also useful without the driver
 	}
-	for i := range state.Refused {
-		if r := &state.Refused[i]; r.Claim.Namespace == namespace && r.Claim.Name == name {
+	for i := range answers.State.Refused {
+		if r := &answers.State.Refused[i]; r.Claim.Namespace == namespace && r.Claim.Name == name {
 			return fmt.Errorf("no plugin was called for claim %s, since the driver refused to prepare it: %s; "+
 				"list the waiting pods with \"netdra claims %s\"", r.Claim, r.Message, r.Claim)
 		}
@@ -248,7 +243,6 @@ func resultText(call *calllog.Call) string {
 	return cmp.Or(strings.Join(parts, " "), "ok")
 }
 
-// printCall writes the environment, the input and the output of a call.
 func printCall(out *printer.Printer, call *calllog.Call) {
 	out.Section(fmt.Sprintf("%s %s of step %s, %sZ", call.Command, call.Plugin,
 		printer.StepTitle(call.Step, call.Instance), printer.Clock(call.Time)))

@@ -33,10 +33,11 @@ func (f *ExplainOptions) Explain(ctx context.Context, deps osdeps.Deps, streams 
 	if err != nil {
 		return err
 	}
-	explained, err := node.explain(name)
-	if err != nil {
-		return err
+	i := slices.IndexFunc(node.Decision.Devices, func(d policy.DeviceDecision) bool { return node.hasName(&d, name) })
+	if i < 0 {
+		return node.noDevice(name)
 	}
+	explained := node.Explain(&node.Decision.Devices[i])
 	return exit.Check(printer.Show(streams.Out, f.Form, explained, explained.print), !explained.usable())
 }
 
@@ -51,8 +52,7 @@ func (s *Snapshot) Device(pool, name string) *nodeclient.Device {
 	return nil
 }
 
-// heldBy returns the claims that hold a published device, as namespace/name. If the driver was not queried, the result
-// is nil, which does not mean that the device is free.
+// heldBy returns the claims that hold a published device; nil if the driver was not queried.
 func (s *Snapshot) heldBy(pool, name string) []string {
 	var claims []string
 	if s.Answers == nil {
@@ -64,14 +64,6 @@ func (s *Snapshot) heldBy(pool, name string) []string {
 		}
 	}
 	return claims
-}
-
-// Versions returns the versions of netdra and the driver.
-func (s *Snapshot) Versions() nodeclient.Versions {
-	if s.Answers == nil {
-		return nodeclient.VersionsOf(nil)
-	}
-	return nodeclient.VersionsOf(&s.Answers.State)
 }
 
 // Explanation contains the reasons why a device is or is not offered.
@@ -95,29 +87,11 @@ type ExplainedRDMA struct {
 	Netns     string   `json:"netns,omitempty"`
 }
 
-// explainRDMA returns nil for a device without RDMA.
 func explainRDMA(d *discovery.Device) *ExplainedRDMA {
 	if !d.RDMA {
 		return nil
 	}
 	return &ExplainedRDMA{Devices: append([]string{}, d.RDMADevices...), LinkLayer: d.RDMALinkLayer, Netns: d.RDMANetns}
-}
-
-// String describes the RDMA devices on one line.
-func (r *ExplainedRDMA) String() string {
-	devices := "RDMA " + cmp.Or(strings.Join(r.Devices, ", "), "without a device in this network namespace")
-	return printer.WithDetails(devices, r.LinkLayer, describeNetns(r.Netns))
-}
-
-// describeNetns describes which network namespaces can use an RDMA device.
-func describeNetns(mode string) string {
-	switch mode {
-	case discovery.RDMAShared:
-		return "every network namespace can use it"
-	case discovery.RDMAExclusive:
-		return "one network namespace at a time can use it"
-	}
-	return ""
 }
 
 // ExplainedEntry describes one of the names under which the device is published.
@@ -135,9 +109,6 @@ type ExplainedEntry struct {
 	HeldBy []string `json:"heldBy,omitempty"`
 	// State is gone, lost or withdrawn, as in "netdra devices"; otherwise empty.
 	State string `json:"state,omitempty"`
-	// OnRelease describes how policies will offer the device once the claims in HeldBy are released, if the device is
-	// published differently until then.
-	OnRelease string `json:"onRelease,omitempty"`
 	// NoPlugin is the reason why none of the entry's plugins works on the node. It is empty if one does, or if the
 	// entry is for a link's bandwidth, which needs no plugin.
 	NoPlugin string `json:"noPlugin,omitempty"`
@@ -163,22 +134,12 @@ type ExplainedOutcome struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// explain finds a device by any of its names.
-func (s *Snapshot) explain(name string) (*Explanation, error) {
-	i := slices.IndexFunc(s.Decision.Devices, func(d policy.DeviceDecision) bool { return s.hasName(&d, name) })
-	if i < 0 {
-		return nil, s.noDevice(name)
-	}
-	return s.Explain(&s.Decision.Devices[i]), nil
-}
-
 // Explain returns the reasons why a device is or is not offered. Problems that are not related to a device belong to a
 // policy; they are included if any of the device's entries comes from that policy.
 func (s *Snapshot) Explain(decided *policy.DeviceDecision) *Explanation {
 	e := &Explanation{Device: string(decided.Device.Name), Type: decided.Device.Type,
-		PCIAddress: string(decided.Device.PCIAddress), RDMA: explainRDMA(&decided.Device), Versions: s.Versions(),
-		Live:    s.Answers != nil,
-		Entries: []ExplainedEntry{}}
+		PCIAddress: string(decided.Device.PCIAddress), RDMA: explainRDMA(&decided.Device),
+		Versions: nodeclient.VersionsOf(s.Answers), Live: s.Answers != nil, Entries: []ExplainedEntry{}}
 	for j := range s.Result.Entries {
 		if entry := &s.Result.Entries[j]; entry.Device.Name == decided.Device.Name {
 			e.Entries = append(e.Entries, s.entry(entry))
@@ -230,57 +191,24 @@ func (s *Snapshot) noDevice(name string) error {
 		cmp.Or(strings.Join(names, ", "), "none"))
 }
 
-// entry describes one of a device's entries. Use, capacity and consumption are taken from the table cells in "netdra
-// slices", so that the two commands always agree.
+// entry describes one of a device's entries, with the same values as "netdra slices".
 func (s *Snapshot) entry(entry *draslices.Entry) ExplainedEntry {
 	row := sliceRow(entry, s.published[draslices.EntryID{Pool: entry.Pool, Name: entry.Name}])
 	e := ExplainedEntry{Name: entry.Name, Pool: entry.Pool, Use: row[3],
 		Plugins: s.Features.Working(entry.Persona.Plugins), Capacity: row[4], Consumes: row[5],
 		Policy: entry.Persona.Policy, Attributes: explainAttributes(entry),
 		HeldBy: s.heldBy(entry.Pool, entry.Name), Device: s.Device(entry.Pool, entry.Name)}
-	persona := entry.Persona
-	if kept := s.keptPersona(entry); kept != nil {
-		e.OnRelease = fmt.Sprintf("policy %s offers it %s, for %s", e.Policy, e.Use,
-			cmp.Or(strings.Join(e.Plugins, ", "), "no CNI plugin that works on the node"))
-		persona = *kept
-		e.Plugins = s.Features.Working(kept.Plugins)
-		if kept.Exclusive != entry.Persona.Exclusive { // capacities in policies are not published
-			e.Use, e.Capacity, e.Consumes = nodeclient.Use(kept.Exclusive), "", ""
-		}
+	if len(e.Plugins) == 0 && !entry.Persona.IsBandwidth() {
+		e.NoPlugin = s.Features.WhyNoneWorks(entry.Persona.Plugins)
 	}
-	if len(e.Plugins) == 0 && !persona.IsBandwidth() {
-		e.NoPlugin = s.Features.WhyNoneWorks(persona.Plugins)
-	}
-	if e.Device != nil && (e.Device.State == nodeclient.Gone || e.Device.State == nodeclient.Lost ||
-		e.Device.State == nodeclient.Withdrawn && e.OnRelease != "") {
+	held := []string{nodeclient.Gone, nodeclient.Lost, nodeclient.Withdrawn}
+	if e.Device != nil && slices.Contains(held, e.Device.State) {
 		e.State = e.Device.State
 	}
 	return e
 }
 
-// keptPersona returns the persona with which an entry remains published for the claims that hold it, if policies now
-// offer the entry differently; otherwise, it returns nil. A shared entry follows its policy, unless the policy has
-// become exclusive; see draslices.Holding.
-func (s *Snapshot) keptPersona(entry *draslices.Entry) *policy.Persona {
-	if s.Answers == nil || len(s.heldBy(entry.Pool, entry.Name)) == 0 {
-		return nil
-	}
-	i := slices.IndexFunc(s.Answers.Published, func(e draslices.Entry) bool {
-		return e.Pool == entry.Pool && e.Name == entry.Name
-	})
-	if i < 0 {
-		return nil
-	}
-	kept := &s.Answers.Published[i].Persona
-	if kept.Exclusive != entry.Persona.Exclusive ||
-		kept.Exclusive && !slices.Equal(kept.Plugins, entry.Persona.Plugins) {
-		return kept
-	}
-	return nil
-}
-
-// withdrawn returns the entries for a device that no policy offers any longer, but that remain published for the claims
-// that hold them. It omits the entries in known.
+// withdrawn returns entries, except those in known, that no policy offers but that claims still hold.
 func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entries []ExplainedEntry) {
 	for i := range s.Devices {
 		device := &s.Devices[i]
@@ -300,7 +228,6 @@ func (s *Snapshot) withdrawn(d *discovery.Device, known []ExplainedEntry) (entri
 	return entries
 }
 
-// usable reports whether a class can select any of the entries.
 func (e *Explanation) usable() bool {
 	return slices.ContainsFunc(e.Entries, func(entry ExplainedEntry) bool {
 		return entry.NoPlugin == "" && entry.State == ""
@@ -316,18 +243,13 @@ func (e *Explanation) unusableBy() string {
 		case nodeclient.Lost:
 			return "is published, but its interface has disappeared from the pod that uses it"
 		case nodeclient.Withdrawn:
-			if e.Entries[i].OnRelease != "" {
-				return "is withdrawn: its policy now offers it differently, and it stays published unchanged until " +
-					"the claims that hold it are released"
-			}
-			return "is withdrawn: no policy offers it anymore, and it stays published until the claims that hold it " +
-				"are released"
+			return "is withdrawn: no policy offers it in this way anymore, and it stays published until the claims " +
+				"that hold it are released"
 		}
 	}
 	return "is published, but no class can select it: " + e.Entries[0].NoPlugin
 }
 
-// print prints the explanation as text.
 func (e *Explanation) print(out *printer.Printer) {
 	called := e.Type + " " + e.Device
 	if e.PCIAddress != "" {
@@ -342,7 +264,8 @@ func (e *Explanation) print(out *printer.Printer) {
 		out.Good("%s is offered as %s", called, printer.Plural(len(e.Entries), "device"))
 	}
 	if e.RDMA != nil {
-		out.Printf("  %s", e.RDMA)
+		devices := "RDMA " + cmp.Or(strings.Join(e.RDMA.Devices, ", "), "without a device in this network namespace")
+		out.Printf("  %s", printer.WithDetails(devices, e.RDMA.LinkLayer, e.RDMA.Netns))
 	}
 	if len(e.Entries) > 0 {
 		rows := [][]string{{"DEVICE", "POOL", "USE", "CNI PLUGINS", "CAPACITY", "CONSUMES", "POLICY"}}
@@ -360,13 +283,6 @@ func (e *Explanation) print(out *printer.Printer) {
 		}
 		out.Printf("")
 		out.Table(rows)
-	}
-	for i := range e.Entries {
-		if entry := &e.Entries[i]; entry.OnRelease != "" {
-			out.Warn("claim %s keeps %s unchanged until the claim is released; then %s",
-				strings.Join(entry.HeldBy, ", "),
-				entry.Name, entry.OnRelease)
-		}
 	}
 	e.printAttributes(out)
 	for _, problem := range e.Problems {

@@ -38,7 +38,11 @@ func (f *FactsOptions) Run(ctx context.Context, streams printer.Streams) error {
 		if err := recording.Write(f.Record); err != nil {
 			return fmt.Errorf("--record: %w", err)
 		}
-		printer.New(streams.Err).Good("recorded in %s%s", f.Record, f.madeUp())
+		note := ", with made-up MAC addresses (--with-addresses keeps them)"
+		if f.WithAddresses {
+			note = ""
+		}
+		printer.New(streams.Err).Good("recorded in %s%s", f.Record, note)
 	}
 	return printer.Show(streams.Out, f.Form, facts, func(out *printer.Printer) { printFacts(out, facts) })
 }
@@ -62,14 +66,6 @@ func (f *FactsOptions) openSource(ctx context.Context) (discovery.Recording, err
 	return recording.WithoutAddresses(), nil
 }
 
-// madeUp returns a note saying that the addresses in a recording are not the machine's real ones.
-func (f *FactsOptions) madeUp() string {
-	if f.WithAddresses {
-		return ""
-	}
-	return ", with made-up MAC addresses (--with-addresses keeps them)"
-}
-
 // openRecording opens a recording. Its error includes the flag and the directory.
 func openRecording(flag, dir string) (discovery.Recording, error) {
 	recording, err := discovery.OpenRecording(os.DirFS(dir))
@@ -79,7 +75,6 @@ func openRecording(flag, dir string) (discovery.Recording, error) {
 	return recording, err
 }
 
-// printFacts prints facts as text.
 func printFacts(out *printer.Printer, facts discovery.Facts) {
 	if devices := slices.Concat(facts.Devices, facts.Orphans); len(devices) == 0 {
 		out.Printf("no network devices except the loopback")
@@ -112,7 +107,6 @@ func FactsColumns() []printer.Column[discovery.Device] {
 	}
 }
 
-// speed formats a link's speed; "" if it is unknown.
 func speed(d *discovery.Device) string {
 	if d.LinkSpeed == 0 {
 		return ""
@@ -127,7 +121,6 @@ func functions(d *discovery.Device) string {
 	return fmt.Sprintf("%d/%d", d.NumVFs, d.TotalVFs)
 }
 
-// index formats an optional number; "" if the device does not have it.
 func index(n int) string {
 	if n == discovery.None {
 		return ""

@@ -134,8 +134,7 @@ func (f *Inputs) ofDriver(answers *nodestate.Answers) *Inputs {
 	return &inputs
 }
 
-// addPublished adds published devices that are not on the node. Discovery does not find devices that have been moved to
-// pods, because they are not in the node's namespace.
+// addPublished adds published devices that discovery does not find because they are in pods.
 func addPublished(facts discovery.Facts, published []draslices.Entry) discovery.Facts {
 	known := map[discovery.IfName]bool{}
 	for i := range facts.Devices {
@@ -207,7 +206,6 @@ func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	return missing
 }
 
-// pluginsOf returns the CNI plugins that policies use.
 func pluginsOf(policies []policyapi.DeviceExposurePolicy) sets.Set[string] {
 	plugins := sets.New[string]()
 	for i := range policies {
@@ -220,7 +218,6 @@ func pluginsOf(policies []policyapi.DeviceExposurePolicy) sets.Set[string] {
 	return plugins
 }
 
-// readFacts discovers the devices on this machine or in the recording.
 func (f *Inputs) readFacts(ctx context.Context, deps osdeps.Deps, out *printer.Printer) (discovery.Facts, error) {
 	if f.Recording == "" {
 		f.findNode(ctx, out)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,7 +67,6 @@ func (f *CheckOptions) Run(ctx context.Context, deps osdeps.Deps, streams printe
 		slices.ContainsFunc(tested.Policies, func(p PolicyEffect) bool { return len(p.Invalid) > 0 }))
 }
 
-// before returns the snapshot with the current policies.
 func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams printer.Streams) (*Snapshot, error) {
 	if len(f.Old) == 0 && f.Recording == "" {
 		before, err := f.readDriver(ctx, deps)
@@ -86,8 +86,7 @@ func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams pri
 	return f.Build(ctx, deps, policies, printer.New(streams.Err))
 }
 
-// mergePolicies returns the policies that result from applying the given policies. As in a cluster, policies are
-// identified by name.
+// mergePolicies returns the policies that result from applying the given policies, which replace others by name.
 func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
 	if alone {
 		return given
@@ -98,7 +97,6 @@ func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []po
 	return append(kept, given...)
 }
 
-// offers returns the devices in their published form.
 func (s *Snapshot) offers() []Offer {
 	var offers []Offer
 	for i := range s.Result.Entries {
@@ -117,7 +115,6 @@ func (s *Snapshot) offers() []Offer {
 	return offers
 }
 
-// checkPolicy determines the effect of one policy.
 func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) PolicyEffect {
 	e := PolicyEffect{Policy: p.Name, Action: cmp.Or(string(p.Spec.Action), string(policyapi.ActionExpose)),
 		Exposes: []string{}, Unusable: []string{}, Hides: []string{}, Loses: []string{}, Fails: []string{},
@@ -142,18 +139,10 @@ func (s *Snapshot) checkPolicy(p *policyapi.DeviceExposurePolicy) PolicyEffect {
 			}
 		}
 	}
-	if !e.matches() && !e.otherNodes {
-		devices := make([]discovery.Device, len(s.Decision.Devices))
-		for i := range devices {
-			devices[i] = s.Decision.Devices[i].Device
-		}
-		e.Meant = policy.NearNames(p.Spec.Selector.CEL, devices)
-	}
 	e.State = e.state()
 	return e
 }
 
-// add adds the policy's outcome for a device.
 func (e *PolicyEffect) add(s *Snapshot, device string, reason policy.Reason) {
 	switch reason.Outcome {
 	case policy.Exposes:
@@ -206,7 +195,6 @@ func (s *Snapshot) misspelt(p *policyapi.DeviceExposurePolicy) []string {
 	return cnichain.MisspeltPlugins(names, cnichain.DefaultSchemas())
 }
 
-// print prints the result as text.
 func (t *PoliciesCheck) print(out *printer.Printer) {
 	for i := range t.Policies {
 		t.Policies[i].print(out)
@@ -229,7 +217,7 @@ func (e *PolicyEffect) print(out *printer.Printer) {
 		for _, problem := range e.Invalid {
 			out.Printf("  %s", problem)
 		}
-	case len(e.Unusable) > 0, len(e.Meant) > 0:
+	case len(e.Unusable) > 0:
 		out.Warn("policy %s", e.Policy)
 	default:
 		out.Good("policy %s", e.Policy)
@@ -277,9 +265,6 @@ func (e *PolicyEffect) print(out *printer.Printer) {
 		out.Printf("  matches none of the %s of this machine: its expression is false for each",
 			printer.Plural(falseFor, "device"))
 	}
-	for _, text := range e.Meant {
-		out.Printf("  %s", text)
-	}
 }
 
 // failsText describes the policy's effect on devices for which its expression fails.
@@ -326,8 +311,6 @@ type PolicyEffect struct {
 	Loses []string `json:"loses"`
 	// Fails are devices for which evaluation fails; an exclude policy hides them.
 	Fails []string `json:"fails"`
-	// Meant contains the names in the expression that resemble device names, if the policy selects nothing.
-	Meant []string `json:"meant,omitempty"`
 	// Invalid contains the reasons why the policy would not be accepted, and Problems contains the problems that the
 	// policy causes on this machine. Like Remarks, both fields are only set by "netdra policies test".
 	Invalid  []string `json:"invalid,omitempty"`
@@ -378,7 +361,6 @@ func (s *Snapshot) Effects() []PolicyEffect {
 	return effects
 }
 
-// state returns the value of State.
 func (e *PolicyEffect) state() string {
 	switch {
 	case len(e.Invalid) > 0 || e.notEvaluated:
@@ -395,7 +377,6 @@ func (e *PolicyEffect) state() string {
 	return effectActive
 }
 
-// selects reports whether the policy matches any device or fails for one.
 func (e *PolicyEffect) selects() bool { return e.matches() || len(e.Fails) > 0 }
 
 // matches reports whether the policy's expression is true for any device.
@@ -444,42 +425,19 @@ func WarnOfUnusable(out *printer.Printer, node string, effects []PolicyEffect) {
 	}
 }
 
-// mostMeant is the maximum number of similar names to print per policy. The number is limited because a policy may
-// apply to many nodes.
-const mostMeant = 3
-
-// WarnOfIdle prints a warning for expose policies that select no device on any of the nodes, and suggests similar
-// device names. It is not a problem if an exclude policy selects no device. nodes describes the nodes, for example
-// "this node".
-func WarnOfIdle(out *printer.Printer, nodes string, effects []PolicyEffect) {
-	selecting, meant := map[string]bool{}, map[string][]string{}
+// WarnOfIdle prints a warning for expose policies that select no device on any of the nodes that answered. It is not a
+// problem if an exclude policy selects no device.
+func WarnOfIdle(out *printer.Printer, effects []PolicyEffect) {
+	selecting := map[string]bool{}
 	for i := range effects {
 		name := effects[i].Policy
 		selecting[name] = selecting[name] || effects[i].selects() ||
 			effects[i].Action == string(policyapi.ActionExclude)
-		for _, text := range effects[i].Meant {
-			if !slices.Contains(meant[name], text) && len(meant[name]) < mostMeant {
-				meant[name] = append(meant[name], text)
-			}
+	}
+	for _, name := range slices.Sorted(maps.Keys(selecting)) {
+		if !selecting[name] {
+			out.Warn("policy %s selects no device of the nodes that answered: compare its selector with the "+
+				`attributes of "netdra facts"`, name)
 		}
 	}
-	for i := range effects {
-		name := effects[i].Policy
-		if selecting[name] {
-			continue
-		}
-		selecting[name] = true // report it once
-		advice := `compare its selector with the attributes of "netdra facts"`
-		if texts := meant[name]; len(texts) > 0 {
-			advice = strings.Join(texts, "; ")
-		}
-		out.Warn("policy %s selects no device of %s: %s", name, nodes, advice)
-	}
-}
-
-// WarnOfNames prints a warning for policies that select nothing on this node and contain names that resemble device
-// names. Other policies that select nothing may be intended for other nodes.
-func WarnOfNames(out *printer.Printer, effects []PolicyEffect) {
-	WarnOfIdle(out, "this node", slices.DeleteFunc(slices.Clone(effects),
-		func(effect PolicyEffect) bool { return len(effect.Meant) == 0 }))
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/osdeps"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/printer"
 	"github.com/dra-networking/dra-network-driver/policy"
@@ -28,11 +29,10 @@ const (
 	SlicesCounters = "counters"
 	slicesKEP5941  = "kep5941"
 	slicesMixins   = "mixins"
-	slicesFlat     = "flat"
 )
 
 // SliceForms returns the values of --form.
-func SliceForms() []string { return []string{SlicesCounters, slicesKEP5941, slicesMixins, slicesFlat} }
+func SliceForms() []string { return []string{SlicesCounters, slicesKEP5941, slicesMixins} }
 
 // SlicesOptions are the flags of "netdra slices".
 type SlicesOptions struct {
@@ -79,36 +79,22 @@ func (f *SlicesOptions) Run(ctx context.Context, deps osdeps.Deps, streams print
 	return printDocuments(streams.Out, sliceObjects(name, published))
 }
 
-// build creates the slices in the requested form. mixins and flat are two forms of the same slices: flat is the result
-// of resolving the mixins, which demonstrates that the mixins lose no information.
+// build creates the slices in the requested form.
 func (f *SlicesOptions) build(s *Snapshot) (upcoming.Node, error) {
-	if f.Form == slicesKEP5941 {
+	switch f.Form {
+	case slicesKEP5941:
 		return upcoming.RequestDriven(s.Node.Name, s.Decision, s.Features)
+	case slicesMixins:
+		return upcoming.FromResult(s.Result).Map(upcoming.Compact), nil
 	}
-	var err error
-	published := upcoming.FromResult(s.Result)
-	if f.Form == slicesMixins || f.Form == slicesFlat {
-		published = published.Map(upcoming.Compact)
-	}
-	if f.Form == slicesFlat {
-		published = published.Map(func(slice upcoming.Slice) upcoming.Slice {
-			flat, failed := upcoming.Flatten(slice)
-			err = errors.Join(err, failed)
-			return flat
-		})
-	}
-	return published, err
+	return upcoming.FromResult(s.Result), nil
 }
 
 // sliceObject is a ResourceSlice in any form.
 type sliceObject struct {
 	metav1.TypeMeta `json:",inline"`
-	Metadata        sliceMetadata `json:"metadata"`
-	Spec            sliceSpec     `json:"spec"`
-}
-
-type sliceMetadata struct {
-	GenerateName string `json:"generateName"`
+	Metadata        metav1.ObjectMeta `json:"metadata"`
+	Spec            sliceSpec         `json:"spec"`
 }
 
 type sliceSpec struct {
@@ -125,7 +111,7 @@ func sliceObjects(nodeName string, node upcoming.Node) []sliceObject {
 		for _, slice := range node.Pools[pool] {
 			objects = append(objects, sliceObject{
 				TypeMeta: metav1.TypeMeta{APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceSlice"},
-				Metadata: sliceMetadata{GenerateName: nodeName + "-" + policyapi.AttributeDomain + "-"},
+				Metadata: metav1.ObjectMeta{GenerateName: nodeName + "-" + policyapi.AttributeDomain + "-"},
 				Spec: sliceSpec{
 					Driver: policyapi.AttributeDomain, NodeName: nodeName, Slice: slice,
 					Pool: resourceapi.ResourcePool{Name: pool, Generation: 1,
@@ -158,7 +144,6 @@ func printDocuments(w io.Writer, objects []sliceObject) error {
 	return nil
 }
 
-// printSlicesText prints slices as text.
 func printSlicesText(out *printer.Printer, node upcoming.Node) error {
 	devices := map[draslices.EntryID]upcoming.Device{}
 	count, bytes := 0, 0
@@ -195,16 +180,12 @@ func printSlicesText(out *printer.Printer, node upcoming.Node) error {
 
 // sliceRow returns a device's row in the table. Missing values are "-".
 func sliceRow(e *draslices.Entry, d upcoming.Device) []string {
-	use := "shared"
-	if e.Persona.Exclusive {
-		use = "exclusive"
-	}
 	var consumes []string
 	for _, c := range d.ConsumesCounters {
 		consumes = append(consumes, consumption(c))
 	}
-	return []string{e.Pool, e.Name, e.Device.Type, use, cmp.Or(capacityText(d.Capacity), "-"),
-		cmp.Or(strings.Join(consumes, ", "), "-"), e.Persona.Policy}
+	return []string{e.Pool, e.Name, e.Device.Type, nodeclient.Use(e.Persona.Exclusive),
+		cmp.Or(capacityText(d.Capacity), "-"), cmp.Or(strings.Join(consumes, ", "), "-"), e.Persona.Policy}
 }
 
 // capacityText formats a device's capacities without the driver's domain. It includes each capacity's default request.
@@ -222,7 +203,6 @@ func capacityText(capacity map[resourceapi.QualifiedName]resourceapi.DeviceCapac
 	return strings.Join(texts, " ")
 }
 
-// consumption formats a device's consumption from one counter set.
 func consumption(c upcoming.Consumption) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(c.Counters)) {
@@ -251,8 +231,7 @@ func printHidden(out *printer.Printer, decision policy.Decision, problems []poli
 	}
 }
 
-// hiddenBy returns the reason why a device is not offered. It refers to problems that have already been printed,
-// instead of repeating their text for each device.
+// hiddenBy returns why a device is not offered. It refers to problems that have already been printed.
 func hiddenBy(d *policy.DeviceDecision, problems []policy.Problem) string {
 	for _, reason := range d.Reasons {
 		if reason.Outcome == policy.Failed && slices.ContainsFunc(problems, func(p policy.Problem) bool {
@@ -280,8 +259,7 @@ func (f *SlicesOptions) checkTemplate() error {
 	return nil
 }
 
-// withoutIdentity returns the result without the attributes that differ between machines of the same kind. It copies
-// devices before it removes attributes, because their maps are shared with the Decision.
+// withoutIdentity returns a copy without the attributes that differ between machines of the same kind.
 func withoutIdentity(result draslices.Result) draslices.Result {
 	strip := func(d *resourceapi.Device) {
 		*d = *d.DeepCopy()
@@ -376,8 +354,7 @@ func Compare(before, after []Offer) []Change {
 		}
 	}
 	slices.SortFunc(changes, func(a, b Change) int {
-		return cmp.Or(cmp.Compare(a.Pool, b.Pool),
-			cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Name, b.Name))
 	})
 	return changes
 }

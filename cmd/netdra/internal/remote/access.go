@@ -61,15 +61,6 @@ type Cluster struct {
 	Patience time.Duration
 }
 
-// ConfigError returns the error for an unusable kubeconfig file. An empty name means that kubectl's default files were
-// used.
-func ConfigError(kubeconfig string, err error) error {
-	if kubeconfig == "" {
-		return fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
-	}
-	return fmt.Errorf("cannot use kubeconfig %s: %w; name another file with --kubeconfig", kubeconfig, exit.Cause(err))
-}
-
 // Connect reads the kubeconfig, which it locates in the same way as kubectl. It does not send any requests yet.
 func Connect(access Access) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -81,8 +72,12 @@ func Connect(access Access) (*Cluster, error) {
 	loading := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{
 		CurrentContext: access.Context, Context: clientcmdapi.Context{Namespace: access.Namespace}})
 	config, err := loading.ClientConfig()
-	if err != nil {
-		return nil, ConfigError(access.Kubeconfig, err)
+	switch {
+	case err != nil && access.Kubeconfig == "": // kubectl's default files
+		return nil, fmt.Errorf("cannot find the cluster: %w; name a file with --kubeconfig", err)
+	case err != nil:
+		return nil, fmt.Errorf("cannot use kubeconfig %s: %w; name another file with --kubeconfig", access.Kubeconfig,
+			exit.Cause(err))
 	}
 	config.UserAgent = "netdra"
 	namespace, _, err := loading.Namespace()

@@ -40,8 +40,7 @@ func (c *Cluster) driverPods(ctx context.Context, node string) ([]corev1.Pod, er
 	return slices.CompactFunc(pods, func(a, b corev1.Pod) bool { return nodeOf(&a) == nodeOf(&b) }), nil
 }
 
-// nodeOf returns the node that a DaemonSet pod belongs to. A pod that cannot be scheduled names the node only in its
-// affinity.
+// nodeOf returns a DaemonSet pod's node. An unscheduled pod names it only in its affinity.
 func nodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -68,7 +67,6 @@ func selectedNode(selector *corev1.NodeSelector) string {
 
 func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 
-// startOrder sorts running pods before all others.
 func startOrder(pod *corev1.Pod) int {
 	if isRunning(pod) {
 		return 0
@@ -87,8 +85,7 @@ func (c *Cluster) whyNotRunning(pod *corev1.Pod) error {
 		pod.Namespace, pod.Name)
 }
 
-// waitingFor returns the reason why a pod is waiting, as reported by the scheduler and the kubelet; "" if there is
-// none.
+// waitingFor returns why a pod is waiting, as the scheduler and the kubelet report; "" if there is no reason.
 func waitingFor(pod *corev1.Pod) string {
 	for i := range pod.Status.Conditions {
 		condition := &pod.Status.Conditions[i]

@@ -50,10 +50,10 @@ func (c *Cluster) Run(ctx context.Context, node string, arguments ...string) (An
 // runIn runs netdra in the driver's pod. The output is limited, since a compromised node may send data endlessly.
 func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string) (Answer, error) {
 	stdout, stderr := &limited{}, &limited{}
+	action := fmt.Sprintf("run netdra in pod %s/%s of node %s", pod.Namespace, pod.Name, pod.Spec.NodeName)
 	err := c.Stream(ctx, pod, append([]string{program}, arguments...), stdout, stderr)
 	if err != nil && ctx.Err() != nil { // the stream may still write to the buffers
-		return Answer{}, fmt.Errorf("cannot run netdra in pod %s/%s of node %s: %w", pod.Namespace, pod.Name,
-			pod.Spec.NodeName, context.Cause(ctx))
+		return Answer{}, fmt.Errorf("cannot %s: %w", action, context.Cause(ctx))
 	}
 	answer := Answer{Stdout: stdout.Bytes(), Stderr: strings.TrimRight(stderr.String(), "\n")}
 	if stdout.full || stderr.full {
@@ -65,15 +65,11 @@ func (c *Cluster) runIn(ctx context.Context, pod *corev1.Pod, arguments []string
 		return answer, nil
 	}
 	if err != nil && strings.Contains(err.Error(), `"`+program+`"`) {
-		return Answer{},
-			fmt.Errorf("cannot run netdra in pod %s/%s of node %s: %w; if its image has no %s, the driver "+
-				"is too old: upgrade it, or run netdra on the node", pod.Namespace, pod.Name,
-				pod.Spec.NodeName,
-				err, program)
+		return Answer{}, fmt.Errorf("cannot %s: %w; if its image has no %s, the driver is too old: upgrade it, or run "+
+			"netdra on the node", action, err, program)
 	}
 	if err != nil {
-		return Answer{}, c.denied(fmt.Sprintf("run netdra in pod %s/%s of node %s", pod.Namespace, pod.Name,
-			pod.Spec.NodeName), err)
+		return Answer{}, c.denied(action, err)
 	}
 	return answer, nil
 }

@@ -94,8 +94,7 @@ func (c *Cluster) Topologies(ctx context.Context) ([]v1alpha1.NetworkTopology, e
 	return list.Items, err
 }
 
-// devicesOf returns this driver's devices in an allocation. It removes duplicates, because a shared device may occur
-// several times.
+// devicesOf returns this driver's devices in an allocation, without duplicates.
 func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -109,7 +108,6 @@ func devicesOf(claim *resourceapi.ResourceClaim) []string {
 	return devices
 }
 
-// locateClaim finds the node that a claim's devices are on.
 func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Place, error) {
 	claim, err := c.Resource.ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -119,8 +117,7 @@ func (c *Cluster) locateClaim(ctx context.Context, namespace, name string) (*Pla
 	if len(place.Devices) == 0 {
 		return nil, fmt.Errorf("cannot query a node for claim %s/%s: no device of this driver is allocated to it; for "+
 			"the reason, run \"kubectl describe pod\" or \"netdra simulate --pod\" with its pod",
-			namespace,
-			name)
+			namespace, name)
 	}
 	// This driver's devices are local to a node, so the allocator adds a node selector, as for all slices with a
 	// nodeName.

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/nodeclient"
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/offers"
 	"github.com/dra-networking/dra-network-driver/discovery"
@@ -100,7 +98,6 @@ func areasOf(s *offers.Snapshot) []area {
 	return areas
 }
 
-// extend appends an area, unless the last area has the same title.
 func extend(areas []area, title string) []area {
 	if n := len(areas); n > 0 && areas[n-1].Title == title {
 		return areas
@@ -108,8 +105,7 @@ func extend(areas []area, title string) []area {
 	return append(areas, area{Title: title})
 }
 
-// place returns the area of a device. The rank puts NUMA nodes first, by number, followed by hardware without NUMA
-// affinity and then links without hardware.
+// place returns the area of a device, and its rank: NUMA nodes, other hardware, links without hardware.
 func place(d *discovery.Device) (rank int, title string) {
 	root := ", PCIe root " + cmp.Or(d.PCIeRoot, "unknown")
 	switch {
@@ -135,47 +131,4 @@ func describe(d *discovery.Device) []string {
 		}
 	}
 	return facts
-}
-
-// countersOf returns a table of the shared counters in all pools. It counts in the same way as the scheduler: an entry
-// in use consumes its pool's counters once, regardless of how many claims share the entry.
-func countersOf(s *offers.Snapshot) [][]string {
-	type id struct{ pool, set, counter string }
-	total, used := map[id]resource.Quantity{}, map[id]resource.Quantity{}
-	var ids []id
-	for pool, resources := range s.Result.Resources.Pools {
-		for _, slice := range resources.Slices {
-			for _, set := range slice.SharedCounters {
-				for name, counter := range set.Counters {
-					total[id{pool, set.Name, name}] = counter.Value
-					ids = append(ids, id{pool, set.Name, name})
-				}
-			}
-		}
-	}
-	if len(ids) == 0 || s.Answers == nil {
-		return nil
-	}
-	for i := range s.Result.Entries {
-		entry := &s.Result.Entries[i]
-		if device := s.Device(entry.Pool, entry.Name); device == nil || len(device.Holders) == 0 {
-			continue
-		}
-		for _, consumed := range entry.Spec.ConsumesCounters {
-			for name, amount := range consumed.Counters {
-				sum := used[id{entry.Pool, consumed.CounterSet, name}]
-				sum.Add(amount.Value)
-				used[id{entry.Pool, consumed.CounterSet, name}] = sum
-			}
-		}
-	}
-	slices.SortFunc(ids, func(a, b id) int {
-		return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.counter, b.counter), cmp.Compare(a.set, b.set))
-	})
-	rows := [][]string{{"POOL", "COUNTER", "USED", "TOTAL"}}
-	for _, id := range ids {
-		all, taken := total[id], used[id]
-		rows = append(rows, []string{id.pool, id.counter, taken.String(), all.String()})
-	}
-	return rows
 }

@@ -2,7 +2,6 @@ package report
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,18 +31,15 @@ type Options struct {
 
 // Run writes a node's page.
 func (f *Options) Run(ctx context.Context, deps osdeps.Deps, streams printer.Streams) error {
-	switch {
-	case len(f.Files) == 0 && f.Recording != "":
-		return errors.New("a recording needs policies; name a file of policies with -f")
-	case f.Output == "" && printer.IsTerminal(streams.Out):
+	if f.Output == "" && printer.IsTerminal(streams.Out) {
 		return printer.ErrTerminal()
 	}
 	s, err := f.Read(ctx, deps, streams, nodeapi.PathLeftovers)
 	if err != nil {
 		return err
 	}
-	d := &details{Versions: s.Versions().String(), Source: "simulated: the devices that the driver would offer with " +
-		"the policies in the given files"}
+	d := &details{Versions: nodeclient.VersionsOf(s.Answers).String(),
+		Source: "simulated: the devices that the driver would offer with the policies in the given files"}
 	var findings []doctor.Finding
 	if s.Answers != nil {
 		options := doctor.Options{Root: f.Root, Socket: f.Socket}
@@ -75,8 +71,8 @@ type details struct {
 	Live   bool
 	Areas  []area
 	Claims []claim
-	// Counters and Policies are tables with a heading; nil if they are empty.
-	Counters, Policies [][]string
+	// Policies is a table with a heading; nil if it is empty.
+	Policies [][]string
 	// Unread describes data that could not be read and is therefore missing from the page.
 	Unread []string
 	// devices is the number of devices on the machine, and hidden is the number of devices that are not offered.
@@ -85,7 +81,7 @@ type details struct {
 
 // nodePage returns a node's page. d contains the data that is not part of the snapshot.
 func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now time.Time) page {
-	d.Areas, d.Counters = areasOf(s), countersOf(s)
+	d.Areas = areasOf(s)
 	shown := sets.New[discovery.IfName]()
 	for i := range s.Result.Entries {
 		shown.Insert(s.Result.Entries[i].Device.Name)
@@ -99,8 +95,7 @@ func nodePage(s *offers.Snapshot, d *details, findings []doctor.Finding, now tim
 	return p
 }
 
-// problemsOf returns the problems with discovery, policies and publication as findings, except those that doctor has
-// already reported.
+// problemsOf returns the problems with discovery, policies and publication that doctor has not reported.
 func problemsOf(s *offers.Snapshot, known []doctor.Finding) []doctor.Finding {
 	var found []doctor.Finding
 	add := func(text, message string) {

@@ -114,19 +114,6 @@ func TestUnusableDevices(t *testing.T) {
 	}
 }
 
-func TestCounters(t *testing.T) {
-	want := [][]string{{"POOL", "COUNTER", "USED", "TOTAL"},
-		{"worker-1/enp3s0f0", "bandwidth", "12500", "100k"},
-		{"worker-1/enp3s0f0", "exclusion-slots", "1", "9"},
-		{"worker-1/enp3s0f0", "macvlans-capacity", "64", "64"},
-		{"worker-1/enp3s0f1", "bandwidth", "12400", "25k"},
-		{"worker-1/enp3s0f1", "exclusion-slots", "2", "5"},
-	}
-	if diff := cmp.Diff(want, liveNode(t).page().Details.Counters); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
 // A claim with a failure comes first. The calls of an earlier claim with the same name are not shown.
 func TestClaims(t *testing.T) {
 	type short struct {

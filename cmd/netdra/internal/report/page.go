@@ -44,7 +44,6 @@ type problem struct {
 	doctor.Finding
 }
 
-// timeText formats the time shown on a page.
 func timeText(now time.Time) string { return now.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 // add adds a node, and its findings that are faults or risks. Faults come first on the page.
@@ -86,7 +85,6 @@ func (n *node) count(device *nodeclient.Device) {
 	}
 }
 
-// class returns the CSS class for a device's state.
 func class(state string) string {
 	switch state {
 	case nodeclient.Free, offered:
@@ -149,7 +147,6 @@ func (n node) Summary() string {
 	return fmt.Sprintf("%d %s, %d free", len(n.Devices), plural(len(n.Devices), "device"), n.Free)
 }
 
-// plural returns a noun in singular or plural form, to match a number.
 func plural(number int, noun string) string {
 	if number == 1 {
 		return noun

@@ -25,8 +25,7 @@ func Differences(before, after View) []string {
 	}
 	for i := range after.Interfaces {
 		if current := &after.Interfaces[i]; !seen[current.Index] {
-			differences = append(differences,
-				fmt.Sprintf("link %s (%s) is new", current.Name, current.Kind))
+			differences = append(differences, fmt.Sprintf("link %s (%s) is new", current.Name, current.Kind))
 		}
 	}
 	for _, route := range missing(before.Routes, after.Routes) {
@@ -83,7 +82,6 @@ func compare(previous, current *Interface) []string {
 	return differences
 }
 
-// missing returns the items in list that rest does not contain.
 func missing[T comparable](list, rest []T) []T {
 	var absent []T
 	for _, item := range list {
