@@ -60,8 +60,7 @@ const (
 	booleanKind kind = "true or false"
 )
 
-// compare records an error if a call compares an attribute with a literal of a different type. It also records the
-// device names with which attributes are compared.
+// compare records an error if a call compares an attribute with a literal of a different type.
 func (w *walker) compare(call ast.CallExpr, vars scope) {
 	switch name := call.FunctionName(); name {
 	case operators.Equals, operators.NotEquals, operators.Less, operators.LessEquals, operators.Greater,
@@ -70,15 +69,10 @@ func (w *walker) compare(call ast.CallExpr, vars scope) {
 		operator, _ := operators.FindReverse(name)
 		w.compareWith(left, right, vars, "%[1]s "+operator+" %[2]s")
 		w.compareWith(right, left, vars, "%[2]s "+operator+" %[1]s")
-		if name == operators.Equals {
-			w.noteName(left, right, vars)
-			w.noteName(right, left, vars)
-		}
 	case operators.In:
 		if list := resolve(call.Args()[1], vars); list.Kind() == ast.ListKind {
 			for _, element := range list.AsList().Elements() {
 				w.compareWith(call.Args()[0], element, vars, "%[1]s in [%[2]s]")
-				w.noteName(call.Args()[0], element, vars)
 			}
 		}
 	}

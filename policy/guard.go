@@ -46,7 +46,6 @@ type walker struct {
 	unguarded  []unguardedReading // all unguarded accesses
 	found      map[access]bool
 	mismatches []error  // see CheckTypes
-	names      []string // see noteName
 	mentioned  []access // all accesses and presence tests, guarded or not, with duplicates
 	// offsets contains the positions of expressions in the text, by expression ID.
 	offsets map[int64]ast.OffsetRange

@@ -221,27 +221,6 @@ problem: policy x: plugin macvlan is not exclusive, and one claim takes the devi
 	}
 }
 
-// A name that resembles a device's name is reported if it is compared with a name attribute. No other strings are
-// reported.
-func TestNearNames(t *testing.T) {
-	devices := []discovery.Device{{Name: "uplink0", Interface: "uplink0"}, {Name: "bond0", Interface: "bond0"}}
-	full := strings.NewReplacer("@", `device.attributes["dra.networking"].`)
-	for expression, want := range map[string]string{
-		`@ifName == "uplnk0" && @type == "bond"`:      `no device is called "uplnk0"; there is "uplink0"`,
-		`"Bond0" == @interface || @ifName == "Bond0"`: `no device is called "Bond0"; there is "bond0"`,
-		`@ifName in ["uplink0 ", "storage7"]`:         `no device is called "uplink0 "; there is "uplink0"`,
-		`@ifName == "uplink0" && @type == "x"`:        "",
-		`@ifName.startsWith("uplin")`:                 "",
-		`@ifName != "uplink1"`:                        "",
-		`@ifName == "uplink1"`:                        "", // the name of a device on another node
-		`@ifName == `:                                 "",
-	} {
-		if got := strings.Join(policy.NearNames(full.Replace(expression), devices), "; "); got != want {
-			t.Errorf("%s: got %q, want %q", expression, got, want)
-		}
-	}
-}
-
 // keys returns sorted names.
 func keys(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute) []string {
 	var names []string

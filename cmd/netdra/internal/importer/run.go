@@ -31,10 +31,7 @@ func (c *Command) Run(streams printer.Streams) error {
 	if err == nil {
 		err = c.print(streams, result)
 	}
-	if err == nil && slices.ContainsFunc(result.Findings, func(f Finding) bool { return f.Action }) {
-		err = exit.Reported()
-	}
-	return err
+	return exit.Check(err, err == nil && slices.ContainsFunc(result.Findings, func(f Finding) bool { return f.Action }))
 }
 
 func (c *Command) translate(stdin io.Reader) (*Result, error) {
