@@ -439,8 +439,8 @@ func TestFlagsAreKnown(t *testing.T) {
 				want = append(want, flag[1])
 			}
 		}
-		names, _, _ := strings.Cut(strings.TrimPrefix(given.String(), "^--("), ")")
-		if got := strings.Split(names, "|"); !cmp.Equal(got, want) {
+		names, _, _ := strings.Cut(strings.TrimPrefix(given.String(), "^--"), "=")
+		if got := strings.Split(strings.Trim(names, "()"), "|"); !cmp.Equal(got, want) {
 			t.Errorf("%s.extraArgs takes %q, and %s has %q that no value sets: correct values.schema.json", part, got,
 				program, want)
 		}

@@ -119,7 +119,8 @@ func (n *nriPlugin) attachLate(pod *api.PodSandbox, busy bool) {
 	}
 	attempts := 0
 	for delay := nriRetry; n.Sandboxes.IsUnsynced(pod.GetId()); delay = min(2*delay, attach.Retry) {
-		if _, ready, _ := n.Sandboxes.State(pod.GetId()); ready { // even if its claims are unknown because the API server has not responded yet
+		// This also holds if its claims are unknown because the API server has not responded yet.
+		if _, ready, _ := n.Sandboxes.State(pod.GetId()); ready {
 			return
 		}
 		records, err := n.claimsOf(pod)

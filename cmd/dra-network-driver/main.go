@@ -151,7 +151,8 @@ one of these devices never starts, because nothing is attached.
 
   # On any machine: publish the devices for the node "worker-7", which must exist
   mkdir /tmp/cni && touch /tmp/cni/sriov /tmp/cni/macvlan && chmod +x /tmp/cni/*
-  dra-network-driver publish --recording=/tmp/worker-7 --node-name=worker-7 --cni-bin-dir=/tmp/cni --kubeconfig=$HOME/.kube/config`,
+  dra-network-driver publish --recording=/tmp/worker-7 --node-name=worker-7 \
+      --cni-bin-dir=/tmp/cni --kubeconfig=$HOME/.kube/config`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx := logging(cmd.Context(), verbosity)
