@@ -60,7 +60,7 @@ func TestReportRefuses(t *testing.T) {
 	file := policyFile(t, somePolicies)
 	for want, arguments := range map[string][]string{
 		"does not answer":                         {"--socket", "/nowhere/netdra.sock"},
-		"pass a file with -f":         {"--from", "."},
+		"pass a file with -f":                     {"--from", "."},
 		"cannot use --kubeconfig with --filename": {"-f", file, "--kubeconfig", file},
 		"cannot write /nowhere/report.html: no such file": {"-f", file, "--from", recordedFunctions(t), "--file",
 			"/nowhere/report.html"},
