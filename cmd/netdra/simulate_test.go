@@ -263,6 +263,7 @@ spec: {containers: [{name: c, image: x, resources: {limits: {example.com/vf: 2, 
 		"../../discovery/testdata/igb-4vfs")
 	for _, want := range []string{
 		`claim default/half-extended-resources has no device for root step "b"`,
+		"set the limit deviceclass.resource.kubernetes.io/<deviceClassName> in the pod",
 		"✓ pod default/whole fits on igb-4vfs", "whole-extended-resources  container-0-request-1  eth0v3",
 	} {
 		if !strings.Contains(stdout, want) {

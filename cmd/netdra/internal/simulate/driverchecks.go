@@ -143,8 +143,12 @@ func (m *model) refusals(
 			continue
 		}
 		spec := claimspec.SpecOf(topology, id.String(), devices)
+		lacking := spec.CheckDevices()
+		if len(lacking) > 0 {
+			found.remarks = append(found.remarks, limitsRemark(claim)...)
+		}
 		if isPartial {
-			for _, problem := range spec.CheckDevices() {
+			for _, problem := range lacking {
 				found.refused = append(found.refused, fmt.Sprintf("NetworkTopology %s: %s", name, problem.ErrorBody()))
 			}
 			found.remarks = append(found.remarks, fmt.Sprintf("cannot check the rest of claim %s: NetworkTopology %s "+
@@ -173,6 +177,17 @@ func rootsOf(classes []*resourceapi.DeviceClass, name string) *v1alpha1.NetworkT
 		}
 	}
 	return topology
+}
+
+// limitsRemark explains how to request the devices if the pod uses extended resources instead of a claim. It is printed
+// after a refusal that refers to requests.
+func limitsRemark(claim *resourceapi.ResourceClaim) []string {
+	if _, extended := claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation]; !extended {
+		return nil
+	}
+	return []string{"kube-scheduler creates the claim from the pod's extended resources: instead of a request " +
+		"with a deviceClassName, set the limit " + resourceapi.ResourceDeviceClassPrefix +
+		"<deviceClassName> in the pod"}
 }
 
 // networkProblems checks topologies whose plugins only attach networks that pods select. It reports missing
