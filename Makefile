@@ -51,7 +51,7 @@ export CGO_ENABLED := 0
 # Without debug tables, which take a fifth of the link time.
 RACE      := CGO_ENABLED=1 $(GO) test -race -ldflags=-w
 
-.PHONY: help build image demo test test-all machines lanes-test test-unit test-race test-race-rest test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet e2e-scale fleet-long e2e-older e2e-scheduler e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
+.PHONY: help build image demo test test-all lanes-test test-unit test-race test-race-rest test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet e2e-scale fleet-long e2e-older e2e-scheduler e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
 
 help: ## Show this help
 	@bold=; plain=; \
@@ -82,19 +82,18 @@ lanes-test:
 	@$(MAKE) lane-e2e-lab
 	@$(MAKE) -j 2 --output-sync=target $(addprefix lane-,e2e-node e2e-planes test-kernel test-allocator)
 
-# After "test", three lanes run at a time. The virtual machines run one after the other: two of them would use both processors, and
-# then an emulated machine is too slow for the timeouts of the kubelet and CNI plugins. The other lanes mostly wait.
-test-all: build ## Run the tests of CI: "test", slow tests, and virtual machines (root; an hour)
+# After "test", the slowest lanes start first, two at a time: with three, an emulated virtual machine is too slow for the timeouts of
+# the kubelet and CNI plugins, and tests on a node take more than twice as long.
+test-all: build ## Run the tests of CI: "test", slow tests, and virtual machines (root; an hour and more)
 	@rm -rf $(LANES)
 	@if [ "$$(id -u)" = 0 ]; then $(LAB) build; else echo "not root: tests that need namespaces or the local Kubernetes are skipped"; fi
 	@$(MAKE) lanes-test
-	@[ "$$(id -u)" = 0 ] || echo "not root: tests in virtual machines are skipped"
-	@$(MAKE) -j 3 --output-sync=target SHORT=1 $(if $(filter 0,$(shell id -u)),machines) \
-		$(addprefix lane-,e2e-long e2e-scheduler e2e-fleet test-race-rest browser-test e2e-scale docs-site)
+	@machines="$(MACHINES)"; \
+	if [ "$$(id -u)" = 0 ]; then $(MAKE) lane-vm-doubles; \
+	else machines=; echo "not root: tests in virtual machines are skipped"; fi; \
+	$(MAKE) -j 2 --output-sync=target SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional SHORT=1 \
+		$$(printf 'lane-%s ' e2e-long $$machines e2e-scheduler e2e-fleet test-race-rest browser-test e2e-scale docs-site)
 	@$(SUMMARY)
-
-machines:
-	@for lane in vm-doubles $(MACHINES); do $(MAKE) SRIOV_FLAGS=--optional RDMA_FLAGS=--optional OVS_FLAGS=--optional lane-$$lane; done
 
 # A lane records the result of a target in a file, so that the other lanes run even if it fails.
 lane-%:
