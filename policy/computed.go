@@ -58,7 +58,8 @@ type computedRule struct {
 	expression selector
 	// broken is the reason why there is no expression.
 	broken error
-	// failures is the number of devices on which the expression failed; failure is the error on failedOn, the first.
+	// failures is the number of devices on which the expression failed. failedOn is the first of them, with the error
+	// failure.
 	failures int
 	failedOn discovery.IfName
 	failure  error
