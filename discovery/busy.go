@@ -2,9 +2,9 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
 	"slices"
 
@@ -21,9 +21,12 @@ type Use struct {
 	Restorable bool
 }
 
-// routing contains the queries that Busy needs in addition to LinkLister; *netlink.Handle implements it.
+// routing contains the queries that Busy needs in addition to LinkLister; the sources of Host implement it.
 type routing interface {
-	RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error)
+	// LinksAround returns the named links, their masters, and the links on top of them.
+	LinksAround(names []IfName) ([]netlink.Link, error)
+	// Routes returns the routes in all tables that use the link with the given index.
+	Routes(link int) ([]netlink.Route, error)
 	RuleList(family int) ([]netlink.Rule, error)
 	NeighList(linkIndex, family int) ([]netlink.Neigh, error)
 	QdiscList(netlink.Link) ([]netlink.Qdisc, error)
@@ -38,177 +41,232 @@ func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use,
 	return attempt(ctx, func() (map[IfName]Use, error) { return readUses(source, names) })
 }
 
-// readUses reads how the node uses links. It dumps links, addresses and routes only once for all names. Names without a
-// link are omitted.
+// readUses reads how the node uses links. Names without a link are omitted.
+//
+// A pod waits for the result, and a node may have thousands of links and routes. Therefore, readUses reads only data
+// about the given links and the functions that move with them. Other links need not be examined: if a use of another
+// link is also a use of the given one, the other link is on top of it, which is a use by itself.
 func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
-	lister := &dumps{LinkLister: source.Links}
-	links, _, err := readLinks(lister, source.NodeAddresses)
-	if err != nil {
-		return nil, err
-	}
-	uses, err := configured(source.Links, lister, lister.links)
-	if err != nil {
-		return nil, err
-	}
-	if tables, ok := source.Links.(routing); ok {
-		if err := filtered(tables, lister.links, names, uses); err != nil {
-			return nil, err
-		}
-	}
-	found := make(map[IfName]Use, len(names))
+	functions := make(map[IfName][]IfName, len(names))
+	around := slices.Clone(names)
 	for _, name := range names {
-		if !slices.ContainsFunc(links, func(l link) bool { return l.Interface == name }) {
+		found, err := linksOfFunctions(source.Sys, name)
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if found[name], err = useWithFunctions(source, name, links, uses); err != nil {
+		if err != nil {
 			return nil, err
 		}
+		functions[name], around = found, append(around, found...)
 	}
-	return found, nil
-}
-
-// useWithFunctions returns the use of a link or, if it is a physical function, of one of its virtual or scalable
-// functions, which move together with it. Uses of the link that cannot be restored take precedence, so they are checked
-// first.
-func useWithFunctions(source Sources, name IfName, links []link, uses map[int]Use) (Use, error) {
-	if use := useOf(name, links, uses); use.Reason != "" && !use.Restorable {
-		return use, nil
-	}
-	functions, err := linksOfFunctions(source.Sys, name)
+	node, err := readNodeLinks(source, around)
 	if err != nil {
-		return Use{}, err
+		return nil, err
 	}
-	for _, function := range functions {
-		if use := useOf(function, links, uses); use.Reason != "" {
-			return Use{Reason: fmt.Sprintf("the node uses its function %s: %s", function, use.Reason)}, nil
+	uses := make(map[IfName]Use, len(names))
+	for _, name := range names {
+		link := node.named(name)
+		if link == nil {
+			continue
 		}
-	}
-	return useOf(name, links, uses), nil
-}
-
-// useOf returns the use of a single link. Upper devices and the node's own traffic take precedence over uses that can
-// be restored.
-func useOf(name IfName, links []link, uses map[int]Use) Use {
-	var use Use
-	for i := range links {
-		l := &links[i]
-		switch {
-		case l.Parent == name:
-			return Use{Reason: fmt.Sprintf("the %s %s is on top of it", l.Kind, l.Interface)}
-		case l.Interface != name:
-		case l.Master != "":
-			return Use{Reason: fmt.Sprintf("it is a port of the %s %s", l.MasterKind, l.Master)}
-		case l.DefaultRoute:
-			return Use{Reason: "it, or a link on top of it, carries a default route or an address of the node"}
-		default:
-			use = uses[l.index]
+		moving, inSysfs := functions[name]
+		if !inSysfs {
+			return nil, fmt.Errorf("%w: sysfs has no link %s", errChanged, name)
 		}
-	}
-	return use
-}
-
-// configured returns the uses of links with addresses, routes or rules, and of all links below them, by link index.
-func configured(source, lister LinkLister, list []netlink.Link) (map[int]Use, error) {
-	uses := map[int]Use{}
-	add := func(index int, restorable bool, format string, args ...any) {
-		if use, known := uses[index]; !known || use.Restorable && !restorable {
-			uses[index] = Use{Reason: fmt.Sprintf(format, args...), Restorable: restorable}
-		}
-	}
-	addresses, err := lister.AddrList(nil, unix.AF_UNSPEC)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list addresses: %w", err)
-	}
-	for _, a := range addresses {
-		if a.IPNet != nil && !a.IP.IsLinkLocalUnicast() {
-			add(a.LinkIndex, true, "it has the address %s", a.IPNet)
-		}
-	}
-	if tables, ok := source.(routing); ok {
-		if err := routed(tables, list, add); err != nil {
+		if uses[name], err = node.useWithFunctions(link, moving); err != nil {
 			return nil, err
-		}
-	}
-	// Iterate over a copy of the keys, since the loop adds the lower devices. Devices further down are found through
-	// the topmost device.
-	for _, index := range slices.Collect(maps.Keys(uses)) {
-		for below := range withLower([]int{index}, list) {
-			if below != index {
-				add(below, false, "a link on top of it is in use: %s", uses[index].Reason)
-			}
 		}
 	}
 	return uses, nil
 }
 
-// routed adds the links that are used by rules, or by routes in any table.
-func routed(
-	table routing, list []netlink.Link, add func(index int, restorable bool, format string, args ...any),
-) error {
-	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := table.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
-			netlink.RT_FILTER_TABLE)
-		if err != nil {
-			return fmt.Errorf("cannot list routes: %w", err)
-		}
-		for i := range routes {
-			r := &routes[i]
-			if isOwnRoute(r) {
-				continue
-			}
-			add(r.LinkIndex, !isSpecialRoute(r), "it has a route to %s in table %d", destination(r), r.Table)
-			for _, hop := range r.MultiPath {
-				add(hop.LinkIndex, false, "it is a path of the multipath route to %s in table %d", destination(r), r.Table)
-			}
-		}
+// nodeLinks contains links of the node, and the addresses on them.
+type nodeLinks struct {
+	Sources
+	list      []netlink.Link
+	addresses []netlink.Addr
+}
+
+// readNodeLinks reads the named links and the links around them.
+func readNodeLinks(source Sources, names []IfName) (*nodeLinks, error) {
+	node := &nodeLinks{Sources: source}
+	var err error
+	if tables, ok := source.Links.(routing); ok {
+		node.list, err = tables.LinksAround(names)
+	} else {
+		node.list, err = source.Links.LinkList()
 	}
-	rules, err := table.RuleList(unix.AF_UNSPEC)
 	if err != nil {
-		return fmt.Errorf("cannot list rules: %w", err)
+		return nil, fmt.Errorf("cannot list links: %w", err)
 	}
-	for i := range rules {
-		for _, l := range list {
-			if name := l.Attrs().Name; rules[i].IifName == name || rules[i].OifName == name {
-				add(l.Attrs().Index, true, "the routing rule with priority %d refers to it", rules[i].Priority)
-			}
+	if node.addresses, err = source.Links.AddrList(nil, unix.AF_UNSPEC); err != nil {
+		return nil, fmt.Errorf("cannot list addresses: %w", err)
+	}
+	return node, nil
+}
+
+// named returns the link with a name, or nil if there is none.
+func (n *nodeLinks) named(name IfName) netlink.Link {
+	for _, l := range n.list {
+		if IfName(l.Attrs().Name) == name {
+			return l
 		}
 	}
 	return nil
 }
 
-// filtered adds links with queueing disciplines, filters or permanent neighbors, which the kernel discards when a link
-// moves to another namespace, and links with an XDP program. Disciplines that the kernel attaches by default have no
-// handle (attach_default_qdiscs in net/sched/sch_generic.c).
-func filtered(table routing, list []netlink.Link, names []IfName, uses map[int]Use) error {
-	for _, l := range list {
-		attrs := l.Attrs()
-		if use, known := uses[attrs.Index]; !slices.Contains(names, IfName(attrs.Name)) || known && !use.Restorable {
+// useWithFunctions returns the use of a link or, if it is a physical function, of one of its virtual or scalable
+// functions, which move together with it. Uses of the link that cannot be restored take precedence, so they are checked
+// first.
+func (n *nodeLinks) useWithFunctions(l netlink.Link, functions []IfName) (Use, error) {
+	own, err := n.use(l, true)
+	if err != nil || own.Reason != "" && !own.Restorable {
+		return own, err
+	}
+	for _, function := range functions {
+		link := n.named(function)
+		if link == nil {
 			continue
 		}
-		neighbours, err := table.NeighList(attrs.Index, unix.AF_UNSPEC)
+		use, err := n.use(link, false)
 		if err != nil {
-			return fmt.Errorf("cannot list the neighbours of %s: %w", attrs.Name, err)
+			return Use{}, err
 		}
-		for i := range neighbours {
-			if n := &neighbours[i]; n.State&unix.NUD_PERMANENT != 0 && n.IP != nil {
-				uses[attrs.Index] = Use{Reason: fmt.Sprintf("it has the permanent neighbour %s", n.IP), Restorable: true}
-			}
+		if use.Reason != "" {
+			return Use{Reason: fmt.Sprintf("the node uses its function %s: %s", function, use.Reason)}, nil
 		}
-		disciplines, err := table.QdiscList(l)
-		if err != nil {
-			return fmt.Errorf("cannot list the queueing disciplines of %s: %w", attrs.Name, err)
+	}
+	return own, nil
+}
+
+// use returns the use of a single link. Upper devices and the node's own traffic take precedence over uses that can be
+// restored. moves is true if the link itself is moved to another namespace, which discards more of its settings.
+func (n *nodeLinks) use(l netlink.Link, moves bool) (Use, error) {
+	attrs := l.Attrs()
+	for _, other := range n.list {
+		switch name := other.Attrs().Name; {
+		case attrs.MasterIndex != 0 && other.Attrs().Index == attrs.MasterIndex:
+			return Use{Reason: fmt.Sprintf("it is a port of the %s %s", other.Type(), name)}, nil
+		case parentIndex(other) == attrs.Index:
+			return Use{Reason: fmt.Sprintf("the %s %s is on top of it", other.Type(), name)}, nil
 		}
-		for _, discipline := range disciplines {
-			if handle := discipline.Attrs().Handle; handle != 0 {
-				uses[attrs.Index] = Use{Reason: fmt.Sprintf("it has the queueing discipline %s %s", discipline.Type(),
-					netlink.HandleStr(handle))}
-			}
+	}
+	if attrs.MasterIndex != 0 {
+		return Use{}, fmt.Errorf("%w: the list has no link %d", errChanged, attrs.MasterIndex)
+	}
+	var use Use
+	add := func(restorable bool, format string, args ...any) {
+		if use.Reason == "" || use.Restorable && !restorable {
+			use = Use{Reason: fmt.Sprintf(format, args...), Restorable: restorable}
 		}
-		if attrs.Xdp != nil && attrs.Xdp.Attached {
-			uses[attrs.Index] = Use{Reason: fmt.Sprintf("it has the XDP program %d", attrs.Xdp.ProgId)}
+	}
+	for _, a := range n.addresses {
+		switch {
+		case a.LinkIndex != attrs.Index || a.IPNet == nil:
+		case isAddressOf(a, n.NodeAddresses):
+			add(false, "it carries the address %s of the node", a.IP)
+		case !a.IP.IsLinkLocalUnicast():
+			add(true, "it has the address %s", a.IPNet)
+		}
+	}
+	if err := n.routed(attrs.Index, add); err != nil {
+		return Use{}, err
+	}
+	tables, ok := n.Links.(routing)
+	if !ok {
+		return use, nil
+	}
+	if err := ruled(tables, attrs.Name, add); err != nil {
+		return Use{}, err
+	}
+	if moves {
+		if err := filtered(tables, l, add); err != nil {
+			return Use{}, err
+		}
+	}
+	return use, nil
+}
+
+// adder adds a use, which is ignored if a use that is more severe is known already.
+type adder func(restorable bool, format string, args ...any)
+
+// routed adds the routes in any table that use a link. Recordings only contain default routes.
+func (n *nodeLinks) routed(index int, add adder) error {
+	var routes []netlink.Route
+	var err error
+	if tables, ok := n.Links.(routing); ok {
+		routes, err = tables.Routes(index)
+	} else {
+		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+			listed, listErr := n.Links.RouteList(nil, family)
+			routes, err = append(routes, listed...), errors.Join(err, listErr)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("cannot list routes: %w", err)
+	}
+	for i := range routes {
+		r := &routes[i]
+		isHop := slices.ContainsFunc(r.MultiPath, func(hop *netlink.NexthopInfo) bool { return hop.LinkIndex == index })
+		switch {
+		case isMain(r) && slices.Contains(defaultRouteLinks(*r), index):
+			add(false, "it carries a default route of the node")
+		case isOwnRoute(r):
+		case isHop:
+			add(false, "it is a path of the multipath route to %s in table %d", destination(r), r.Table)
+		case r.LinkIndex == index:
+			add(!isSpecialRoute(r), "it has a route to %s in table %d", destination(r), r.Table)
 		}
 	}
 	return nil
+}
+
+// ruled adds the rules that refer to a link.
+func ruled(table routing, name string, add adder) error {
+	rules, err := table.RuleList(unix.AF_UNSPEC)
+	if err != nil {
+		return fmt.Errorf("cannot list rules: %w", err)
+	}
+	for i := range rules {
+		if rules[i].IifName == name || rules[i].OifName == name {
+			add(true, "the routing rule with priority %d refers to it", rules[i].Priority)
+		}
+	}
+	return nil
+}
+
+// filtered adds queueing disciplines, filters and permanent neighbors, which the kernel discards when a link moves to
+// another namespace, and the link's XDP program. Disciplines that the kernel attaches by default have no handle
+// (attach_default_qdiscs in net/sched/sch_generic.c).
+func filtered(table routing, l netlink.Link, add adder) error {
+	attrs := l.Attrs()
+	neighbours, err := table.NeighList(attrs.Index, unix.AF_UNSPEC)
+	if err != nil {
+		return fmt.Errorf("cannot list the neighbours of %s: %w", attrs.Name, err)
+	}
+	for i := range neighbours {
+		if n := &neighbours[i]; n.State&unix.NUD_PERMANENT != 0 && n.IP != nil {
+			add(true, "it has the permanent neighbour %s", n.IP)
+		}
+	}
+	disciplines, err := table.QdiscList(l)
+	if err != nil {
+		return fmt.Errorf("cannot list the queueing disciplines of %s: %w", attrs.Name, err)
+	}
+	for _, discipline := range disciplines {
+		if handle := discipline.Attrs().Handle; handle != 0 {
+			add(false, "it has the queueing discipline %s %s", discipline.Type(), netlink.HandleStr(handle))
+		}
+	}
+	if attrs.Xdp != nil && attrs.Xdp.Attached {
+		add(false, "it has the XDP program %d", attrs.Xdp.ProgId)
+	}
+	return nil
+}
+
+// isMain reports whether a route is in the main table; recordings omit the table.
+func isMain(r *netlink.Route) bool {
+	return r.Table == unix.RT_TABLE_MAIN || r.Table == unix.RT_TABLE_UNSPEC
 }
 
 // isOwnRoute reports whether the kernel created a route on its own because the link is up.

@@ -49,12 +49,9 @@ type tables struct {
 
 func (k tables) AddrList(netlink.Link, int) ([]netlink.Addr, error) { return k.addresses, nil }
 
-func (k tables) RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error) {
-	if family != unix.AF_INET || filter.Table != unix.RT_TABLE_UNSPEC || mask != netlink.RT_FILTER_TABLE {
-		return nil, nil
-	}
-	return k.routes, nil
-}
+func (k tables) LinksAround([]discovery.IfName) ([]netlink.Link, error) { return k.LinkList() }
+
+func (k tables) Routes(int) ([]netlink.Route, error) { return k.routes, nil }
 
 func (k tables) RuleList(int) ([]netlink.Rule, error) { return k.rules, nil }
 

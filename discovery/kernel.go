@@ -1,8 +1,11 @@
 package discovery
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -22,6 +25,9 @@ const (
 type kernel struct {
 	*netlink.Handle
 	links nl.SocketHandle
+	// strict has sockets with which the kernel evaluates the filters of a dump (NETLINK_GET_STRICT_CHK, since Linux
+	// 4.20). Earlier kernels ignore filters.
+	strict *netlink.Handle
 	// immovable contains, by index, whether the links in the last list can be moved, if the kernel reports it.
 	immovable map[int]bool
 	// netns is the namespace itself, for sockets that are opened later.
@@ -39,19 +45,26 @@ func openKernel() (*kernel, error) {
 		handle.Close()
 		return nil, fmt.Errorf("cannot open a netlink socket: %w", err)
 	}
-	namespace, err := netns.Get()
-	if err != nil {
-		handle.Close()
-		socket.Close()
+	k := &kernel{Handle: handle, links: nl.SocketHandle{Socket: socket}, netns: netns.None()}
+	if k.strict, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		k.Close()
+		return nil, fmt.Errorf("cannot open a netlink socket: %w", err)
+	}
+	_ = k.strict.SetStrictCheck(true) // Routes also filters
+	if k.netns, err = netns.Get(); err != nil {
+		k.Close()
 		return nil, fmt.Errorf("cannot open the network namespace: %w", err)
 	}
-	return &kernel{Handle: handle, links: nl.SocketHandle{Socket: socket}, netns: namespace}, nil
+	return k, nil
 }
 
 // Close closes the sockets and the namespace.
 func (k *kernel) Close() {
 	k.Handle.Close()
 	k.links.Close()
+	if k.strict != nil {
+		k.strict.Close()
+	}
 	_ = k.netns.Close() // nothing was written
 }
 
@@ -63,6 +76,21 @@ func (k *kernel) LinkList() ([]netlink.Link, error) {
 		return nil, dumpErr
 	}
 	k.immovable = make(map[int]bool, len(messages))
+	links, err := deserialize(messages)
+	if err != nil {
+		return nil, err
+	}
+	for _, message := range messages {
+		for kind, value := range attributes(message[unix.SizeofIfInfomsg:]) {
+			if kind == attributeImmovable && len(value) > 0 { // the netlink library does not parse it
+				k.immovable[indexOf(message)] = value[0] != 0
+			}
+		}
+	}
+	return links, dumpErr
+}
+
+func deserialize(messages [][]byte) ([]netlink.Link, error) {
 	links := make([]netlink.Link, 0, len(messages))
 	for _, message := range messages {
 		link, err := netlink.LinkDeserialize(nil, message)
@@ -70,17 +98,76 @@ func (k *kernel) LinkList() ([]netlink.Link, error) {
 			return nil, fmt.Errorf("cannot parse the kernel's list of links: %w", err)
 		}
 		links = append(links, link)
-		attributes, err := nl.ParseRouteAttr(message[unix.SizeofIfInfomsg:])
-		if err != nil {
-			return nil, fmt.Errorf("cannot parse the kernel's list of links: %w", err)
-		}
-		for _, a := range attributes {
-			if a.Attr.Type == attributeImmovable && len(a.Value) > 0 {
-				k.immovable[link.Attrs().Index] = a.Value[0] != 0
+	}
+	return links, nil
+}
+
+// LinksAround implements routing. It parses only the links that it returns.
+func (k *kernel) LinksAround(names []IfName) ([]netlink.Link, error) {
+	messages, dumpErr := k.get(unix.NLM_F_DUMP, 0, filterSkipStats)
+	if dumpErr != nil {
+		return nil, dumpErr
+	}
+	type relation struct{ index, master, lower int }
+	relations := make([]relation, len(messages))
+	named, masters := map[int]bool{}, map[int]bool{}
+	for i, message := range messages {
+		r := relation{index: indexOf(message)}
+		isNamed := false
+		for kind, value := range attributes(message[unix.SizeofIfInfomsg:]) {
+			switch {
+			case kind == unix.IFLA_IFNAME:
+				isNamed = slices.Contains(names, IfName(unix.ByteSliceToString(value)))
+			case kind == unix.IFLA_MASTER && len(value) == 4:
+				r.master = int(binary.NativeEndian.Uint32(value))
+			case kind == unix.IFLA_LINK && len(value) == 4:
+				r.lower = int(binary.NativeEndian.Uint32(value))
 			}
 		}
+		if isNamed {
+			named[r.index], masters[r.master] = true, true
+		}
+		relations[i] = r
 	}
-	return links, dumpErr
+	var around [][]byte
+	for i, r := range relations {
+		if named[r.index] || named[r.lower] || masters[r.index] {
+			around = append(around, messages[i])
+		}
+	}
+	return deserialize(around)
+}
+
+// indexOf returns the index of the link that a message is about.
+func indexOf(message []byte) int { return int(nl.DeserializeIfInfomsg(message).Index) }
+
+// attributes iterates over the netlink attributes of a message, without their headers.
+func attributes(data []byte) iter.Seq2[uint16, []byte] {
+	return func(yield func(uint16, []byte) bool) {
+		for len(data) >= unix.SizeofRtAttr {
+			length := int(binary.NativeEndian.Uint16(data))
+			if length < unix.SizeofRtAttr || length > len(data) ||
+				!yield(binary.NativeEndian.Uint16(data[2:]), data[unix.SizeofRtAttr:length]) {
+				return
+			}
+			data = data[min(len(data), (length+3)&^3):]
+		}
+	}
+}
+
+// Routes implements routing. The kernel applies the filter, since a node may have many routes.
+func (k *kernel) Routes(link int) ([]netlink.Route, error) {
+	var found []netlink.Route
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		// The mask has no RT_FILTER_OIF, with which the library would omit multipath routes.
+		routes, err := k.strict.RouteListFiltered(family,
+			&netlink.Route{LinkIndex: link, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		if err != nil && !errors.Is(err, unix.ENODEV) { // the link has disappeared
+			return nil, err
+		}
+		found = append(found, routes...)
+	}
+	return found, nil
 }
 
 // Immovable implements Hardware.

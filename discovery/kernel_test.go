@@ -321,4 +321,31 @@ func TestKernelBusy(t *testing.T) {
 	busy("the routing rule with priority 1000 refers to it")
 	must(t, netlink.RuleDel(rule))
 	busy("")
+	unrestorable := func(want string) {
+		t.Helper()
+		uses, err := discovery.Busy(t.Context(), sources, "up0", "absent")
+		if use := uses["up0"]; err != nil || use.Restorable || !strings.Contains(use.Reason, want) || len(uses) != 1 {
+			t.Errorf("busy with %+v, %v; want %q", uses, err, want)
+		}
+	}
+	index := link.Attrs().Index
+	multipath := &netlink.Route{Dst: network("10.200.0.0/16"), Table: 100, MultiPath: []*netlink.NexthopInfo{
+		{LinkIndex: link.Attrs().ParentIndex}, {LinkIndex: index}}}
+	must(t, netlink.RouteAdd(multipath))
+	unrestorable("a path of the multipath route to 10.200.0.0/16 in table 100")
+	must(t, netlink.RouteDel(multipath))
+	standard := &netlink.Route{LinkIndex: index, Dst: network("0.0.0.0/0"), Scope: netlink.SCOPE_LINK}
+	must(t, netlink.RouteAdd(standard))
+	unrestorable("it carries a default route of the node")
+	must(t, netlink.RouteDel(standard))
+	top := &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "top", ParentIndex: index}}
+	must(t, netlink.LinkAdd(top))
+	unrestorable("the macvlan top is on top of it")
+	must(t, netlink.LinkDel(top))
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+	must(t, netlink.LinkAdd(bridge))
+	must(t, netlink.LinkSetMaster(link, bridge))
+	unrestorable("it is a port of the bridge br0")
+	must(t, netlink.LinkSetNoMaster(link))
+	busy("")
 }

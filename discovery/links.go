@@ -214,14 +214,19 @@ func linksWith(source LinkLister, nodeAddresses []netip.Addr) ([]int, error) {
 	}
 	var indexes []int
 	for _, a := range addresses {
-		if a.IPNet == nil {
-			continue
-		}
-		if ip, ok := netip.AddrFromSlice(a.IP); ok && slices.Contains(nodeAddresses, ip.Unmap()) {
+		if isAddressOf(a, nodeAddresses) {
 			indexes = append(indexes, a.LinkIndex)
 		}
 	}
 	return indexes, nil
+}
+
+func isAddressOf(a netlink.Addr, node []netip.Addr) bool {
+	if a.IPNet == nil {
+		return false
+	}
+	ip, ok := netip.AddrFromSlice(a.IP)
+	return ok && slices.Contains(node, ip.Unmap())
 }
 
 // withLower returns the given links and all links below them: bridge ports, bond members, parents. The ports of all

@@ -28,6 +28,9 @@ func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.L
 	case device.BootID == "": // the baseline has not been read yet
 		link, err = linkNamed(handle, device.IfName)
 	default:
+		if link, err = findUnmoved(handle, device); link != nil || err != nil {
+			break
+		}
 		var links []netlink.Link
 		links, err = listLinks(handle)
 		link = findVirtual(links, device)
@@ -50,6 +53,20 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 		return nil, nil
 	}
 	return link, err
+}
+
+// findUnmoved returns the link that findVirtual would find if it still has its name and index, and nil otherwise. No
+// other link can have one of these.
+func findUnmoved(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
+	link, err := linkNamed(handle, device.IfName)
+	if link == nil || err != nil || link.Attrs().Index != device.Index || device.Kind != "" && link.Type() != device.Kind ||
+		!isDeviceOnHost(link, device) {
+		return nil, err
+	}
+	if transit, err := linkNamed(handle, transitName(device)); transit != nil || err != nil {
+		return nil, err
+	}
+	return link, nil
 }
 
 // findVirtual finds the link of a virtual device with a baseline from this boot, and returns nil if there is none. It

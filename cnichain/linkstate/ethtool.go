@@ -16,21 +16,35 @@ import (
 // headerAttribute is the first attribute of every ethtool message. It identifies the link.
 const headerAttribute = 1
 
-// readEthtool reads all groups of ethtool settings. It omits groups that the link's driver or the kernel does not
-// support.
+// readEthtool reads all groups of ethtool settings, and the settings of the link's receive contexts. It omits groups
+// that the link's driver or the kernel does not support.
 func (s State) readEthtool(index int) error {
 	family, err := families.get("ethtool")
 	if err != nil {
 		return absent(err)
 	}
-	socket, err := nl.Subscribe(unix.NETLINK_GENERIC)
+	var requests []*nl.NetlinkRequest
+	for _, group := range groups() {
+		requests = append(requests, ethtool(family, group.get, index))
+	}
+	napi, err := families.get("netdev")
+	if absent(err) != nil {
+		return err
+	}
+	if err == nil {
+		requests = append(requests, listNAPI(napi, index))
+	}
+	kernel, err := openSocket(unix.NETLINK_GENERIC)
 	if err != nil {
 		return err
 	}
-	defer socket.Close()
-	for _, group := range groups() {
-		replies, err := ethtool(family, socket, group.get, index)
-		if err != nil {
+	defer kernel.close()
+	answers, err := kernel.call(requests...)
+	if err != nil {
+		return err
+	}
+	for i, group := range groups() {
+		if err := answers[i].err; err != nil {
 			// The kernel returns EINVAL for some groups on links without hardware, and ENETDOWN for devices that are
 			// not ready.
 			if absent(err) == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENETDOWN) {
@@ -38,7 +52,7 @@ func (s State) readEthtool(index int) error {
 			}
 			return fmt.Errorf("ethtool %s: %w", group.name, err)
 		}
-		for _, reply := range replies {
+		for _, reply := range answers[i].messages {
 			for kind, attribute := range attributes(reply[unix.GENL_HDRLEN:]) {
 				if kind != headerAttribute && !slices.Contains(group.except, kind) {
 					s[key("ethtool."+group.name, "", kind)] = attribute
@@ -47,7 +61,10 @@ func (s State) readEthtool(index int) error {
 		}
 	}
 	s.removeSpeed()
-	return s.readNAPI(index, socket)
+	if len(answers) == len(groups()) {
+		return nil
+	}
+	return s.addNAPI(answers[len(groups())])
 }
 
 // families caches the IDs of generic netlink families. They are built into the kernel, so their IDs do not change.
@@ -67,14 +84,14 @@ func (f *familyIDs) get(name string) (uint16, error) {
 	return family.ID, nil
 }
 
-// ethtool sends an ethtool command with attributes for a link.
-func ethtool(family uint16, socket *nl.NetlinkSocket, command uint8, index int, content ...[]byte) ([][]byte, error) {
+// ethtool returns a request that calls an ethtool command with attributes for a link. The kernel answers a request
+// without attributes, which reads settings, with one message, and others with an acknowledgment.
+func ethtool(family uint16, command uint8, index int, content ...[]byte) *nl.NetlinkRequest {
 	flags := 0
 	if len(content) > 0 {
 		flags = unix.NLM_F_ACK
 	}
 	request := nl.NewNetlinkRequest(int(family), flags)
-	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: socket}}
 	request.AddRawData(genericHeader(command))
 	header := nl.NewRtAttr(headerAttribute|unix.NLA_F_NESTED, nil)
 	header.AddRtAttr(unix.ETHTOOL_A_HEADER_DEV_INDEX, nl.Uint32Attr(uint32(index))) //nolint:gosec // the kernel's own
@@ -83,7 +100,7 @@ func ethtool(family uint16, socket *nl.NetlinkSocket, command uint8, index int, 
 	for _, attribute := range content {
 		request.AddRawData(padded(attribute))
 	}
-	return request.Execute(unix.NETLINK_GENERIC, 0)
+	return request
 }
 
 // genericHeader returns a struct genlmsghdr. The type in package nl leaves the reserved field undefined, which newer
@@ -106,24 +123,24 @@ func describe(subject string, err error) error {
 	return fmt.Errorf("%s: %w", subject, err)
 }
 
-// readNAPI reads the settings of the link's receive contexts (netdev netlink family, kernel 6.8), without the contexts'
-// IDs, interrupts and threads, since these change whenever the link is set up.
-func (s State) readNAPI(index int, socket *nl.NetlinkSocket) error {
-	const napiGet, ifIndex, firstSetting = 11, 1, 5
-	family, err := families.get("netdev")
-	if err != nil {
-		return absent(err)
-	}
+// listNAPI returns a request that lists a link's receive contexts (netdev netlink family, kernel 6.8).
+func listNAPI(family uint16, index int) *nl.NetlinkRequest {
+	const napiGet, ifIndex = 11, 1
 	request := nl.NewNetlinkRequest(int(family), unix.NLM_F_DUMP)
-	request.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_GENERIC: {Socket: socket}}
 	request.AddRawData(genericHeader(napiGet))
 	number := nl.Uint32Attr(uint32(index)) //nolint:gosec // the kernel's own
 	request.AddRawData(nl.NewRtAttr(ifIndex, number).Serialize())
-	replies, err := request.Execute(unix.NETLINK_GENERIC, 0)
-	if err != nil {
-		return describe("NAPI settings", absent(err))
+	return request
+}
+
+// addNAPI adds the settings of the link's receive contexts, without the contexts' IDs, interrupts and threads, since
+// these change whenever the link is set up.
+func (s State) addNAPI(contexts answer) error {
+	const firstSetting = 5
+	if contexts.err != nil {
+		return describe("NAPI settings", absent(contexts.err))
 	}
-	for i, reply := range replies {
+	for i, reply := range contexts.messages {
 		for kind, attribute := range attributes(reply[unix.GENL_HDRLEN:]) {
 			if kind >= firstSetting {
 				s[key(fmt.Sprintf("napi.%d", i), "", kind)] = attribute
@@ -229,13 +246,13 @@ func ioctl(socket int, name string, command uint32, request []byte) error {
 }
 
 // readDCB reads a link's data center bridging settings (IEEE 802.1Q), without its peer's settings and without counters.
-func (s State) readDCB(name string) error {
+func (s State) readDCB(kernel *socket, name string) error {
 	const getIEEE, nameAttribute, ieee, pfc, pfcSettings = 21, 1, 13, 2, headerLength + 6
 	exceptions := []uint16{4, 5, 6, 9} // the peer's settings, and congestion notification counters
 	request := nl.NewNetlinkRequest(unix.RTM_GETDCB, 0)
 	request.AddRawData([]byte{unix.AF_UNSPEC, getIEEE, 0, 0})
 	request.AddRawData(nl.NewRtAttr(nameAttribute, nl.ZeroTerminated(name)).Serialize())
-	replies, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	replies, err := kernel.do(request)
 	if err != nil {
 		if errors.Is(err, unix.EINVAL) { // the kernel does not support DCB
 			return nil

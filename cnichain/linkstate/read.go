@@ -1,6 +1,7 @@
 package linkstate
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -27,13 +28,18 @@ const (
 // Read returns the state of the link with the given index in the calling thread's network namespace. It returns
 // [netlink.LinkNotFoundError] if there is no such link.
 func Read(index int) (State, error) {
+	kernel, err := openSocket(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	defer kernel.close()
 	state := State{}
-	name, err := state.readLink(index)
+	name, err := state.readLink(kernel, index)
 	if err == nil {
 		err = state.readEthtool(index)
 	}
 	if err == nil {
-		err = state.readDCB(name)
+		err = state.readDCB(kernel, name)
 	}
 	if err == nil {
 		err = state.readFiles(name)
@@ -52,13 +58,13 @@ func Read(index int) (State, error) {
 
 // readLink reads the RTM_GETLINK attributes and returns the link's name. The kernel nests a link's type and the type's
 // settings; readLink stores each of them as a separate attribute.
-func (s State) readLink(index int) (name string, err error) {
+func (s State) readLink(kernel *socket, index int) (name string, err error) {
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
 	header := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	header.Index = int32(index) //nolint:gosec // the kernel's own
 	request.AddData(header)
 	request.AddData(nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(withFunctions|withoutCounters)))
-	replies, err := request.Execute(unix.NETLINK_ROUTE, 0)
+	replies, err := kernel.do(request)
 	if errors.Is(err, unix.ENODEV) {
 		return "", netlink.LinkNotFoundError{}
 	}
@@ -133,25 +139,47 @@ func attributes(data []byte) func(yield func(uint16, []byte) bool) {
 func (s State) readFiles(name string) error {
 	root := filepath.Join("/sys/class/net", name)
 	exceptions := fileExceptions()
-	var paths []string
-	for _, pattern := range []string{"*", "queues/*/*", "queues/*/byte_queue_limits/*"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
+	page := make([]byte, os.Getpagesize()) // the maximum length of an attribute
+	directories := []string{root}
+	for len(directories) > 0 {
+		directory := directories[0]
+		directories = directories[1:]
+		entries, err := os.ReadDir(directory)
 		if err != nil {
 			return err
 		}
-		paths = append(paths, found...)
-	}
-	for _, path := range paths {
-		if exceptions[filepath.Base(path)] != "" {
-			continue
-		}
-		info, err := os.Lstat(path)
-		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o222 == 0 {
-			continue // read-only files are also reported by netlink, or never change
-		}
-		if data, err := os.ReadFile(path); err == nil {
-			s["sysfs."+strings.TrimPrefix(path, root+"/")] = []byte(strings.TrimSpace(string(data)))
+		for _, entry := range entries {
+			path := directory + "/" + entry.Name()
+			if entry.IsDir() && (directory != root || entry.Name() == "queues") {
+				directories = append(directories, path)
+			}
+			if !entry.Type().IsRegular() || exceptions[entry.Name()] != "" {
+				continue
+			}
+			var info unix.Stat_t
+			if err := unix.Lstat(path, &info); err != nil || info.Mode&0o222 == 0 {
+				continue // read-only files are also reported by netlink, or never change
+			}
+			if data, err := readAttribute(path, page); err == nil {
+				s["sysfs."+path[len(root)+1:]] = bytes.Clone(bytes.TrimSpace(data))
+			}
 		}
 	}
 	return nil
+}
+
+// readAttribute reads a sysfs file into page. os.ReadFile needs three times as many system calls, because it also waits
+// for changes of such files; a link can have hundreds of them, and a pod waits.
+func readAttribute(path string, page []byte) ([]byte, error) {
+	file, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(file) }()
+	for {
+		n, err := unix.Read(file, page)
+		if !errors.Is(err, unix.EINTR) {
+			return page[:max(n, 0)], err
+		}
+	}
 }

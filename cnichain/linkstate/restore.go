@@ -148,11 +148,11 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 	if err != nil {
 		return err
 	}
-	socket, err := nl.Subscribe(unix.NETLINK_GENERIC)
+	kernel, err := openSocket(unix.NETLINK_GENERIC)
 	if err != nil {
 		return err
 	}
-	defer socket.Close()
+	defer kernel.close()
 	var problems []error
 	for _, group := range groups() {
 		prefix := "ethtool." + group.name + "."
@@ -169,7 +169,7 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 		if len(content) == 0 || group.set == 0 {
 			continue
 		}
-		if _, err := ethtool(family, socket, group.set, index, content...); err != nil {
+		if _, err := kernel.do(ethtool(family, group.set, index, content...)); err != nil {
 			problems = append(problems, fmt.Errorf("ethtool %s: %w", group.name, err))
 		}
 	}

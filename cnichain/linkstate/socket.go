@@ -1,0 +1,115 @@
+package linkstate
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// socket is a netlink socket in the network namespace of the thread that opened it. Unlike the sockets of the netlink
+// library, it can send several requests with one system call: reading a link takes about thirty requests while a pod
+// waits.
+type socket struct {
+	file     int
+	sequence uint32
+	buffer   []byte
+}
+
+const (
+	// maxMessage is the size of the library's receive buffer. The kernel splits longer dumps.
+	maxMessage = 64 << 10
+	// receiveBuffer has room for the answers to all requests of a reading; a long answer has a few KiB.
+	receiveBuffer = 1 << 20
+	answerSeconds = 60 // as in the netlink library
+)
+
+func openSocket(protocol int) (*socket, error) {
+	file, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	if err == nil {
+		err = errors.Join(unix.SetsockoptInt(file, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer),
+			unix.SetsockoptTimeval(file, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: answerSeconds}))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open a netlink socket: %w", err)
+	}
+	return &socket{file: file, buffer: make([]byte, maxMessage)}, nil
+}
+
+func (s *socket) close() { _ = unix.Close(s.file) }
+
+// answer contains the payloads of the kernel's messages about a request, or the error that the kernel returned.
+type answer struct {
+	messages [][]byte
+	err      error
+}
+
+// call sends requests and returns their answers, in the order of the requests. At most the last request may be a dump.
+func (s *socket) call(requests ...*nl.NetlinkRequest) ([]answer, error) {
+	var data []byte
+	first := s.sequence + 1
+	for _, request := range requests {
+		s.sequence++
+		request.Seq = s.sequence
+		data = append(data, request.Serialize()...)
+	}
+	if err := unix.Sendto(s.file, data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return nil, fmt.Errorf("cannot ask the kernel: %w", err)
+	}
+	answers := make([]answer, len(requests))
+	for remaining := len(requests); remaining > 0; {
+		messages, err := s.receive()
+		if err != nil {
+			return nil, fmt.Errorf("cannot receive the kernel's answer: %w", err)
+		}
+		for i := range messages {
+			if number := messages[i].Header.Seq - first; int(number) < len(answers) &&
+				answers[number].add(&messages[i]) {
+				remaining--
+			}
+		}
+	}
+	return answers, nil
+}
+
+// add adds a message, and reports whether it is the last one of the answer.
+func (a *answer) add(message *syscall.NetlinkMessage) (last bool) {
+	switch message.Header.Type {
+	case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+		if len(message.Data) >= 4 {
+			if number := int32(binary.NativeEndian.Uint32(message.Data)); number != 0 {
+				a.err = syscall.Errno(-number) //nolint:gosec // negative
+			}
+		}
+		return true
+	}
+	a.messages = append(a.messages, bytes.Clone(message.Data))
+	return message.Header.Flags&unix.NLM_F_MULTI == 0
+}
+
+// receive returns the next messages from the kernel. They are valid until the next call.
+func (s *socket) receive() ([]syscall.NetlinkMessage, error) {
+	for {
+		n, from, err := unix.Recvfrom(s.file, s.buffer, 0)
+		switch sender, ok := from.(*unix.SockaddrNetlink); {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, err
+		case ok && sender.Pid == nl.PidKernel:
+			return syscall.ParseNetlinkMessage(s.buffer[:n])
+		}
+	}
+}
+
+// do is call for a single request.
+func (s *socket) do(request *nl.NetlinkRequest) ([][]byte, error) {
+	answers, err := s.call(request)
+	if err != nil {
+		return nil, err
+	}
+	return answers[0].messages, answers[0].err
+}
