@@ -184,8 +184,12 @@ func (s State) readRules(name string) error {
 	for flow := uint32(1); flow <= lastFlowType; flow++ {
 		request := make([]byte, ruleLength)
 		binary.NativeEndian.PutUint32(request[4:], flow)
-		if ioctl(socket, name, getFlowHash, request) == nil {
+		err := ioctl(socket, name, getFlowHash, request)
+		if err == nil {
 			s[fmt.Sprintf("ethtool.flow-hash.%d", flow)] = request[4:16]
+		}
+		if flow == 1 && errors.Is(err, unix.EOPNOTSUPP) {
+			break // TCP over IPv4: a driver that hashes anything by fields supports it
 		}
 	}
 	request := make([]byte, ruleLength)
