@@ -131,8 +131,7 @@ spec:
 	if driver := driverOf(prepared); driver != "vfio-pci" {
 		c.Errorf("the function that the administrator had bound has the driver %q", driver)
 	}
-	// This is the manual cleanup for this NIC that limits.md describes. Without it, the next owner of the function
-	// could not change the address.
+	// Without this manual cleanup, the next owner of a function of this NIC could not change the address.
 	c.must(netlink.LinkSetVfHardwareAddr(c.LinkOf(pf1), 0, make(net.HardwareAddr, 6)))
 	c.bind(prepared, "")
 	c.before = c.functionState() // the kernel has assigned a new name and address to this function

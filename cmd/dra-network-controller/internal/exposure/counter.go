@@ -163,11 +163,8 @@ func devicesOffered(p *v1alpha1.DeviceExposurePolicy, offers Offers, unnamed int
 		condition.Message = "no node offers a device because of this policy: nodeSelector and selector match none, " +
 			"other policies take precedence for the matching devices, or the nodes lack its CNI plugins"
 	}
-	shows := "shows its effect on each node"
-	if condition.Reason == ReasonNoDevices {
-		shows += ", and names that are similar to names of devices"
-	}
-	return conditions.WithHint(condition, fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name), shows)
+	return conditions.WithHint(condition, fmt.Sprintf("kubectl netdra policies list %s --all-nodes", p.Name),
+		"shows its effect on each node")
 }
 
 // Accepted returns the condition for a policy, with its problems or with its effect and remarks.

@@ -190,8 +190,7 @@ func TestDevicesOffered(t *testing.T) {
 	)
 	c := newOffersCluster(t, newPolicy(t, 1, exposes))
 	const none = "no node offers a device because of this policy: nodeSelector and selector match none, " +
-		"other policies take precedence for the matching devices, or the nodes lack its CNI plugins" + hint +
-		", and names that are similar to names of devices"
+		"other policies take precedence for the matching devices, or the nodes lack its CNI plugins" + hint
 	c.expect("nothing is published", "1 writes, 0 devices, 0 nodes; DevicesOffered=False NoDevices of 1: "+none)
 	c.expect("the same again", "0 writes, 0 devices, 0 nodes; DevicesOffered=False NoDevices of 1: "+none)
 
