@@ -316,10 +316,16 @@ func (p *Publisher) findUnusable(
 			named.Insert(decision.Devices[i].Personas[j].Plugins...)
 		}
 	}
-	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.MissingLinkTypes)
+	used := sets.List(named.Intersection(installed))
+	unusable, err := schemas.KernelLacks(used, p.MissingLinkTypes)
 	if err != nil {
 		// Assume that the plugins have all link types that they need: withdrawing the node's devices would be worse.
 		klog.FromContext(ctx).Error(err, "Cannot query the link types of the kernel; assuming that all are available")
+	}
+	for _, plugin := range used {
+		if reason := unloadable(p.CNIDirs, plugin); reason != "" {
+			unusable[plugin] = reason
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -86,12 +86,18 @@ func checkPlugins(input *Input) []Finding {
 	for _, name := range sortedKeys(input.Plugins) {
 		plugin := input.Plugins[name]
 		seen := input.Driver.State.CNIPlugins // nil if the driver does not report plugins
-		if slices.Contains(seen, name) {
+		reason := input.Driver.State.UnusableCNIs[name]
+		lacksLinkType := slices.ContainsFunc(plugin.LinkTypes, // reported by checkLinkTypes
+			func(linkType string) bool { return slices.Contains(input.MissingLinkTypes, linkType) })
+		if slices.Contains(seen, name) && (reason == "" || lacksLinkType) {
 			continue
 		}
 		finding := Finding{Level: Fail, Where: dirs, Why: "claims for " +
 			strings.Join(topologiesWith(input, name), ", ") + " are rejected on this node"}
 		switch {
+		case reason != "" && !lacksLinkType:
+			cause, remedy, _ := strings.Cut(reason, "; ")
+			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s cannot run: %s", name, cause), remedy
 		case plugin.Path == "" && plugin.Elsewhere != "":
 			finding.What = fmt.Sprintf("CNI plugin %s is in %s, which the driver does not search", name,
 				plugin.Elsewhere)

@@ -34,6 +34,8 @@ type Runtime struct {
 	CDIDisabled bool
 	CDIDirs     []string
 	CNIDirs     []string
+	// NetworkDir contains the configuration of the pod network, and of Multus if it is used.
+	NetworkDir string
 }
 
 // Names of containerd's plugins. The CRI plugin names changed in version 3 of the configuration.
@@ -45,6 +47,9 @@ const (
 
 // containerdName is containerd's name in messages.
 const containerdName = "containerd"
+
+// networkDir is the default of containerd and CRI-O.
+const networkDir = "/etc/cni/net.d"
 
 const disabledPlugins = "disabled_plugins"
 
@@ -60,7 +65,7 @@ const (
 func readContainerd(root fs.FS, file string) *Runtime {
 	c := &Runtime{
 		Name: containerdName, File: file, NRISocket: "/var/run/nri/nri.sock", NRITimeout: 2 * time.Second,
-		CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"},
+		CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"}, NetworkDir: networkDir,
 	}
 	settings := map[string]any{}
 	err := merge(root, file, settings, map[string]bool{})
@@ -167,6 +172,7 @@ func (c *Runtime) apply(settings map[string]any) error {
 			c.CNIDirs = []string{dir}
 		}
 		setList(&c.CNIDirs, table(cri, "cni")["bin_dirs"])
+		set(&c.NetworkDir, table(cri, "cni")["conf_dir"])
 	}
 	return nil
 }

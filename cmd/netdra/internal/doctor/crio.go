@@ -29,7 +29,7 @@ func (s *Sources) readCRIO(ctx context.Context, process *Process) *Runtime {
 		socket = cmp.Or(strings.TrimPrefix(process.flag("listen"), "unix://"), socket)
 	}
 	c := &Runtime{Name: crioName, File: socket, NRIDisabled: true, NRISocket: "/var/run/nri/nri.sock",
-		NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}}
+		NRITimeout: 2 * time.Second, CDIDirs: []string{"/etc/cdi", "/var/run/cdi"}, NetworkDir: networkDir}
 	data, err := s.Get(ctx, filepath.Join(s.Path, plainPath("/"+socket)), "/config")
 	if err == nil {
 		err = c.applyCRIO(data)
@@ -65,6 +65,7 @@ func (c *Runtime) applyCRIO(data []byte) error {
 	}
 	setList(&c.CDIDirs, table(crio, "runtime")["cdi_spec_dirs"])
 	setList(&c.CNIDirs, table(crio, "network")["plugin_dirs"])
+	set(&c.NetworkDir, table(crio, "network")["network_dir"])
 	return nil
 }
 

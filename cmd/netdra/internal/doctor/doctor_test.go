@@ -207,6 +207,12 @@ func TestFaults(t *testing.T) {
 		"plugin not in the pod": {func(n *testNode) { n.answers.State.CNIPlugins = []string{"macvlan"} }, Fail,
 			"cni-plugins", []string{"CNI plugin sriov is on the node but not in the driver's pod",
 				"/opt/cni/bin/sriov", "cniPlugins.image"}},
+		"plugin without its C library": {func(n *testNode) {
+			n.answers.State.CNIPlugins = []string{"macvlan", "sriov"}
+			n.answers.State.UnusableCNIs = map[string]string{"sriov": "/opt/cni/bin/sriov is dynamically linked; " +
+				"install a static one"}
+		}, Fail, "cni-plugins", []string{"CNI plugin sriov cannot run: /opt/cni/bin/sriov is dynamically linked",
+			"install a static one"}},
 		"plugin elsewhere": {func(n *testNode) {
 			n.remove("opt/cni/bin/macvlan")
 			n.plugin("usr/lib/cni/macvlan",
@@ -248,7 +254,14 @@ func TestFaults(t *testing.T) {
 		"another DRA driver": {func(n *testNode) { n.write("var/lib/kubelet/plugins_registry/dra.net-reg.sock", "") },
 			Warn, "other-owners", []string{"DRANET"}},
 		"Multus": {func(n *testNode) { n.write("etc/cni/net.d/00-multus.conf", `{"type": "multus-shim"}`) },
-			Warn, "other-owners", []string{"00-multus.conf"}},
+			Warn, "other-owners", []string{"/etc/cni/net.d/00-multus.conf"}},
+		"Multus in the runtime's directory": {func(n *testNode) {
+			const dir = "var/lib/rancher/k3s/agent/etc/cni/net.d"
+			n.write("etc/containerd/config.toml", `version = 3
+[plugins."io.containerd.cri.v1.runtime".cni]
+conf_dir = "/`+dir+`"`)
+			n.write(dir+"/00-multus.conf", `{"type": "multus"}`)
+		}, Warn, "other-owners", []string{"/var/lib/rancher/k3s/agent/etc/cni/net.d/00-multus.conf"}},
 		"device of a device plugin": {func(n *testNode) {
 			n.write("var/lib/kubelet/device-plugins/kubelet_internal_checkpoint", `{"Data": {"PodDeviceEntries": null,
 				"RegisteredDevices": {"example.com/vf": ["0000:03:00.2", "0000:03:00.7"]}}, "Checksum": 1}`)

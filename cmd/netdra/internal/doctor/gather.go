@@ -201,8 +201,12 @@ func (s *Sources) files(input *Input) {
 			input.Registered = append(input.Registered, driver)
 		}
 	}
-	for _, name := range s.names("/etc/cni/net.d") {
-		if file := path.Join("/etc/cni/net.d", name); strings.Contains(s.text(file), `"multus`) && input.Multus == "" {
+	dir := networkDir
+	if input.Runtime != nil {
+		dir = cmp.Or(input.Runtime.NetworkDir, dir)
+	}
+	for _, name := range s.names(dir) {
+		if file := path.Join(dir, name); strings.Contains(s.text(file), `"multus`) && input.Multus == "" {
 			input.Multus = file
 		}
 	}
