@@ -33,7 +33,7 @@ func (d *draPlugin) snapshot(ctx context.Context, record *claims.Record) error {
 	return nil
 }
 
-// ofSteps returns a copy of steps with the baselines of the devices filled in.
+// ofSteps returns a copy of steps with the devices' baselines filled in.
 func (d *draPlugin) ofSteps(ctx context.Context, steps []cnichain.PlanStep) ([]cnichain.PlanStep, error) {
 	steps = slices.Clone(steps)
 	// Check immediately before the snapshots: a use that begins after this check is not detected.
@@ -109,9 +109,9 @@ func mayTake(device *cnichain.Device, use discovery.Use) error {
 }
 
 // renewed returns plans with new baselines for devices whose baselines are from an earlier boot: the state from that
-// boot must not be restored, and its interface indexes may now refer to links of other claims. After a boot, the
-// kubelet prepares claims again before it starts their pods, so the devices are on the host. If a device is missing,
-// for example because the driver was replaced later, it keeps its old baseline.
+// boot must not be restored, and its interface indexes may now refer to links that belong to other claims. After a
+// boot, the kubelet prepares claims again before it starts their pods, so the devices are on the host. If a device is
+// missing, for example because the driver was replaced later, it keeps its old baseline.
 //
 // For devices that this driver attaches, errors surface during the attachment; the returned error covers only devices
 // that other components attach. If attached is false, devices that this driver attaches keep their baselines.

@@ -113,8 +113,8 @@ func (d *draPlugin) warnOfContainers(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// without returns the names of the containers in a pod that do not name a claim. It returns none for a claim that was
-// created for extended resources, since a container cannot name such a claim without itself requesting a device.
+// without returns the names of the pod's containers that do not name the claim. It returns none for a claim that was
+// created for extended resources, since only a container that requests a device can refer to such a claim.
 func without(pod *corev1.Pod, claim *resourceapi.ResourceClaim) []string {
 	var names []string
 	i := position(pod, claim)

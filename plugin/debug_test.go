@@ -82,8 +82,8 @@ func TestDebugShowsWhatThereIs(t *testing.T) {
 	}
 }
 
-// A rejected claim is listed while a pod is waiting for it, but not after the pod no longer exists, nor after another
-// claim with the same name is prepared or rejected.
+// A rejected claim is listed while a pod is waiting for it, until the pod no longer exists or another claim with the
+// same name is prepared or rejected.
 func TestRefusedClaimsAreTold(t *testing.T) {
 	f := newFixture(t)
 	d := f.driver()

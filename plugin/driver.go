@@ -99,7 +99,7 @@ type Driver struct {
 	linkTypes  *host.LinkTypes
 	journal    journal.Opened
 	stopWork   context.CancelFunc
-	// again prepares claims in the same way as a call from the kubelet.
+	// again prepares claims as a call from the kubelet does.
 	again func(context.Context, []*drapb.Claim) error
 	// heartbeats and locks detect a hung driver.
 	heartbeats *telemetry.Heartbeats
@@ -168,7 +168,8 @@ func (d *Driver) awaitJournal(ctx context.Context, again <-chan time.Time) error
 	})
 }
 
-// awaitHelper installs the programs that run on the host. Without the hook, containers that name a claim cannot start.
+// awaitHelper installs the programs that run on the host, retrying until it succeeds. Without the hook, containers that
+// name a claim cannot start.
 func (d *Driver) awaitHelper(ctx context.Context, again <-chan time.Time) error {
 	return d.startup.await(ctx, again, "Waiting for the helper programs: no pod with claims starts on this node "+
 		"until they can be installed", func() error {

@@ -44,8 +44,8 @@ func deviceIDs(record *claims.Record, step *cnichain.PlanStep, gate []string) []
 }
 
 // mayBeInPod returns a function that reports whether a claimed device that is not on the host may be in a pod. For a
-// device that another component attaches, the answer is based on the state of the host: hardware that exists is in some
-// network namespace, while the location of a virtual link is unknown.
+// device that another component attaches, the answer is based on the state of the host: hardware that exists must be in
+// some network namespace, but a virtual link cannot be located.
 func mayBeInPod(
 	store *claims.Store, sandboxes *attach.Sandboxes, node host.Host,
 ) func(string, *claims.HeldDevice) bool {

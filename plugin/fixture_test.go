@@ -79,7 +79,7 @@ type fixture struct {
 	// journalLost reports whether a journal was set aside.
 	journalLost bool
 
-	// runtime is the container runtime. Unless it is started (see live), tests call the driver in its place.
+	// runtime is the container runtime. Unless it is started (see startRuntime), tests call the driver directly.
 	runtime *nritest.Runtime
 	// events are the events of the node.
 	events *record.FakeRecorder

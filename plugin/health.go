@@ -161,7 +161,7 @@ func newStartup() *startup {
 	return s
 }
 
-// reason returns the reason that the driver is not ready yet, or nil once startup is complete.
+// reason returns why the driver is not ready yet, or nil once startup is complete.
 func (s *startup) reason() error { return *s.waiting.Load() }
 
 func (s *startup) complete() { s.note(nil) }

@@ -84,7 +84,7 @@ func (d *Driver) lostClaims(ctx context.Context, pod *api.PodSandbox) ([]*drapb.
 	netns, err := d.nri.Namespaces.pathOf(pod)
 	known := d.Cluster.cachedPod(pod.GetNamespace(), pod.GetName(), pod.GetUid())
 	if err != nil || netns == "" || known == nil || known.DeletionTimestamp != nil {
-		return nil, nil //nolint:nilerr // the sandbox has ended, or is about to
+		return nil, nil //nolint:nilerr // the sandbox has terminated or is about to
 	}
 	var lost []*drapb.Claim
 	for name := range resourceclaim.PodClaims(known) {

@@ -335,7 +335,7 @@ func (n *nriPlugin) checkGates(pod *api.PodSandbox, container *api.Container, na
 	return nil
 }
 
-// refuse reports to a pod that a container names a claim that is not in the required state.
+// refuse reports to a pod that one of its containers names a claim in the wrong state.
 func (n *nriPlugin) refuse(pod *api.PodSandbox, container *api.Container, part attach.Part, state string) error {
 	err := fmt.Errorf("cannot create container %s: pod %s names claim %s, which is not %s; delete the pod, so that it "+
 		"is scheduled again", container.GetName(), podOf(pod), part.ClaimUID, state)

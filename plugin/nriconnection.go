@@ -406,8 +406,8 @@ func (n *nriPlugin) awaitSandbox(pod executor.Pod) {
 	}
 }
 
-// unattached returns the claims of a pod that have yet to be attached. It returns none if the pod is leaving or has no
-// sandbox according to the kubelet.
+// unattached returns the claims of a pod that have yet to be attached. It returns none if the pod is terminating or
+// gone, or if the kubelet has not reported a sandbox for it.
 func (n *nriPlugin) unattached(pod executor.Pod) []claims.Record {
 	cached := n.Cluster.cachedPod(pod.Namespace, pod.Name, pod.UID)
 	if cached == nil || isLeaving(cached) || !hasSandbox(cached) {

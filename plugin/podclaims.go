@@ -98,8 +98,8 @@ func claimNames(pod *corev1.Pod) ([]string, error) {
 	return names, nil
 }
 
-// The facts that a runtime has to report, each with the guarantee that does not hold without it. The driver checks for
-// facts instead of versions, because distributions patch their runtimes.
+// Messages about facts that a runtime does not report, each with the guarantee that is lost as a result. The driver
+// checks for facts rather than versions, because distributions patch their runtimes.
 const (
 	missingClaims = "the container runtime reports neither the CDI devices nor the hooks of containers to NRI plugins: " +
 		"containers do not get the limits of their claims, and a running pod may be attached again if the driver has " +

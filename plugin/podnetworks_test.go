@@ -69,7 +69,7 @@ func TestNetworkThatThePodSelects(t *testing.T) {
 	}
 }
 
-// If a pod cannot be attached, it gets the reason when its claim is prepared. No device is held, and no plugin is
+// If a pod cannot be attached, preparing its claim already fails with the reason. No device is held, and no plugin is
 // called.
 func TestNetworkThatThePodDoesNotSelect(t *testing.T) {
 	notFound := apierrors.NewNotFound(schema.GroupResource{Resource: "network-attachment-definitions"}, "tenant")

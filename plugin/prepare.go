@@ -27,9 +27,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/internal/telemetry"
 )
 
-// prepareLimit covers claims.ReleaseWait, 12 s, and the work that follows. The kubelet gives up after 45 s, and does
-// not start any of the pod's other containers until then. Prepare changes nothing on the host, so if it takes longer,
-// it can simply fail, and the kubelet retries.
+// prepareLimit covers claims.ReleaseWait, 12 s, and the work that follows. The kubelet waits up to 45 s for the
+// response and starts none of the pod's containers in the meantime. Prepare changes nothing on the host, so a call that
+// exceeds the limit can simply fail, and the kubelet retries.
 const prepareLimit = 20 * time.Second
 
 // components are the parts of the driver that calls from the kubelet, the runtime and netdra share.
@@ -47,7 +47,7 @@ type components struct {
 	Clock     clock.Clock
 	// Work is canceled when the driver stops.
 	Work context.Context
-	// Observer notifies a pod and its claims of the reason why the pod is not attached.
+	// Observer reports, on a pod and its claims, why the pod is not attached.
 	Observer attach.Observer
 }
 
@@ -57,7 +57,7 @@ type draConfig struct {
 	Connected func() bool
 	// Busy reports how the node itself uses links.
 	Busy func(context.Context, ...discovery.IfName) (map[discovery.IfName]discovery.Use, error)
-	// MissingLinkTypes returns those of the given link types that the kernel does not support.
+	// MissingLinkTypes returns the given link types that the kernel does not support.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Fatal is called with an error that requires a new process.
 	Fatal func(error)
@@ -139,8 +139,8 @@ func (d *draPlugin) prepare(ctx context.Context, claim *resourceapi.ResourceClai
 		known = false
 	}
 	if known {
-		// The kubelet calls again for new pods that use a claim. The call must fail while no driver would attach such a
-		// pod.
+		// The kubelet calls again when another pod uses the claim. The call must fail as long as the driver could not
+		// attach that pod.
 		if err := d.checkConnected(&record); err != nil {
 			return nil, err
 		}

@@ -270,7 +270,7 @@ func TestPrepareTakesTheBaseline(t *testing.T) {
 	}
 }
 
-// A link that the node uses is not taken, regardless of policies and the scheduler.
+// A link that the node uses is not taken, even if a policy exposes it and the scheduler allocates it.
 func TestBusyLinksAreRefused(t *testing.T) {
 	f := newFixture(t)
 	record := f.prepared("c", "a", "up0")

@@ -34,9 +34,9 @@ func (d *draPlugin) unprepare(ctx context.Context, uid string) error {
 	return d.release(ctx, uid)
 }
 
-// rivalsOf returns the rules for claims that hold another claim's devices. An earlier claim with the same name is
-// treated as having no pods: the kubelet has just read the claim that now has this name from the API server. Otherwise,
-// the pod that waits for the new claim would prevent the old claim from being released.
+// rivalsOf returns the rules for claims that hold devices that the given claim needs. An earlier claim with the same
+// name is treated as having no pods: the kubelet has just read the claim that now has this name from the API server.
+// Otherwise, the pod that waits for the new claim would prevent the old claim from being released.
 func (d *draPlugin) rivalsOf(claim cnichain.Claim) claims.Rivals {
 	podsNaming := func(holder *claims.Record) []*corev1.Pod {
 		if holder.Claim.Namespace == claim.Namespace && holder.Claim.Name == claim.Name {

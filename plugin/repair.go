@@ -25,7 +25,7 @@ type installation struct {
 	defects defects
 }
 
-// defects are the parts of the installation that the last sweep could not repair. It is safe for concurrent use.
+// defects holds the parts of the installation that the last sweep could not repair. It is safe for concurrent use.
 type defects struct {
 	mu     sync.Mutex
 	byPart map[string]error

@@ -28,7 +28,7 @@ func onRuntimes(t *testing.T, test func(f *fixture)) {
 // startRuntime starts the runtime's process.
 func (f *fixture) startRuntime() {
 	f.Helper()
-	dir, err := os.MkdirTemp("", "nri") // the paths of sockets are short
+	dir, err := os.MkdirTemp("", "nri") // socket paths must be short
 	f.must(err)
 	f.Cleanup(func() { _ = os.RemoveAll(dir) })
 	f.nri.Socket = filepath.Join(dir, "nri.sock")
@@ -36,7 +36,7 @@ func (f *fixture) startRuntime() {
 	f.Cleanup(f.runtime.Stop)
 }
 
-// dial lets the driver connect to the runtime, as often as necessary.
+// dial lets the driver connect to the runtime, and reconnect when necessary.
 func (f *fixture) dial() (disconnect func()) {
 	f.Helper()
 	f.nri.setConnected(false)
@@ -115,8 +115,8 @@ func (f *fixture) failures() string {
 	return strings.Join(f.failed, "\n")
 }
 
-// From its start to its end, a pod has its interfaces, and its containers get their limits, even though runtimes report
-// different properties. The runtime restarts in the meantime.
+// Throughout its lifetime, a pod has its interfaces, and its containers get their limits, even though runtimes report
+// different properties and the runtime restarts in the meantime.
 func TestPodOnEachRuntime(t *testing.T) {
 	onRuntimes(t, func(f *fixture) {
 		ctx := f.Context()
