@@ -65,7 +65,7 @@ func ClaimOfHook(args []string) (uid string, ok bool) {
 	return uid, kind == GateSpec
 }
 
-// ReadNamespaces returns the claim and the namespaces that EncodeGate has encoded.
+// ReadNamespaces returns the claim and the namespaces from a CDI spec that EncodeGate encoded.
 func ReadNamespaces(path string) (claim string, namespaces []string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

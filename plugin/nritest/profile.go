@@ -19,10 +19,9 @@ type Profile struct {
 	// HoldsPods reports whether no sandbox starts while a plugin synchronizes (BlockPluginSync). Otherwise, a sandbox
 	// that starts in the meantime may be neither listed nor reported.
 	HoldsPods bool
-	// StopsRejected reports whether a sandbox that a plugin rejects is stopped and removed with calls to the plugins.
+	// StopsRejected reports whether plugins are called when a sandbox that a plugin rejected is stopped and removed.
 	StopsRejected bool
-	// StopsOlderPods reports whether plugins are called for the end of sandboxes that are older than the runtime's
-	// process.
+	// StopsOlderPods reports whether plugins are called when a sandbox that is older than the runtime's process stops.
 	StopsOlderPods bool
 	// Unreported are the container fields that are not passed to plugins.
 	Unreported []func(*api.Container)

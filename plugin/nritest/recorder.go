@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nodeapi"
 )
 
-// Recorder is an NRI plugin that writes the calls for the pods of a namespace as text: the order of calls, and the
+// Recorder is an NRI plugin that records, as text, the calls for the pods in a namespace: their order, and the
 // properties of sandboxes and containers that the driver depends on.
 type Recorder struct {
 	// Namespace is the namespace of the recorded pods.
@@ -28,7 +28,7 @@ type Recorder struct {
 	calls       map[string][]string // by pod
 }
 
-// Run records until ctx is done. It reconnects if the connection ends.
+// Run records until ctx is done. It reconnects if the connection is lost.
 func (r *Recorder) Run(ctx context.Context, socket string) error {
 	for ctx.Err() == nil {
 		plugin, err := stub.New(r, stub.WithPluginName("recorder"), stub.WithPluginIdx("10"),
@@ -36,7 +36,7 @@ func (r *Recorder) Run(ctx context.Context, socket string) error {
 		if err != nil {
 			return err
 		}
-		_ = plugin.Run(ctx) // ends with the runtime
+		_ = plugin.Run(ctx) // returns when the runtime stops
 		select {
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):

@@ -19,7 +19,7 @@ type Namespaces interface {
 	Exists(path string) bool
 }
 
-// Pod is a sandbox of a pod.
+// Pod describes a pod and its sandbox.
 type Pod struct {
 	// ID is the ID of the sandbox. UID, Name and Namespace are those of the pod.
 	ID, UID, Name, Namespace string
@@ -57,7 +57,7 @@ type sandbox struct {
 	ended bool
 }
 
-// New creates a runtime, which has to be started. cdiDir is the directory for CDI specs.
+// New creates a runtime without starting it. cdiDir is the directory for CDI specs.
 func New(profile Profile, namespaces Namespaces, cdiDir string) *Runtime {
 	return &Runtime{Profile: profile, namespaces: namespaces, cdiDir: cdiDir, sandboxes: map[string]*sandbox{},
 		containers: map[string]*api.Container{}}
@@ -75,7 +75,7 @@ func (r *Runtime) Start(socket string) error {
 	return nil
 }
 
-// Stop ends the runtime's process and its connections.
+// Stop terminates the runtime's process and closes its connections.
 func (r *Runtime) Stop() {
 	r.nri.Lock()
 	server := r.server
@@ -101,7 +101,7 @@ func (r *Runtime) call(request func(*adaptation.Adaptation) error) error {
 	return request(r.server.plugins)
 }
 
-// hold prevents plugins from synchronizing until the returned function is called, if the runtime does so.
+// hold prevents plugins from synchronizing until the returned function is called, if the profile requires this.
 func (r *Runtime) hold() (release func()) {
 	r.nri.Lock()
 	server := r.server
@@ -224,7 +224,7 @@ func (r *Runtime) end(box *sandbox) {
 	}
 }
 
-// Reboot ends all sandboxes, and with them their containers.
+// Reboot removes all sandboxes and their containers.
 func (r *Runtime) Reboot() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -232,7 +232,7 @@ func (r *Runtime) Reboot() {
 	clear(r.containers)
 }
 
-// RunPodSandbox creates a sandbox. The cluster network is complete when plugins are called.
+// RunPodSandbox creates a sandbox. By the time plugins are called, the cluster network is set up.
 func (r *Runtime) RunPodSandbox(ctx context.Context, pod Pod) error {
 	box := r.create(pod)
 	defer r.hold()()

@@ -64,7 +64,7 @@ func (s *server) accept() {
 	}
 }
 
-// close ends the process, and with it all connections.
+// close terminates the process and closes all connections.
 func (s *server) close() {
 	_ = s.listener.Close()
 	s.plugins.Stop()

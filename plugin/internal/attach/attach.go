@@ -35,8 +35,9 @@ const (
 	// chainTurn is how long a running chain counts toward maxChains.
 	chainTurn = 5 * time.Second
 	// attachTimeout limits one attempt to attach, starting when its chain may run. It allows for three plugin calls
-	// that use up their limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. If a chain
-	// exceeds this limit, its plugins are hanging. The chain is rolled back, and an event informs the pod's owner.
+	// that each take their full limit (executor.Options.StepTimeout, 30 s). Healthy chains take less than a second. If
+	// a chain exceeds this limit, its plugins are hanging. The chain is rolled back, and an event informs the pod's
+	// owner.
 	attachTimeout = 90 * time.Second
 	// Retry is the delay before a chain that failed in the background is retried; it doubles up to retryMax.
 	Retry    = 10 * time.Second
@@ -204,8 +205,8 @@ func (s *Sandboxes) attachOnce(ctx context.Context, box *sandbox, netns string, 
 	return s.becomeReady(box, records)
 }
 
-// enter waits until a chain may run, and returns the function that makes room for the next chain. A chain occupies one
-// of its topology's slots for as long as it runs, but one of the node's slots only for chainTurn, so a hanging plugin
+// enter waits until a chain may run, and returns a function that releases the chain's slots. A chain occupies one of
+// its topology's slots for as long as it runs, but one of the node's slots only for chainTurn, so a hanging plugin
 // delays only other chains in its own topology.
 func (s *Sandboxes) enter(ctx context.Context, box *sandbox, records []claims.Record) (leave func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -95,8 +95,8 @@ func (s *Sandboxes) tellUnconfirmed(box *sandbox, netns string) {
 }
 
 // compareNamespaces reports whether both paths refer to the same network namespace. known is false if one of the paths
-// could not be inspected; same is then meaningless. While the pin exists, its namespace is alive, and no other
-// namespace has the same identity. Without the pin, another namespace may have the same identity by now, so equal
+// could not be inspected; same is then meaningless. As long as the pin exists, it keeps its namespace alive, and no
+// other namespace has the same identity. Without the pin, another namespace may have the same identity by now, so equal
 // identities prove nothing, while different ones still prove that the namespaces differ.
 func (s *Sandboxes) compareNamespaces(netns, pin, identity string) (same, known bool) {
 	host := s.Executor.Host

@@ -117,8 +117,8 @@ func TestPinThatSomebodyRemovedComesBack(t *testing.T) {
 	f.expect(attachedA, "claim-a")
 }
 
-// If the pin and an interface are missing, it can be neither proved nor disproved that the namespace is the attached
-// one. The pod may be running, so it keeps its interfaces. If the namespace has a different identity, this is proof.
+// If the pin and an interface are missing, the driver cannot determine whether the namespace is the attached one. The
+// pod may be running, so it keeps its interfaces. A different identity proves that the namespace is a different one.
 func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	for name, again := range map[string]func(*fixture){
 		"reconnect": func(f *fixture) { f.must(f.boxes.Disconnect()); f.must(f.boxes.Confirm(f.runtime)) },

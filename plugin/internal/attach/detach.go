@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// DetachTimeout limits one attempt to detach. It is sufficient for two plugin calls that use up their default limit
-	// of 30 s. The next attempt continues with the remaining steps.
+	// DetachTimeout limits one attempt to detach. It allows for two plugin calls that each take their full default
+	// limit of 30 s. The next attempt continues with the remaining steps.
 	DetachTimeout = 60 * time.Second
 	// A failed detach is retried after detachRetry; the delay doubles up to detachRetryMax.
 	detachRetry    = time.Second
@@ -72,8 +72,8 @@ func (s *Sandboxes) tellDetached(box *sandbox, err error) {
 }
 
 // detachOlder rolls back older sandboxes of the same pod: the runtime has stopped them, and their stop events may have
-// been lost. It is part of an attempt to attach and may take as long as that attempt. This limit is longer than
-// DetachTimeout because there may be several older sandboxes.
+// been lost. It is part of an attempt to attach and has the same limit, attachTimeout, rather than DetachTimeout,
+// because there may be several older sandboxes.
 func (s *Sandboxes) detachOlder(ctx context.Context, box *sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
@@ -169,9 +169,9 @@ func (s *Sandboxes) RemoveSandbox(id string) {
 // ReleaseClaim detaches a claim from every sandbox and prevents it from being attached until done is called. The caller
 // must call done after the claim's record has been removed, or after a failure.
 //
-// The claim is considered to be in the process of release until its record is removed, not just until its devices are
-// back on the host. Otherwise, a sandbox that starts in between would attach devices that the scheduler allocates to
-// another claim a moment later. releasing is a counter because releases of the same claim may overlap.
+// The claim counts as being released until its record is removed, not just until its devices are back on the host.
+// Otherwise, a sandbox that starts in between would attach devices that the scheduler allocates to another claim a
+// moment later. releasing is a counter because releases of the same claim may overlap.
 func (s *Sandboxes) ReleaseClaim(ctx context.Context, uid string) (done func(), err error) {
 	s.mu.Lock()
 	s.releasing[uid]++

@@ -6,15 +6,15 @@
 // Results are reported to one [Observer].
 //
 // The life cycle of a sandbox: RunPodSandbox calls [Sandboxes.Attach], which registers the sandbox and runs the chains
-// of its claims. When all steps are done, the gates of the claims open and the kubelet may start containers. A stop of
-// the sandbox, or an Unprepare of a claim, closes the gates and rolls back the steps. Files:
+// of its claims. When all steps are done, the gates of the claims open and the kubelet may start containers. Stopping
+// the sandbox, or unpreparing a claim, closes the gates and rolls back the steps. Files:
 //
 //	attach.go      runs chains, with retries in the background
 //	detach.go      rolls them back, for a whole sandbox or one claim
 //	gate.go        the files that containers need to start
 //	sandboxes.go   the register of sandboxes, and the rules for new ones
 //	sandbox.go     one sandbox, with its phases in phase.go
-//	confirm.go     compares the records with runtime and kernel
+//	confirm.go     compares the records with the runtime and the kernel
 //	recover.go     adopts the state of an earlier driver process
 //	sweep.go       detects changes without events
 //	unrecorded.go  running pods whose journal was lost

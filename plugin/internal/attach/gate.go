@@ -49,7 +49,7 @@ type Part struct {
 // identifies the claim.
 func (Gate) DeviceID(part Part) string { return gateKind + "=" + deviceName(part) }
 
-// PartOfDevice returns the part of a claim that a CDI device ID belongs to, under either of its names.
+// PartOfDevice returns the part of a claim that a CDI device ID identifies; it accepts both names of the device.
 func PartOfDevice(id string) (part Part, ours bool) {
 	name, ours := strings.CutPrefix(id, gateKind+"=")
 	for _, prefix := range []string{notAttachedYet, whenAttached} {
@@ -107,7 +107,8 @@ func parts(record *claims.Record, steps [][]executor.StepRecord) (devices []spec
 		edits := specs.ContainerEdits{Env: slices.Concat([]string{envName(record.Claim.UID) + "=attached"},
 			part.env(), interfaceEnv(record, steps, part), verbsEnv(record, steps, part))}
 		for _, node := range deviceNodes(record, steps, part) {
-			// On the host, the file may be accessible only to root. In the container, its users have the claim.
+			// On the host, the file may be accessible only to root. In a container that has the claim, every user may
+			// access it.
 			edits.DeviceNodes = append(edits.DeviceNodes, &specs.DeviceNode{Path: node, Permissions: "rw",
 				FileMode: ptr.To(os.FileMode(0o666))})
 		}

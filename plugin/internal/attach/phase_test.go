@@ -64,7 +64,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// If gates were opened or a failure were reported while the sandbox is being detached, no goroutine would revert this.
+// No goroutine would correct gates that are opened, or a failure that is reported, while the sandbox is being detached.
 func TestAnswersOfTransitions(t *testing.T) {
 	for p := phaseAttaching; p <= phaseGone; p++ {
 		if opened := boxIn(p).markOpening(twoClaims()); opened != (p == phaseAttaching) {

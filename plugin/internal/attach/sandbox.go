@@ -47,7 +47,7 @@ type boxState struct {
 	missing map[int]string
 	// undescribed is true if the RDMA devices in attached differ from those in the claims' files.
 	undescribed bool
-	running     bool  // a chain is running and is considered to have just begun
+	running     bool  // a chain is running and started less than chainTurn ago
 	background  bool  // RunPodSandbox has returned or does not wait; failures are retried in the background
 	failure     error // from the last attempt
 	// last is the pod's previous sandbox if it could not be attached. Its failure is reported until this sandbox is
@@ -103,7 +103,7 @@ func newSandbox(id string, pod executor.Pod, attachment *executor.Attachment) *s
 }
 
 // recovered returns the sandbox for an attachment from an earlier driver process. A sandbox that was ready in this boot
-// is ready, but its containers cannot start until the runtime confirms the sandbox.
+// stays ready, but its containers cannot start until the runtime confirms the sandbox.
 //
 // All other sandboxes start in phaseDetaching, which keeps their gates closed during the rollback.
 func recovered(attachment *executor.Attachment, bootID string) *sandbox {

@@ -57,8 +57,8 @@ type Observer interface {
 	// AttachedLate is called after Attached for a pod that RunPodSandbox did not wait for, since the kubelet must be
 	// notified about such a pod.
 	AttachedLate(pod executor.Pod, records []claims.Record)
-	// AttachFailed is called after a failed attempt. The next attempt starts after the delay again; if again is 0,
-	// there is no further attempt.
+	// AttachFailed is called after a failed attempt. The parameter again is the delay before the next attempt, or 0 if
+	// there is none.
 	AttachFailed(pod executor.Pod, records []claims.Record, err error, again time.Duration)
 	// DetachFailed is called when steps of a pod's sandbox could not be rolled back, and whenever the reason changes.
 	// The rollback is retried.
@@ -310,7 +310,7 @@ func (s *Sandboxes) State(id string) (known, ready bool, failure error) {
 	return true, now.phase.isAttached() && !now.superseded, now.failure
 }
 
-// Admits reports whether the hook of a claim's gate lets containers start in a sandbox.
+// Admits reports whether a claim's gate allows containers to start in a sandbox.
 func (s *Sandboxes) Admits(claimUID, id string) bool {
 	box := s.find(id)
 	if box == nil {
@@ -321,8 +321,8 @@ func (s *Sandboxes) Admits(claimUID, id string) bool {
 	return pin != "" || s.AdmitsUnrecorded(claimUID, now.netns)
 }
 
-// deviceNodes returns, without duplicates, the device nodes that containers that name part of a claim get in any of the
-// claim's sandboxes.
+// deviceNodes returns the device nodes for containers that name part of a claim, from all of the claim's sandboxes and
+// without duplicates.
 func deviceNodes(record *claims.Record, sandboxes [][]executor.StepRecord, part Part) []string {
 	var nodes []string
 	for _, steps := range sandboxes {

@@ -8,8 +8,8 @@ import (
 // Snapshot contains all records at a point in time, sorted by UID. It is immutable.
 type Snapshot []Record
 
-// InUse returns the held devices for which the function which returns true, with their facts at the time of
-// preparation. Each device is returned once; the devices are sorted by claim.
+// InUse returns the held devices that the predicate accepts, with their facts at the time of preparation. Each device
+// is returned once; the devices are sorted by claim.
 func (s Snapshot) InUse(which func(HeldDevice) bool) []discovery.Device {
 	var devices []discovery.Device
 	seen := map[string]bool{}

@@ -25,9 +25,9 @@ type (
 // Store keeps the records in memory and in the journal. It is safe for concurrent use.
 //
 // A claim goes through three states. While Hold completes its record, the record is in reserved, where it excludes
-// other claims. It is lost if the process ends, which is harmless because nothing has been done for the claim yet. Once
-// the record is in the journal, it is also in byUID, which is used to answer calls from the kubelet. Release deletes it
-// first from the disk and then from byUID.
+// other claims. It is lost if the process exits, which is harmless because nothing has been done for the claim yet.
+// Once the record is in the journal, it is also in byUID, which is used to answer calls from the kubelet. Release
+// deletes it first from the disk and then from byUID.
 type Store struct {
 	bucket *journal.Bucket[Record]
 

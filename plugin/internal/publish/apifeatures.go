@@ -24,8 +24,8 @@ import (
 // askAgain is how long a negative result is valid: an administrator may enable the missing feature.
 const askAgain = 10 * time.Minute
 
-// firstCharging is the first release whose scheduler remembers between pods how much shared devices consume of their
-// counters (kubernetes/kubernetes#139034).
+// firstCharging is the first release whose scheduler remembers, from one pod to the next, how much of its counters each
+// shared device consumes (kubernetes/kubernetes#139034).
 const firstCharging = "1.36.2"
 
 // apiServer detects which fields of ResourceSlices the API server stores, since the API server drops the fields of
@@ -84,7 +84,7 @@ func (s *apiServer) detect(ctx context.Context) (capabilities, error) {
 }
 
 // dropped records that the API server has dropped the fields of these features. This record overrides earlier probes:
-// several API servers may share a name, and only some of them may support a feature.
+// several API servers may be reachable under one name, and only some of them may support a feature.
 func (s *apiServer) dropped(features []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -84,8 +84,8 @@ type Config struct {
 	Events discovery.Events
 	// CNIDirs are the directories in which CNI plugins are looked up.
 	CNIDirs []string
-	// MissingLinkTypes returns those of the given link types that the kernel cannot create. If the function is nil, all
-	// types are available.
+	// MissingLinkTypes returns the given link types that the kernel cannot create. If the function is nil, all types
+	// are available.
 	MissingLinkTypes func(linkTypes []string) ([]string, error)
 	// Quarantined reports whether a device is quarantined.
 	Quarantined func(discovery.Device) bool

@@ -107,7 +107,7 @@ func New(config Config) *Writer {
 	}
 }
 
-// fieldManager returns the driver's name followed by the node's name. The API limits it to 128 bytes.
+// fieldManager returns the driver's name followed by the node's name. The API limits a field manager to 128 bytes.
 func fieldManager(node string) string {
 	const limit = 100
 	if len(node) > limit {

@@ -49,7 +49,7 @@ type State struct {
 	Settings  Settings     `json:"settings"`
 	// NotReady lists the conditions that prevent pods with claims from starting.
 	NotReady []string `json:"notReady"`
-	// Problems are problems that require an administrator.
+	// Problems are the problems that an administrator must fix.
 	Problems []Problem `json:"problems"`
 	// SetAside is the path of a journal that could not be read when the driver started.
 	SetAside string `json:"setAside,omitempty"`
@@ -62,8 +62,8 @@ type State struct {
 	// CNIPlugins are the plugins that the driver's container sees, which may differ from those on the node. It is nil
 	// if the driver cannot list them.
 	CNIPlugins []string `json:"cniPlugins"`
-	// UnusableCNIs contains, by CNI type, the reasons why plugins that are installed and used by policies cannot work
-	// on the node.
+	// UnusableCNIs contains, by CNI type, the reason why an installed plugin that a policy uses cannot work on the
+	// node.
 	UnusableCNIs map[string]string `json:"unusableCNIs,omitempty"`
 	Topologies   []Topology        `json:"topologies"`
 	// HostPaths are the host paths that plugins require, by CNI type, according to the built-in schemas and the schemas
@@ -283,7 +283,7 @@ func (r *ClaimRecord) Holds(pool, name string) bool {
 	return slices.ContainsFunc(r.Devices, func(d HeldDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
-// Sandboxes returns those of the given sandboxes that use the claim.
+// Sandboxes returns the given sandboxes that use the claim.
 func (r *ClaimRecord) Sandboxes(all []Sandbox) []Sandbox {
 	unused := func(s Sandbox) bool { return !slices.Contains(s.Claims, r.Claim.UID) }
 	return slices.DeleteFunc(slices.Clone(all), unused)
