@@ -44,8 +44,8 @@ func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use,
 // readUses reads how the node uses links. Names without a link are omitted.
 //
 // A pod waits for the result, and a node may have thousands of links and routes. Therefore, readUses reads only data
-// about the given links and the functions that move with them. Other links need not be examined: if a use of another
-// link is also a use of the given one, the other link is on top of it, which is a use by itself.
+// about the given links and the functions that move with them. Other links need not be examined: a use of another link
+// only affects a given link if the other link is on top of it, and that alone already counts as a use.
 func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	functions := make(map[IfName][]IfName, len(names))
 	around := slices.Clone(names)
@@ -187,10 +187,10 @@ func (n *nodeLinks) use(l netlink.Link, moves bool) (Use, error) {
 	return use, nil
 }
 
-// adder adds a use, which is ignored if a use that is more severe is known already.
+// adder records a use, unless a use that is at least as severe is already known.
 type adder func(restorable bool, format string, args ...any)
 
-// routed adds the routes in any table that use a link. Recordings only contain default routes.
+// routed adds a use for each route, in any table, that goes through a link. Recordings contain only default routes.
 func (n *nodeLinks) routed(index int, add adder) error {
 	var routes []netlink.Route
 	var err error
@@ -221,7 +221,7 @@ func (n *nodeLinks) routed(index int, add adder) error {
 	return nil
 }
 
-// ruled adds the rules that refer to a link.
+// ruled adds a use for each rule that refers to a link.
 func ruled(table routing, name string, add adder) error {
 	rules, err := table.RuleList(unix.AF_UNSPEC)
 	if err != nil {
@@ -235,9 +235,9 @@ func ruled(table routing, name string, add adder) error {
 	return nil
 }
 
-// filtered adds queueing disciplines, filters and permanent neighbors, which the kernel discards when a link moves to
-// another namespace, and the link's XDP program. Disciplines that the kernel attaches by default have no handle
-// (attach_default_qdiscs in net/sched/sch_generic.c).
+// filtered adds uses for queueing disciplines, filters and permanent neighbors, which the kernel discards when a link
+// moves to another namespace, and for the link's XDP program. Disciplines that the kernel attaches by default have no
+// handle (attach_default_qdiscs in net/sched/sch_generic.c).
 func filtered(table routing, l netlink.Link, add adder) error {
 	attrs := l.Attrs()
 	neighbours, err := table.NeighList(attrs.Index, unix.AF_UNSPEC)
@@ -274,7 +274,8 @@ func isOwnRoute(r *netlink.Route) bool {
 	return r.Protocol == unix.RTPROT_KERNEL && r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast())
 }
 
-// isSpecialRoute reports whether a route has more than a destination, a gateway and numbers.
+// isSpecialRoute reports whether a route has encapsulation, several next hops, or other properties beyond a
+// destination, a gateway and numbers.
 func isSpecialRoute(r *netlink.Route) bool {
 	return r.Encap != nil || r.NewDst != nil || r.Via != nil || r.MPLSDst != nil || len(r.MultiPath) > 0
 }

@@ -319,7 +319,7 @@ func (f *Facts) add(devices map[string]Device, inUse map[string]bool) {
 }
 
 // adopt names the virtual functions that have an index and whose physical function is among the devices. A physical
-// function with a driver for applications cannot apply the settings of its virtual functions.
+// function that is bound to a userspace driver cannot apply the settings of its virtual functions.
 func adopt(orphans []Device, devices map[string]Device) (named, left []Device) {
 	named = make([]Device, 0, len(orphans))
 	for _, vf := range orphans {

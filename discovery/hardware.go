@@ -12,8 +12,8 @@ type Hardware interface {
 	// VFs returns the settings of the virtual functions of the link with this index, ordered by function index. The
 	// result is empty if the driver does not report them.
 	VFs(link int) ([]VFSettings, error)
-	// Immovable reports whether the kernel refuses to move a link from the last list to another network namespace.
-	// known is false if the kernel does not report it.
+	// Immovable reports whether the kernel refuses to move a link to another network namespace. The link must be in the
+	// last list. known is false if the kernel does not report it.
 	Immovable(link int) (immovable, known bool)
 	// EswitchMode returns the mode of the switch in a physical function: EswitchLegacy, EswitchSwitchdev, or empty.
 	EswitchMode(function PCIAddress) string

@@ -25,10 +25,10 @@ const (
 type kernel struct {
 	*netlink.Handle
 	links nl.SocketHandle
-	// strict has sockets with which the kernel evaluates the filters of a dump (NETLINK_GET_STRICT_CHK, since Linux
-	// 4.20). Earlier kernels ignore filters.
+	// strict has sockets on which the kernel applies the filters of a dump (NETLINK_GET_STRICT_CHK, since Linux 4.20).
+	// Earlier kernels ignore filters.
 	strict *netlink.Handle
-	// immovable contains, by index, whether the links in the last list can be moved, if the kernel reports it.
+	// immovable contains, by index, whether the links in the last list are immovable, if the kernel reports it.
 	immovable map[int]bool
 	// netns is the namespace itself, for sockets that are opened later.
 	netns netns.NsHandle

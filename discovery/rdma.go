@@ -31,8 +31,8 @@ type rdmaReading struct {
 
 // addRDMA adds information about RDMA devices to functions and links. Sysfs reports the devices of each PCI function.
 // Netlink reports the links of any device's ports, which is needed because the RDMA devices of bonds, subfunctions and
-// virtual links have no PCI function. Both sources are used. addRDMA fails with errChanged or
-// netlink.ErrDumpInterrupted if the devices change in the meantime.
+// virtual links have no PCI function. addRDMA fails with errChanged or netlink.ErrDumpInterrupted if the devices change
+// in the meantime.
 func (s *sysfs) addRDMA(source Hardware, functions map[PCIAddress]Device, uplinks map[PCIAddress]int,
 	links []link) error {
 	present, _ := place{s, "class", ""}.list(rdmaDirectory)

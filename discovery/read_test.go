@@ -159,8 +159,8 @@ uplink nic pci=0000:05:00.0
 `)
 }
 
-// The ports of one PCI function are marked, so that they are not given to plugins by their address. Representors are
-// not ports.
+// The ports of one PCI function are marked, so that they are not passed to plugins by address. Representors are not
+// ports.
 func TestReadPortsOfOneFunction(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string // by interface of the function

@@ -18,8 +18,8 @@ import (
 )
 
 // Recording contains everything that Read reads on a machine, so that another machine or a test can read the same
-// facts. It contains neither serial numbers nor IP addresses and routes; it only records which links have the node's
-// addresses and default routes.
+// facts. It contains no serial numbers, IP addresses or routes; it only records which links have the node's addresses
+// and default routes.
 type Recording struct {
 	// Sys is the part of sysfs that was read.
 	Sys Tree

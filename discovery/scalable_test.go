@@ -42,7 +42,7 @@ func TestScalableFunctions(t *testing.T) {
 		t.Errorf("without the interface of its physical function, the function belongs to %q (%s)", sf.PFName,
 			sf.PFAddress)
 	}
-	// A pod has the physical function, or its name is remembered. In both cases, the exclusion must not end.
+	// A pod has the physical function, or its name is remembered. In both cases, the exclusion must remain in effect.
 	for name, away := range map[string]discovery.Facts{"in use": read(t, h).With(pf),
 		"remembered": read(t, h).Named(map[discovery.PCIAddress]discovery.IfName{"0000:03:00.0": "p0"})} {
 		if sf := byName(t, away, "enp3s0f0s1"); sf.PFName != "p0" {
@@ -60,8 +60,8 @@ func TestScalableFunctionKeepsItsName(t *testing.T) {
 	}
 }
 
-// A physical function that was bound to a driver for applications at boot has no interface, so its address is used as
-// its name.
+// A physical function that was bound to a userspace driver at boot has no interface, so its address is used as its
+// name.
 func TestPhysicalFunctionWithoutInterface(t *testing.T) {
 	h := discoverytest.SRIOV()
 	h.Remove("enp3s0f0")

@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// mapFS returns the tree as a different file system, with white space around contents, as in the kernel.
+// mapFS returns the tree as a different file system, with white space around file contents, as in a real sysfs.
 func mapFS(tree discovery.Tree) fstest.MapFS {
 	sys := fstest.MapFS{}
 	for name, target := range tree.Links {

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is a part of a file system as a value, with paths as in io/fs. It is used to store a sysfs in a single file,
-// because Go module archives and some file systems do not allow colons in file names. Parent directories of entries are
-// implied.
+// Tree represents part of a file system as a value, with paths as in io/fs. It is used to store a sysfs in a single
+// file, because Go module archives and some file systems do not allow colons in file names. Parent directories of
+// entries are implied.
 type Tree struct {
 	// Links contains the targets of symbolic links. A tree does not follow them: its reader joins paths itself.
 	Links map[string]string `json:"links,omitempty"`

@@ -102,8 +102,7 @@ func signal(c chan<- struct{}) {
 
 // Settled waits until there has been no trigger for the duration quiet, but no longer than limit: after boot, links
 // keep appearing for a few seconds, and slices that are published too early have to be published again. The triggers
-// come from Watch; the caller reads the devices afterwards, so no change is lost. Settled fails if ctx is done before
-// that.
+// come from Watch; the caller reads the devices afterwards, so no change is lost. Settled fails if ctx is done first.
 func Settled(ctx context.Context, triggers <-chan struct{}, quiet, limit time.Duration) error {
 	tooLate := time.After(limit)
 	for {

@@ -152,7 +152,7 @@ func OpenVSwitch() *Host {
 	return h
 }
 
-// kindOpenVSwitch is the link kind of Open vSwitch's bridges and internal ports.
+// kindOpenVSwitch is the link kind of Open vSwitch bridges and internal ports.
 const kindOpenVSwitch = "openvswitch"
 
 // OddNames returns a machine with names that are not valid in Kubernetes or that sort differently as numbers.

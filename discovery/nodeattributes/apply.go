@@ -75,7 +75,7 @@ func attributesOf(
 		}
 	}
 	if len(found) == 0 {
-		found = nil // like a device without files, in the journal and in comparisons
+		found = nil // the same value as for a device without files, for the journal and for comparisons
 	}
 	return found, conflicts
 }

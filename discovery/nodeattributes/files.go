@@ -30,7 +30,7 @@ const (
 	maxBytes = 256 << 10 // per file
 )
 
-// File is the content of a file.
+// File is the content of an attribute file.
 type File struct {
 	// Name is the name of the file in its directory. The file itself does not contain it.
 	Name    string `json:"name,omitempty"`
@@ -145,7 +145,7 @@ func readFile(path string) (file File, err error) {
 				"exactly one of pciAddress, interface, mac and allDevices"))
 		}
 		if address, err := net.ParseMAC(row.MAC); err == nil {
-			row.MAC = address.String() // as the kernel's addresses are written, also if the file has dashes
+			row.MAC = address.String() // in the kernel's notation, even if the file uses dashes
 		} else if row.MAC != "" {
 			errs = append(errs, field.Invalid(devices.Index(i).Child("mac"), row.MAC,
 				"must be octets in hexadecimal with colons"))

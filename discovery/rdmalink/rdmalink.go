@@ -1,7 +1,8 @@
 // Package rdmalink lists, moves and renames RDMA devices through netlink (NETLINK_RDMA,
 // drivers/infiniband/core/nldev.c).
 //
-// The rule of this package: it implements the kernel's requests and does not depend on pods or on the use of devices.
+// The rule of this package: it implements requests to the kernel and does not depend on pods or on how devices are
+// used.
 //
 // The file system shows less: /sys/class/infiniband only contains the devices in the reader's network namespace, and
 // /sys/class/infiniband_verbs contains the devices in all namespaces, where two devices may have the same name. Netlink
@@ -65,7 +66,7 @@ type Device struct {
 // Handle sends queries in one network namespace. It is not safe for concurrent use.
 type Handle struct {
 	handle *netlink.Handle
-	// socket counts the requests, since responses are matched by request number.
+	// socket contains the number of the last request, since responses are matched by request number.
 	socket *nl.SocketHandle
 }
 
