@@ -100,7 +100,7 @@ func neighbors(name string, count int) string {
 	return `{"lldp": [{"interface": [` + strings.Repeat(neighbor+", ", count-1) + neighbor + `]}]}`
 }
 
-// service answers like a metadata service.
+// service returns a server that behaves like a metadata service.
 func (s *source) service(t *testing.T) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.URL.RequestURI()
@@ -126,7 +126,7 @@ func (s *source) service(t *testing.T) *httptest.Server {
 	return server
 }
 
-// run runs the script, as the DaemonSet and the systemd unit do, and returns the standard error.
+// run runs the script, as the DaemonSet and the systemd unit do, and returns its standard error.
 func run(t *testing.T, script, directory string, environment ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "sh", filepath.Join(attributeSources, "publish-attributes"), script,
@@ -200,7 +200,7 @@ func attributesOf(d *discovery.Device) string {
 	return text
 }
 
-// If a service fails for one of several requests, no attributes must be removed.
+// If a service fails for one of several requests, the existing attributes must be kept.
 func TestAttributeSourceWithAPartOfTheAnswers(t *testing.T) {
 	if _, err := exec.LookPath("jq"); err != nil {
 		t.Skip("the scripts need jq")

@@ -138,7 +138,7 @@ func TestSettingsOfTheChart(t *testing.T) {
 			want: []string{"httpGet: {port: 9680, path: /healthz}"}},
 		"features": {
 			set: []string{"features.listAttributes=true", "features.compatibilityGroups=true"},
-			// once for the nodes and once for the controller; both must agree
+			// Once for the nodes and once for the controller; both must agree.
 			want: []string{"- --list-attributes\n        - --compatibility-groups",
 				"- --list-attributes\n        - --v=2"},
 		},
@@ -274,7 +274,7 @@ func TestExtraMounts(t *testing.T) {
 	}
 }
 
-// TestWrongSettingsAreRefused: wrong settings are rejected, because a setting without any effect would be worse.
+// TestWrongSettingsAreRefused: wrong settings are rejected, because silently ignoring them would be worse.
 func TestWrongSettingsAreRefused(t *testing.T) {
 	tests := map[string]struct{ set, want string }{
 		"unknown":        {"node.imag=x", "'imag' not allowed"},

@@ -98,7 +98,7 @@ func TestClaimsAreWhole(t *testing.T) {
 	}
 }
 
-// created is a request to create an object of resource.k8s.io in the namespace apps, with the given annotations set to
+// created returns a request to create a resource.k8s.io object in the namespace apps, with the given annotations set to
 // "true".
 func created(t *testing.T, kind, spec string, annotations ...string) *admission.VersionedAttributes {
 	t.Helper()

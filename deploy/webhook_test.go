@@ -51,7 +51,7 @@ func TestWebhookHoldsNothingUp(t *testing.T) {
 			Rule: admissionregistration.Rule{
 				APIGroups:   []string{topologyapi.GroupVersion().Group},
 				APIVersions: []string{topologyapi.GroupVersion().Version},
-				// no status: "kind" is not "kind/status"
+				// The webhook is not called for status: "kind" does not cover "kind/status".
 				Resources: resources, Scope: ptr.To(admissionregistration.ClusterScope),
 			},
 		}},

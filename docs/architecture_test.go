@@ -168,7 +168,7 @@ func TestImportProblems(t *testing.T) {
 	}
 }
 
-// The libraries that the user of this project requires are direct requirements.
+// The libraries that this project must be built on are direct requirements in go.mod.
 func TestDirectRequirements(t *testing.T) {
 	data, err := os.ReadFile("../go.mod")
 	if err != nil {
@@ -176,7 +176,7 @@ func TestDirectRequirements(t *testing.T) {
 	}
 	direct := map[string]bool{}
 	for _, match := range regexp.MustCompile(`(?m)^\t(\S+) v\S+$`).FindAllStringSubmatch(string(data), -1) {
-		direct[match[1]] = true // without "// indirect" behind it
+		direct[match[1]] = true // not followed by "// indirect"
 	}
 	for _, path := range []string{
 		"github.com/containerd/nri", "github.com/containernetworking/cni", "github.com/containernetworking/plugins",
@@ -189,7 +189,7 @@ func TestDirectRequirements(t *testing.T) {
 	}
 }
 
-// Every directory with Go code has a package comment with its rule.
+// Every directory with Go code has a package comment that states the package's rule.
 func TestEveryPackageHasADoc(t *testing.T) {
 	for name := range packageTable(t) {
 		if name == "docs" || strings.HasPrefix(name, "cmd/") || name == "deploy" || name == "e2e" {

@@ -40,7 +40,7 @@ func TestWorkflowsHaveLeastPermissions(t *testing.T) {
 				if step.Uses != "" && !pinned.MatchString(step.Uses) {
 					t.Errorf("%s, job %s uses %s, which is not pinned by a commit", file, name, step.Uses)
 				}
-				// Values that others choose, such as branch names, are never part of a script.
+				// Values from untrusted users, such as branch names, are never part of a script.
 				if strings.Contains(step.Run, "${{") {
 					t.Errorf("%s, job %s: this script has an expression in it: %s", file, name, step.Run)
 				}

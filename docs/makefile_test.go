@@ -51,7 +51,7 @@ func TestTargetsRunAllTests(t *testing.T) {
 	}
 }
 
-// In their instructions for a checkout, the documents name the Helm version that "make chart" builds.
+// For users of a checkout, the documents name the Helm version that "make chart" builds.
 func TestChartBuildsTheHelmOfTheDocuments(t *testing.T) {
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package reference holds the reference pages, and generates them from the code in tests.
+// Package reference contains the reference pages, which tests generate from the code.
 //
-// The rule of this package: pages are generated. The test of the described code compares the page, and `make generate`
-// makes the test write it.
+// The rule of this package: pages are generated. A test next to the described code compares the page with the generated
+// text; with `make generate`, the test writes the page.
 package reference
 
 import (
@@ -21,7 +21,7 @@ import (
 // updating is the environment variable that makes tests write the pages.
 const updating = "UPDATE_REFERENCE"
 
-// Command compares the page of a command and its subcommands with the output of --help.
+// Command compares the page about a command and its subcommands with the output of --help.
 func Command(t *testing.T, root *cobra.Command) {
 	t.Helper()
 	root.DisableAutoGenTag = true
@@ -36,7 +36,7 @@ func Command(t *testing.T, root *cobra.Command) {
 	Page(t, root.Name()+".md", text.Bytes())
 }
 
-// Contents is the table of contents of a document: its headings of the second level, as links.
+// Contents returns the table of contents of a document: links to its second-level headings.
 func Contents(document string) string {
 	var list strings.Builder
 	for _, heading := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(document, -1) {
@@ -45,7 +45,7 @@ func Contents(document string) string {
 	return list.String()
 }
 
-// Anchor is the name by which links know a heading, as GitHub makes it.
+// Anchor returns the link anchor that GitHub generates for a heading.
 func Anchor(heading string) string {
 	name := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(name, " ", "-")
@@ -78,7 +78,7 @@ func literal(text []byte) []byte {
 	for line := range bytes.Lines(text) {
 		fenced = fenced != bytes.HasPrefix(line, []byte("```"))
 		if !fenced && !bytes.HasPrefix(line, []byte("    ")) {
-			parts := bytes.Split(line, []byte("`")) // the second and each second one after it are code
+			parts := bytes.Split(line, []byte("`")) // parts with an odd index are code
 			for i := 0; i < len(parts); i += 2 {
 				parts[i] = element.ReplaceAll(parts[i], []byte(`\$0`))
 			}
@@ -89,7 +89,7 @@ func literal(text []byte) []byte {
 	return out.Bytes()
 }
 
-// module is the folder of the module, in which every test runs somewhere.
+// module returns the root directory of the Go module. Every test runs in this directory or below it.
 func module(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -107,14 +107,14 @@ func module(t *testing.T) string {
 	}
 }
 
-// describe writes a command and those below it.
+// describe writes the reference for a command and its subcommands.
 func describe(t *testing.T, text *bytes.Buffer, command *cobra.Command) {
 	t.Helper()
 	var page bytes.Buffer
 	if err := doc.GenMarkdownCustom(command, &page, func(name string) string { return name }); err != nil {
 		t.Fatal(err)
 	}
-	related := regexp.MustCompile("(?s)### SEE ALSO.*") // the page has them all
+	related := regexp.MustCompile("(?s)### SEE ALSO.*") // the page contains all related commands
 	text.WriteString(strings.TrimSpace(related.ReplaceAllString(page.String(), "")) + "\n\n")
 	for _, sub := range command.Commands() {
 		if sub.IsAvailableCommand() && sub.Name() != "completion" && sub.Name() != "help" {
