@@ -72,7 +72,7 @@ type fixture struct {
 
 	// unhealthy returns the health problem of a device.
 	unhealthy map[discovery.IfName]string
-	// busyLinks contains the use of each link that the node uses.
+	// busyLinks contains, for each link that the node uses, how it uses the link.
 	busyLinks map[discovery.IfName]discovery.Use
 	// missingLinkTypes contains the link types that the kernel cannot create.
 	missingLinkTypes sets.Set[string]

@@ -108,7 +108,7 @@ func TestRemovedSockets(t *testing.T) {
 	}
 }
 
-// A recreated Node object is a different owner for the slices.
+// If the Node object is recreated, the slices need a new owner.
 func TestReplacedNodeObject(t *testing.T) {
 	client := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "first"}})
 	informer := informers.NewSharedInformerFactory(client, 0).Core().V1().Nodes().Informer()

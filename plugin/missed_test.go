@@ -120,7 +120,7 @@ func TestSandboxReportedBeforeItsClaimIsAttached(t *testing.T) {
 	}
 }
 
-// Pods that have no claims, that terminate, or whose sandbox is attached do not cause a connection to be ended.
+// Pods that have no claims, that terminate, or whose sandbox is attached do not make the driver end a connection.
 func TestSandboxesThatAreNotMissed(t *testing.T) {
 	f := newFixture(t)
 	f.must(f.attach("a-0", f.prepared("claim-a", "a", "up0")))

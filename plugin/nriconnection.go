@@ -212,7 +212,8 @@ type runtimeView struct {
 type runtimeState struct {
 	connected chan struct{} // closed when the connection ends; nil without a connection
 	timeout   time.Duration // for a request, as last reported by the runtime; 0 before the first connection
-	// end ends the connection with a reason. It is nil before the first connection. ended is the time of the last call.
+	// end closes the connection for a reason. It is nil before the first connection. ended is the time at which the
+	// driver last called end.
 	end   context.CancelCauseFunc
 	ended time.Time
 	// decided contains the sandboxes that had containers without a claim when the connection began, except those that

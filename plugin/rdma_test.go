@@ -145,7 +145,7 @@ func TestContainersDoNotWaitForCards(t *testing.T) {
 	f.must(err)
 }
 
-// The application has renamed its RDMA device in such a way that the line in rdma.max would limit a different device.
+// The application has renamed its RDMA device so that the line in rdma.max would limit a different device.
 func TestLimitOfAnRDMADeviceWithAStrangeName(t *testing.T) {
 	for name, fine := range map[string]bool{
 		"ibp1s0": true, "mlx5_1 hca_handle=1": false, "a\nmlx5_1": false, "": false, "\u00a0": false,

@@ -45,8 +45,8 @@ func CRIO() Profile {
 		Unreported: []func(*api.Container){withoutCDIDevices}}
 }
 
-// Mute returns the profile of a runtime like CRI-O that reports neither the CDI devices nor the hooks and environment
-// of containers.
+// Mute returns the profile of a runtime that resembles CRI-O but reports neither the CDI devices nor the hooks and
+// environment of containers.
 func Mute() Profile {
 	mute := CRIO()
 	mute.Name = "mute"

@@ -51,7 +51,7 @@ type Runtime struct {
 type sandbox struct {
 	Pod
 	netns string
-	// older is true if the sandbox is older than the runtime's process.
+	// older is true if an earlier process of the runtime created the sandbox.
 	older bool
 	// ended is true once the sandbox has no process.
 	ended bool

@@ -154,8 +154,8 @@ func TestPodsWithoutTheirPinKeepWhatTheyHave(t *testing.T) {
 	f.eventually("the sandbox is forgotten", func() bool { known, _, _ := f.boxes.State("a-0"); return !known })
 }
 
-// Records from earlier drivers do not contain the identity of the namespace, so there is never proof that a namespace
-// is different.
+// Records from earlier drivers do not contain the identity of the namespace, so the driver can never prove that a
+// namespace is a different one.
 func TestPodsOfEarlierDriversWithoutTheirPin(t *testing.T) {
 	f := newFixture(t)
 	f.node.KeepPods()

@@ -71,7 +71,7 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// start starts with the state in the journal and the runtime's list of sandboxes.
+// start creates the sandboxes from the state in the journal and the runtime's list of sandboxes.
 func (f *fixture) start(bootID string) {
 	f.Helper()
 	if f.bootID != bootID {

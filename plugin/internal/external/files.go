@@ -175,8 +175,8 @@ func isSpec(path string) bool {
 	return kind == nodeapi.ExternalSpec
 }
 
-// isOwnInfo reports whether a file is a device information file of the driver, or an incomplete file left by a killed
-// driver. Files from other components are kept, regardless of their names.
+// isOwnInfo reports whether a file is a device information file that the driver wrote, or an incomplete file left by a
+// killed driver. Files from other components are kept, regardless of their names.
 func isOwnInfo(path string) bool {
 	if strings.HasPrefix(filepath.Base(path), nodeapi.TempPrefix) {
 		return true

@@ -67,8 +67,8 @@ func allocated(entry *draslices.Entry, result *resourceapi.DeviceRequestAllocati
 	return amounts
 }
 
-// GiveBandwidth assigns to a function the amount of its link's bandwidth that its claim takes, for step templates, as
-// if the function had a fixed amount (see allocated).
+// GiveBandwidth makes the bandwidth that a claim takes from a link available to the step templates of the claim's
+// function on that link, as if the function had a fixed amount (see allocated).
 func GiveBandwidth(function, link *cnichain.Device) {
 	const bandwidth = "capacity." + policyapi.Bandwidth
 	for _, name := range []string{bandwidth, bandwidth + ".bits"} {
@@ -84,7 +84,7 @@ func stringAttribute(persona *policy.Persona, name resourceapi.QualifiedName) st
 	return ptr.Deref(persona.AdditionalAttributes[name].StringValue, "")
 }
 
-// Attributes returns the attributes of a published device, except those by which classes select its CNI plugins.
+// Attributes returns the attributes of a published device, except those that classes use to select its CNI plugins.
 func Attributes(device *discovery.Device, persona *policy.Persona) policy.AttributeMap {
 	attributes := policy.Published(*device, persona.Publish...)
 	maps.Copy(attributes, persona.AdditionalAttributes)

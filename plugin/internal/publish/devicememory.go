@@ -51,7 +51,7 @@ type sighting struct {
 const memoryKey = "devices"
 
 // loadDeviceMemory reads the memory of the previous driver process. It skips unreadable parts and returns them. Without
-// a journal, the memory is lost when the process ends.
+// a journal, the memory is lost when the process exits.
 func loadDeviceMemory(
 	db *journal.DB, bootID string, clock clock.PassiveClock,
 ) (*deviceMemory, []journal.Damaged, error) {

@@ -77,7 +77,7 @@ type Config struct {
 	Client kubernetes.Interface
 	// ListAttributes and CompatibilityGroups enable optional features.
 	ListAttributes, CompatibilityGroups bool
-	// DB stores device names, link speeds and lost carriers. If it is nil, they are lost when the process ends.
+	// DB stores device names, link speeds and lost carriers. If it is nil, they are lost when the process exits.
 	DB *journal.DB
 	// Read reads the devices of the node, given the node's addresses in the cluster; Events reports when to read again.
 	Read   func(context.Context, []netip.Addr) (discovery.Facts, error)

@@ -71,10 +71,10 @@ type State struct {
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`
 	// LinkTypes are the types of links that plugins create, by CNI type; nil if the driver does not report them.
 	LinkTypes map[string][]string `json:"linkTypes,omitempty"`
-	// PodAnnotations are the annotations with which pods select the networks for plugins, by CNI type; nil if the
+	// PodAnnotations contains, by CNI type, the annotation that pods use to select networks for the plugin; nil if the
 	// driver does not report them.
 	PodAnnotations map[string]string `json:"podAnnotations,omitempty"`
-	// Refused are the claims that a pod is waiting for and that the driver rejected in the kubelet's last attempt.
+	// Refused lists the claims that pods are waiting for and that the driver rejected in the kubelet's last attempt.
 	Refused []RefusedClaim `json:"refused,omitempty"`
 }
 
@@ -82,7 +82,7 @@ type State struct {
 // apart, it is the only record of the claim.
 type RefusedClaim struct {
 	Claim cnichain.Claim `json:"claim"`
-	// Devices are the devices that are allocated to the claim even though it was rejected; nil if the driver does not
+	// Devices lists the devices that are allocated to the claim despite its rejection; nil if the driver does not
 	// report them.
 	Devices []AllocatedDevice `json:"devices,omitempty"`
 	// Pods are the pods on the node that are waiting for the claim, as namespace/name.
@@ -104,7 +104,7 @@ type AllocatedDevice struct {
 type Holding struct {
 	Claim   cnichain.Claim
 	Devices []AllocatedDevice
-	// Pods are the pods that are waiting for a claim that could not be prepared, as namespace/name.
+	// Pods lists the pods that are waiting for a claim that could not be prepared, as namespace/name.
 	Pods []string
 	// Refused is the reason why the claim could not be prepared; empty if it was prepared.
 	Refused string
@@ -137,7 +137,7 @@ func (h *Holding) Holds(pool, name string) bool {
 	return slices.ContainsFunc(h.Devices, func(d AllocatedDevice) bool { return d.Pool == pool && d.Name == name })
 }
 
-// Versions are the versions of components, as reported in the Node object.
+// Versions contains the component versions that the Node object reports.
 type Versions struct {
 	Kubelet string `json:"kubelet"`
 	Runtime string `json:"runtime"` // including the name: containerd://2.4.2
@@ -211,7 +211,7 @@ type Sandbox struct {
 	Since time.Time `json:"since"`
 	// Pin is the path at which the sandbox's network namespace is pinned.
 	Pin string `json:"pin"`
-	// Interfaces are the interfaces of a ready sandbox.
+	// Interfaces lists the interfaces of the sandbox if it is ready.
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	// Failure is the error from the last failed attempt to attach, possibly from the pod's previous sandbox.
 	Failure string `json:"failure,omitempty"`
