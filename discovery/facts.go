@@ -67,7 +67,7 @@ type Facts struct {
 	// problem). The With method names orphans of the first kind when it gets a snapshot of their physical function.
 	Orphans []Device `json:"orphans,omitempty"`
 	// Problems contains the facts that are unreadable or inconsistent, sorted. These facts are treated as absent. A
-	// problem usually affects a single fact about a device, or the whole device if the problem says so.
+	// problem affects a single fact about a device or, if its text says so, the whole device.
 	Problems []Problem `json:"problems,omitempty"`
 }
 
@@ -155,8 +155,8 @@ type Device struct {
 	PFAddress PCIAddress `json:"pfAddress"`
 	// VFIndex is None for all devices except virtual functions.
 	VFIndex int `json:"vfIndex"`
-	// AuxiliaryDevice is the name of a scalable function on the auxiliary bus, for example mlx5_core.sf.2, by which
-	// plugins identify it. It is empty for all other devices.
+	// AuxiliaryDevice is the name of a scalable function on the auxiliary bus, for example mlx5_core.sf.2, which
+	// plugins use to identify it. It is empty for all other devices.
 	AuxiliaryDevice string `json:"auxiliaryDevice,omitempty"`
 	// SFNumber is the number that the administrator assigned to a scalable function (devlink port add ... sfnum). It is
 	// None if the driver does not report it, and undefined for all other devices.
@@ -190,8 +190,8 @@ type Device struct {
 type VFSettings struct {
 	// MAC is empty if none was set.
 	MAC string `json:"mac,omitempty"`
-	// VLAN is the ID of the VLAN with which the function's traffic is tagged, with the priority QoS; 0 if it is
-	// untagged.
+	// VLAN is the VLAN ID with which the function's traffic is tagged, and QoS is the priority in the tag. VLAN is 0 if
+	// the traffic is untagged.
 	VLAN int `json:"vlan"`
 	QoS  int `json:"qos"`
 	// Trust allows the function to change its address and to receive frames for other addresses.

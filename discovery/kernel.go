@@ -159,7 +159,7 @@ func attributes(data []byte) iter.Seq2[uint16, []byte] {
 func (k *kernel) Routes(link int) ([]netlink.Route, error) {
 	var found []netlink.Route
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		// The mask has no RT_FILTER_OIF, with which the library would omit multipath routes.
+		// The mask does not contain RT_FILTER_OIF, because the library would then omit multipath routes.
 		routes, err := k.strict.RouteListFiltered(family,
 			&netlink.Route{LinkIndex: link, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 		if err != nil && !errors.Is(err, unix.ENODEV) { // the link has disappeared

@@ -278,8 +278,8 @@ func (r onlyRDMA) Read(buffer []byte) (int, error) {
 	}
 }
 
-// Entries that the kernel adds on its own to a link that is up are not a use. Addresses, routes in any table and rules
-// are.
+// Entries that the kernel adds on its own to a link that is up do not count as a use. Addresses, routes in any table
+// and rules do.
 func TestKernelBusy(t *testing.T) {
 	inNewNamespace(t)
 	must(t, unix.Mount("sysfs", "/sys", "sysfs", 0, "")) // for this thread's namespaces

@@ -26,7 +26,7 @@ func functionCounts() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 // ports returns the range of a function's port numbers (dev_port), for which the kernel's net_device has 16 bits.
 func ports() span { return span{absent: 0, low: 0, high: 1<<16 - 1} }
 
-// scalableFunctions returns the range of the numbers of scalable functions, which have 32 bits in devlink
+// scalableFunctions returns the range of scalable function numbers, which have 32 bits in devlink
 // (DEVLINK_ATTR_PORT_PCI_SF_NUMBER).
 func scalableFunctions() span { return span{absent: None, low: 0, high: 1<<32 - 1} }
 
@@ -43,7 +43,7 @@ func (s span) parse(text string) (int, error) {
 	return n, nil
 }
 
-// knownSpeed returns 0 for the values with which drivers report an unknown speed.
+// knownSpeed returns a speed unchanged, or 0 for the values that drivers report if the speed is unknown.
 func knownSpeed(mbits int) int {
 	if mbits < 0 || mbits > 1<<31-1 {
 		return 0
@@ -79,8 +79,8 @@ func excerpt(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
-// ParsePCIAddress parses an address of the form domain:bus:device.function in hexadecimal digits, as written by users
-// and in configurations. A domain has four digits, or more behind Intel's volume management devices.
+// ParsePCIAddress parses an address of the form domain:bus:device.function in hexadecimal digits, as users write it and
+// as it appears in configurations. A domain has four digits, or more behind Intel's volume management devices.
 func ParsePCIAddress(text string) (PCIAddress, error) {
 	address := strings.ToLower(text)
 	if !isPCIAddress(address) {

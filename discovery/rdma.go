@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// RDMADevice is an RDMA device as netlink lists it.
+// RDMADevice is an RDMA device as listed by netlink.
 type RDMADevice struct {
 	// Index is the kernel's number for the device, starting at 0. A device keeps its number when it is renamed.
 	Index int    `json:"index"`

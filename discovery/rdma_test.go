@@ -114,7 +114,7 @@ func TestRDMAInsidePods(t *testing.T) {
 	}
 }
 
-// A failure affects nothing else, is reported as a problem, and is part of recordings.
+// A failure affects nothing else, is reported as a problem, and is included in recordings.
 func TestRDMAThatFails(t *testing.T) {
 	for name, test := range map[string]struct {
 		change  func(h *discoverytest.Host)

@@ -24,7 +24,7 @@ type Tree struct {
 	Files map[string]string `json:"files,omitempty"`
 	// Dirs contains directories that may be empty.
 	Dirs []string `json:"dirs,omitempty"`
-	// Errors contains, by file, the name of the errno value (EIO, EACCES...) with which reading fails.
+	// Errors contains, by file, the name of the errno value (EIO, EACCES...) that reading the file returns.
 	Errors map[string]string `json:"errors,omitempty"`
 }
 

@@ -19,8 +19,8 @@ const (
 // Events is a source of change notifications.
 type Events interface {
 	// Subscribe returns once the subscription is established. From then on, it calls changed after every change, from
-	// any goroutine. changed never blocks. When the subscription ends because it broke or ctx is done, one error is
-	// sent; the channel must have room for it. Watch then subscribes again unless ctx is done.
+	// any goroutine. changed never blocks. When the subscription fails or ctx is done, one error is sent on the
+	// channel, which must have room for it. Watch then subscribes again unless ctx is done.
 	Subscribe(ctx context.Context, changed func()) (broken <-chan error, err error)
 }
 

@@ -13,9 +13,9 @@ import "fmt"
 //
 // mi300x has the GPUs at the addresses in AMD's documentation of MI300X machines (05, 2b, 5b and 65; the addresses on
 // the second socket, 85, ab, db and e5, are invented to match). Each GPU has its own root. Instead of a NIC for each
-// GPU, it has four NICs with two ports each in slots connected to the processors, whose roots have no GPU. On each NIC,
-// the port with the higher address is cabled to the lower of the NIC's two rails. The machine does not report this
-// cabling.
+// GPU, it has four NICs with two ports each, in slots that are connected to the processors; the roots of these slots
+// have no GPU. On each NIC, the port with the higher address is cabled to the lower of the NIC's two rails. The machine
+// does not report this cabling.
 func GPUMachines() map[string]*Host {
 	return map[string]*Host{"h100": h100(), "mi300x": mi300x()}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// write creates or replaces a file as programs should do it: complete and with one rename.
+// write creates or replaces a file as programs should: it writes the complete file, then renames it.
 func write(t *testing.T, dir, name, content string) {
 	t.Helper()
 	next := filepath.Join(dir, "."+name+".new")
