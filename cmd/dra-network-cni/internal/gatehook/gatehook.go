@@ -29,9 +29,9 @@ func Main() {
 	os.Exit(0)
 }
 
-// Run checks the container whose state it reads (OCI runtime specification, "State"). The argument is the path of the
-// CDI spec; procDir is the directory that lists the processes. If in doubt, Run returns an error: the kubelet retries a
-// rejected container, whereas a container that starts without its interfaces may never recover.
+// Run reads a container's state (OCI runtime specification, "State") and checks the container. The argument is the path
+// of the CDI spec; procDir is the directory that lists the processes. If in doubt, Run returns an error: the kubelet
+// retries a rejected container, whereas a container that starts without its interfaces may never recover.
 func Run(args []string, state io.Reader, procDir string) error {
 	if len(args) != 1 {
 		return errors.New("cannot check a container; pass the path of the claim's CDI spec as the argument, and the " +
@@ -44,7 +44,7 @@ func Run(args []string, state io.Reader, procDir string) error {
 	if err := json.NewDecoder(io.LimitReader(state, maxState)).Decode(&container); err != nil {
 		return fmt.Errorf("cannot read the state of the container: %w", err)
 	}
-	// Before a container is created and after it has ended, the state has no process, so there is no namespace to
+	// Before a container is created and after it has exited, the state has no process, so there is no namespace to
 	// compare.
 	if container.Pid <= 0 {
 		return fmt.Errorf("cannot check container %s: its state contains no process", container.ID)
