@@ -180,7 +180,7 @@ func newManager(config *rest.Config, o *options) (ctrl.Manager, error) {
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              "dra-network-controller",
 		LeaderElectionNamespace:       o.leaderElectNamespace,
-		LeaderElectionReleaseOnCancel: true, // the process ends when Start returns
+		LeaderElectionReleaseOnCancel: true, // the process exits when Start returns
 		HealthProbeBindAddress:        o.healthAddress,
 		Metrics:                       server.Options{BindAddress: o.metricsAddress},
 		Cache: cache.Options{DefaultTransform: strip, ByObject: map[client.Object]cache.ByObject{

@@ -22,7 +22,7 @@ func TestFlags(t *testing.T) {
 		"service-endpoints":         "false",
 		"webhook-bind-address":      "127.0.0.1:9684",
 		"webhook-cert-dir":          "",
-		// Off unless requested: the objects that it needs are part of deploy/.
+		// This is off by default, because the objects that it needs are part of deploy/.
 		"webhook-certificate-secret":   "",
 		"webhook-certificate-validity": "2160h0m0s",
 		"webhook-configuration":        "dra-network-controller",

@@ -23,7 +23,8 @@ import (
 // change during a claim's lifetime.
 type place struct{ node, topology string }
 
-// use is a claim's demand: the number of instances per topology in a pod, the number of pods, and their addresses.
+// use is a claim's demand: the number of instances of each topology in a pod, the number of pods, and the addresses
+// that they have.
 type use struct {
 	created time.Time // only used for sorting; not comparable between API servers
 	// seen is the time when this process first observed the claim's demand.
@@ -324,7 +325,7 @@ func (d *demand) inUse(block *v1alpha1.AddressBlock, perPod map[string]int, rele
 	return false
 }
 
-// overlapping returns the names of the other ranges whose networks overlap with a range, sorted.
+// overlapping returns the sorted names of the other ranges whose networks overlap with those of r.
 func overlapping(r *v1alpha1.AddressRange, all []v1alpha1.AddressRange) []string {
 	var names []string
 	for i := range all {

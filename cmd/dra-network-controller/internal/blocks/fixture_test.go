@@ -60,7 +60,7 @@ func newCluster(t *testing.T, spec string) *cluster {
 	return c
 }
 
-// restart simulates that another controller process takes over and receives the given claims.
+// restart simulates a takeover by another controller process, which receives the given claims.
 func (c *cluster) restart(claims ...*resourceapi.ResourceClaim) {
 	start := c.clock.Now()
 	c.r = &Reconciler{Client: c.api, Live: c.api, Events: c.events, Clock: c.wall,

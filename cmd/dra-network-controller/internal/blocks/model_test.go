@@ -209,7 +209,7 @@ func (w *world) deleteClaim(name string) {
 }
 
 // start starts a pod on a machine: the scheduler allocates a claim for the machine's node, and the machine's driver
-// assigns an address from a block that it knows.
+// assigns an address from a block that it has received.
 func (w *world) start() {
 	m := w.machine()
 	if m == nil || !m.gone.IsZero() {
@@ -232,8 +232,8 @@ func (w *world) start() {
 	w.notify(claim, false)
 }
 
-// assign acts like the driver and the IPAM plugin, which take an address from a block for the last Node object that
-// they know.
+// assign acts like the driver and the IPAM plugin, which assign an address from a block for the last Node object that
+// they received.
 func (m *machine) assign() (lease, bool) {
 	for i := range m.blocks {
 		object := &m.blocks[i]

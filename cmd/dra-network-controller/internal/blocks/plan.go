@@ -222,8 +222,9 @@ type freeBlocks struct {
 	index int
 }
 
-// newFreeBlocks also finds odd blocks, which the current range would not contain in this form, because its cidrs or
-// blockSize have changed. Odd blocks stay assigned, so new blocks must not contain any of their addresses.
+// newFreeBlocks records which block numbers are taken, and which blocks are odd: the current range would not create
+// them with the same networks, because its cidrs or blockSize have changed. Odd blocks stay assigned, so new blocks
+// must not contain any of their addresses.
 func newFreeBlocks(s *State) *freeBlocks {
 	f := &freeBlocks{state: s, taken: map[int]bool{}}
 	for i := range s.Blocks {

@@ -119,7 +119,8 @@ func (r *Reconciler) ofClaim(ctx context.Context, object client.Object, gone boo
 		changed = r.claims().forget
 	}
 	var ranges []string
-	// A topology that no longer exists has no ranges; its deletion has already triggered all of them.
+	// A topology that no longer exists uses no ranges; its deletion has already triggered a reconciliation of every
+	// range.
 	for _, name := range changed(claim) {
 		topology := &v1alpha1.NetworkTopology{}
 		if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, topology); err == nil {
@@ -227,7 +228,7 @@ func (r *Reconciler) measure(ctx context.Context, counts map[string]int) error {
 	return nil
 }
 
-// validate returns a range's node selector and its problems. It sets state.Addresses if the range is valid.
+// validate returns a range's node selector and the problems in its spec. It sets state.Addresses if the range is valid.
 func (r *Reconciler) validate(state *State) (labels.Selector, field.ErrorList) {
 	selector := labels.Everything()
 	parsed, problems := addresses.Parse(&state.Range.Spec)
@@ -324,8 +325,8 @@ func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.
 }
 
 // entitled reports whether, according to the API server, a block's node exists and the range is not deleted, in which
-// case the block must not be released. The result false is final, because a UID is never reused. The result true may
-// become outdated.
+// case the block must not be released. A false result is final, because a UID is never reused. A true result may become
+// outdated.
 func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1.AddressBlock) (bool, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
@@ -366,9 +367,8 @@ func (r *Reconciler) writeStatus(
 }
 
 // Transform reduces a claim to the fields that the controller reads, before the cache stores it. Users control the size
-// of a claim: its configurations for any driver may take up 320 KiB on their own. A claim without valid devices from
-// this driver is reduced to its identity. Other claims only keep the parts that DeviceClasses, the scheduler and the
-// driver write.
+// of a claim: its driver configurations alone may take up 320 KiB. A claim without valid devices from this driver is
+// reduced to its identity. Other claims only keep the parts that DeviceClasses, the scheduler and the driver write.
 func Transform(object any) (any, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok {

@@ -51,7 +51,7 @@ func TestBlocksAreReturnedAfterTheDelay(t *testing.T) {
 	c.expect("r-1 a#2 10.0.0.16/28")
 }
 
-// A controller that takes over knows only the objects, and measures the delay itself.
+// A controller that takes over has no state except the objects, and measures the delay itself.
 func TestAnotherControllerCountsForItself(t *testing.T) {
 	c := newCluster(t, small)
 	a := c.node("a")
@@ -112,7 +112,7 @@ func TestBlocksOfPodsThatRunAreKept(t *testing.T) {
 	}
 }
 
-// No decision depends on a wall clock: neither on the controllers' clocks, which may be wrong and may jump, nor on the
+// No decision depends on a wall clock: not on the controllers' clocks, which may be wrong and may jump, and not on the
 // API server's clock, which sets the creation time of claims.
 func TestWallClocksDecideNothing(t *testing.T) {
 	const hours = 5 * time.Hour

@@ -169,7 +169,7 @@ func trusts(configuration *admissionregistration.ValidatingWebhookConfiguration,
 	return true
 }
 
-// trust writes the bundle to all webhooks in a configuration that have a different one, and does not change any other
+// trust writes the bundle to every webhook in a configuration whose bundle differs, and does not change any other
 // field.
 func (k *Keeper) trust(
 	ctx context.Context, configuration *admissionregistration.ValidatingWebhookConfiguration, bundle []byte,

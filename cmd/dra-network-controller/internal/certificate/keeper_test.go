@@ -288,7 +288,7 @@ func staleConfiguration() *admissionregistration.ValidatingWebhookConfiguration 
 	return old
 }
 
-// stale reads objects in an earlier state.
+// stale is a reader that returns earlier versions of the objects.
 type stale struct {
 	client.Reader
 	secret        *corev1.Secret

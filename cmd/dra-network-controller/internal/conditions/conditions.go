@@ -96,8 +96,8 @@ func shortened(problem *field.Error) *field.Error {
 	return &short
 }
 
-// Causes returns problems in the form that the API server uses for rejected objects, each with its field. Their total
-// size is limited to roughly the size of a condition. kubectl prints each cause on its own line.
+// Causes returns one cause per problem, with its field, as the API server does for rejected objects. Their total size
+// is limited to roughly the size of a condition. kubectl prints each cause on its own line.
 func Causes(problems field.ErrorList) []metav1.StatusCause {
 	var causes []metav1.StatusCause
 	size := 0
@@ -154,9 +154,9 @@ func Cut(text string, size int) string {
 // maxEvent limits the part of a condition's message that is copied to an event, in bytes.
 const maxEvent = 900
 
-// EmitEvents emits an event for each of an object's written conditions that starts or stops reporting a problem, or
-// reports a different one. A new object without problems gets no event. before contains the object's previous
-// conditions, and written contains the current ones. The events API rejects notes with more than 1,024 bytes, which
+// EmitEvents emits an event for each condition of an object that starts or stops reporting a problem, or reports a
+// different problem. A new object without problems gets no event. before contains the previous conditions, and written
+// contains the conditions that were just written. The events API rejects notes with more than 1,024 bytes, which
 // package events only logs, so messages are shortened to maxEvent.
 func EmitEvents(recorder events.EventRecorder, object runtime.Object, before, written []metav1.Condition) {
 	for i := range written {

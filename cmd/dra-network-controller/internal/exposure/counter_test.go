@@ -221,7 +221,8 @@ func TestDevicesOffered(t *testing.T) {
 	c.expect("hidden devices are not published", "1 writes, - devices, - nodes")
 }
 
-// If a policy has changed since it was read, its count is soon repeated, and the other policies are still written.
+// If a policy has changed since it was read, the count is repeated soon afterward, and the other policies are still
+// written.
 func TestCountAgainAfterAConflict(t *testing.T) {
 	const exposes = `{action: expose, selector: {cel: "true"}, exposure: {supportedCNIPlugins: [{name: sriov}]}}`
 	first, second := newPolicy(t, 1, exposes), newPolicy(t, 1, exposes)

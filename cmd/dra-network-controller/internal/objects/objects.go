@@ -24,7 +24,8 @@ import (
 // Soon is the retry delay after a conflict. By then, the cache should have caught up.
 const Soon = 200 * time.Millisecond
 
-// IsOutdated reports whether an object has changed, or was created, since the cache read it.
+// IsOutdated reports whether a write failed because the cache was outdated: the object has changed or been created in
+// the meantime.
 func IsOutdated(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
 // Result returns the result of a reconciliation: a retry if the cache was outdated, otherwise the error, or the time of

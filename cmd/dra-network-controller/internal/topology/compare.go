@@ -19,8 +19,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// Changes are the actions that give a topology the desired classes, and the classes that prevent this. Lists are sorted
-// by name.
+// Changes are the actions that give a topology the desired classes, and the classes that stand in the way. Lists are
+// sorted by name.
 type Changes struct {
 	// Create contains desired classes that do not exist.
 	Create []resourceapi.DeviceClass
@@ -38,7 +38,7 @@ type Changes struct {
 	Ready []string
 }
 
-// Repair is an existing class, and the same class with the desired values.
+// Repair pairs an existing class with a copy that has the desired values.
 type Repair struct {
 	Found, Repaired resourceapi.DeviceClass
 }

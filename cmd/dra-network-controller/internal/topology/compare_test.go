@@ -22,7 +22,7 @@ func classesOf(topology *v1alpha1.NetworkTopology, listAttributes bool) []resour
 func TestCompare(t *testing.T) {
 	topology := parse(t, bonded)
 	topology.Spec.Description = "two functions, bonded"
-	// each test changes vf0, an existing class that the topology also requests
+	// Each test changes vf0, an existing class that the topology also requests.
 	tests := map[string]struct {
 		change func(class *resourceapi.DeviceClass)
 		gone   bool

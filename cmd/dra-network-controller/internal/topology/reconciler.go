@@ -306,9 +306,9 @@ func mismatches(topology *v1alpha1.NetworkTopology) field.ErrorList {
 	return problems
 }
 
-// judgeRoot checks the root step fields that its class is built from. The plugin's name becomes the name of a device
-// attribute, which must be a C identifier of at most 32 characters. With any other name, no device could match, and a
-// pod that uses the class would never be scheduled.
+// judgeRoot checks the fields of a root step from which its class is built. The plugin's name becomes the name of a
+// device attribute, which must be a C identifier of at most 32 characters. With any other name, no device could match,
+// and a pod that uses the class would never be scheduled.
 func judgeRoot(path *field.Path, step *v1alpha1.Step, checkSelector func(string) error) field.ErrorList {
 	if !isRoot(step) {
 		return nil

@@ -121,8 +121,9 @@ func describeExtended(topology *v1alpha1.NetworkTopology) string {
 	return "; a pod without a claim can request the extended resources: " + strings.Join(names, ", ")
 }
 
-// describeNamed lists the classes that already have the names. If two classes have the same extendedResourceName, the
-// scheduler chooses one of them by age (KEP-5004), so the class that had the name first keeps it.
+// describeNamed lists the classes that already have the topology's extended resource names. If two classes have the
+// same extendedResourceName, the scheduler chooses one of them by age (KEP-5004), so the class that had the name first
+// keeps it.
 func describeNamed(holders []resourceapi.DeviceClass) string {
 	var names []string
 	for i := range holders {

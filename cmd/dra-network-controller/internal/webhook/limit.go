@@ -85,8 +85,9 @@ func (l *limited) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.next.ServeHTTP(w, r)
 }
 
-// refuse responds without a check. The API server treats this as a webhook failure. With failurePolicy Ignore, which
-// the default configuration uses, the object is stored unchecked, and the condition Accepted reports its problems.
+// refuse responds to a request that was not checked. The API server treats this as a webhook failure. With
+// failurePolicy Ignore, which the default configuration uses, the object is stored unchecked, and the condition
+// Accepted reports its problems.
 func refuse(w http.ResponseWriter, code int, err error) {
 	response := admission.Errored(int32(code), err) //nolint:gosec // it is an HTTP status code
 	w.Header().Set("Content-Type", "application/json")
