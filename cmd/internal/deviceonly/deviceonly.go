@@ -1,5 +1,5 @@
-// Package deviceonly is a CNI plugin that attaches nothing. A step that uses it gives containers a device's files, such
-// as those of its RDMA devices, and leaves the device's interface, if any, on the host.
+// Package deviceonly is a CNI plugin that attaches nothing. A step that uses it gives containers access to a device's
+// files, such as its RDMA device files, and leaves the device's interface, if any, on the host.
 //
 // The rule of this package: a call changes nothing, so any call can be repeated or skipped.
 package deviceonly

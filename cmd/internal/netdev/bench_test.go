@@ -36,7 +36,7 @@ func BenchmarkAttachments(b *testing.B) {
 				b.Skipf("needs the reference CNI plugins in CNI_PLUGIN_DIR: %v", err)
 			}
 			ended := make(chan struct{})
-			go func() { // on its own thread, which ends with the goroutine
+			go func() { // on its own thread, which exits with the goroutine
 				defer close(ended)
 				runtime.LockOSThread()
 				benchmarkPlugin(b, path)

@@ -60,7 +60,7 @@ func releaseLocked(ctx context.Context, host *namespace, r *record, netns string
 	return r.release(host, netns)
 }
 
-// release moves a link to the host if the link is in the pod's namespace, which may have a new path, and removes the
+// release moves a link to the host if the link is in the pod's namespace, whose path may have changed, and removes the
 // record.
 //
 // It is idempotent, and the record is removed last: after a crash, the next DEL, ADD or GC starts over from the record.

@@ -146,7 +146,7 @@ func (b *bench) clean(host []string) {
 	}
 }
 
-// order is a call of the plugin.
+// order is a call to the plugin.
 type order struct {
 	command, ifName, netns, version, config string
 	previous                                []byte

@@ -18,10 +18,11 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// stateDir is the directory for the records. Like namespaces, its content does not survive a reboot.
+// stateDir is the directory for the records.
 //
-// The directory is on a tmpfs, so records survive the process but not a reboot, and do not need fsync. The driver's pod
-// mounts the host's /run/cni, so a plugin that runs as a process on the host finds the same records.
+// The directory is on a tmpfs: records survive the process but, like namespaces, not a reboot, and they do not need
+// fsync. The driver's pod mounts the host's /run/cni, so a plugin that runs as a process on the host finds the same
+// records.
 const stateDir = "/run/cni/netdev"
 
 // record is the data for moving a link back. It is written before the link moves, and removed after the link is back.

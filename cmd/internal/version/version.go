@@ -66,7 +66,8 @@ func Explain(printed string) string {
 	return ""
 }
 
-// Describe returns String, with the explanation if the version is unknown. It is used for --version.
+// Describe returns the result of String, followed by an explanation if the version is unknown. It is used for
+// --version.
 func (i Info) Describe() string {
 	text := i.String()
 	if why := Explain(text); why != "" {
