@@ -142,7 +142,8 @@ func (v *validation) print(out *printer.Printer) {
 	}
 }
 
-// validateFile returns a result for each topology and range in a file. A name selects topologies and skips ranges.
+// validateFile returns a result for each topology and range in a file. If name is set, it selects topologies by name
+// and skips ranges.
 func validateFile(streams printer.Streams, file, name string, schemas cnichain.Schemas) []validation {
 	documents, err := manifest.Read(file, streams.In)
 	isValidated := func(document manifest.Document) bool {

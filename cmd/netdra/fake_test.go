@@ -174,7 +174,7 @@ func (f *fake) expectNode(want string) {
 
 const clean = "host [br0 up0 up1] pods [] leases []"
 
-// fakePlugins has a file for every plugin, since the engine checks whether it was replaced.
+// fakePlugins has a file for every plugin, since the engine checks whether the file was replaced.
 type fakePlugins struct {
 	*cnitest.Node
 	fake *fake

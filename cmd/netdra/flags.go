@@ -125,8 +125,8 @@ func addInputFlags(cmd *cobra.Command, f *offers.Inputs) {
 	_ = cmd.MarkFlagDirname("from") // the flag exists
 }
 
-// logDirFlag adds the flag for the directory of the driver's log. An environment variable sets the default; otherwise,
-// users would have to specify the flag each time in the driver's pod and on nodes with other paths.
+// logDirFlag adds the flag for the driver's log directory. An environment variable sets the default; otherwise, users
+// would have to specify the flag each time in the driver's pod and on nodes with other paths.
 func logDirFlag(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "log-dir", cmp.Or(os.Getenv("NETDRA_LOG_DIR"), nodeclient.DefaultLogDir),
 		"directory of the driver's log of CNI calls; $NETDRA_LOG_DIR sets the default")

@@ -69,7 +69,7 @@ func (r *real) startSlow() (cmd *exec.Cmd, out *bufio.Scanner, proceed string) {
 	return cmd, out, proceed
 }
 
-// rest reads the output to its end.
+// rest reads the remaining output.
 func rest(out *bufio.Scanner) string {
 	var text strings.Builder
 	for out.Scan() {

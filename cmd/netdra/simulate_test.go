@@ -176,7 +176,7 @@ func TestSimulateEightGPUsGolden(t *testing.T) {
 			machines + "h100"},
 		"eight-mi300x": {"-f", samples + "eight-gpus-by-table.yaml", "-f", data("gpus-mi300x.yaml"), "--machines",
 			machines + "mi300x"},
-		// the sample contains the policy and a pod, which comes last and gets the remaining devices
+		// The sample contains the policy and a pod, which comes last and gets the remaining devices.
 		"pairs-mi300x": {"-f", data("pairs-mi300x.yaml"), "-f", data("gpus-mi300x.yaml"), "-f",
 			data("gpus-with-rails.yaml"), "-f", samples + "eight-gpus-by-table.yaml", "--machines", machines +
 				"mi300x"},

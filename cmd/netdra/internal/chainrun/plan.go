@@ -249,7 +249,7 @@ func (f *Options) parsePod(uid string) (executor.Pod, error) {
 
 func (f *Options) directories() []string { return filepath.SplitList(f.CNIPath) }
 
-// searched returns the directories that are searched for plugins. The driver's own come last.
+// searched returns the directories that are searched for plugins. The driver's own directories come last.
 func (f *Options) searched(deps *osdeps.Deps) []string {
 	return append(f.directories(), deps.PluginDirs...)
 }

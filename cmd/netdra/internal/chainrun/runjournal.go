@@ -20,11 +20,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// DefaultState is the journal's directory.
+// DefaultState is the journal's default directory.
 const DefaultState = "/var/lib/netdra"
 
-// RunJournal outlives the process. Only one process can open it at a time, so that two processes cannot undo the same
-// run. The lock is on the database file, and the kernel releases it when the process dies.
+// RunJournal stores runs on disk, so that they outlive the process. Only one process can open it at a time, so two
+// processes cannot undo the same run. The lock is on the database file, and the kernel releases it when the process
+// dies.
 type RunJournal struct {
 	dir    string
 	Opened journal.Opened

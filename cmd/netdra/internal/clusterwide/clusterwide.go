@@ -1,9 +1,9 @@
-// Package clusterwide lists the drivers' answers from several nodes.
+// Package clusterwide prints the answers from the drivers on several nodes.
 //
 // The rule of this package: it queries nodes only through [remote], which returns the JSON output of netdra commands.
 //
 // The answers are decoded into the types of the command that runs on the node. These types are therefore an interface
-// between netdra versions: fields may be added, but existing fields must not change their meaning.
+// between netdra versions: fields may be added, but the meaning of existing fields must not change.
 package clusterwide
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// onNode is an item from an answer, with its node.
+// onNode is an item from an answer, with the node that it came from.
 type onNode[T any] struct {
 	node string
 	item T

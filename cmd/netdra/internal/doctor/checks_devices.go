@@ -214,7 +214,7 @@ func exclusively(published []draslices.Entry, name string) bool {
 	})
 }
 
-// checkIOMMU finds nodes that lack an IOMMU or vfio-pci, if a topology and a device of the node need them.
+// checkIOMMU reports a missing IOMMU or vfio-pci if a topology needs it and the node has a device to use with it.
 func checkIOMMU(input *Input) []Finding {
 	var topologies []string
 	for i := range input.Driver.State.Topologies {

@@ -183,14 +183,14 @@ func table(settings map[string]any, key string) map[string]any {
 	return inner
 }
 
-// set sets a field to a value of its type.
+// set assigns a value to a field, and ignores a value of another type.
 func set[T any](field *T, value any) {
 	if typed, matches := value.(T); matches {
 		*field = typed
 	}
 }
 
-// setList sets a field to the strings in a list.
+// setList assigns the strings in a list to a field, and ignores a value that is not a list.
 func setList(field *[]string, value any) {
 	list, isList := value.([]any)
 	if !isList {

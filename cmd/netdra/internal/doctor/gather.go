@@ -82,11 +82,12 @@ func (s *Sources) readDriver(ctx context.Context) (*nodestate.Answers, error) {
 		nodeapi.PathClaims, nodeapi.PathSandboxes, nodeapi.PathLeftovers)
 }
 
-// dropInUse removes the files of claims and sandboxes that the driver did not report before they were listed.
+// dropInUse removes the files that belong to claims or sandboxes in the driver's later answers, because these files are
+// in use. It also removes unused claims that were in transition.
 func (input *Input) dropInUse(later *nodestate.Answers) {
 	input.CDIFiles = slices.DeleteFunc(input.CDIFiles, func(file string) bool { return isOfAny(file, later.Claims) })
 	input.Pins = slices.DeleteFunc(input.Pins, func(pin string) bool { return pinned(pin, later.Sandboxes) })
-	// A claim was in transition if it has been released since then or has a pod now.
+	// A claim was in transition if it has since been released or now has a pod.
 	input.Driver.Claims = slices.DeleteFunc(input.Driver.Claims, func(c nodestate.Claim) bool {
 		return c.Unused && !slices.ContainsFunc(later.Claims,
 			func(other nodestate.Claim) bool { return other.Claim == c.Claim && other.Unused })
@@ -179,7 +180,7 @@ func (input *Input) kubelet() *Kubelet {
 		NodeName: process.flag("hostname-override")}
 }
 
-// files lists the driver's files, and other programs' files in its directories. A missing directory is empty.
+// files lists the driver's files, and other programs' files in its directories. A missing directory counts as empty.
 func (s *Sources) files(input *Input) {
 	for _, name := range s.names(input.Settings.PluginDir) {
 		if nodeapi.IsUnreadableJournal(name) {

@@ -65,7 +65,8 @@ func openNode(path string) (fs.FS, func(), error) {
 	return root.FS(), func() { _ = root.Close() }, nil
 }
 
-// probe returns why the driver is not ready, as its readiness probe reports; empty if it is ready or silent.
+// probe returns the readiness probe's reason why the driver is not ready; empty if the driver is ready or does not
+// answer.
 func probe(ctx context.Context, url string) string {
 	if url == "" {
 		return ""

@@ -172,8 +172,8 @@ func (n *need) add(container map[string]any, isInit bool, count int64) {
 	n.count += count
 }
 
-// giveRest creates claims for requested devices that have no network in the annotation. A device plugin assigns such
-// devices without a network; only the topology for the pool itself does the same.
+// giveRest creates claims for requested devices that have no network in the annotation. The claims use the pool's own
+// topology, because it provides a device without a network, as the device plugin does.
 func (m *importer) giveRest(w *workload, name string, left *need) {
 	if left.count <= 0 {
 		return

@@ -16,8 +16,8 @@ import (
 type part struct {
 	*network
 	uses    []int           // the earlier parts whose interfaces it uses, in the order of network.links
-	ifName  string          // a fixed name of its interface; empty if claims set the name
-	request string          // for its device, or for one of the devices that it uses
+	ifName  string          // the fixed name of its interface; empty if claims set the name
+	request string          // for its own device, or for the device of the first part that it uses
 	steps   []v1alpha1.Step // in the composed topology
 }
 
@@ -186,7 +186,7 @@ func (p *part) appendTo(steps []v1alpha1.Step, parts []part) []v1alpha1.Step {
 	if source == nil {
 		source = p.topology.Spec.Steps
 	}
-	parents, interfaces := map[string]string{}, []string{} // of names in the source: the step, and pairs of templates
+	parents, interfaces := map[string]string{}, []string{} // new steps by old name; old and new templates
 	for i, j := range p.uses {
 		parent := &parts[j]
 		parents[p.links[i]] = parent.steps[len(parent.steps)-1].Name
@@ -228,9 +228,9 @@ func (s *selection) interfaceName(i int) string {
 	return "net" + strconv.Itoa(i+1)
 }
 
-// dropParts sets partOf only for networks without a topology of their own, which pods only use as parts of other
-// networks. It also reports networks that need the interfaces of other networks if no pod in the input has those other
-// networks.
+// dropParts clears partOf for networks with a topology of their own that a pod also uses separately. It also reports
+// networks that only became part of a composed topology, and networks that need the interfaces of other networks if no
+// pod in the input has those other networks.
 func (m *importer) dropParts() {
 	for _, w := range m.workloads {
 		for _, s := range w.networks {

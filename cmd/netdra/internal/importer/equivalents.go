@@ -40,7 +40,7 @@ type equivalents struct {
 var known = sync.OnceValue(func() *equivalents { //nolint:gochecknoglobals // its result is never modified
 	var e equivalents
 	if err := yaml.UnmarshalStrict(equivalentsFile, &e); err != nil {
-		// a programming error, covered by a test
+		// This is a programming error; a test checks the file.
 		panic(fmt.Sprintf("equivalents.yaml is broken: %v", err))
 	}
 	return &e

@@ -113,8 +113,8 @@ func typed[T any](f *fields, key, want string) T {
 	return result
 }
 
-// elements calls do for every value in a list of values of type T, with its path. A single value is treated as a list
-// with one element.
+// elements calls do with the path and the value of each item in a list, and reports items that are not of type T. A
+// single value is treated as a list with one element.
 func elements[T any](f *fields, key, wantList, want string, do func(path string, value T)) {
 	value := f.pop(key)
 	if single, matches := value.(T); matches {
@@ -246,7 +246,8 @@ func (f *fields) restricts(terms []string) []string {
 	return terms
 }
 
-// nothing adds the term never to a policy's terms, since an unread value might restrict the selection.
+// nothing adds the term never to a policy's terms, so that the policy selects no device: an unread value might restrict
+// the selection.
 func (f *fields) nothing(terms []string) []string {
 	f.add(true, f.whole(), nil, "has a value that was not read, so the policy selects nothing: fix it and import it "+
 		"again, or remove %q from its selector", never)

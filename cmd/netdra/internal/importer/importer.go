@@ -23,13 +23,14 @@ type Options struct {
 	// Namespace is the namespace for objects that do not specify one.
 	Namespace string
 	// DevicePluginPrefix is the prefix for resources from the device plugin's configuration; OperatorPrefix is the
-	// prefix for resources that the operator creates. If OperatorPrefix is empty, the importer finds it: see
-	// operatorPrefix.
+	// prefix for resources that the operator creates. If OperatorPrefix is empty, the importer derives it from the
+	// input; see operatorPrefix.
 	DevicePluginPrefix, OperatorPrefix string
 	// KeepResourceNames makes topology classes use the device plugin's resource names, and leaves pods unchanged if
 	// these names are sufficient.
 	KeepResourceNames bool
-	// KeepMultus only creates topologies that reserve the devices for resources. Multus then attaches these devices.
+	// KeepMultus translates networks into topologies that only reserve the devices. Multus continues to attach these
+	// devices.
 	KeepMultus bool
 	// Schemas are the schemas of the CNI plugins.
 	Schemas cnichain.Schemas

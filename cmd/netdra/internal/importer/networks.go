@@ -15,7 +15,7 @@ import (
 type network struct {
 	*source
 	namespace, name string
-	resource        string // the device plugin resource with the devices, if any
+	resource        string // the device plugin resource that provides the devices, if any
 	requested       string // the resource that pods request together with the network, if any
 	cniName         string
 	plugins         []*fields

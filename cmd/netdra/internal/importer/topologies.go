@@ -251,7 +251,7 @@ func (m *importer) root(n *network, f *fields, step *v1alpha1.Step, schema *v1al
 func (n *network) identify(step *v1alpha1.Step) {
 	step.ClaimParameters = []v1alpha1.ClaimParameter{v1alpha1.ClaimInterfaceName}
 	if cnichain.IsNetworkName(n.cniName) && len(n.cniName) <= 128 {
-		step.Network = n.cniName // IPAM plugins keep their leases below it
+		step.Network = n.cniName // IPAM plugins store their leases under this name
 	} else if n.cniName != "" {
 		n.add(true, "name", n.cniName, "is not a valid name of a CNI network, so IPAM plugins start without the "+
 			"existing leases: use separate address ranges")

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// problem is an error in a value in a document. The value is at a node or, if node is nil, at a path.
+// problem describes an invalid value in a document. The value is located by its node or, if node is nil, by its path.
 type problem struct {
 	path, text string
 	node       *yaml.Node
@@ -197,7 +197,7 @@ func locate(node *yaml.Node, fields []string, actual string) (path string, value
 		}
 		return "", nil
 	}
-	// Names of types in package json, by YAML tag.
+	// The names that package json uses for types, by YAML tag.
 	types := map[string]string{"!!str": "string", "!!int": "number", "!!float": "number", "!!bool": "bool",
 		"!!seq": "array", "!!map": "object"}
 	if len(fields) == 0 && types[node.ShortTag()] == actual {

@@ -38,7 +38,8 @@ func (d *Document) Location() string { return d.place(d.node) }
 
 func (d *Document) place(node *yaml.Node) string { return fmt.Sprintf("%s:%d", d.file, node.Line) }
 
-// maxFile is the maximum size of a file in bytes. A Kubernetes object is smaller than 1.5 MiB.
+// maxFile is the maximum size of a file in bytes. Kubernetes objects are limited to about 1.5 MiB (etcd's default
+// request limit).
 const maxFile = 16 << 20
 
 // Read reads the objects from a file, or from stdin if path is "-". It reads documents, and the items in lists as
@@ -222,7 +223,7 @@ func decodeServed(
 	return decoded, nil
 }
 
-// decode decodes a document of a kind in the driver's group, as far as possible.
+// decode decodes as much as it can of a document whose kind is in the driver's group.
 func decode[T runtime.Object](found *Document, kind string) (object T, problems []error) {
 	decoded, problems := decodeServed(found, nil, v1alpha1.AddToScheme, v1beta1.AddToScheme)
 	object, matches := decoded.(T)

@@ -26,7 +26,7 @@ type TopologySource struct {
 	Schemas string
 }
 
-// Load reads the topology and the schemas. Every problem is a line in the error, with file and path.
+// Load reads the topology and the schemas. The error lists each problem on its own line, with file and path.
 func (s *TopologySource) Load(stdin io.Reader) (*v1alpha1.NetworkTopology, cnichain.Schemas, error) {
 	schemas, err := LoadSchemas(s.Schemas, stdin)
 	if err != nil {
@@ -237,8 +237,8 @@ func DecodePolicy(found *Document) (*policyapi.DeviceExposurePolicy, error) {
 	return p, nil
 }
 
-// TypeMismatches returns comparisons in policies with a literal of the wrong type. Nodes do not report a mismatch in a
-// comparison that never selects a device.
+// TypeMismatches returns the comparisons in policies that use a literal of the wrong type. Nodes do not report a
+// mismatch in a comparison that never selects a device.
 func TypeMismatches(policies []policyapi.DeviceExposurePolicy) []policy.Problem {
 	var problems []policy.Problem
 	for i := range policies {

@@ -100,7 +100,7 @@ func claim(record *nodestate.Claim, sandboxes []nodestate.Sandbox) Claim {
 	return c
 }
 
-// podOf returns the state of a claim in a sandbox. The failure of a ready sandbox is outdated.
+// podOf returns the state of a claim in a sandbox. If the sandbox is ready, its recorded failure is outdated.
 func podOf(sandbox *nodestate.Sandbox, claimUID string) Pod {
 	pod := Pod{Name: sandbox.Pod.String(), Sandbox: sandbox.ID, Since: sandbox.Since, Error: sandbox.Failures()}
 	switch {

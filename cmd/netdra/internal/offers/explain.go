@@ -296,7 +296,7 @@ func (e *Explanation) print(out *printer.Printer) {
 	out.Table(rows)
 }
 
-// fewestFolded is the minimum number of policies to fold into one row because they have no effect for the same reason.
+// fewestFolded is how many policies must lack an effect for the same reason before they are folded into one row.
 const fewestFolded = 3
 
 // Folded returns the policies' outcomes, with a single row for policies that have no effect for the same reason. On a

@@ -179,10 +179,10 @@ func (f *Inputs) resolve(
 	return s, nil
 }
 
-// findUnusable returns the reason why a plugin cannot work on this machine, for each such CNI plugin that a policy
-// uses. The driver has checked the plugins in its own policies. For other plugins, findUnusable queries the kernel in
-// the same way, but without loading modules that are visible on the machine. The kernel of a recorded machine is
-// unknown, as is any kernel without root privileges.
+// findUnusable returns, for each CNI plugin that a policy uses but that cannot work on this machine, the reason. The
+// driver has checked the plugins in its own policies. For other plugins, findUnusable queries the kernel in the same
+// way, but without loading modules that are visible on the machine. The kernel of a recorded machine is unknown, as is
+// the local kernel without root privileges.
 func (f *Inputs) findUnusable(deps osdeps.Deps, s *Snapshot) map[string]string {
 	unusable := maps.Clone(s.Features.UnusableCNIs)
 	if f.Recording != "" {

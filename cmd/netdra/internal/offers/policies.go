@@ -86,7 +86,8 @@ func (f *CheckOptions) before(ctx context.Context, deps osdeps.Deps, streams pri
 	return f.Build(ctx, deps, policies, printer.New(streams.Err))
 }
 
-// mergePolicies returns the policies that result from applying the given policies, which replace others by name.
+// mergePolicies returns the policies that result from applying the given policies to the old ones: a given policy
+// replaces an old one with the same name. If alone is true, it returns only the given policies.
 func mergePolicies(old, given []policyapi.DeviceExposurePolicy, alone bool) []policyapi.DeviceExposurePolicy {
 	if alone {
 		return given
@@ -297,17 +298,17 @@ func printChange(out *printer.Printer, c *Change) {
 }
 
 // PolicyEffect is a policy's effect on a machine. The lists contain device names, because a policy applies to devices
-// rather than entries. The lists are never nil, so that they are also lists in JSON.
+// rather than entries. The lists are never nil, so that JSON never contains null instead of a list.
 type PolicyEffect struct {
 	Policy string `json:"policy"`
 	// Action is expose or exclude.
 	Action  string   `json:"action"`
 	State   string   `json:"state"`
 	Exposes []string `json:"exposes"`
-	// Unusable are exposed devices that no class can select, each with the reason.
+	// Unusable lists the exposed devices that no class can select, with the reason for each.
 	Unusable []string `json:"unusable"`
 	Hides    []string `json:"hides"`
-	// Loses are matching devices for which another policy takes precedence, each with the reason.
+	// Loses lists the matching devices for which another policy takes precedence, with the reason for each.
 	Loses []string `json:"loses"`
 	// Fails are devices for which evaluation fails; an exclude policy hides them.
 	Fails []string `json:"fails"`

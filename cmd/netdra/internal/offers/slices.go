@@ -315,7 +315,7 @@ const (
 	Changed = "changed"
 )
 
-// Change is the difference that two sets of policies make for one device.
+// Change is the difference between two sets of policies for one device.
 type Change struct {
 	Kind string `json:"kind"`
 	Pool string `json:"pool"`

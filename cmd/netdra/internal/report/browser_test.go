@@ -34,7 +34,7 @@ func startBrowser(t *testing.T, page string) *browser {
 		t.Skip("no browser found; install chromium")
 	}
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// requests by Chromium itself
+		// Ignore the requests that Chromium itself sends.
 		if host := r.URL.Hostname(); !strings.HasSuffix(host, ".google.com") &&
 			!strings.HasSuffix(host, ".googleapis.com") {
 			b.mu.Lock()

@@ -66,9 +66,9 @@ func (a area) Summary() string {
 		strings.Join(texts, "; "))
 }
 
-// areasOf returns all of the machine's devices, each exactly once. NUMA nodes with their PCIe roots come first, and
-// links without hardware come last. Virtual functions follow their physical function, unless the physical function is
-// not on the node, as in a virtual machine.
+// areasOf returns the machine's areas. Each device has exactly one row. NUMA nodes with their PCIe roots come first,
+// and links without hardware come last. Virtual functions follow their physical function, unless the physical function
+// is not on the node, as in a virtual machine.
 func areasOf(s *offers.Snapshot) []area {
 	known := map[discovery.IfName]*discovery.Device{}
 	var decided []*policy.DeviceDecision

@@ -118,8 +118,7 @@ func TestLongOutputs(t *testing.T) {
 	}
 }
 
-// thousand returns a node with 1,024 devices and the default maximum number of pods per kubelet, each with a chain of
-// two steps.
+// thousand returns a node with 1,024 devices and as many pods as a kubelet runs by default, each with a two-step chain.
 func thousand(t *testing.T) *fixture {
 	t.Helper()
 	made := func(name, which string) v1alpha1.DeviceExposurePolicy {

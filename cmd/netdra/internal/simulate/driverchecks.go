@@ -70,8 +70,8 @@ func (m *model) exclusiveProblems(trial *trial, results []resourceapi.Allocation
 }
 
 // userOf returns the pod that uses a claim. This is the only pod that kube-scheduler reserved the claim for, the pod
-// that has started if the claim is reserved for several, or a pod from an earlier trial. It returns "" if the claim is
-// reserved for several pods and none has started: the first pod to start gets the device.
+// that has started if the claim is reserved for several pods, or a pod from an earlier trial. It returns "" if the
+// claim is reserved for several pods and none has started: the first pod to start gets the device.
 func (m *model) userOf(claim *resourceapi.ResourceClaim) string {
 	if user, several := m.started[claim.UID]; several {
 		return user

@@ -64,7 +64,8 @@ func pointers[T any](list []T) []*T {
 	return all
 }
 
-// cannotList adds the list to an error, if any. If a permission is missing, it names the ClusterRole to request.
+// cannotList wraps an error, if any, and names the objects that could not be listed. If a permission is missing, it
+// names the ClusterRole to request.
 func cannotList(what string, err error) error {
 	switch {
 	case err == nil:

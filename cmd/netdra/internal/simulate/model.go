@@ -81,9 +81,9 @@ func (t *trial) namespace() string {
 	return namespaceOf(t.claims[0])
 }
 
-// arrangeTrials creates a trial for every pod and for claims that no pod references. Templates only get a trial if there
-// are no pods: next to pods, an unused template would take devices for a claim that does not exist. arrangeTrials rejects
-// claims that the API server would reject.
+// arrangeTrials creates a trial for every pod and for claims that no pod references. Templates only get a trial if
+// there are no pods: otherwise, an unused template would take devices for a claim that does not exist. arrangeTrials
+// rejects claims that the API server would reject.
 func (m *model) arrangeTrials() error {
 	ofPods := map[metav1.Object]bool{}
 	byPod := map[metav1.Object]trial{}

@@ -22,8 +22,8 @@ import (
 	policyapi "github.com/dra-networking/dra-network-driver/policy/v1alpha1"
 )
 
-// tooFew returns the reason for the first request for which a node would have too few devices even if all of them were
-// free. It returns "" if there is no such request. It skips requests with alternatives.
+// tooFew finds the first request that a node could not satisfy even if all of its devices were free, and returns the
+// reason; "" if there is no such request. It skips requests with alternatives and requests for all devices.
 //
 // It only evaluates selectors and taints, without running the allocator, so it can report numbers. For shared devices,
 // the number of devices says nothing, so the allocator decides whether they are sufficient.

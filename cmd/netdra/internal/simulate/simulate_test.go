@@ -261,7 +261,7 @@ func TestTaintedDevices(t *testing.T) {
 	}
 }
 
-// Next to pods, a template that no pod uses does not take devices.
+// If there are pods, a template that no pod uses does not take any devices.
 func TestTemplatesWithoutPods(t *testing.T) {
 	const template = `
 apiVersion: resource.k8s.io/v1
