@@ -16,7 +16,7 @@ import (
 // defaultReturnDelay matches the default in the CRD. It is used for ranges that no longer exist.
 const defaultReturnDelay = time.Hour
 
-// recheck is the delay until a block that may be in use is checked again, and the minimum of Changes.Next.
+// recheck is the delay until a block that may be in use is checked again, and the minimum value of Changes.Next.
 const recheck = 30 * time.Second
 
 // Node contains the properties of a node that a plan depends on.
@@ -61,7 +61,7 @@ type Changes struct {
 	// Without contains the nodes that have no block because none is free. Short contains the nodes that need another
 	// block. Both are sorted.
 	Without, Short []string
-	// Next is the time until a block may be returned; 0 for never.
+	// Next is the time until a block may be returned; 0 means never.
 	Next time.Duration
 }
 

@@ -14,13 +14,13 @@ import (
 
 // Reasons for the condition BlocksAssigned.
 const (
-	// ReasonAssigned is the reason if every node has enough blocks.
+	// ReasonAssigned means that every node has enough blocks.
 	ReasonAssigned = "Assigned"
-	// ReasonExhausted is the reason if nodes need blocks but all blocks are assigned.
+	// ReasonExhausted means that nodes need blocks but all blocks are assigned.
 	ReasonExhausted = "Exhausted"
-	// ReasonNotAccepted is the reason if the range is not accepted and therefore assigns no blocks.
+	// ReasonNotAccepted means that the range is not accepted and therefore assigns no blocks.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonDeleted is the reason while the range is being deleted and is waiting for its blocks to be returned.
+	// ReasonDeleted means that the range is being deleted and is waiting for its blocks to be returned.
 	ReasonDeleted = "Deleted"
 )
 

@@ -15,11 +15,11 @@ import (
 
 // Reasons for the condition Accepted.
 const (
-	// ReasonValid is the reason for an object without problems.
+	// ReasonValid means that an object has no problems.
 	ReasonValid = "Valid"
-	// ReasonValidWithRemarks is the reason for an object without problems but with remarks for its author.
+	// ReasonValidWithRemarks means that an object has no problems, but that there are remarks for its author.
 	ReasonValidWithRemarks = "ValidWithRemarks"
-	// ReasonInvalid is the reason for an object with problems.
+	// ReasonInvalid means that an object has problems.
 	ReasonInvalid = "Invalid"
 )
 

@@ -39,13 +39,13 @@ const (
 
 // Reasons for the condition DevicesOffered.
 const (
-	// ReasonOffered is the reason if devices are published for the policy.
+	// ReasonOffered means that devices are published for the policy.
 	ReasonOffered = "Offered"
-	// ReasonNoDevices is the reason if no device is published for the policy.
+	// ReasonNoDevices means that no device is published for the policy.
 	ReasonNoDevices = "NoDevices"
-	// ReasonNotAccepted is the reason if the policy offers nothing because it is not accepted.
+	// ReasonNotAccepted means that the policy offers nothing because it is not accepted.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonNotNamed is the reason if no device names the policy, but some devices do not name any policy.
+	// ReasonNotNamed means that no device names the policy, but some devices do not name any policy.
 	ReasonNotNamed = "PoliciesNotNamed"
 )
 

@@ -203,7 +203,7 @@ func (r *Reconciler) carryOut(ctx context.Context, changes Changes) Outcome {
 	}
 	for i := range changes.Create {
 		// The API server guarantees that a class that belongs to another owner, or that a concurrent reconciliation has
-		// created, is not overwritten. If the class exists, the cache does not contain it yet.
+		// created, is not overwritten. If the class already exists, the cache simply does not contain it yet.
 		class := &changes.Create[i]
 		written("create", class.Name, r.Client.Create(ctx, class, client.FieldOwner(FieldOwner)))
 	}

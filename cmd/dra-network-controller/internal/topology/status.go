@@ -16,16 +16,16 @@ import (
 
 // Reasons for the condition ClassesReady.
 const (
-	// ReasonReady is the reason if a class exists for every root step.
+	// ReasonReady means that a class exists for every root step.
 	ReasonReady = "Ready"
-	// ReasonNotAccepted is the reason if the topology is not accepted and therefore has no classes.
+	// ReasonNotAccepted means that the topology is not accepted and therefore has no classes.
 	ReasonNotAccepted = "NotAccepted"
-	// ReasonNameTaken is the reason if another owner's class has the name of a desired class.
+	// ReasonNameTaken means that another owner's class has the name of a desired class.
 	ReasonNameTaken = "NameTaken"
-	// ReasonExtendedResourceTaken is the reason if another class has the name of one of the topology's extended
-	// resources. The topology's classes are created without that name.
+	// ReasonExtendedResourceTaken means that another class has the name of one of the topology's extended resources.
+	// The topology's classes are created without that name.
 	ReasonExtendedResourceTaken = "ExtendedResourceTaken"
-	// ReasonFailed is the reason if the API server rejected a change. The change is retried.
+	// ReasonFailed means that the API server rejected a change, which will be retried.
 	ReasonFailed = "Failed"
 )
 

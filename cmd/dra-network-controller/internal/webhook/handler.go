@@ -145,8 +145,8 @@ func checkSchema(_ context.Context, s *topologyapi.CNIPluginSchema) assessment {
 	return assessment{problems: cnichain.ValidateSchema(&s.Spec)}
 }
 
-// unreadable is the assessment for an object that the driver cannot decode either. The API server has validated the
-// object against the CRD, so the CRD must be newer or older than this binary.
+// unreadable is the assessment for an object that neither the webhook nor the driver can decode. The API server has
+// validated the object against the CRD, so the CRD must be newer or older than this binary.
 func unreadable(err error) assessment {
 	return assessment{problems: field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{},
 		fmt.Sprintf("cannot be decoded: %v; install the CRDs of the controller's version", err))}}
