@@ -42,7 +42,7 @@ type workstation struct {
 	asked []string
 	// broken maps node names to errors.
 	broken map[string]error
-	// further are additional pods of the cluster.
+	// further contains additional pods in the cluster.
 	further []*corev1.Pod
 	facts   osdeps.Deps
 	// config is for direct requests to the API server; nil if there are none.
@@ -296,7 +296,7 @@ func TestDriverPodAsksItself(t *testing.T) {
 	}
 }
 
-// An unreachable node does not remove other nodes from the report and the lists.
+// If a node is unreachable, the report and the lists still contain the other nodes.
 func TestAllNodes(t *testing.T) {
 	w := newWorkstation(t)
 	for line, want := range map[string][]string{

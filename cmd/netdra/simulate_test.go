@@ -104,7 +104,7 @@ func TestSimulateSelectedNetworks(t *testing.T) {
 	}
 }
 
-// Two claims of a pod that are valid separately may request the same interface name. The driver would refuse the pod,
+// Two claims that are valid on their own may request the same interface name in a pod. The driver would refuse the pod,
 // so simulate must not report that it fits.
 func TestSimulateNamesOfAPod(t *testing.T) {
 	const text = `

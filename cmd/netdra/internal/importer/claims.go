@@ -56,8 +56,8 @@ func choose(t *resourceapi.ResourceClaimTemplate, request string, all []v1alpha1
 	return nil
 }
 
-// pick restricts a request in a template to one device. Some devices in the class may have no address, and the
-// scheduler aborts scheduling a pod if a selector reads a missing attribute.
+// pick restricts a request in a template to one device. The selector tolerates a missing address, because some devices
+// in the class may have none, and the scheduler stops scheduling a pod if a selector reads a missing attribute.
 func pick(t *resourceapi.ResourceClaimTemplate, request, address string) {
 	expression := fmt.Sprintf(`device.attributes[%q].?pciAddress.orValue("") == %q`, policyapi.AttributeDomain,
 		pciAddress(address))

@@ -53,7 +53,7 @@ func TestItemsOfLists(t *testing.T) {
 	}
 }
 
-// JSON, lists of one kind, lists without items, and invalid objects.
+// This covers JSON, lists of one kind, lists without items, and invalid objects.
 func TestOtherLists(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}},

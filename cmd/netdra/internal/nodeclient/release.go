@@ -17,7 +17,7 @@ import (
 // ReleaseOptions are the options of "netdra release".
 type ReleaseOptions struct {
 	Socket, Form string
-	// All selects everything that the command lists if All is not set.
+	// All selects everything that the command would list without it.
 	All bool
 	// Orphans selects files without an owner instead of failed cleanups.
 	Orphans bool

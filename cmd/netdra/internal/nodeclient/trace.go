@@ -34,8 +34,8 @@ type TraceOptions struct {
 }
 
 // Run prints the calls for a claim, or lists the claims in the log. It returns an error if any of the calls failed. It
-// reads the log from files, even if the driver is down or has been removed, and only queries the driver to find out why
-// there are no calls.
+// reads the log from files, so it works even if the driver is down or has been removed. It only queries the driver to
+// find out why there are no calls.
 func (f *TraceOptions) Run(ctx context.Context, streams printer.Streams, claims []string) error {
 	if len(claims) == 0 {
 		return f.listClaims(streams)
@@ -168,7 +168,7 @@ func (f *TraceOptions) refusal(ctx context.Context, namespace, name string) erro
 // Timeline contains the calls for a claim in one sandbox.
 type Timeline struct {
 	Title string
-	// Rows is a table with its heading. The column AFTER is the time since the first call in the sandbox.
+	// Rows is a table, including its heading. The column AFTER is the time since the first call in the sandbox.
 	Rows  [][]string
 	calls []*calllog.Call
 }

@@ -68,7 +68,8 @@ func (p *page) add(n node, findings []doctor.Finding) {
 	})
 }
 
-// count counts a device. A shared device that is in use may have room left, according to its counters.
+// count adds a device to the node's counts. A shared device that is in use may have room left, according to its
+// counters.
 func (n *node) count(device *nodeclient.Device) {
 	switch device.State {
 	case nodeclient.Free:
