@@ -118,8 +118,8 @@ func (d *demand) forget(claim *resourceapi.ResourceClaim) []string {
 	return d.replace(claim.UID, use{})
 }
 
-// replace replaces a claim's demand; an empty use removes it. It returns the topologies whose ranges must be
-// reconciled. There are none if only a condition or an address has changed, as in most claim updates.
+// replace sets a claim's demand; an empty use removes it. It returns the topologies whose ranges must be reconciled.
+// There are none if only a condition or an address has changed, which is the case for most claim updates.
 func (d *demand) replace(uid types.UID, now use) (topologies []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -74,7 +74,8 @@ type machine struct {
 	blocks []v1alpha1.AddressBlock
 	// leases are the addresses of running pods, keyed by the name of each pod's claim.
 	leases map[string]lease
-	// gone is when the Node object was deleted. The machine is powered off before the range's delay has passed.
+	// gone is the time at which the Node object was deleted. The machine is powered off before the range's delay has
+	// passed.
 	gone time.Time
 }
 

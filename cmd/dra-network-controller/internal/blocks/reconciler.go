@@ -37,7 +37,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// gather is how long changes to claims and nodes are collected, so that a range is reconciled once for all of them.
+// gather is the time during which changes to claims and nodes are collected, so that a range is reconciled once for all
+// of them.
 const gather = 100 * time.Millisecond
 
 // Reconciler assigns blocks from every AddressRange to nodes. All fields are required. When the lease changes hands,
@@ -324,9 +325,8 @@ func (r *Reconciler) release(ctx context.Context, state *State, block *v1alpha1.
 	return nil
 }
 
-// entitled reports whether, according to the API server, a block's node exists and the range is not deleted, in which
-// case the block must not be released. A false result is final, because a UID is never reused. A true result may become
-// outdated.
+// entitled reports whether a block must not be released: according to the API server, its node exists and the range is
+// not deleted. A false result is final, because a UID is never reused. A true result may become outdated.
 func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1.AddressBlock) (bool, error) {
 	node := &metav1.PartialObjectMetadata{}
 	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
@@ -348,8 +348,8 @@ func (r *Reconciler) entitled(ctx context.Context, state *State, block *v1alpha1
 	return err == nil && live.DeletionTimestamp == nil, nil
 }
 
-// writeStatus skips a deleted range whose finalizer was removed. The API server deletes such a range when the finalizer
-// is removed, so an update would fail with a conflict or NotFound.
+// writeStatus skips a deleted range whose finalizer was removed. The API server deletes the range when its finalizer is
+// removed, so an update would fail with a conflict or NotFound.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, old *v1alpha1.AddressRange, status v1alpha1.AddressRangeStatus,
 ) error {

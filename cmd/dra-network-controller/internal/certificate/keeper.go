@@ -85,9 +85,9 @@ func (k *Keeper) pause(failures int) time.Duration {
 // keep checks once and makes the necessary changes. It writes the Secret first, because no API server must trust a
 // certificate that could be lost in a crash.
 //
-// Each check compares and writes caBundle, even if no certificate changes. This repairs a configuration whose caBundle
-// was removed. trust receives the bundle for the current content of the Secret, so it never writes an authority that
-// exists only in this process.
+// Each check compares caBundle with the desired bundle and corrects differences, even if no certificate changes. This
+// repairs a configuration whose caBundle was removed. trust receives the bundle for the current content of the Secret,
+// so it never writes an authority that exists only in this process.
 func (k *Keeper) keep(ctx context.Context) error {
 	var configuration admissionregistration.ValidatingWebhookConfiguration
 	if err := k.Reader.Get(ctx, types.NamespacedName{Name: k.Configuration}, &configuration); err != nil {

@@ -163,7 +163,7 @@ func TestWanted(t *testing.T) {
 
 // TestEveryReplicaIsTrustedAtEveryMoment simulates a year of checks by the keeper, each at a time when the state may
 // have changed. API servers and replicas read the objects with independent delays of up to one check. The replicas take
-// turns as leader. The clocks of the API servers and replicas are wrong by hours.
+// turns as leader. The clocks of the API servers and replicas are off by hours.
 func TestEveryReplicaIsTrustedAtEveryMoment(t *testing.T) {
 	var held Held
 	var bundles, served [][]byte // one per check, newest last

@@ -128,8 +128,8 @@ func Wanted(
 
 // addressesOf returns the addresses of a claim's devices in a pod, according to the claim's status. It returns none for
 // a claim that several pods share, because the status does not show which pod an address belongs to. The UID is
-// compared because a pod that was recreated with the same name, as in a StatefulSet, may find a claim that is still
-// reserved for the old pod.
+// compared because a pod that was recreated with the same name, such as a pod in a StatefulSet, may find a claim that
+// is still reserved for the old pod.
 func addressesOf(claim *resourceapi.ResourceClaim, pod types.UID, query *Query) []netip.Addr {
 	if claim == nil || len(claim.Status.ReservedFor) != 1 || claim.Status.ReservedFor[0].UID != pod {
 		return nil
@@ -205,7 +205,7 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// portsOf returns a Service's ports for a pod, sorted. Like Kubernetes, it omits a named target port that the pod does
+// portsOf returns a Service's sorted ports for a pod. Like Kubernetes, it omits a named target port that the pod does
 // not have.
 func portsOf(service *corev1.Service, pod *corev1.Pod) []discoveryapi.EndpointPort {
 	ports := []discoveryapi.EndpointPort{}

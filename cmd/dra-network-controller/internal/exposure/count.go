@@ -19,7 +19,7 @@ const ifName resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/ifName"
 type Offers struct {
 	// Devices is the number of devices. A device with several entries counts once.
 	Devices int32
-	// Nodes is the number of nodes with such a device.
+	// Nodes is the number of nodes that have at least one of these devices.
 	Nodes int32
 }
 

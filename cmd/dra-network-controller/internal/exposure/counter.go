@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// gather is how long changes to slices are collected, and thus the minimum time between two counts. While many
-	// nodes are starting, a policy's status changes once during this time instead of once per node.
+	// gather is the time during which changes to slices are collected, and thus the minimum time between two counts.
+	// While many nodes are starting, a policy's status changes once during this time instead of once per node.
 	gather = 5 * time.Second
 	// again is the interval between counts if nothing changes. Such a recount restores counts that were dropped by a
 	// CRD that is older than the controller, because replacing the CRD does not cause an event.

@@ -33,9 +33,9 @@ const (
 type Outcome struct {
 	// Ready contains the sorted names of the classes that exist as desired.
 	Ready []string
-	// Taken contains other owners' classes that have the name of a desired class, sorted.
+	// Taken contains, in sorted order, other owners' classes that have the name of a desired class.
 	Taken []resourceapi.DeviceClass
-	// Named contains other owners' classes that have the name of a desired extended resource, sorted.
+	// Named contains, in sorted order, other owners' classes that have the name of a desired extended resource.
 	Named []resourceapi.DeviceClass
 	// Err contains the errors from failed changes.
 	Err error
