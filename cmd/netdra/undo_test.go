@@ -23,7 +23,7 @@ func (f *fake) keep() {
 	}
 }
 
-// open opens the journal between runs.
+// open opens the journal between two runs.
 func (f *fake) open(change func(*chainrun.RunJournal)) {
 	f.t.Helper()
 	opened, err := chainrun.OpenRunJournal(f.state, clock.RealClock{})

@@ -209,7 +209,7 @@ metadata: {name: mine}
 spec: {cniType: mine, output: {interfaces: modifies}, input: {prevResult: required}}
 `
 
-// The schemas in a file apply to its topologies, as in the files that import writes.
+// The schemas in a file apply to its topologies. The files that import writes rely on this.
 func TestSchemasInTheSameFile(t *testing.T) {
 	const topology = "\n---\napiVersion: networking.dra.io/v1alpha1\nkind: NetworkTopology\nmetadata: {name: t}\n" +
 		"spec: {steps: [{name: a, type: mine, selector: {cel: 'true'}}]}\n"

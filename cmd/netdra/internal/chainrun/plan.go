@@ -71,7 +71,7 @@ func (f *Options) plan(ctx context.Context, deps *osdeps.Deps, streams printer.S
 	if err != nil {
 		return nil, err
 	}
-	// If a namespace is given, the names depend on its existing links, as in a run.
+	// If a namespace is given, the names depend on its existing links, as they do in a run.
 	var taken []cnichain.Link
 	if f.Netns != "" {
 		path, err := findNamespace(deps, f.Netns)

@@ -521,7 +521,7 @@ func TestWithoutTheDriver(t *testing.T) {
 	}
 }
 
-// On a node without containerd, a kubelet and an API server, the other checks still run.
+// On a node without containerd, a kubelet or an API server, the other checks still run.
 func TestMissingComponents(t *testing.T) {
 	n := healthy(t)
 	n.remove("proc/10", "proc/20", "etc/containerd")

@@ -78,7 +78,7 @@ func (c *check) findings(input *Input) []Finding {
 	return found
 }
 
-// Count returns the number of findings with a level.
+// Count returns the number of findings with the given level.
 func Count(findings []Finding, level Level) int {
 	n := 0
 	for i := range findings {

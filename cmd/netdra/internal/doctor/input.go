@@ -58,7 +58,7 @@ type Process struct {
 	PID  string
 	Name string // the name that the kernel reports: at most 15 bytes
 	Args []string
-	// Contained reports whether the process has its own PID namespace, as in a container.
+	// Contained reports whether the process has its own PID namespace, as processes in containers do.
 	Contained bool
 }
 

@@ -115,7 +115,7 @@ func healthy(t *testing.T) *testNode {
 
 func (n *testNode) write(file, content string) { n.put(file, content, 0o600) }
 
-// plugin creates a plugin file with a mode.
+// plugin creates a plugin file with the given mode.
 func (n *testNode) plugin(file string, mode os.FileMode) { n.put(file, "", mode) }
 
 // ovn adds the OVN-Kubernetes plugin to a topology.

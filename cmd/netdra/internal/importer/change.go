@@ -139,8 +139,9 @@ func (s *selection) target(n *network) (steps []v1alpha1.Step, name string) {
 	return n.topology.Spec.Steps, request
 }
 
-// keepsResource reports that a network that stays with Multus needs a device from a resource that has been removed.
-// takeResources removes the resource from all containers, since it cannot determine which network a device is for.
+// keepsResource adds a finding if a network that stays with Multus needs a device from a resource that has been
+// removed. takeResources removes the resource from all containers, since it cannot determine which network a device is
+// for.
 func (w *workload) keepsResource(s *selection, n *network, asked map[string]*need) {
 	if n == nil || asked[n.requested] == nil {
 		return
@@ -399,7 +400,8 @@ func (w *workload) clean() {
 	}
 }
 
-// resources returns the names of all resources with a topology, sorted. Pods continue to request all other resources.
+// resources returns the sorted names of all resources that have a topology. Pods continue to request all other
+// resources.
 func (m *importer) resources() []string {
 	names := map[string]bool{}
 	for _, n := range m.networks {

@@ -100,7 +100,7 @@ func Import(documents []manifest.Document, options Options) (*Result, error) {
 	return result, err
 }
 
-// pooling returns the functions that read the objects that pools and operator networks are created from.
+// pooling returns the functions that read the objects from which pools and operator networks are created.
 func (m *importer) pooling() map[string]func(*object) {
 	readers := map[string]func(*object){kindConfigMap: m.readConfigMap, kindNodePolicy: m.readNodePolicy}
 	for kind := range known().Networks {
@@ -200,8 +200,8 @@ func (m *importer) templatesOf(n *network) {
 	m.plainTemplate(n, cmp.Or(n.namespace, m.options.Namespace))
 }
 
-// ownNetworks creates topologies for pools that no network uses. Device plugins support such pools. As before, pods
-// that use them get only the virtual function.
+// ownNetworks creates topologies for pools that no network uses, which device plugins also allow. As before, pods that
+// use these pools get only the virtual function.
 func (m *importer) ownNetworks() {
 	for _, p := range m.pools {
 		if slices.ContainsFunc(m.networks, func(n *network) bool { return n.resource == p.resource }) {

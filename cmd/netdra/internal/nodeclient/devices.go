@@ -184,7 +184,7 @@ func Use(exclusive bool) string {
 	return "shared"
 }
 
-// holders returns the claims that hold a published device, sorted, with their pods. A shared device may have several.
+// holders returns the sorted claims that hold a published device, with their pods. A shared device may have several.
 func holders(answers *nodestate.Answers, entry *draslices.Entry) []Holder {
 	var found []Holder
 	for _, holding := range nodestate.Holdings(answers.Claims, answers.State.Refused) {

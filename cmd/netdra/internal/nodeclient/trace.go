@@ -132,7 +132,8 @@ func loggedColumns() []printer.Column[loggedClaim] {
 	}
 }
 
-// readCalls returns the calls for a claim in order. It only warns of unreadable lines, such as after a crash.
+// readCalls returns the calls for a claim in order. Unreadable lines, which a crash can leave behind, only cause a
+// warning.
 func (f *TraceOptions) readCalls(ctx context.Context, streams printer.Streams, name string) (
 	[]calllog.Call, error) {
 	namespace, short := splitClaim(name)

@@ -362,7 +362,7 @@ func explainAttributes(entry *draslices.Entry) []ExplainedAttribute {
 }
 
 // attributesText lists the attributes that an entry's policy adds. The order is fixed, because changes are found by
-// comparing such texts.
+// comparing these texts.
 func attributesText(entry *draslices.Entry) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(entry.Persona.AdditionalAttributes)) {

@@ -266,7 +266,7 @@ func (f *Inputs) findNode(ctx context.Context, out *printer.Printer) {
 	out.Printf("node %s, addresses %v: from the driver", f.Node, f.Addresses)
 }
 
-// NodeName returns the name of the node. By default, this is the host name in lowercase, as in the kubelet.
+// NodeName returns the name of the node. By default, this is the host name in lowercase, as it is for the kubelet.
 func (f *Inputs) NodeName(deps osdeps.Deps) (string, error) {
 	switch {
 	case f.Node != "":

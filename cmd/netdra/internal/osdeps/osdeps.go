@@ -126,7 +126,7 @@ func isHostNamespace(path string) bool {
 	return givenErr == nil && ownErr == nil && os.SameFile(given, current)
 }
 
-// makeNamespace creates a namespace and sets its loopback interface up, as in pods.
+// makeNamespace creates a namespace and sets its loopback interface up, as pods have it.
 func makeNamespace(path string) error {
 	if err := host.NewNamespace(path); err != nil {
 		return err

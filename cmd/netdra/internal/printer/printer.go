@@ -207,10 +207,10 @@ func (p *Printer) Printf(format string, arguments ...any) { p.line(fmt.Sprintf(f
 
 func (p *Printer) line(text string) { _, _ = fmt.Fprintln(p.W, Sanitize(text, p.Colours)) }
 
-// Good writes a line about something that succeeded.
+// Good writes a line that reports a success.
 func (p *Printer) Good(format string, arguments ...any) { p.mark(Green, "✓", format, arguments...) }
 
-// Bad writes a line about something that failed.
+// Bad writes a line that reports a failure.
 func (p *Printer) Bad(format string, arguments ...any) { p.mark(Red, "✗", format, arguments...) }
 
 // Warn writes a line that the user should notice.

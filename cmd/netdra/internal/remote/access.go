@@ -32,7 +32,7 @@ const (
 	role = "dra-network-netdra"
 )
 
-// Access selects a cluster and namespaces. Empty fields default to the same values as in kubectl.
+// Access selects a cluster and namespaces. Empty fields have the same defaults as in kubectl.
 type Access struct {
 	Kubeconfig, Context string
 	// Namespace is the namespace for objects without one; if empty, the context's namespace is used.

@@ -51,7 +51,7 @@ func nodeOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// selectedNode returns the node that a selector selects by its name; "" if there is none.
+// selectedNode returns the node that a selector matches by name; "" if there is none.
 func selectedNode(selector *corev1.NodeSelector) string {
 	if selector != nil {
 		for _, term := range selector.NodeSelectorTerms {

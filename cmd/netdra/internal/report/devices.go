@@ -67,8 +67,8 @@ func (a area) Summary() string {
 }
 
 // areasOf returns the machine's areas. Each device has exactly one row. NUMA nodes with their PCIe roots come first,
-// and links without hardware come last. Virtual functions follow their physical function, unless the physical function
-// is not on the node, as in a virtual machine.
+// and links without hardware come last. Virtual functions follow their physical function, unless the node does not have
+// it, for example because the node is a virtual machine.
 func areasOf(s *offers.Snapshot) []area {
 	known := map[discovery.IfName]*discovery.Device{}
 	var decided []*policy.DeviceDecision

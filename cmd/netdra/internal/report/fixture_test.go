@@ -201,7 +201,7 @@ func quarantine(node *fixture, name string) {
 	node.taint(name, "quarantined")
 }
 
-// taint taints the entries with a name as the driver does.
+// taint taints the entries with the given name as the driver does.
 func (f *fixture) taint(name, value string) {
 	published := f.Snapshot.Answers.Published
 	for i := range published {

@@ -13,7 +13,7 @@ import (
 
 // Verdict is the result for the claims of one pod.
 type Verdict struct {
-	// Nodes are the nodes where the claims fit, sorted. The scheduler also applies other criteria to select a node.
+	// Nodes are the sorted nodes where the claims fit. The scheduler also applies other criteria to select a node.
 	Nodes []string
 	// Results are the allocations on the first node, in claim order.
 	Results []resourceapi.AllocationResult
@@ -34,9 +34,9 @@ type Refusal struct {
 	Release []string `json:"release,omitempty"`
 }
 
-// Try returns where a pod's claims fit, without modifying them. A claim that is already allocated keeps its devices, as
-// in kube-scheduler if several pods reference the claim. Its devices restrict the nodes, and only the other claims are
-// allocated.
+// Try returns where a pod's claims fit, without modifying them. As in kube-scheduler, a claim that is already allocated
+// keeps its devices, because several pods may reference it. Its devices restrict the nodes, and only the other claims
+// are allocated.
 func (s *Simulator) Try(ctx context.Context, claims ...*resourceapi.ResourceClaim) (Verdict, error) {
 	var verdict Verdict
 	var no []*corev1.Node

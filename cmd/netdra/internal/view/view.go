@@ -23,7 +23,7 @@ import (
 type View struct {
 	// Interfaces are sorted by index.
 	Interfaces []Interface `json:"interfaces"`
-	// Routes are the routes in the main table, sorted.
+	// Routes are the sorted routes in the main table.
 	Routes []Route `json:"routes"`
 }
 
