@@ -233,8 +233,8 @@ func perPod(name string, topologies []v1alpha1.NetworkTopology) map[string]int {
 
 // ofRange returns the number of addresses from a range that claims use, by node. perPod belongs to the range. Each step
 // of a claim uses a single block, so it cannot use more addresses than a block has, regardless of the size of the
-// claim's PodGroup, which may be arbitrary. add has counted every pod; the second loop subtracts whatever exceeds one
-// block.
+// claim's PodGroup, which may be arbitrarily large. add has counted every pod; the second loop subtracts whatever
+// exceeds one block.
 func (d *demand) ofRange(perPod map[string]int, blockSize int) map[string]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -36,13 +36,13 @@ type Keeper struct {
 	Configuration string
 	// Rotation decides when certificates are replaced.
 	Rotation Rotation
-	// Now returns the time that the validity of certificates is based on.
+	// Now returns the time against which the validity of certificates is checked.
 	Now func() time.Time
 	// Elapsed returns the monotonic time of this process. Waiting is based on this time, because the wall clocks of
 	// replicas differ and are adjusted.
 	Elapsed func() time.Duration
 
-	// trusted is the authority that this process has observed in the configuration since the time in the field seen.
+	// trusted is the authority that this process has observed in the configuration since the time in seen.
 	trusted []byte
 	seen    time.Duration
 }

@@ -32,8 +32,8 @@ const (
 	// gather is the time during which changes to slices are collected, and thus the minimum time between two counts.
 	// While many nodes are starting, a policy's status changes once during this time instead of once per node.
 	gather = 5 * time.Second
-	// again is the interval between counts if nothing changes. Such a recount restores counts that were dropped by a
-	// CRD that is older than the controller, because replacing the CRD does not cause an event.
+	// again is the interval between counts if nothing changes. This restores counts that were dropped because the CRD
+	// was older than the controller: replacing the CRD does not cause an event.
 	again = 10 * time.Minute
 )
 

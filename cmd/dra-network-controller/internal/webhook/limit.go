@@ -35,8 +35,8 @@ const (
 // requests keep their bodies in memory, so their number is also limited.
 type limited struct {
 	next http.Handler
-	// requests counts the requests that are being read, waiting, or being checked; slots counts only the request that
-	// is being checked.
+	// requests counts the requests that are being read or checked, or that are waiting; slots counts only the request
+	// that is being checked.
 	requests, slots *semaphore.Weighted
 }
 
