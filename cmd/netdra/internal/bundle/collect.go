@@ -19,7 +19,8 @@ import (
 // Command runs a netdra command line, and returns its exit status.
 type Command func(ctx context.Context, streams printer.Streams, arguments ...string) int
 
-// nodeCommands returns the commands whose output is in a node's bundle, each preceded by its output file's name.
+// nodeCommands returns the commands whose output is in a node's bundle. The first element of each is the name of the
+// output file.
 func nodeCommands() [][]string {
 	return [][]string{
 		{"versions.json", "version", "-o", "json"}, {"doctor.txt", "doctor", "--all"},

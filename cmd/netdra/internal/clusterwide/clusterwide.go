@@ -26,7 +26,8 @@ type onNode[T any] struct {
 	item T
 }
 
-// MarshalJSON encodes the item, which must be an object with fields, with an additional field for the node.
+// MarshalJSON encodes the item with an additional field for the node. The item must be encoded as an object that has at
+// least one field.
 func (o onNode[T]) MarshalJSON() ([]byte, error) {
 	node, nodeErr := json.Marshal(o.node)
 	item, err := json.Marshal(o.item)

@@ -432,8 +432,8 @@ func (m *importer) ownNetworkOf(resourceName string) *network {
 	return nil
 }
 
-// users returns the namespaces whose pods use a network: the network's own namespace, and those of the pods in the
-// input. The network's topology may only be used in these namespaces.
+// users returns the namespaces whose pods use a network: the network's own namespace, and the namespaces of the pods in
+// the input. The network's topology may only be used in these namespaces.
 func (m *importer) users(n *network) []string {
 	names := map[string]bool{}
 	if n.namespace != "" {

@@ -148,7 +148,8 @@ func (m *importer) composeFor(w *workload) bool {
 	return true
 }
 
-// isUsable reports whether the driver attaches a selection's network, with an interface that other networks can use.
+// isUsable reports whether the driver attaches a selection's network and creates an interface that other networks can
+// use.
 func (m *importer) isUsable(s *selection) bool {
 	n := m.network(s.namespace, s.name)
 	return n != nil && (n.derived != nil || n.topology != nil && !n.isReserved() && !n.needsAnnotation())

@@ -200,8 +200,8 @@ func (m *importer) templatesOf(n *network) {
 	m.plainTemplate(n, cmp.Or(n.namespace, m.options.Namespace))
 }
 
-// ownNetworks creates topologies for pools that no network uses, which device plugins also allow. As before, pods that
-// use these pools get only the virtual function.
+// ownNetworks creates topologies for pools that no network uses; device plugins do not require a network. As before,
+// pods that use these pools get only the virtual function.
 func (m *importer) ownNetworks() {
 	for _, p := range m.pools {
 		if slices.ContainsFunc(m.networks, func(n *network) bool { return n.resource == p.resource }) {

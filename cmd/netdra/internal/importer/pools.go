@@ -299,7 +299,7 @@ func (m *importer) hostSettings(spec *fields) {
 	spec.without(kindNodePolicy)
 }
 
-// nicSelector reads the selector for the NICs with the virtual functions.
+// nicSelector reads the selector for the NICs that have the virtual functions.
 func (m *importer) nicSelector(f *fields, p *pool) {
 	before := len(p.terms)
 	vendor := strings.ToLower(f.text("vendor"))

@@ -2,8 +2,8 @@ package offers
 
 import "testing"
 
-// There are different states for a policy that fails for devices and matches none, a policy that is false for all
-// devices, and a policy that has an effect.
+// A policy that fails for devices and matches none, a policy that is false for all devices, and a policy that has an
+// effect have different states.
 func TestStatesOfPolicies(t *testing.T) {
 	for want, tested := range map[string]PolicyEffect{
 		effectNoMatch:    {},

@@ -126,7 +126,7 @@ func isHostNamespace(path string) bool {
 	return givenErr == nil && ownErr == nil && os.SameFile(given, current)
 }
 
-// makeNamespace creates a namespace and sets its loopback interface up, as pods have it.
+// makeNamespace creates a namespace and sets its loopback interface up, as in a pod's namespace.
 func makeNamespace(path string) error {
 	if err := host.NewNamespace(path); err != nil {
 		return err

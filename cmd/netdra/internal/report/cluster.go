@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cmd/netdra/internal/remote"
 )
 
-// answer is the data about a node for a cluster's page.
+// answer is the data that a node contributes to a cluster's page.
 type answer struct {
 	devices  []nodeclient.Device
 	findings []doctor.Finding
