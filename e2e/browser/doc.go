@@ -2,6 +2,6 @@
 // work for readers: on a desktop and on a phone, in light and dark mode, with only a keyboard, and with a screen
 // reader.
 //
-// The rule of this package: the pages are the golden files of the packages that write them, so no cluster is needed.
+// The rule of this package: it opens the golden files of the packages that generate the pages, so no cluster is needed.
 // Nothing modifies the pages, not even the script that measures them (audit.js).
 package browser

@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// pages returns the golden files of the packages that write them, keyed by the names of their pictures.
+// pages returns the pages to test, keyed by screenshot name. They are the golden files of the packages that generate
+// them.
 func pages() map[string]string {
 	const netdra = "../../cmd/netdra/internal/"
 	return map[string]string{
@@ -215,7 +216,7 @@ func headingLevel(node *accessibility.Node) (level int) {
 	return level
 }
 
-// TestPictures draws the picture for the documentation that shows the upper part of a page.
+// TestPictures takes the documentation's screenshot of the upper part of a page.
 func TestPictures(t *testing.T) {
 	if *documentation == "" {
 		t.Skip(`"make pictures" runs this test to draw the pictures in the documentation`)
@@ -231,8 +232,8 @@ func TestPictures(t *testing.T) {
 	}
 }
 
-// Every element that can be reached with the keyboard also works with it: Enter on a summary folds its section, and a
-// link leads to a node.
+// Every element that can be reached with the keyboard can also be operated with it: Enter on a summary folds its
+// section, and a link leads to a node.
 func TestKeyboardOperates(t *testing.T) {
 	opened := open(t, start(t), pages()["cluster"], looks()[0])
 	opened.do(t, chromedp.Focus(chromedp.CSS("summary")), chromedp.KeyEvent(kb.Enter))
@@ -246,7 +247,7 @@ func TestKeyboardOperates(t *testing.T) {
 	}
 }
 
-// The checks above detect faults. This tests the tests.
+// TestFaultsAreFound verifies that the checks above detect faults.
 func TestFaultsAreFound(t *testing.T) {
 	opened := open(t, start(t), filepath.Join("testdata", "faulty.html"), looks()[2])
 	for measure, want := range map[string][]string{

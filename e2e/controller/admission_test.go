@@ -36,7 +36,8 @@ const (
 	systemNamespace      = "dra-network"
 )
 
-// withWebhook returns the arguments for one of several controllers, whose certificates are valid for half a minute.
+// withWebhook returns the arguments for one of several replicas of the controller, whose certificates are valid for
+// half a minute.
 func withWebhook(address string) []string {
 	return []string{"--leader-elect", "--leader-elect-namespace=" + systemNamespace, "--health-probe-bind-address=0",
 		"--webhook-bind-address=" + address, "--webhook-certificate-validity=30s",
@@ -124,13 +125,14 @@ func (p *plane) servedNow() []byte {
 type invalidCase struct {
 	name   string
 	object map[string]any
-	// says contains parts of the message to the author of the object.
+	// says contains texts that the message to the object's author must contain.
 	says []string
 	// definition is true if the resource definition rejects the object without the webhook.
 	definition bool
 }
 
-// dropped is the name of the case whose object the API server changes before validation by dropping null values.
+// dropped is the name of the case in which the API server drops a null value from the object before it validates the
+// object.
 const dropped = "an attribute without a value"
 
 // invalid returns all invalid cases in the corpora. The last case is a topology that the definition accepts.
@@ -158,8 +160,8 @@ func invalid(t *testing.T) []invalidCase {
 	return append(cases, last)
 }
 
-// newInvalidCase expects the definition's message if it has one. Otherwise, it expects the message from the Go code,
-// which begins with the field.
+// newInvalidCase returns a case that expects the definition's message, if there is one, and otherwise the message from
+// the Go code, which begins with the field.
 func newInvalidCase(
 	name string, object map[string]any, undecodable bool, definition string, says ...string,
 ) invalidCase {
@@ -257,7 +259,7 @@ func (p *plane) testClaimParameters() {
 		p.t.Fatalf("unexpected number of cases: %d", len(cases))
 	}
 	for _, c := range cases {
-		p.until(c.Name+" is refused", func() error { // classes are created with a delay
+		p.until(c.Name+" is refused", func() error { // classes are created after a delay
 			out, err := p.try(c.Templates(), "create", "--dry-run=server", "-f", "-")
 			if err == nil {
 				return errors.New("it is taken")

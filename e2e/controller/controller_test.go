@@ -118,7 +118,7 @@ func (p *plane) createTopologies() {
 	})
 }
 
-// each calls do for every number below count, with several calls at a time.
+// each calls do for every number below count, up to eight at a time.
 func (p *plane) each(count int, do func(i int) error) {
 	p.t.Helper()
 	var group errgroup.Group
@@ -146,7 +146,7 @@ func (p *plane) testNodes() {
 		if err := errors.Join(p.api.Create(p.t.Context(), node), p.api.Create(p.t.Context(), slice)); err != nil {
 			return err
 		}
-		// other components write nodes, too
+		// other components also update Node objects
 		ready := client.RawPatch(types.MergePatchType,
 			[]byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`))
 		return p.api.Status().Patch(p.t.Context(), node, ready)
@@ -190,7 +190,7 @@ func (p *plane) testOffers() {
 	after, took := p.atRest(), time.Since(begin)
 	wrote := after.all() - before.all()
 	p.t.Logf("%d slices: %d writes in %s", nodes, wrote, took.Round(time.Second))
-	if most := int(took/(5*time.Second)) + 1; wrote == 0 || wrote > most { // one write at a time, for one policy
+	if most := int(took/(5*time.Second)) + 1; wrote == 0 || wrote > most { // at most one write every 5 s
 		p.t.Errorf("the controller made %d writes, want at most %d: before %v, after %v", wrote, most, before.writes,
 			after.writes)
 	}
@@ -224,7 +224,7 @@ func (p *plane) untilOffered(name string, devices, nodes int32, offered metav1.C
 	})
 }
 
-// testColumns checks the table of topologies that claim authors read.
+// testColumns checks the columns that kubectl prints for topologies, which claim authors read.
 func (p *plane) testColumns() {
 	p.t.Helper()
 	table := p.kubectl("", "get", "ntopo", "net7", "-o", "wide")
@@ -354,7 +354,7 @@ func (p *plane) testClaims() {
 			`{apiVersion: resource.k8s.io/%s, kind: ResourceClaim, metadata: {name: %s}, spec: {devices: {requests: [%s]}}}`, version, name, strings.Join(requests, ", "),
 		)
 	}
-	// the API server loads the policy with a delay
+	// the API server loads the policy after a delay
 	p.until("a claim for one root of two is refused", func() error {
 		out, err := p.try(claim("v1", "half", "net0-a"), "create", "--dry-run=server", "-f", "-")
 		if err == nil || !strings.Contains(out, "add a request for the DeviceClass net0-b") {
@@ -380,8 +380,8 @@ func (p *plane) testClaims() {
 	p.timeClaims()
 }
 
-// timeClaims logs how much the policy costs when claims are for other drivers. For such a claim, the policy is
-// evaluated once per topology.
+// timeClaims logs how long it takes to create a claim for another driver. For such a claim, the policy is evaluated
+// once per topology.
 func (p *plane) timeClaims() {
 	p.t.Helper()
 	const claims = 50

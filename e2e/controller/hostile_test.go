@@ -80,7 +80,7 @@ func TestHostileUser(t *testing.T) {
 
 func mebibytes(bytes int) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
-// watch observes the controller while it works.
+// watch records the controller's peak memory and the longest time that it took to accept a topology.
 type watch struct {
 	*plane
 	resident int

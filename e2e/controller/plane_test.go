@@ -155,7 +155,7 @@ func (p *plane) start(name string, command ...string) (stop func()) {
 	return stop
 }
 
-// counts contains the counters for a controller's activities.
+// counts contains counters of a controller's activity.
 type counts struct {
 	reconciled int            // topologies
 	writes     map[string]int // requests by method

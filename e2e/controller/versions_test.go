@@ -24,7 +24,7 @@ import (
 	policycorpus "github.com/dra-networking/dra-network-driver/policy/v1alpha1/corpus"
 )
 
-// plurals returns the resources of the group by kind.
+// plurals maps the kinds in the API group to the plural names of their resources.
 func plurals() map[string]string {
 	return map[string]string{"DeviceExposurePolicy": "deviceexposurepolicies", "NetworkTopology": "networktopologies",
 		"CNIPluginSchema": "cnipluginschemas", "AddressRange": "addressranges", "AddressBlock": "addressblocks"}

@@ -95,8 +95,8 @@ func (a *arena) apply(ctx context.Context, objects string) error {
 	}
 }
 
-// lost returns, in sorted order, those links of the first devices that are missing from the node. It waits half a
-// minute for links that are still returning.
+// lost returns the names, in sorted order, of the moved links that are missing from the node; links is their total
+// number. It waits up to half a minute for links that are still being returned.
 func (a *arena) lost(ctx context.Context, links int) ([]string, error) {
 	var missing []string
 	for range 30 {
@@ -215,7 +215,7 @@ func (a *arena) metrics(ctx context.Context, port int) (string, error) {
 	return string(body), err
 }
 
-// sumOf adds up the values of all metrics on a page whose names begin with a prefix.
+// sumOf adds up a page's metrics whose names begin with a prefix.
 func sumOf(page, prefix string) (sum float64) {
 	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)

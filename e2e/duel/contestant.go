@@ -144,7 +144,7 @@ func startOurs(ctx context.Context, a *arena, bin string) error {
 	return a.apply(ctx, ourPolicies)
 }
 
-// startDranet runs dranet like dranet's own manifest, but uses an image built from its binary, and a filter that
+// startDranet deploys dranet as its own manifest does, but with an image built from its binary and with a filter that
 // accepts veths.
 func startDranet(ctx context.Context, a *arena) error {
 	dir, err := os.MkdirTemp("", "duel-")

@@ -151,7 +151,7 @@ func (r *Results) putHooks(put func(string, ...any)) {
 	}
 }
 
-// hooks returns a cell of that table.
+// hooks returns the series' cell in the table that putHooks writes.
 func (s *Series) hooks() string {
 	if len(s.HookMilliseconds) == 0 {
 		return ""

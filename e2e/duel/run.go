@@ -296,7 +296,7 @@ func (m *measurement) churn(ctx context.Context) error {
 }
 
 // burst creates many concurrent pods with one macvlan each, and with one moved link each if any free link is suitable.
-// There must be as many moved links as pods, so that the result is the driver's time, not the time spent in a queue.
+// There must be as many moved links as pods, so that the result does not include time spent waiting for a free link.
 func (m *measurement) burst(ctx context.Context) error {
 	burst := func(kind string, n int, r request) error {
 		times, err := m.arena.burst(ctx, crowd, r)

@@ -19,7 +19,7 @@ import (
 )
 
 // spread contains an AddressRange and two topologies that use its addresses: one with macvlan interfaces on the wire,
-// and one with a VLAN on a link to the wire; the link is moved into the pod.
+// and one that moves a link to the wire into the pod and creates a VLAN on it.
 const spread = `
 apiVersion: networking.dra.io/v1alpha1
 kind: AddressRange
@@ -113,7 +113,8 @@ func TestAddressRange(t *testing.T) {
 	f.ready(nil, slices.Collect(maps.Keys(places))...)
 	addresses = f.uniqueAddresses(places)
 	f.reach("again0", addresses["right0"], addresses["anew0"], addresses["anew1"])
-	// The node's blocks stay reserved if claims for the node's name exist that are almost as old as the release.
+	// Blocks of the deleted Node object stay reserved while a node with the same name has claims that are about as old
+	// as the release of the blocks, so remove the pods with these claims first.
 	f.remove("anew0", "anew1")
 	delete(places, "anew0")
 	delete(places, "anew1")

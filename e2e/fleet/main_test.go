@@ -132,7 +132,7 @@ func (f *fleet) kubectl(input string, args ...string) (string, error) {
 	return output.String(), err
 }
 
-// must runs kubectl, and ends the test if kubectl fails.
+// must runs kubectl, and fails the test if kubectl fails.
 func (f *fleet) must(args ...string) string {
 	f.Helper()
 	output, err := f.kubectl("", args...)

@@ -24,7 +24,7 @@ const oldTag, backTag = "old", "back"
 // TestVersions runs the oldest version of the driver that supports an upgrade on one node, and the current version on
 // the other nodes. Pods get their interfaces from both versions, and a claim moves from one node to the other and back.
 // Then the old version is upgraded while pods run, and the pods keep their interfaces. Finally, the current version is
-// downgraded to the oldest supported version, which detaches the attachments made by all versions.
+// downgraded to the oldest supported version, which detaches the interfaces that each version attached.
 func TestVersions(t *testing.T) {
 	f := newFleet(t, "versions")
 	old, other := f.nodes[0], f.nodes[1]

@@ -17,8 +17,8 @@ import (
 // defaultPath is the PATH for programs unless the image sets one.
 const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Spec describes an image. All paths inside the image are absolute and clean. Write does not change the Spec. The owner
-// and group for all files are root, regardless of User, and all times are the start of 1970.
+// Spec describes an image. All paths inside the image are absolute and clean. Write does not change the Spec. All files
+// belong to root (user and group), regardless of User, and all times are the Unix epoch.
 type Spec struct {
 	// Ref is the name under which the image is imported, for example "localhost/driver:e2e".
 	Ref string

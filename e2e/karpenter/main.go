@@ -1,5 +1,5 @@
-// karpenter-allocator makes decisions about ResourceClaims with Karpenter's own code. Each line of standard input is a
-// question, and each line of output is the answer, both in JSON.
+// karpenter-allocator decides with Karpenter's own code whether ResourceClaims can be allocated. It reads one question
+// per line from standard input and writes one answer per line, both in JSON.
 //
 // It is a separate module that pins Karpenter's version and dependencies. "make karpenter-check" builds it.
 package main
@@ -31,7 +31,7 @@ type question struct {
 	// Slices are the slices that this node would publish.
 	Node   string                      `json:"node"`
 	Slices []resourceapi.ResourceSlice `json:"slices"`
-	// Held are the allocations of other claims.
+	// Held contains the allocations of other claims.
 	Held    []resourceapi.AllocationResult `json:"held"`
 	Classes []resourceapi.DeviceClass      `json:"classes"`
 	Claims  []*resourceapi.ResourceClaim   `json:"claims"`

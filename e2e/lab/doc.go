@@ -11,8 +11,8 @@
 //	client, err := kubernetes.NewForConfig(config)
 //
 // By default, a cluster has one node, in the namespaces of process 1. With Options.Nodes, it has several nodes. Each
-// node is a process 1 in further namespaces. The cluster's process 1 starts it, and it terminates with the cluster's
-// process 1, so the rule still holds. Nodes can be switched off and disconnected individually: see Cluster.Nodes.
+// node is a process 1 in further namespaces, which is started by the cluster's process 1 and terminates with it, so the
+// rule still holds. Nodes can be switched off and disconnected individually: see Cluster.Nodes.
 //
 // With Options.ControlPlaneOnly, the cluster has no node, and Options.Kubernetes can be an older version. Use this to
 // test how the API server and the scheduler handle Node objects that a test creates. With Options.NodeElsewhere,

@@ -20,9 +20,9 @@ import (
 
 // Up starts a cluster and returns when pods can be created. It first removes the remains of an earlier run with the
 // same name, and fails immediately if a cluster with that name is running. The context only limits the startup. Unless
-// the cluster is Detached, it ends no later than this process, even if this process is killed, because the kernel then
-// closes this process's end of the pipe. If the startup fails, Up terminates all processes, but keeps the run directory
-// with the logs until the next start.
+// the cluster is Detached, it terminates no later than this process, even if this process is killed, because the kernel
+// then closes this process's end of the pipe. If the startup fails, Up terminates all processes, but keeps the run
+// directory with the logs until the next start.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {

@@ -19,7 +19,7 @@ func onBridge(settings string, address int) string {
 `, settings, address)
 }
 
-// tuned is an additional step.
+// tuned is an additional step with the tuning plugin.
 const tuned = `- {name: tune, type: tuning, dependOn: [net], config: {sysctl: {net.ipv4.conf.net1.arp_filter: "1"}}}
 `
 
@@ -96,7 +96,7 @@ func TestKills(t *testing.T) {
 }
 
 // Open vSwitch crashes and restarts while pods use it. The kernel continues to switch packets, and the pods leave
-// nothing behind when they end.
+// nothing behind when they terminate.
 func TestRestart(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)
@@ -135,8 +135,8 @@ func TestRestart(t *testing.T) {
 	b.emptiness()
 }
 
-// A bridge is deleted while pods use it. The pods can still end, and their addresses are released. The part that the
-// plugin cannot roll back is reported, and is rolled back once a bridge with the same name exists again.
+// A bridge is deleted while pods use it. The pods can still terminate, and their addresses are released. The part that
+// the plugin cannot roll back is reported, and is rolled back once a bridge with the same name exists again.
 func TestBridgeIsDeleted(t *testing.T) {
 	b := newBench(t)
 	d := newDriver(b)

@@ -428,9 +428,9 @@ func (c *ovnCluster) reachesBy(name, ifName, address string) {
 	})
 }
 
-// TestClusterOVNKubernetes runs the published design's shipped examples that involve Open vSwitch, and pods that
-// survive kills. They run together with OVN-Kubernetes (the real one or its double) on a node whose default route is on
-// an Open vSwitch bridge. At the end, the content of the databases is the same as before.
+// TestClusterOVNKubernetes runs the shipped examples from the published design that involve Open vSwitch, and pods that
+// must survive kills. OVN-Kubernetes (the real one or its double) runs on the same node, whose default route is on an
+// Open vSwitch bridge. At the end, the databases have the same content as before.
 func TestClusterOVNKubernetes(t *testing.T) {
 	c := newOVNCluster(t)
 	before := c.state()
@@ -541,7 +541,7 @@ spec:
 `
 
 // livesThroughKills runs pods on a localnet with tuning, and on a layer2 network. ovnkube and the driver are killed
-// while the pods are running. A pod that ends while ovnkube is down does not have to wait for ovnkube.
+// while the pods are running. A pod that terminates while ovnkube is down does not have to wait for ovnkube.
 func (c *ovnCluster) livesThroughKills() {
 	c.network("local", `"topology": "localnet", "physicalNetworkName": "localnet1", "mtu": 1390,
     "subnets": "10.108.0.0/24", "excludeSubnets": "10.108.0.0/30"`, `
@@ -619,8 +619,8 @@ func (c *ovnCluster) firstNetwork() {
 
 // hasFirstInterfaces runs pods whose first interfaces come from OVN-Kubernetes, as on a node where it is installed. The
 // pods also have an additional interface from a claim, also on an OVN-Kubernetes network. The driver and ovnkube are
-// killed while the pods are running. A pod that is deleted while ovnkube is down cannot end until ovnkube is running
-// again. The reason is the pod's first interface, not the interface from the claim.
+// killed while the pods are running. A pod that is deleted while ovnkube is down cannot terminate until ovnkube is
+// running again. The reason is the pod's first interface, not the interface from the claim.
 func (c *ovnCluster) hasFirstInterfaces() {
 	if !c.real {
 		c.Skip("needs the real OVN-Kubernetes in EXTRA_CNI_DIR, since the double has no default network")

@@ -39,8 +39,8 @@ func (b *bench) rdmaFunctions(count int) (links []string) {
 // node returns the path of the character device of an RDMA device whose name is unique on the machine.
 func (b *bench) node(device string) string { return "/dev/infiniband/" + b.uverbs(device) }
 
-// An RDMA device moves into the pod together with its function. In the pod, it works only for this pod. In the end, it
-// returns.
+// An RDMA device moves into the pod together with its function, works only in this pod, and finally returns to the
+// machine.
 func TestChainMovesRDMADevice(t *testing.T) {
 	for _, cniType := range []string{"sriov", "host-device", "netdev"} {
 		t.Run(cniType, func(t *testing.T) {

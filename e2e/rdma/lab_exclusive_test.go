@@ -18,7 +18,7 @@ import (
 	testbench "github.com/dra-networking/dra-network-driver/e2e/internal/bench"
 )
 
-// uverbs is like findUverbs, but ends the test on an error.
+// uverbs is like findUverbs, but fails the test on an error.
 func (b *bench) uverbs(device string) string {
 	b.Helper()
 	found, err := findUverbs(device)
@@ -51,7 +51,7 @@ func findUverbs(device string) (found string, err error) {
 	return found, nil
 }
 
-// sees expects that exactly the given RDMA devices are visible in a namespace.
+// sees checks that exactly the given RDMA devices are visible in a namespace.
 func (p *place) sees(want ...string) {
 	p.Helper()
 	if have := p.devices(); !slices.Equal(have, want) {
@@ -59,7 +59,7 @@ func (p *place) sees(want ...string) {
 	}
 }
 
-// has expects that a namespace contains a link.
+// has checks that a namespace contains a link.
 func (p *place) has(link string) {
 	p.Helper()
 	p.WithLink(link)
@@ -128,8 +128,8 @@ func (b *bench) addressOf(link string) string {
 	return filepath.Base(target)
 }
 
-// opensOnlyInside expects that only processes in a device's namespace can open it. Processes in other namespaces,
-// including root, cannot open it, although its node is visible to them.
+// opensOnlyInside checks that only processes in a device's namespace can open the device. Processes in other
+// namespaces, even those of root, cannot open it, although its node is visible to them.
 func (b *bench) opensOnlyInside(ends ...*end) {
 	b.Helper()
 	for _, e := range ends {

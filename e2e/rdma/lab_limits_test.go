@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// fails expects that a program fails quickly, and returns its output.
+// fails checks that a program fails quickly, and returns its output.
 func (b *bench) fails(cmd *exec.Cmd) string {
 	b.Helper()
 	output, err := cmd.CombinedOutput()

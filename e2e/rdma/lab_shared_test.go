@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opensEverywhere expects that processes in every namespace can open a device.
+// opensEverywhere checks that processes in every namespace can open a device.
 func (b *bench) opensEverywhere(ends ...*end) {
 	b.Helper()
 	for _, e := range ends {

@@ -225,7 +225,7 @@ func (c *cluster) released(pod string) {
 	})
 }
 
-// limited expects that the kernel rejects the requests of a program that needs more than two objects.
+// limited checks that the kernel rejects the requests of a program that needs more than two objects.
 func (c *cluster) limited(pod, device string) {
 	c.Helper()
 	output, err := c.execute(context.Background(), pod, "/usr/bin/timeout", "20", "/usr/bin/ibv_rc_pingpong",

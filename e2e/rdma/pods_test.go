@@ -131,7 +131,7 @@ func (c *cluster) talks(server, asking string, serve, clientArgs []string) {
 			}
 			ended = c.begin(ctx, server, serve)
 		case <-ctx.Done():
-			last := <-ended // it ends when the context is canceled
+			last := <-ended // it exits when the context is canceled
 			c.Fatalf("%q did not succeed: %v: %s\n%q: %v: %s", clientArgs, err, output, serve, last.err, last.output)
 		case <-time.After(time.Second):
 		}
@@ -149,7 +149,7 @@ func (c *cluster) goes(names ...string) {
 }
 
 // Pods that reference a claim for a topology with RDMA can see and open exactly their own device, and exchange data
-// through it. After the pods have ended, the device is on the machine under its original name.
+// through it. After the pods have terminated, the device is on the machine under its original name.
 func TestClusterPodsExchangeData(t *testing.T) {
 	c := newCluster(t, "")
 	c.needsLab()

@@ -117,7 +117,7 @@ spec:
 	}
 }
 
-// silent expects that two pods can connect over TCP, but that no RDMA message arrives between their own GIDs.
+// silent checks that two pods can connect over TCP, but that no RDMA message arrives between their own GIDs.
 func (c *cluster) silent(server, asking string, ends []*end) {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), clusterPatience)

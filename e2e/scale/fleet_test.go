@@ -57,8 +57,8 @@ func newFleet(t *testing.T, p *plane, s shape, nodes int) *fleet {
 	return f
 }
 
-// watch keeps published up to date until ctx ends. It discards the devices in slices, because they could use a gigabyte
-// of memory.
+// watch keeps published up to date until ctx is done. It discards the devices in slices, because they could use a
+// gigabyte of memory.
 func (f *fleet) watch(ctx context.Context, t *testing.T) {
 	t.Helper()
 	api := f.client.ResourceV1().ResourceSlices()
@@ -188,7 +188,7 @@ func (f *fleet) writesOfChange(nodes int) int {
 	return writes
 }
 
-// drive runs the publishing part of a node's driver until ctx ends, with the rate limits of the driver's client.
+// drive runs the publishing part of a node's driver until ctx is done, with the rate limits of the driver's client.
 func (f *fleet) drive(ctx context.Context, i int) error {
 	config := rest.CopyConfig(f.config)
 	config.QPS, config.Burst = 50, 100
@@ -212,7 +212,7 @@ func (f *fleet) publishAll(t *testing.T, nodes int) {
 	})
 }
 
-// each calls do for every number below count, with several concurrent calls.
+// each calls do for every number below count, up to 32 at a time.
 func (f *fleet) each(t *testing.T, count int, do func(ctx context.Context, i int) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())

@@ -33,7 +33,7 @@ type rate struct {
 	APIServerBytes              int64   `json:"apiServerBytes"`
 }
 
-// follow watches objects from a version onward. It resumes if the API server ends the watch, which happens on a busy
+// follow watches objects from a version onward. It resumes if the API server closes the watch, which happens on a busy
 // machine if events are not read in time.
 func follow(
 	t *testing.T, version string, start func(context.Context, metav1.ListOptions) (watch.Interface, error),

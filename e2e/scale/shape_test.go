@@ -21,9 +21,10 @@ type shape struct {
 	plugin string
 }
 
-// shapeOf turns a number of devices into virtual functions of four NICs, or of eight NICs for hundreds of devices, or
-// into separate links. A NIC or a separate link has one entry that pods share (functions, links). In the mixed shapes,
-// it has an additional exclusive entry, so that the entries must exclude each other (mixed-functions, mixed-links).
+// shapeOf returns the shape with the given name and number of devices. In the shapes functions and mixed-functions, the
+// devices are four NICs, or eight from 512 devices on, and their virtual functions. In the shapes links and
+// mixed-links, they are separate links. Each NIC or separate link has one entry that pods share. In the mixed shapes,
+// it also has an exclusive entry, and the two entries exclude each other.
 func shapeOf(name string, devices int) (shape, error) {
 	nics := 4
 	if devices >= 512 {

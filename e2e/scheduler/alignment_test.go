@@ -18,8 +18,8 @@ import (
 // gpuDriver is another driver, which is unrelated to networks.
 const gpuDriver = "gpu.example.com"
 
-// roots contains the PCI root complexes of a machine with the number of GPUs and NICs below each of them. Only the
-// first and the third root satisfy a claim for a GPU and two NICs; the third satisfies two such claims.
+// roots contains the PCI root complexes of a machine, with the number of GPUs and NICs below each of them. Only the
+// first and the third root can satisfy a claim for a GPU and two NICs; the third can satisfy two such claims.
 var roots = []struct {
 	name       string
 	gpus, nics int
@@ -27,8 +27,8 @@ var roots = []struct {
 	{"pci0000:10", 1, 2}, {"pci0000:40", 2, 1}, {"pci0000:80", 2, 4}, {"pci0000:c0", 0, 2},
 }
 
-// A claim for a GPU from another driver and two NICs gets devices below one PCI root, as GPUDirect requires, while one
-// root has enough of them. After that, the scheduler rejects such a claim even though GPUs and NICs are left.
+// A claim for a GPU from another driver and two NICs gets devices below one PCI root, as GPUDirect requires, as long as
+// one root has enough of them. After that, the scheduler rejects such a claim even though GPUs and NICs are left.
 func TestGPUsAndCardsBelowOneRoot(t *testing.T) {
 	onEvery(t, func(t *testing.T, p *plane) {
 		h, below := discoverytest.NewHost(), map[string]string{}

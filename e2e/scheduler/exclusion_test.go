@@ -59,7 +59,7 @@ func (n node) try(ctx context.Context, nic, arrival string, s series, refusals *
 }
 
 // tryPods creates a pod for each use. If the last pod is rejected, the scheduler must schedule it after the pods that
-// exclude it have ended.
+// exclude it have been deleted.
 func (n node) tryPods(ctx context.Context, nic string, s series, refusals *refusals) (bool, error) {
 	var pods []string
 	for i, u := range s {

@@ -106,7 +106,7 @@ func planeOf(v version) (*plane, error) {
 }
 
 // startPlane starts a control plane with the project's definitions and classes. If it fails, the control plane's
-// processes end with this process.
+// processes terminate with this process.
 func startPlane(v version) (*plane, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute) // includes a build without a cache
 	defer cancel()

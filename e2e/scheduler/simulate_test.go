@@ -30,7 +30,7 @@ const (
 	refusedAtLeast = 40     // percent
 	refusedAtMost  = 60
 	provenAtLeast  = 20
-	endedOneIn     = 4 // a pod ends before one in this many new pods, so that some claims fit
+	endedOneIn     = 4 // a pod is deleted before one in this many new pods, so that some claims fit
 )
 
 // simulation counts the results of a test.

@@ -20,7 +20,7 @@ type use struct {
 	function bool
 	// exclusive is true if the NIC cannot have other uses at the same time.
 	exclusive bool
-	// capacity is the capacity that users of a shared NIC split.
+	// capacity is the capacity that is divided among the users of a shared NIC.
 	capacity string
 	// group is the exclusion group: the NIC cannot have other uses in the group at the same time.
 	group string
@@ -118,7 +118,7 @@ func exclusionMachines() []nics {
 	}
 }
 
-// series contains successive uses of one NIC. All except the last are possible concurrently.
+// series contains successive uses of one NIC. All uses except the last are possible concurrently.
 type series []use
 
 func (s series) names() string {

@@ -118,8 +118,8 @@ const bondOfTwo = `
 - {name: tune, type: tuning, dependOn: [red], config: {mtu: 1400}}
 `
 
-// This is the published design's main case: two virtual functions of two NICs, bonded, with VLANs on top. Traffic
-// continues when one NIC loses its link.
+// This is the published design's main case: one virtual function from each of two NICs, bonded, with VLANs on top.
+// Traffic continues when one NIC loses its link.
 func TestBondSurvivesTheLossOfACard(t *testing.T) {
 	b := newBench(t, 2)
 	d := newDriver(b)

@@ -18,7 +18,7 @@ import (
 )
 
 // clusterPatience is the time limit for operations that involve the kubelet and containerd. On the emulated machine, a
-// pod takes ten seconds and has to wait for other pods.
+// pod takes ten seconds to start and has to wait for other pods.
 const clusterPatience = 5 * time.Minute
 
 // cluster is the machine as a Kubernetes node with the driver. Tests use it one after the other.
@@ -156,7 +156,7 @@ func (c *cluster) slices(ctx context.Context) ([]resourceapi.ResourceSlice, erro
 	return list.Items, nil
 }
 
-// inside returns a pod's network namespace, through a process of its container.
+// inside returns a pod's network namespace, which it finds through a process in the pod's container.
 func (c *cluster) inside(name string) *pod {
 	c.Helper()
 	return c.PodAt(filepath.Join(c.process(name), "ns/net"))

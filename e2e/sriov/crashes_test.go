@@ -15,7 +15,7 @@ import (
 )
 
 // TestClusterCrashes checks that virtual functions are restored after any crash of the driver, regardless of how pods
-// end.
+// terminate.
 func TestClusterCrashes(t *testing.T) {
 	c := newCluster(t, 2)
 	c.Apply(c.named(policies))
@@ -117,7 +117,7 @@ func (c *cluster) getsDirtyFunctions() {
 	}
 }
 
-// A virtual function whose name cannot be restored does not prevent its pod from ending. It is not allocated again
+// A virtual function whose name cannot be restored does not prevent its pod from terminating. It is not allocated again
 // until the name is restored.
 func (c *cluster) quarantinesFunctions() {
 	c.oneFunction("stuck")

@@ -85,7 +85,7 @@ func (c *cluster) networks(ctx context.Context, pod string) (networks []attached
 	return networks, json.Unmarshal([]byte(found.Annotations[nad.Status]), &networks)
 }
 
-// withClaim creates a pod with a claim that a user created and with a Multus network, unless these are empty.
+// withClaim creates a pod with a user-created claim and with a Multus network; either may be empty.
 func (c *cluster) withClaim(name, claim, network string) {
 	c.Helper()
 	claims, used, annotations := "", "", ""

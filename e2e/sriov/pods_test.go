@@ -330,7 +330,7 @@ func (c *cluster) bondsFunctions() {
 }
 
 // Example 4: macvlan and ipvlan cannot share a link. The first pod gets the link, and the second pod waits until the
-// first pod has ended.
+// first pod has terminated.
 func (c *cluster) keepsPersonasApart() {
 	for _, kind := range []string{"macvlan", "ipvlan"} {
 		c.topology(kind, c.named(fmt.Sprintf(`
@@ -420,7 +420,7 @@ func (c *cluster) bridgesFunctions() {
 }
 
 // The administrator changes the number of functions. A function that is in a pod stays published, with a taint, until
-// the pod ends. New functions are published.
+// the pod terminates. New functions are published.
 func (c *cluster) followsNumVFs() {
 	c.topology("kept", c.named(`
 - name: nic

@@ -12,7 +12,7 @@ import (
 
 // Two topologies use addresses from one range. The node gets blocks as its pods need them. When all blocks are
 // allocated, the status of the range and an event about the waiting pod report this. The pod starts when another pod
-// ends. Pods keep their addresses when the driver is killed.
+// terminates. Pods keep their addresses when the driver is killed.
 func TestAddressRange(t *testing.T) {
 	e := newEnv(t, "ranges")
 	e.veth("ar0")

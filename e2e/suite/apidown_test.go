@@ -66,8 +66,8 @@ func (e *env) catchUp() {
 	e.driverReady()
 }
 
-// A node reboot ends all processes and network namespaces and clears the memory; the disk is unchanged. Pods get their
-// interfaces again, and no old interfaces remain.
+// A node reboot kills all processes, destroys all network namespaces and clears the memory; the disk is unchanged. Pods
+// get their interfaces again, and no old interfaces remain.
 func TestReboot(t *testing.T) {
 	e := newEnv(t, "reboot")
 	s := e.stage("rb", 139, 0)
@@ -91,7 +91,7 @@ func TestReboot(t *testing.T) {
 	s.goes("p")
 }
 
-// reboot ends everything that does not survive a reboot, and starts the node again. The kernel's boot ID does not
+// reboot terminates everything that does not survive a reboot, and starts the node again. The kernel's boot ID does not
 // change, so compared with the journal, only the namespaces have disappeared. unplug and plug remove and create the
 // hardware, which a real machine would detect again.
 func (e *env) reboot(plug, unplug func()) {
@@ -129,8 +129,8 @@ func (e *env) reboot(plug, unplug func()) {
 	}
 }
 
-// A pod that shares its claim with another pod is detached even though the runtime did not report the pod's end and the
-// claim is still in use. The other pod keeps its interface.
+// A pod that shares its claim with another pod is detached even though the runtime did not report that the pod
+// terminated and the claim is still in use. The other pod keeps its interface.
 func TestSharedClaimWhoseUserIsLost(t *testing.T) {
 	e := newEnv(t, "lost")
 	e.offerMacvlan("lo0", "10.140.0.0/24")

@@ -9,9 +9,9 @@ import (
 )
 
 // If a claim can never succeed, an event about the pod reports the reason, the pod waits without holding a device, and
-// the pod ends when it is deleted. Some cases use an administrator's classes, because the controller's classes cannot
-// have these errors. In addition, the API server rejects many of these claims for the controller's classes before the
-// claims reach a node.
+// the pod terminates when it is deleted. Some cases use an administrator's classes, because the controller's classes
+// cannot have these errors. In addition, the API server rejects many of these claims for the controller's classes
+// before the claims reach a node.
 func TestBadClaims(t *testing.T) {
 	e := newEnv(t, "bad")
 	e.veth("ba0")

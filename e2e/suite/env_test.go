@@ -55,7 +55,7 @@ func newEnvOn(t *testing.T, cluster *lab.Cluster, client kubernetes.Interface, n
 	e.create(fmt.Sprintf("apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n", namespace))
 	t.Cleanup(func() {
 		e.explain()
-		// The next test uses another namespace, so it only has to wait until the pods on the node have ended.
+		// The next test uses another namespace, so it only has to wait until the pods on the node have terminated.
 		if output, err := e.kubectl("", "delete", "namespace", namespace, "--wait=false"); err != nil {
 			t.Error(err, output)
 		}

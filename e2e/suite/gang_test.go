@@ -17,7 +17,7 @@ import (
 
 // In a gang of four pods, one claim belongs to the PodGroup, and each pod has an interface from this claim (KEP-5729).
 // Each pod also has its own claim, which it lists first (docs/limits.md). A container that restarts after the driver
-// was killed has its interfaces again, and nothing remains after the last pod has ended.
+// was killed has its interfaces again, and nothing remains after the last pod has terminated.
 func TestGang(t *testing.T) {
 	e := newGangEnv(t)
 	e.offerMacvlan("ga0", "10.183.0.0/24")

@@ -56,7 +56,7 @@ func TestKilled(t *testing.T) {
 	t.Run("driver during Unprepare", s.inTest(func(s *stage) {
 		s.pod("released")
 		s.ready("released")
-		// A restarted runtime does not report the end of older pods: Unprepare rolls back the chain.
+		// A restarted runtime does not report that older pods have stopped, so Unprepare rolls back the chain.
 		s.restart(s.cluster.RuntimeComponent())
 		release := s.set("DEL")
 		s.deleting("released")

@@ -63,7 +63,7 @@ type model struct {
 	random *rand.Rand
 	// generation is the number of pods of each kind that have been created.
 	generation map[string]int
-	// restore contains functions that end lasting faults.
+	// restore contains functions that repair lasting faults.
 	restore []func()
 	done    map[string]int
 	looked  int
@@ -71,9 +71,9 @@ type model struct {
 	without string
 }
 
-// withoutJournal loses the journal. Pods keep running, their containers can restart, and new sandboxes get their
-// interfaces. All other data in the journal is lost (docs/limits.md). Therefore, no pod may have a whole link at that
-// time, and all pods are replaced.
+// withoutJournal simulates the loss of the journal. Pods keep running, their containers can restart, and new sandboxes
+// get their interfaces. All other data in the journal is lost (docs/limits.md). Therefore, no pod may have a whole link
+// at that time, and all pods are replaced.
 func (m *model) withoutJournal() {
 	m.Helper()
 	last := m.name("whole")
@@ -398,7 +398,7 @@ func (m *model) inspect() {
 	}
 }
 
-// settle ends lasting faults, and waits until every pod is Ready.
+// settle repairs lasting faults, and waits until every pod is Ready.
 func (m *model) settle() {
 	m.Helper()
 	for _, restore := range m.restore {

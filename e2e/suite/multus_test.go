@@ -132,7 +132,7 @@ spec: {devices: {requests: [{name: r0, exactly: {deviceClassName: %s}}]}}
 `, name, class)
 }
 
-// podOn returns a pod with the claim and the Multus networks, unless these are empty.
+// podOn returns a pod with the claim and the Multus networks; either may be empty.
 func podOn(name, claim, networks string) string {
 	made := pod(name, claim)
 	made = strings.Replace(made, "resourceClaimTemplateName: "+claim, "resourceClaimName: "+claim, 1)

@@ -68,8 +68,8 @@ func (d *ovnDouble) start() {
 	})
 }
 
-// stop ends the double with a signal. On SIGTERM, the double removes its socket. After SIGKILL, the socket still exists
-// but has no listener.
+// stop terminates the double with a signal. On SIGTERM, the double removes its socket. After SIGKILL, the socket still
+// exists but has no listener.
 func (d *ovnDouble) stop(signal syscall.Signal) {
 	d.e.Helper()
 	_ = d.running.Process.Signal(signal) // Wait reports whether it had already exited
@@ -335,9 +335,9 @@ func localnetStep(more string) string {
 }
 
 // In a standard OVN-Kubernetes installation, the bridge has the node's default route, and the shipped policy hides the
-// uplink unless the uplink is named. While the OVN-Kubernetes server is down, pods can still end: the driver removes
-// their interfaces without the plugin. After its restart, the server removes the ports of pods that have ended and
-// keeps the ports of running pods.
+// uplink unless the uplink is named. While the OVN-Kubernetes server is down, pods can still terminate: the driver
+// removes their interfaces without the plugin. After its restart, the server removes the ports of pods that have
+// terminated and keeps the ports of running pods.
 func TestOVNKubernetesServerIsDown(t *testing.T) {
 	e := newEnv(t, "serverdown")
 	e.localnet("ox0", "localnet1")

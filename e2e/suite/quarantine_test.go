@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A device cannot be restored because another link on the host has its name. The pod can still end, and the device is
-// quarantined and not allocated. Once the name is free again, `netdra release` restores the device.
+// A device cannot be restored because another link on the host has its name. The pod can still terminate, and the
+// device is quarantined and not allocated. Once the name is free again, `netdra release` restores the device.
 func TestDeviceThatCannotBeCleaned(t *testing.T) {
 	e := newEnv(t, "quarantine")
 	e.veth("qu0")

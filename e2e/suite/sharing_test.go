@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// When a pod with two claims ends, the claim that a second pod keeps using is not affected.
+// When a pod with two claims terminates, the claim that a second pod keeps using is not affected.
 func TestClaimsEndApart(t *testing.T) {
 	e := newEnv(t, "apart")
 	e.offerMacvlan("ap0", "10.145.0.0/24")

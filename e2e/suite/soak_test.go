@@ -38,9 +38,9 @@ const (
 	outagePeriod = 5 * time.Minute
 )
 
-// Pods of every kind start and end, each at its own rate, while the driver, the runtime and the kubelet are killed at
-// random. No container runs without its interfaces, an exclusive device is in only one pod at a time, no pod is stuck,
-// and nothing remains at the end.
+// Pods of every kind are created and deleted, each kind at its own rate, while the driver, the runtime and the kubelet
+// are killed at random. No container runs without its interfaces, an exclusive device is in only one pod at a time, no
+// pod is stuck, and nothing remains at the end.
 func TestSoak(t *testing.T) {
 	if *soakTime == 0 {
 		t.Skip("takes a long time and is not deterministic; run `make soak`")
@@ -232,7 +232,7 @@ func (s *soak) outage() {
 func (s *soak) killDriver() {
 	for _, pid := range s.processes(stack.Driver) {
 		s.keepLog()
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited
 	}
 }
 

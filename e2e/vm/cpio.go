@@ -30,7 +30,7 @@ func (w *cpioWriter) file(name string, mode fs.FileMode, data []byte) {
 	w.entry(name, cpioFile|int(mode.Perm()), data)
 }
 
-// finish ends the archive and returns the first error.
+// finish completes the archive and returns the first error.
 func (w *cpioWriter) finish() error {
 	w.entry("TRAILER!!!", 0, nil)
 	return w.err

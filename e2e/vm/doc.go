@@ -6,10 +6,10 @@
 // with their links when the links move to another network namespace, like the RDMA devices of real NICs. Images of kind
 // [OVS] have Open vSwitch and OVN.
 //
-// [Prepare] creates an [Image], from which [Image.Run] boots a machine for one command. The machine ends when the
-// command does. The root file system consists of the unpacked packages, read-only, below a memory file system, so
+// [Prepare] creates an [Image], from which [Image.Run] boots a machine for one command. The machine shuts down when the
+// command exits. The root file system consists of the unpacked packages, read-only, below a memory file system, so
 // changes disappear with the machine.
 //
-// The rule of this package: nothing outlives its caller. A machine has a time limit, and ends with the process that
-// started it, regardless of how that process ends.
+// The rule of this package: nothing outlives its caller. A machine has a time limit, and terminates with the process
+// that started it, regardless of how that process terminates.
 package vm

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind is the purpose of an image's machines.
+// Kind is the purpose of an image.
 type Kind int
 
 const (

@@ -24,7 +24,7 @@ const (
 )
 
 // kernelParameters apply to every machine. They make an emulated boot fast and reliable: panic=-1 reboots immediately,
-// which ends QEMU (-no-reboot); mitigations and address randomization would only cost time here; random.trust_cpu
+// which terminates QEMU (-no-reboot); mitigations and address randomization would only cost time here; random.trust_cpu
 // provides entropy without waiting; and the kernel must not calibrate timers, because timers fire late on a busy host
 // (tsc, no_timer_check). The IOMMU is for vfio-pci.
 const kernelParameters = "console=ttyS0 panic=-1 quiet loglevel=4 mitigations=off random.trust_cpu=on nokaslr " +

@@ -27,7 +27,7 @@ var ErrUnavailable = errors.New("virtual machines are not available here")
 
 // Options configure the content and the location of an image. The zero value is usable.
 type Options struct {
-	// Kind is the purpose of the image's machines; the zero value is SRIOV.
+	// Kind is the purpose of the image; the zero value is SRIOV.
 	Kind Kind
 	// CacheDir is the directory for images; empty means lab.CacheDir().
 	CacheDir string
@@ -44,7 +44,7 @@ type Image struct {
 	parts *parts
 	// mirror is the URI of a Debian mirror; empty means the mirror that this machine's apt uses.
 	mirror string
-	// vminit is the path of the machines' init program.
+	// vminit is the machines' init program.
 	vminit []byte
 	// accelerator is QEMU's accelerator for the machines.
 	accelerator string

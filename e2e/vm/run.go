@@ -22,9 +22,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/e2e/vm/guest"
 )
 
-// DefaultTimeout ends machines whose command hangs. On an idle machine that emulates all code, the longest test suite
-// without its own limit takes a third of this time. With a shorter timeout, tests would fail on a busy host just
-// because they are slow.
+// DefaultTimeout is the time limit for machines, in case their command hangs. On an idle machine that emulates all
+// code, the longest test suite without its own limit takes a third of this time. With a shorter timeout, tests would
+// fail on a busy host just because they are slow.
 const DefaultTimeout = 20 * time.Minute
 
 // Command describes a machine and its command. Only Args must be set. The zero value boots a machine that switches
@@ -58,7 +58,7 @@ type Command struct {
 	Folders map[string]string
 	// Written is like Folders, for writable directories.
 	Written map[string]string
-	// Uplink is an additional NIC that leads to the network of this process; nil means none.
+	// Uplink is an additional NIC that is connected to this process's network; nil means none.
 	Uplink *Uplink
 	// Output receives the output of the command, stdout and stderr, while it runs; nil discards it.
 	Output io.Writer
@@ -68,8 +68,8 @@ type Command struct {
 	Timeout time.Duration
 }
 
-// Uplink is a NIC that leads into the network namespace of the thread that calls [Image.Run]: the gateway routes to
-// addresses in this namespace. Initially, the NIC's link has no address.
+// Uplink is a NIC that is connected to the network namespace of the thread that calls [Image.Run]: the gateway routes
+// to addresses in this namespace. Initially, the NIC's link has no address.
 type Uplink struct {
 	// Link is the name of the NIC's link in the machine.
 	Link string
@@ -90,10 +90,10 @@ type Result struct {
 	Boot, Command time.Duration
 }
 
-// Run boots a machine, runs the command and ends the machine. It is not an error if the command fails, but it is an
-// error if the command could not be run or did not end. The machine ends with the context and with this process.
-// Several machines may run concurrently, each with its own directory. If the error is not nil, the exit status is
-// undefined, and the error contains the end of the console output.
+// Run boots a machine, runs the command and shuts the machine down. It is not an error if the command fails, but it is
+// an error if the command could not be run or did not complete. The machine is killed when the context is canceled or
+// this process exits. Several machines may run concurrently, each with its own directory. If the error is not nil, the
+// exit status is undefined, and the error contains the end of the console output.
 func (i *Image) Run(ctx context.Context, c Command) (Result, error) {
 	return i.run(ctx, c, i.accelerator)
 }
@@ -225,7 +225,7 @@ func (i *Image) writeRunDir(dir string, order *guest.Order) error {
 }
 
 // boot runs QEMU until the machine switches itself off. The command's result is in the outcome file. QEMU's exit status
-// is 0 for any machine that has switched itself off. When the time limit expires, QEMU is killed, which ends the
+// is 0 for any machine that has switched itself off. When the time limit expires, QEMU is killed, which terminates the
 // machine. WaitDelay limits the wait for other processes that have QEMU's output open.
 func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 	root := filepath.Join(i.dir, "root")
@@ -248,7 +248,7 @@ func (i *Image) boot(ctx context.Context, m *machine, c *Command) error {
 		}
 		defer func() { _ = term.Restore(int(os.Stdin.Fd()), state) }() // QEMU restores it unless QEMU was killed
 	}
-	// The kernel sends the death signal when the thread that started the process ends, so this thread must not end.
+	// The kernel sends the death signal when the thread that started the process exits, so this thread must not exit.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := cmd.Run()
@@ -271,8 +271,8 @@ func consoleTail(dir string) string {
 	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
-// readOutcome reads the outcome that vminit has written. If the file is missing, the machine ended before its command,
-// because of a panic or because vminit could not mount the control directory.
+// readOutcome reads the outcome that vminit has written. If the file is missing, the machine terminated before it ran
+// its command, because of a panic or because vminit could not mount the control directory.
 func readOutcome(dir string) (Result, error) {
 	var outcome guest.Outcome
 	data, err := os.ReadFile(filepath.Join(dir, guest.OutcomeFile))

@@ -134,9 +134,9 @@ func (i *Image) fetchSource(ctx context.Context, dir string, kernel kernelVersio
 	return private.files()
 }
 
-// runInRoot runs a script in a chroot and in its own PID namespace, which ends with the script. The scripts in the
-// third-party kernel source run as root in the chroot, but have no access to this machine's processes or mounts.
-// Processes that hang end with the script. The only device that the scripts need is /dev/null.
+// runInRoot runs a script in a chroot and in its own PID namespace, which is destroyed when the script exits. The
+// scripts in the third-party kernel source run as root in the chroot, but have no access to this machine's processes or
+// mounts. Processes that hang are killed with it. The only device that the scripts need is /dev/null.
 func runInRoot(ctx context.Context, root, script string, args ...string) error {
 	for _, name := range []string{"dev", "proc", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
@@ -150,7 +150,7 @@ func runInRoot(ctx context.Context, root, script string, args ...string) error {
 	cmd.Dir, cmd.Env = "/", []string{"PATH=/usr/sbin:/usr/bin", "HOME=/tmp"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: root, Cloneflags: unix.CLONE_NEWPID,
 		Unshareflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
-	// The kernel sends the death signal when the thread that started the process ends, so this thread must not end.
+	// The kernel sends the death signal when the thread that started the process exits, so this thread must not exit.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	output, err := cmd.CombinedOutput()

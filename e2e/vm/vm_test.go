@@ -105,7 +105,7 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// A machine ends with the process that started it, even if that process is killed.
+// A machine terminates with the process that started it, even if that process is killed.
 func TestCallerIsKilled(t *testing.T) {
 	prepared(t)
 	caller := exec.Command("/proc/self/exe")

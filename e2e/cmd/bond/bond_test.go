@@ -36,7 +36,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A known weakness of the plugin: a missing namespace is an error, unless the runtime reports this with an empty path.
+// A known weakness of the plugin: a missing namespace is an error, unless the runtime signals it with an empty path.
 func TestDelWithoutNamespace(t *testing.T) {
 	args := &skel.CmdArgs{IfName: "bond0", StdinData: []byte(good)}
 	if err := del(args); err != nil {

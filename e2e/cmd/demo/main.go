@@ -132,7 +132,7 @@ func (d *demo) policies(ctx context.Context) error {
 		`test "$(kubectl get resourceslices -o name | wc -l)" = 3`); err != nil {
 		return err
 	}
-	// The controller counts devices with a delay, and a table of zeros would look like a failure.
+	// The controller counts devices after a delay, and a table of zeros would look like a failure.
 	if err := d.until(ctx, "device counts of all policies", "sh", "-c",
 		`test "$(kubectl get -f "$0" -o jsonpath='{.items[?(@.status.devices>0)].metadata.name}' | wc -w)" = 3`,
 		filepath.Join(d.samples, "policies.yaml")); err != nil {
@@ -208,7 +208,7 @@ func (d *demo) wholeLink(ctx context.Context) error {
 	return d.show("ip", "-br", "link", "show", "uplink1")
 }
 
-// call contains the fields that the demo shows from a line in a claim's log.
+// call contains the fields of a line in a claim's log that the demo shows.
 type call struct {
 	Time     time.Time       `json:"time"`
 	Duration string          `json:"duration"`

@@ -51,7 +51,7 @@ the cluster.`,
 
 // inside runs a command with the standard streams of this process. An interrupt from the terminal reaches the command
 // directly, so this process ignores the interrupt, but forwards a termination signal. It does not use the context of
-// the cobra command, because an interrupt cancels that context. The cancellation would kill the child, although a shell
+// the cobra command, because an interrupt cancels that context. Canceling it would kill the child, whereas a shell
 // inside should only receive the signal.
 func inside(w *where, node string, args []string) error {
 	m, err := w.machine(node)
@@ -131,8 +131,8 @@ func startCommand(w *where) *cobra.Command {
 		func(ctx context.Context, m *lab.Machine, comp lab.Component) error { return m.Start(ctx, comp) })
 }
 
-// componentCommand returns a command that acts on one component and reports the duration. Its two-minute limit is also
-// the limit in process 1 for stopping a component.
+// componentCommand returns a command that acts on one component and reports the duration. It has the same two-minute
+// limit that process 1 applies to stopping a component.
 func componentCommand(
 	w *where, verb, short, done string, do func(context.Context, *lab.Machine, lab.Component) error,
 ) *cobra.Command {

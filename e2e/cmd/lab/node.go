@@ -136,7 +136,7 @@ func (w *where) node(name string) (*lab.Node, error) {
 	return c.Node(name)
 }
 
-// machine returns the machine of a node, or of the cluster if the name is empty.
+// machine returns a node's machine, or the cluster's machine if the name is empty.
 func (w *where) machine(node string) (*lab.Machine, error) {
 	c, err := w.open()
 	if err != nil {

@@ -38,8 +38,8 @@ func (o *testOutput) inspect(line string, pass bool) {
 	}
 }
 
-// check returns an error for tests that did not run although their exit status was 0. A test that calls os.Exit(0)
-// prints no PASS; a wrong test name results in a PASS without tests.
+// check returns an error if the exit status is 0 although no test has passed. A test that calls os.Exit(0) prints no
+// PASS; a wrong test name results in a PASS without tests.
 func (o *testOutput) check() error {
 	switch {
 	case o.verdict != "PASS":

@@ -22,7 +22,7 @@ import (
 // Keep the main thread in the machine's namespace; see the package comment.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
-// Bench represents the machine during one test. A method that cannot complete ends the test.
+// Bench represents the machine during one test. A method that cannot complete fails the test immediately.
 type Bench struct {
 	*testing.T
 	// Patience is the time limit for each operation.
@@ -44,7 +44,7 @@ func New(t *testing.T, patience time.Duration, advice string) *Bench {
 // With returns the machine for a subtest.
 func (b *Bench) With(t *testing.T) *Bench { return &Bench{T: t, Patience: b.Patience} }
 
-// Must ends the test if there is an error.
+// Must fails the test immediately if there is an error.
 func (b *Bench) Must(err error) {
 	b.Helper()
 	if err != nil {
@@ -52,7 +52,7 @@ func (b *Bench) Must(err error) {
 	}
 }
 
-// Eventually repeats a check until it returns nil. It ends the test if this takes longer than Patience.
+// Eventually repeats a check until it returns nil. It fails the test if this takes longer than Patience.
 func (b *Bench) Eventually(what string, check func() error) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)

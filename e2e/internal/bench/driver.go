@@ -32,9 +32,9 @@ type Driver struct {
 	options executor.Options
 }
 
-// Open creates a driver that starts with the journal at path. It uses the machine, and uses the plugins in CNI_PATH
-// unless the options name other directories. The driver is not bound to a test: Pod and Restart require a driver from
-// [Bench.NewDriver].
+// Open creates a driver that starts with the journal at path. The driver operates on this machine, with the plugins in
+// CNI_PATH unless the options name other directories. The driver is not bound to a test: Pod and Restart require a
+// driver from [Bench.NewDriver].
 func Open(path string, options executor.Options) (*Driver, error) {
 	options.Exec = executor.PluginExec{Lock: path + ".cni"}
 	if options.Dirs == nil {
@@ -79,8 +79,9 @@ func (d *Driver) Restart() {
 	d.restart(nil)
 }
 
-// RestartUntil is like Restart, but the new driver is killed after the given number of call starts and ends. Calls are
-// commits to the driver's journal and operations on devices. The kill is a panic, from which [Survives] recovers.
+// RestartUntil is like Restart, but the new driver is killed after the given number of steps. The start and the end of
+// each call are steps; calls are commits to the driver's journal and operations on devices. The kill is a panic, from
+// which [Survives] recovers.
 func (d *Driver) RestartUntil(calls int) {
 	d.bench.Helper()
 	d.restart(&life{calls: calls})

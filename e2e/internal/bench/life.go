@@ -11,7 +11,8 @@ import (
 // errKilled is the panic value of a driver that is killed.
 var errKilled = errors.New("the driver was killed")
 
-// life counts down the starts and ends of calls until the driver is killed. A driver with a nil life is never killed.
+// life counts the starts and ends of calls that remain until the driver is killed. A driver with a nil life is never
+// killed.
 type life struct{ calls int }
 
 func (l *life) step() {

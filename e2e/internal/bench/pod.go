@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// Pod is a network namespace, usually a pod's, with its attachments by a driver in the test.
+// Pod is a network namespace, usually a pod's, together with its attachment if a driver in the test manages it.
 type Pod struct {
 	// Path is the path of the namespace.
 	Path string
@@ -40,19 +40,19 @@ func (p *Pod) Add() error {
 // Del detaches the pod's devices.
 func (p *Pod) Del() error { return p.driver.Executor.Del(context.Background(), p.Attachment) }
 
-// Attach is like Add, but ends the test on error.
+// Attach is like Add, but fails the test on error.
 func (p *Pod) Attach() {
 	p.bench.Helper()
 	p.bench.Must(p.Add())
 }
 
-// Detach is like Del, but ends the test on error.
+// Detach is like Del, but fails the test on error.
 func (p *Pod) Detach() {
 	p.bench.Helper()
 	p.bench.Must(p.Del())
 }
 
-// Destroy removes all references to the pod's namespace while the driver uses it.
+// Destroy removes all references to the pod's namespace, so that the kernel destroys it while the driver still uses it.
 func (p *Pod) Destroy() {
 	p.bench.Helper()
 	cnitest.RemovePod(p.Path)
@@ -76,14 +76,14 @@ func (p *Pod) Enter(do func() error) error {
 	return <-done
 }
 
-// Inside is like Enter, but ends the test on error.
+// Inside is like Enter, but fails the test on error.
 func (p *Pod) Inside(do func() error) {
 	p.bench.Helper()
 	p.bench.Must(p.Enter(do))
 }
 
-// WithLink runs functions inside the namespace, with one of its links, until a function returns an error. The link must
-// exist.
+// WithLink calls functions inside the namespace with one of its links, one after the other, until one returns an error.
+// The link must exist.
 func (p *Pod) WithLink(name string, things ...func(netlink.Link) error) {
 	p.bench.Helper()
 	p.Inside(func() error {
@@ -160,7 +160,7 @@ func (p *Pod) crosses(target *Pod, address string, messages int) (bool, error) {
 	return false, nil
 }
 
-// Reaches expects a message to arrive eventually, and returns how long this took.
+// Reaches checks that a message arrives eventually, and returns how long this took.
 func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	p.bench.Helper()
 	start := time.Now()
@@ -172,7 +172,7 @@ func (p *Pod) Reaches(target *Pod, address string) time.Duration {
 	return time.Since(start)
 }
 
-// Isolated expects no message to arrive.
+// Isolated checks that no message arrives.
 func (p *Pod) Isolated(target *Pod, address string) {
 	p.bench.Helper()
 	arrived, err := p.crosses(target, address, Silence)

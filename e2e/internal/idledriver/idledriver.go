@@ -1,6 +1,6 @@
-// Package idledriver is a DRA driver that does nothing, under its own name. With a claim for this driver, a pod's
-// additional start time is the time that Kubernetes itself needs to create, allocate and read a claim. This is the
-// lower bound for every driver.
+// Package idledriver implements a DRA driver that does nothing, under its own driver name. A claim for this driver
+// delays a pod's start only by the time that Kubernetes itself needs to create, allocate and read the claim. This is
+// the lower bound for every driver.
 //
 // The rule of this package: the driver itself adds nothing to a pod's start time.
 package idledriver

@@ -36,7 +36,7 @@ func (n *Node) DriverReady() {
 }
 
 // KillDriver kills the driver, which the kubelet then restarts. If the driver is not running when KillDriver is called,
-// the test ends, since there is no process to kill.
+// the test fails, since there is no process to kill.
 func (n *Node) KillDriver() {
 	n.t.Helper()
 	pids, err := process.PIDs(process.Runs(DriverName))

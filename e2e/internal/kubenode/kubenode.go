@@ -26,8 +26,8 @@ import (
 // ErrStill means that an expected change has not yet happened.
 var ErrStill = errors.New("it is still as before")
 
-// Node represents the machine during one test, which uses one namespace. A method that cannot complete ends the test.
-// Node must be used on the test's goroutine, because testing.T can only end a test from there.
+// Node represents the machine during one test, which uses one namespace. A method that cannot complete fails the test
+// immediately. Node must be used on the test's goroutine, because testing.T can only stop a test from there.
 type Node struct {
 	Client    kubernetes.Interface
 	Objects   client.Client
@@ -133,7 +133,7 @@ func (n *Node) Explain() {
 }
 
 // Apply applies YAML documents, and deletes the objects at the end of the test. Namespaced objects without a namespace
-// are created in the node's namespace. If an object is rejected permanently, the test ends. After any other error,
+// are created in the node's namespace. If an object is rejected permanently, the test fails. After any other error,
 // Apply retries, since the webhook and the definitions might not be ready yet.
 func (n *Node) Apply(documents string) {
 	n.t.Helper()

@@ -32,8 +32,8 @@ func RunOCI(program string, args []string) error {
 	return unix.Exec(program, append([]string{program}, args...), os.Environ())
 }
 
-// specsOf returns the files that an OCI runtime's command line names: the configuration in a bundle, and the process
-// for "exec".
+// specsOf returns the specification files that an OCI runtime's command line names: the configuration in a bundle, and
+// the process file for "exec".
 func specsOf(args []string) (paths []string) {
 	for i, arg := range args {
 		name, value, joined := strings.Cut(arg, "=")

@@ -119,9 +119,9 @@ func (s *supervisor) stop(ctx context.Context, name string, sig syscall.Signal) 
 	}
 }
 
-// reap collects children that have exited, forever. When there are none left, it waits for SIGCHLD before it tries
-// again. It does not miss a child that exits just before the wait, because the channel buffers the signal. Several
-// children may share one signal, so each round continues until no exited child is left.
+// reap runs forever and collects children that have exited. When there are none left, it waits for SIGCHLD before it
+// tries again. It does not miss a child that exits just before the wait, because the channel buffers the signal.
+// Several children may share one signal, so each round continues until no exited child is left.
 func (s *supervisor) reap() {
 	child := make(chan os.Signal, 1)
 	signal.Notify(child, syscall.SIGCHLD)

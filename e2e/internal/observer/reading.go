@@ -34,8 +34,8 @@ type link struct {
 	addressed bool
 }
 
-// missing returns the expected interfaces that a process does not have. An interface without an address is considered
-// missing, because a container cannot use it.
+// missing returns the expected interfaces that a process lacks. An interface without an address is considered missing,
+// because a container cannot use it.
 func (r reading) missing(p process) []string {
 	return slices.DeleteFunc(slices.Clone(p.interfaces),
 		func(name string) bool { return r.namespaces[p.namespace][name].addressed })

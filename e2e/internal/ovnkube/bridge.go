@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// integration is the name of the bridge to which pods are connected. The bridge is an Open vSwitch bridge if one with
-// this name exists. Otherwise, a Linux bridge is the substitute.
+// integration is the name of the bridge to which pods are connected: an Open vSwitch bridge if one with this name
+// exists, and otherwise a Linux bridge as a substitute.
 const integration = "br-int"
 
 // mappingsKey is the key for the bridge mappings in Open vSwitch's external IDs.

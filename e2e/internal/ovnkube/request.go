@@ -67,7 +67,7 @@ func parseRequest(request *Request) (*podRequest, error) {
 	return r, missing
 }
 
-// add implements ADD. It does not detect whether the plugin has been killed; if so, it continues.
+// add implements ADD. It continues even if the plugin is killed, because it does not detect this.
 func (s *Server) add(ctx context.Context, r *podRequest) (*types100.Result, error) {
 	if r.conf.Name == defaultNetwork {
 		return nil, errors.New("this double has no default network: the configuration lacks topology")

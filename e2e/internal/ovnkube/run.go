@@ -39,7 +39,7 @@ func Run(ctx context.Context, kubeconfig, node string, limit, sweep time.Duratio
 	}
 	controller := &Controller{Client: client, Dynamic: objects, Clock: clock.RealClock{}, Node: node}
 	go controller.Run(ctx)
-	// The real node also sweeps, starting one minute after its own start.
+	// The real node also sweeps, for the first time one minute after it starts.
 	go wait.UntilWithContext(ctx, func(context.Context) {
 		if err := (&vswitch{state: State}).sweep(); err != nil {
 			klog.ErrorS(err, "Cannot remove all ports without an interface; trying again")

@@ -202,8 +202,8 @@ func (v *vswitch) sweep() error {
 	return err
 }
 
-// unplug needs the pod's namespace. Without the pod's interface, it cannot determine which port to remove. In this
-// case, it succeeds, like the real server.
+// unplug removes the pod's port and returns a virtual function to the host. It needs the pod's namespace. If the
+// interface no longer exists there, unplug cannot determine the port of a veth, but succeeds, like the real server.
 func (v *vswitch) unplug(r *podRequest) error {
 	pod, err := ns.GetNS(r.netns)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 const controlDir = "/run/vm"
 
 // Run is the main function of the machine. It returns only if the machine could not be switched off. If this process
-// panics, the kernel also panics and reboots immediately, which ends QEMU. In this case, only the console remains as
-// evidence. The sync writes all files to the host.
+// panics, the kernel also panics and reboots immediately, which terminates QEMU. In this case, only the console remains
+// as evidence. The sync writes all files to the host.
 func Run() error {
 	err := live()
 	if err != nil {
@@ -119,8 +119,8 @@ func prepare(order *Order) error {
 }
 
 // run runs the command and returns its exit status. Since this is the init process, it also becomes the parent of
-// orphaned processes. run waits only for the command, because the remaining processes end with the machine. If a signal
-// terminates the command, the status is 128 plus the signal, as in a shell.
+// orphaned processes. run waits only for the command, because the remaining processes terminate with the machine. If a
+// signal terminates the command, the status is 128 plus the signal, as in a shell.
 func run(order *Order) (int, error) {
 	terminal, err := openTerminal(order.Window)
 	if err != nil {
@@ -193,7 +193,7 @@ func openTerminal(window *Window) (*os.File, error) {
 }
 
 // drain waits until all output has left the machine. It opens the terminal again, because the kernel disconnects all
-// open descriptors when a shell that controls the terminal ends. With a nonzero argument, TCSBRK waits and does not
+// open descriptors when a shell that controls the terminal exits. With a nonzero argument, TCSBRK waits and does not
 // send a break (ioctl_tty(2), tcdrain(3)).
 func drain() error {
 	terminal, err := os.OpenFile(Terminal, os.O_RDWR|unix.O_NOCTTY, 0)
