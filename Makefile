@@ -4,11 +4,11 @@ GO        ?= go
 BIN       := bin
 TOOLS     := $(BIN)/tools
 LAB       := $(BIN)/lab
-# An emulated machine that waits for a processor misses the timeouts of the kubelet and of CNI plugins, so machines come first.
+# An emulated machine that waits for a processor exceeds timeouts of the kubelet and CNI plugins, so machines get priority.
 VM        := $(shell [ "$$(id -u)" = 0 ] && echo nice -n -5) $(LAB)
 PACKAGES  := ./cmd/... ./plugin/... ./cnichain/... ./discovery/... ./policy/... ./slices/... ./deploy/... ./docs/...
-# Packages without goroutines and locks, where the race detector cannot find anything: it would make their tests eight times slower.
-# Their callers, such as ./plugin, are tested with it. A test in ./docs checks that they use neither.
+# Packages without goroutines or locks. The race detector cannot find anything in them and would make their tests eight times slower.
+# Their callers, such as ./plugin, are tested with it. A test in ./docs checks that these packages use neither goroutines nor locks.
 PURE      := ./policy/... ./slices/... ./deploy/... ./docs/... ./cnichain ./cnichain/addresses ./cnichain/claimspec/... ./cnichain/deviceclasses ./cnichain/sanitize ./cnichain/v1alpha1/... ./plugin/nodeapi/... ./cmd/netdra/internal/importer ./cmd/netdra/internal/simulate ./cmd/netdra/internal/manifest ./cmd/netdra/internal/offers ./cmd/netdra/internal/printer ./cmd/netdra/internal/view
 E2E_FLAGS ?=
 KERNEL_FLAGS ?=
@@ -23,7 +23,7 @@ LEAST     ?= 0
 SRIOV_FLAGS ?=
 RDMA_FLAGS ?=
 OVS_FLAGS ?=
-# Modules of third-party programs, except those whose go.sum is the cache key of the local Kubernetes.
+# Modules of third-party programs, except those whose go.sum is part of the cache key for the local Kubernetes.
 MODULES   := e2e/kwok e2e/karpenter e2e/kubevirt e2e/multus e2e/ovscni e2e/coredns
 # Tests of e2e/suite that break the cluster or are slow: "make test-all" runs them on a separate cluster.
 LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTimes.*|TestSharedClaimWhoseUserIsLost\
@@ -33,14 +33,14 @@ LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTimes.*
 # Measurements that only "bench-e2e" runs. The same steps are tested by TestTimesByInterfaces, TestSoak and TestChainOfSixSeconds.
 MEASURED  := ^(TestTimesOfChurn|TestTimesOfTightLoop|TestTimesOfLateChains)$$
 # Lanes in virtual machines that "test-all" runs, the slowest first. Without KVM, each machine uses a processor for up to 20 minutes.
-# Therefore rdma-shared and rdma-pods are part of "rdma-test" only, and sriov-crashes, sriov-multus and half of sriov-pods of
-# "sriov-test": sriov-chains kills chains on virtual functions at each step, and e2e-node kills the components of a node. For the
-# same reason, the oldest supported Kubernetes, which takes minutes to compile, is tested by "e2e-schedulers" only.
+# Therefore, only "rdma-test" runs rdma-shared and rdma-pods, and only "sriov-test" runs sriov-crashes, sriov-multus and the second
+# half of sriov-pods: sriov-chains already kills chains on virtual functions at each step, and e2e-node kills the components of a node.
+# Similarly, only "e2e-schedulers" tests the oldest supported Kubernetes, which takes minutes to compile.
 MACHINES  := sriov-pods sriov-chains rdma-exclusive ovs-vm
 empty     :=
 LONG      := $(subst $(empty) ,,$(LONG))
-# gRPC's trace pages are templates, which call methods by name. With them, the linker keeps every method of every type, and the
-# driver's binary has 75 MB instead of 44.
+# gRPC's trace pages use templates, which call methods by name. This makes the linker keep every method of every type, and the
+# driver's binary grows from 44 MB to 75 MB.
 TAGS      := grpcnotrace
 # Results of the lanes, and the command that prints them and fails if a lane failed.
 LANES     := $(BIN)/lanes
@@ -48,7 +48,7 @@ SUMMARY   := echo; cat $(LANES)/*; ! grep -q FAILED $(LANES)/*
 # All builds without the race detector use the same flags, so that Go compiles their dependencies once.
 export GOFLAGS := $(strip $(filter-out -trimpath -tags=%,$(shell $(GO) env GOFLAGS)) -trimpath -tags=$(TAGS))
 export CGO_ENABLED := 0
-# Without debug tables, which take a fifth of the link time.
+# Omit the debug tables, which account for a fifth of the link time.
 RACE      := CGO_ENABLED=1 $(GO) test -race -ldflags=-w
 
 .PHONY: help build image demo test test-all lanes-test test-unit test-race test-race-rest test-kernel test-allocator karpenter-check dns-check kwok scale e2e e2e-lab e2e-node e2e-planes e2e-long e2e-fleet e2e-scale fleet-long e2e-older e2e-scheduler e2e-schedulers soak model browser-test pictures diagrams docs-site docs-site-test bench-e2e duel vm-doubles sriov-test sriov-chains sriov-pods kubevirt-reader sriov-multus sriov-crashes sriov-inside sriov-lab rdma-test rdma-exclusive rdma-shared rdma-pods rdma-lab verify generate lint bench cluster-up cluster-down clean release release-verify release-again release-try privileges ovs-test ovs-vm ovs-ovnkube ovs-lab
@@ -114,13 +114,13 @@ test-race-rest: ## Run the tests that test-race shortens, with the race detector
 test-allocator: ## Test published slices with the real allocator and thousands of random sequences of claims
 	$(GO) test -count=1 -v ./slices
 
-# Karpenter's allocator, version in e2e/karpenter/go.mod. It takes a minute to compile, so "test-all" does not run it.
+# Karpenter's allocator, at the version in e2e/karpenter/go.mod. It takes a minute to compile, so "test-all" does not run it.
 karpenter-check: ## Compare Karpenter's allocator with kube-scheduler's on published slices and random claims
 	@mkdir -p $(BIN)
 	cd e2e/karpenter && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/karpenter-allocator .
 	$(GO) test -count=1 -v -run '^TestKarpenterAgrees$$' ./slices -karpenter=$(CURDIR)/$(BIN)/karpenter-allocator
 
-# The real CoreDNS, version in e2e/coredns/go.mod. It takes two minutes to compile.
+# The real CoreDNS, at the version in e2e/coredns/go.mod. It takes two minutes to compile.
 dns-check: build ## Resolve the names of Services on secondary networks with CoreDNS (root)
 	cd e2e/coredns && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/coredns tool
 	$(GO) test -count=1 -v -run '^TestDNSNamesEndpoints$$' ./e2e/controller -coredns=$(CURDIR)/$(BIN)/coredns
@@ -202,13 +202,13 @@ sriov-pods: # SHORT=1 runs half of the parts, for "test-all". The reader is not 
 	$(MAKE) kubevirt-reader
 	$(VM) --name sriov-pods vm test --cluster --pfs 3 --share $(BIN)/share --timeout 45m $(SRIOV_FLAGS) --run '^TestClusterPods$$$(if $(SHORT),/^(slices|settings|bond|vfio|numvfs)$$)' ./e2e/sriov
 
-# KubeVirt's own code, version in e2e/kubevirt/go.mod, that reads device metadata in containers of virtual machines.
+# KubeVirt's own code, at the version in e2e/kubevirt/go.mod, for reading device metadata in the containers of virtual machines.
 kubevirt-reader:
 	@mkdir -p $(BIN)/share
 	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) test .
 	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/kubevirt-reader .
 
-# The real Multus, version in e2e/multus/go.mod; a binary in EXTRA_CNI_DIR replaces it. Without KVM the test takes five minutes.
+# The real Multus, at the version in e2e/multus/go.mod; a binary in EXTRA_CNI_DIR replaces it. Without KVM, the test takes five minutes.
 sriov-multus:
 	@mkdir -p $(BIN)/share
 	cd e2e/multus && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/multus tool
@@ -255,7 +255,7 @@ ovs-ovnkube: build ## Run pods on networks of OVN-Kubernetes, on Open vSwitch in
 ovs-lab: build ## Open a shell in a virtual machine with Open vSwitch and OVN (CMD and CLUSTER as for sriov-lab)
 	@$(LAB) vm $(if $(CMD),run,shell) --ovs --vfs 4 $(if $(CLUSTER),--cluster=$(CLUSTER)) $(if $(CMD),-- bash -c "$$CMD")
 
-# KWOK simulates nodes and pods without kubelets, version in e2e/kwok/go.mod.
+# KWOK, at the version in e2e/kwok/go.mod, simulates nodes and pods without kubelets.
 kwok:
 	@mkdir -p $(BIN)
 	cd e2e/kwok && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
@@ -322,7 +322,7 @@ lint: $(TOOLS)/golangci-lint ## Run golangci-lint
 chart: $(TOOLS)/helm build ## Pack the Helm chart into bin/
 	$(TOOLS)/helm package deploy/chart --destination $(BIN)
 
-# A release is a function of the commit: docs/release.md. The program is built with the same flags as all others.
+# A release depends only on the commit; see docs/release.md. The release program is built with the same flags as all others.
 RELEASE   := $(BIN)/release-$(VERSION)
 release: ## Build release VERSION (v0.1.0) of this commit in bin/release-VERSION, for images in REGISTRY, signed with KEY
 	@mkdir -p $(BIN)/release
