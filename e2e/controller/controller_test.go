@@ -118,7 +118,7 @@ func (p *plane) createTopologies() {
 	})
 }
 
-// each calls do for every number below count, up to eight at a time.
+// each calls do(i) for every i below count, up to eight at a time.
 func (p *plane) each(count int, do func(i int) error) {
 	p.t.Helper()
 	var group errgroup.Group

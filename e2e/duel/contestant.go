@@ -49,8 +49,8 @@ type contestant struct {
 	daemon string
 	// driver is the name of the DRA driver.
 	driver string
-	// hook and plugin are the prefixes of histogram sums: the seconds spent in RunPodSandbox and in CNI plugins. The
-	// daemon serves these metrics on the given node port.
+	// hook and plugin are name prefixes of the histogram sums for the seconds spent in RunPodSandbox and in CNI
+	// plugins. The daemon serves these metrics on the node port port.
 	port         int
 	hook, plugin string
 	// churns is true if a pod may be created while the previous one is terminating, because any free device is

@@ -37,8 +37,9 @@ spec:
 	mistake = "spec.steps[0].selector.cel"
 )
 
-// TestControllerFailover repeatedly kills the active controller of two until the standby gets the lease. During this
-// time, the standby's webhook responds. A topology that is created during this time gets its classes afterwards.
+// TestControllerFailover runs two controllers, and kills the active one repeatedly until the standby gets the lease.
+// During this time, the standby's webhook responds. A topology that is created during this time gets its classes
+// afterwards.
 func TestControllerFailover(t *testing.T) {
 	f := newFleet(t, "failover")
 	scale := func(replicas int) {

@@ -351,8 +351,8 @@ func (c *Cluster) startAll(ctx context.Context, p *progress, comps []Component) 
 	return group.Wait()
 }
 
-// prepared waits for prerequisites for pods that a component might provide only some time after it becomes healthy.
-// Images are imported before the kubelet starts; otherwise, the image of a static pod would be missing.
+// prepared waits for those prerequisites of pods that a component might not provide until some time after it becomes
+// healthy. Images are imported before the kubelet starts; otherwise, the image of a static pod would be missing.
 func (c *Cluster) prepared(ctx context.Context, comp Component) error {
 	switch comp {
 	case Containerd, CRIO:

@@ -468,8 +468,8 @@ func (c *ovnCluster) restored(before []string, kept string) {
 	c.plantRows()
 }
 
-// changedRows returns an error with the rows that were added or removed. It counts rows, because two rows may have the
-// same name.
+// changedRows returns errors that list the rows that were added or removed. It counts rows, because two rows may have
+// the same name.
 func changedRows(before, after []string, kept string) (problems []error) {
 	count := map[string]int{}
 	for _, line := range after {

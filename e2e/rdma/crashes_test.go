@@ -79,7 +79,8 @@ spec:
       - {name: nic, exactly: {deviceClassName: held-nic}}
 `
 
-// moment is a point at which a plugin is stopped, and where the function's link and RDMA device are at that point.
+// moment is a point at which a plugin is stopped, with the locations of the function's link and RDMA device at that
+// point.
 type moment struct {
 	name       string // the step, and the moment as named by the plugin "held"
 	link, rdma string // "pod" or "machine"

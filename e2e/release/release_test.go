@@ -314,7 +314,8 @@ func TestRefusals(t *testing.T) {
 	refuse("there already", "v0.1.1", "localhost", "is there already")
 }
 
-// selfTest checks that programs for this machine must report their version. The programs in the minimal project do not.
+// selfTest checks that the self-test fails if programs for this machine do not report their version, like those in the
+// minimal project.
 func selfTest(t *testing.T, dir string, key *ecdsa.PublicKey) {
 	report, err := release.Verify(dir, version, key)
 	if err != nil {

@@ -212,7 +212,7 @@ func (f *fleet) publishAll(t *testing.T, nodes int) {
 	})
 }
 
-// each calls do for every number below count, up to 32 at a time.
+// each calls do for every i below count, up to 32 at a time.
 func (f *fleet) each(t *testing.T, count int, do func(ctx context.Context, i int) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())

@@ -171,7 +171,7 @@ func (p *plane) publish(
 	return n
 }
 
-// owned returns policies as YAML, with names and a selector for the node.
+// owned returns policies as YAML, with names that are unique to the node and selectors that match only the node.
 func (n node) owned(t *testing.T, policies []v1alpha1.DeviceExposurePolicy) string {
 	t.Helper()
 	var documents []string

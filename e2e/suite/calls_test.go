@@ -16,12 +16,12 @@ import (
 	"github.com/dra-networking/dra-network-driver/plugin/nritest"
 )
 
-// recordCalls replaces the recording of the runtime's calls.
+// recordCalls makes TestRuntimeCalls replace the recording of the runtime's calls.
 var recordCalls = flag.Bool("record-calls", false,
 	"have TestRuntimeCalls write its recording to plugin/nritest/testdata")
 
-// The container runtime calls NRI plugins as the simulated runtime does in unit tests: both are compared with the same
-// recording. The runtime restarts while the pod is running.
+// The container runtime calls NRI plugins in the same way as the simulated runtime in unit tests; both are compared
+// with the same recording. The runtime restarts while the pod is running.
 func TestRuntimeCalls(t *testing.T) {
 	e := newEnv(t, "calls")
 	e.offerMacvlan("ca0", "10.141.0.0/24")

@@ -154,7 +154,7 @@ func (i *Image) fetchPackages(ctx context.Context, dir string) (files []string, 
 	return files, kernel, unavailable(ctx, ErrUnavailable, err)
 }
 
-// unavailable wraps an error from fetching packages in an error of a kind, unless the caller has canceled the context.
+// unavailable wraps an error from fetching packages in the error kind, unless the caller has canceled the context.
 func unavailable(ctx context.Context, kind, err error) error {
 	if err == nil {
 		return nil

@@ -89,8 +89,9 @@ func (f *vmFlags) runAsNode(
 	return result, err
 }
 
-// runAsCluster runs a command on a machine that is a complete cluster once its driver and controller, as shipped, are
-// ready. The run directory is among the temporary files, so removing those files removes all traces of the cluster.
+// runAsCluster boots a machine that is a complete cluster, and runs a command on it once the shipped driver and
+// controller are ready. The run directory is among the temporary files, so removing those files removes all traces of
+// the cluster.
 func (f *vmFlags) runAsCluster(
 	ctx context.Context, image *vm.Image, c vm.Command, tmp string, progress io.Writer,
 ) (result vm.Result, err error) {

@@ -28,8 +28,8 @@ func attachmentDefinitions() schema.GroupVersionResource {
 		Resource: "network-attachment-definitions"}
 }
 
-// Controller allocates addresses for the pods on a node, on networks that the pods request and that a
-// NetworkAttachmentDefinition describes, and writes the addresses to the pods' annotations. These annotations are the
+// Controller allocates addresses for the pods on a node, for each network that a pod requests and that a
+// NetworkAttachmentDefinition describes. It writes the addresses to the pods' annotations. These annotations are the
 // only record of allocations, so the controller is stateless, and nothing is lost in a restart. Likewise, the real
 // controller rebuilds its allocator from the annotations. One controller for the node is enough for tests; two
 // controllers could allocate the same address.
