@@ -34,7 +34,7 @@ LONG      := ^(TestAPIServerDown|TestLifecycle|TestSoak|TestFullNode|TestTimes.*
 MEASURED  := ^(TestTimesOfChurn|TestTimesOfTightLoop|TestTimesOfLateChains)$$
 # Lanes in virtual machines that "test-all" runs, the slowest first. Without KVM, each machine uses a processor for up to 20 minutes.
 # Therefore, only "rdma-test" runs rdma-shared and rdma-pods, and only "sriov-test" runs sriov-crashes, sriov-multus and the second
-# half of sriov-pods: sriov-chains already kills chains on virtual functions at each step, and e2e-node kills the components of a node.
+# half of sriov-pods: sriov-chains kills chains on virtual functions at each step, and e2e-node kills the components of a node.
 # Similarly, only "e2e-schedulers" tests the oldest supported Kubernetes, which takes minutes to compile.
 MACHINES  := sriov-pods sriov-chains rdma-exclusive ovs-vm
 empty     :=
@@ -208,7 +208,7 @@ kubevirt-reader:
 	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) test .
 	cd e2e/kubevirt && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/kubevirt-reader .
 
-# The real Multus, at the version in e2e/multus/go.mod; a binary in EXTRA_CNI_DIR replaces it. Without KVM, the test takes five minutes.
+# The real Multus, at the version in e2e/multus/go.mod; a binary in EXTRA_CNI_DIR replaces it. Without KVM, it takes five minutes.
 sriov-multus:
 	@mkdir -p $(BIN)/share
 	cd e2e/multus && GOFLAGS= GOWORK=off $(GO) build -trimpath -ldflags "-s -w" -o $(CURDIR)/$(BIN)/share/multus tool

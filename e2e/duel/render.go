@@ -262,7 +262,7 @@ const (
 	chartOfMacvlans = "performance-macvlan.svg"
 )
 
-// Charts returns, keyed by file name, charts of the additional time compared with pods without interfaces.
+// Charts returns charts of the additional start time compared with pods without interfaces, keyed by file name.
 func Charts(r *Results) map[string]string {
 	return map[string]string{
 		chartOfLinks:    r.chart("Links moved into a pod", moved, claimOnly),

@@ -295,7 +295,7 @@ func (m *measurement) churn(ctx context.Context) error {
 	return nil
 }
 
-// burst creates many concurrent pods with one macvlan each, and with one moved link each if any free link is suitable.
+// burst creates many concurrent pods with one macvlan each and, if any free link is suitable, with one moved link each.
 // There must be as many moved links as pods, so that the result does not include time spent waiting for a free link.
 func (m *measurement) burst(ctx context.Context) error {
 	burst := func(kind string, n int, r request) error {

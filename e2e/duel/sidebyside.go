@@ -10,7 +10,8 @@ import (
 // in the other stage, with more samples each.
 func interfacesSideBySide() []int { return []int{1, 4} }
 
-// sideBySideLoad is the Load of side-by-side series, and moreSamples is the factor for their number of pods.
+// sideBySideLoad is the Load of side-by-side series, and moreSamples is the factor by which their number of pods is
+// multiplied.
 const (
 	sideBySideLoad = "side by side"
 	moreSamples    = 2

@@ -176,7 +176,7 @@ func inspect(ctx context.Context, n *lab.Node) (shape, error) {
 	return now, nil
 }
 
-// asItWas waits until all nodes have returned to their state before the test.
+// asItWas waits until all nodes have returned to the state that they had before the test.
 func (f *fleet) asItWas() {
 	f.Helper()
 	for _, n := range f.nodes {

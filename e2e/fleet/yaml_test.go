@@ -13,8 +13,8 @@ const early = 77
 // markVariable is the environment variable that identifies the processes of pods.
 const markVariable = "POD_OF_TEST"
 
-// persona is one way to offer a link on every node. The policy, the topology and the claim template have the persona's
-// name, and the device has the link's name.
+// persona is one way to offer a link on every node. The policy, the topology and the claim template are named after the
+// persona, and the device is named after the link.
 type persona struct {
 	name, link, plugin, config string
 	shared                     bool

@@ -180,7 +180,7 @@ func (n *Node) eachPort(verb string, segment Segment, do func(*netlink.Handle, n
 	return nil
 }
 
-// setMaster connects a cable: it makes the port of a node's link a port of the bridge.
+// setMaster connects a cable: it adds the port of a node's link to the bridge.
 func setMaster(h *netlink.Handle, port, bridge string) error {
 	link, err := h.LinkByName(port)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// requirement is something that the machine must have, and the Debian package that provides it. check returns nil if
+// requirement is a prerequisite on the machine, together with the Debian package that provides it. check returns nil if
 // the machine meets the requirement. It checks for files rather than the package, because the files may have been
 // installed in another way.
 type requirement struct {

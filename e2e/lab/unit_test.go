@@ -437,7 +437,7 @@ func TestJoining(t *testing.T) {
 	}
 }
 
-// joiningOf returns the joining specification of a machine for a cluster with one additional image.
+// joiningOf returns the specification with which a machine joins a cluster that has one additional image.
 func joiningOf(t *testing.T, o Options) (Options, *node.Joining) {
 	t.Helper()
 	if _, err := StaticBusybox(); err != nil {

@@ -81,9 +81,9 @@ func compareSums(want, got map[string]string, says string) error {
 	return errors.Join(problems...)
 }
 
-// parseSums strictly parses the output of formatSums. A name must be the name of a file in the directory. parseSums
-// rejects any text that formatSums would not write in exactly the same way, so that two different texts never have the
-// same meaning and all signed content is checked.
+// parseSums strictly parses the output of formatSums. Names must not contain a directory. parseSums rejects any text
+// that formatSums would not write in exactly the same way, so that two different texts never have the same meaning and
+// all signed content is checked.
 func parseSums(text string) (map[string]string, error) {
 	sums := map[string]string{}
 	for line := range strings.Lines(text) {

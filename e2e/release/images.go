@@ -78,8 +78,8 @@ func (m maker) image(name, architecture string) (image.Spec, error) {
 	return spec, err
 }
 
-// labels returns the labels of all images, which are annotations defined by the OCI image specification. The time is
-// the commit time, as for all files in a release.
+// labels returns the labels of all images, under the annotation keys that the OCI image specification defines. The time
+// is the commit time, as for all files in a release.
 func (m maker) labels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.created":  m.source.Time.Format("2006-01-02T15:04:05Z"),

@@ -122,7 +122,7 @@ func (f *fleet) createPods(t *testing.T, pods int) {
 	f.untilClaims(t, pods)
 }
 
-// deletePods deletes all pods, and waits until neither they nor their claims exist.
+// deletePods deletes all pods, and waits until the pods and their claims no longer exist.
 func (f *fleet) deletePods(t *testing.T) {
 	t.Helper()
 	now := int64(0)

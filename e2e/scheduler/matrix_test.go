@@ -30,8 +30,8 @@ func (m *matrix) used(s series, arrival string) (used, known bool) {
 	return used, known
 }
 
-// fill tries every series in every way, each on a separate NIC. Each way has its own node, because the scheduler takes
-// longer for a pod if the node has more pools.
+// fill tries every series in every way, each on a separate NIC. Each way has its own node, because scheduling a pod
+// takes longer if the node has more pools.
 func (m *matrix) fill(t *testing.T, p *plane) {
 	t.Helper()
 	policies, recording := m.policies(t), record(t, machine(len(m.rows), m.functions))

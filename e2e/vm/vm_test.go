@@ -89,7 +89,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// doomedVariable is the environment variable that makes the test binary a caller that will be killed.
+// doomedVariable is the environment variable that makes the test binary act as the caller that the test kills.
 const doomedVariable = "VM_TEST_DOOMED"
 
 func TestMain(m *testing.M) {

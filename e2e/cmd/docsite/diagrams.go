@@ -30,7 +30,7 @@ func draw(text string) (string, error) {
 `, picture.Width, picture.Height, html.EscapeString(title), diagramStyle, picture.Body), nil
 }
 
-// drawAll writes the picture of every diagram in a directory next to the diagram.
+// drawAll draws every diagram in a directory, and writes each picture next to its diagram.
 func drawAll(folder string) error {
 	return eachDiagram(folder, func(path, picture string) error {
 		return os.WriteFile(path, []byte(picture), 0o644) //nolint:gosec // readable by all users

@@ -30,7 +30,7 @@ const (
 	manifestsDir  = "/opt/project/deploy"
 	doublesFolder = "doubles" // in the temporary directory
 	// Directories from Debian's Open vSwitch and OVN packages that are not in the PATH. They contain the scripts that
-	// start the daemons, and ovs-vswitchd, to which a link exists only if its package is installed.
+	// start the daemons, and ovs-vswitchd, which is linked into the PATH only if its package is installed.
 	ovsPath     = "/usr/lib/openvswitch-switch:/usr/share/openvswitch/scripts:/usr/share/ovn/scripts"
 	machinePath = commandsDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + ovsPath
 	cniPath     = extraDir + ":" + doublesDir + ":" + pluginsDir

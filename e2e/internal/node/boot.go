@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootSetting is the kernel's boot ID, below /proc/sys.
+// bootSetting is the path of the kernel's boot ID below /proc/sys.
 const bootSetting = "kernel/random/boot_id"
 
 // ShowBoot is the createContainer hook on a node in a multi-node cluster: it makes the node's boot ID, instead of the

@@ -85,7 +85,7 @@ func isAlive(pod *corev1.Pod) bool {
 	return !pod.Spec.HostNetwork && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// networks returns the networks from all NetworkAttachmentDefinitions without errors, keyed by namespace/name.
+// networks returns the networks from all NetworkAttachmentDefinitions that have no errors, keyed by namespace/name.
 func (c *Controller) networks(ctx context.Context) (map[string]*network, error) {
 	list, err := c.Dynamic.Resource(attachmentDefinitions()).List(ctx, metav1.ListOptions{})
 	if err != nil {
