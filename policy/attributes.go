@@ -28,7 +28,8 @@ const (
 	RDMADevice resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/rdmaDevice"
 	// Type is the attribute that contains the type of a device.
 	Type resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/type"
-	// PFName is the attribute that ties virtual functions, and the bandwidth of their link, to their physical function.
+	// PFName is the attribute that links virtual functions, and the bandwidth device of their link, to their physical
+	// function.
 	PFName resourceapi.QualifiedName = v1alpha1.AttributeDomain + "/pfName"
 	// ExposurePolicy is the attribute that contains the name of the policy that offers an entry. The controller uses it
 	// to count the devices that each policy offers.
@@ -67,7 +68,7 @@ func (a attribute) forAPI() resourceapi.DeviceAttribute {
 	case bool:
 		return resourceapi.DeviceAttribute{BoolValue: &value}
 	}
-	// This is impossible: text, list, number and boolean return values of these types.
+	// This is impossible: text, list, number and boolean return only values of these types.
 	panic(fmt.Sprintf("attribute %s is a %T", a.name, a.any))
 }
 
@@ -77,11 +78,11 @@ const (
 	// never is for attributes that only policies can read: they change whenever a cable is plugged in or a device
 	// returns from a pod, and publishing them would cause a write for each change.
 	never publication = iota
-	// onRequest is for attributes that are published as facts if a policy requests them.
+	// onRequest is for attributes that are published only if the device has them and a policy requests them.
 	onRequest
-	// whereFact is for attributes that are published as facts.
+	// whereFact is for attributes that are published for every device that has them.
 	whereFact
-	// always is for attributes that every device has as a fact.
+	// always is for attributes that every device has.
 	always
 )
 
@@ -306,11 +307,11 @@ func named(p publication) []resourceapi.QualifiedName {
 // classes written by users, must not read any other attributes without a guard.
 func AlwaysPublished() []resourceapi.QualifiedName { return named(always) }
 
-// PublishedWhereFact returns the names of the attributes that are published for every device that has such a fact.
+// PublishedWhereFact returns the names of the attributes that are published for every device that has them.
 func PublishedWhereFact() []resourceapi.QualifiedName { return named(whereFact) }
 
-// PublishedOnRequest returns the names of the attributes that are published for devices that have such a fact, if the
-// policy that exposes the device requests the attribute.
+// PublishedOnRequest returns the names of the attributes that are published for a device that has them only if the
+// policy that exposes the device requests them.
 func PublishedOnRequest() []resourceapi.QualifiedName { return named(onRequest) }
 
 // Identifying returns the names of the attributes that differ between two machines of the same kind: addresses, and

@@ -41,7 +41,7 @@ func checkYields(expression string) error {
 		a.field("."), example)
 }
 
-// checkTypes returns the type errors in the comparisons of an expression, for any purpose.
+// checkTypes returns the type errors in an expression's comparisons. The expression may have any purpose.
 func checkTypes(expression string, compile compiler) error {
 	w, err := walkStored(expression, compile)
 	if err != nil {
@@ -109,7 +109,7 @@ func fix(actual kind, text, name, form string) string {
 
 // valueOf returns the attribute or capacity whose value e is: a.x, a["x"], or a.?x.orValue(other) if other is a literal
 // of the attribute's type. A literal of a different type may be used to represent absence, in which case a comparison
-// does not only concern the attribute.
+// involves more than the attribute.
 func valueOf(e ast.Expr, vars scope) (access, bool) {
 	e = resolve(e, vars)
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != "orValue" {

@@ -217,7 +217,7 @@ func (a *attributeRules) evaluate(c *computedRule, device variables) (*resourcea
 
 // attributeOf converts the result of an expression to an attribute, or returns nil if the result is empty. It also
 // returns nil for a value that is too long, since the API server would reject the whole slice. An empty string, which
-// represents absent facts, would make unrelated devices equal: two nodes without a switch name, for example, must not
+// represents absent facts, would make unrelated devices match: two nodes without a switch name, for example, must not
 // be treated as connected to the same switch.
 func attributeOf(value ref.Val) (*resourceapi.DeviceAttribute, error) {
 	switch value := value.(type) {

@@ -9,7 +9,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Decision contains, for every device of a node, whether, how and why it is offered.
+// Decision states, for every device on a node, whether, how and why the device is offered.
 type Decision struct {
 	// Devices contains every device in the facts, sorted by name.
 	Devices []DeviceDecision
@@ -35,8 +35,8 @@ type Persona struct {
 	Policy string
 	// Exclusive is true if a claim takes the whole device.
 	Exclusive bool
-	// AllowInUse is true if the device may be taken even though the node has addresses, routes or rules on it. It is
-	// false for shared personas.
+	// AllowInUse is true if a claim may take the device even though the node has addresses, routes or rules on it. It
+	// is false for shared personas.
 	AllowInUse bool
 	// Plugins contains the CNI plugins that may attach the device under this entry, in the same order as in the policy.
 	Plugins []string
@@ -61,8 +61,8 @@ type Persona struct {
 	AttributeSources []AttributeSource `json:"-"`
 }
 
-// IsBandwidth reports whether the persona is the bandwidth of a link: claims take amounts of its only counter, and
-// nothing is attached. A nil persona is not.
+// IsBandwidth reports whether the persona represents link bandwidth: claims take amounts of its only counter, and
+// nothing is attached. It returns false for a nil persona.
 func (p *Persona) IsBandwidth() bool { return p != nil && !p.Exclusive && p.LinkBandwidth != nil }
 
 // AttributeSource is the source of an attribute that a policy defines for a device.

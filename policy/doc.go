@@ -3,7 +3,7 @@
 // published, and the expression language of selectors.
 //
 // The rule of this package: it is pure. The same facts and policies lead to the same decision. Errors in a policy or a
-// device are data in the decision, which contains the reasons for every device. They never affect other policies or
+// device are recorded in the decision, together with the reasons for every device. They never affect other policies or
 // devices.
 //
 // Files, in the order in which a policy and its expressions are processed:

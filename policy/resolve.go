@@ -20,11 +20,11 @@ type Node struct {
 	Labels map[string]string
 }
 
-// Resolve decides on every device of the node. A device is hidden if any exclude policy matches it, or if no policy
-// matches it. Otherwise, the matching policies are grouped by name suffix. In each group, the policy with the highest
-// priority gives the device an entry; if several policies have the same priority, the first policy by name does. An
-// expose policy that is invalid, or whose expression fails for a device, does not match the device; an exclude policy
-// whose expression fails for a device hides it. Resolve does not modify its arguments.
+// Resolve decides how each device on the node is offered. A device is hidden if any exclude policy matches it, or if no
+// policy matches it. Otherwise, the matching policies are grouped by name suffix. In each group, the policy with the
+// highest priority gives the device an entry; if several policies have the same priority, the first policy by name
+// does. An expose policy that is invalid, or whose expression fails for a device, does not match the device; an exclude
+// policy whose expression fails for a device hides it. Resolve does not modify its arguments.
 func Resolve(facts discovery.Facts, policies []v1alpha1.DeviceExposurePolicy, node Node) Decision {
 	decision, err := new(Resolver).Resolve(context.Background(), facts, policies, node)
 	if err != nil {
@@ -220,7 +220,7 @@ func (r *rule) hasSelectorToEvaluate() bool {
 	return !r.elsewhere && r.invalid == nil && r.broken == nil
 }
 
-// decide decides on one device. The rules are sorted by name, and answers are in the same order.
+// decide makes the decision for one device. The rules are sorted by name, and answers are in the same order.
 func decide(d discovery.Device, rules []*rule, answers []answer) DeviceDecision {
 	decision := DeviceDecision{Device: d, Reasons: make([]Reason, len(rules))}
 	var candidates []int
@@ -288,8 +288,8 @@ func outrankedBy(winner, p *v1alpha1.DeviceExposurePolicy) string {
 		"this one a higher priority or another suffix", winner.Name, p.Spec.Exposure.DeviceNameSuffix, p.Spec.Priority)
 }
 
-// decide reports whether the policy matches a device, and the reason. Even if the policy matches, another matching
-// expose policy with a higher priority may take precedence.
+// decide reports whether the policy matches a device, and why. Even if the policy matches, another matching expose
+// policy with a higher priority may take precedence.
 func (r *rule) decide(d discovery.Device, a answer) (bool, Reason) {
 	switch {
 	case r.elsewhere:

@@ -1,5 +1,6 @@
 // Package v1alpha1 contains DeviceExposurePolicy, the custom resource with which a cluster administrator defines which
-// network devices on which nodes are offered for allocation, how they are shared, and what excludes what.
+// network devices on which nodes are offered for allocation, how they are shared, and which uses are mutually
+// exclusive.
 //
 // The rule of this package: it describes and validates policies, but decides nothing. Package policy resolves them.
 //

@@ -9,20 +9,22 @@ import (
 const (
 	// AttributeDomain is the domain of the driver's attributes and capacities, and the name of the driver.
 	AttributeDomain = "dra.networking"
-	// CNIDomain is the domain of the boolean attributes that say which CNI plugins may attach a device.
+	// CNIDomain is the domain of the boolean attributes that indicate which CNI plugins may attach a device.
 	CNIDomain = "cni." + AttributeDomain
-	// AttributeResourceName is the attribute that Multus reads: the name of the device in NetworkAttachmentDefinitions.
+	// AttributeResourceName is an attribute that Multus reads: the resource name by which NetworkAttachmentDefinitions
+	// refer to the device.
 	AttributeResourceName = "k8s.cni.cncf.io/resourceName"
-	// AttributeDeviceID is what Multus passes to their plugins as deviceID.
+	// AttributeDeviceID is the attribute whose value Multus passes as deviceID to the plugins in
+	// NetworkAttachmentDefinitions.
 	AttributeDeviceID = "k8s.cni.cncf.io/deviceID"
-	// ExclusiveSuffix is appended to the device name of a policy with exclusive and shared plugins, to name the entry
-	// of the exclusive ones.
+	// ExclusiveSuffix is appended to the device name of the entry for exclusive plugins if its policy has both
+	// exclusive and shared plugins.
 	ExclusiveSuffix = "-exclusive"
 
-	// BandwidthSuffix is appended to the name of a physical function to name the device from which claims take
-	// bandwidth of its link.
+	// BandwidthSuffix is appended to the name of a physical function to form the name of the device from which claims
+	// take the bandwidth of its link.
 	BandwidthSuffix = "-bandwidth"
-	// TypeBandwidth is the value of the attribute type of such a device.
+	// TypeBandwidth is the value of the type attribute for such a device.
 	TypeBandwidth = Bandwidth
 
 	maxIDLength     = 32 // of a C identifier that names an attribute or a capacity
@@ -50,7 +52,8 @@ func RequestableNames() []string {
 		"vfMAC", "vfMaxTxRate", "vfMinTxRate", "vfQoS", "vfSpoofCheck", "vfTrust", "vfVLAN", "vlanID"}
 }
 
-// CNIAttribute returns the name, without domain, of the boolean attribute of a CNI plugin: host_device of host-device.
+// CNIAttribute returns the name, without its domain, of the boolean attribute for a CNI plugin: for example,
+// host_device for host-device.
 func CNIAttribute(plugin string) string {
 	return strings.NewReplacer("-", "_", ".", "_").Replace(plugin)
 }

@@ -36,8 +36,8 @@ func (p *problems) tooMany(path *field.Path, count, limit int) {
 	}
 }
 
-// expression checks the text of a CEL expression; only a compiler can check more. example is an expression of the same
-// kind.
+// expression checks the length of a CEL expression; anything beyond that requires a compiler. example is an expression
+// of the same kind.
 func (p *problems) expression(path *field.Path, text, example, remedy string) {
 	if strings.TrimSpace(text) == "" {
 		p.add(field.Required(path, "an expression over one device, for example "+example))

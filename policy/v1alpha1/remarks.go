@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Remarks returns the parts of a valid policy that have a different effect than the author may expect, with an
-// alternative for each.
+// Remarks returns a remark for each part of a valid policy whose effect may not be what the author expects, with an
+// alternative.
 func Remarks(p *DeviceExposurePolicy) []string {
 	e := p.Spec.Exposure
 	if p.Spec.Action == ActionExclude || e == nil {

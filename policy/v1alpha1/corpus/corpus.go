@@ -69,13 +69,13 @@ func read(t testing.TB, folder string) []Case {
 	return cases.Read(t, files, folder+"/*.yaml", func(c Case) string { return c.Name })
 }
 
-// JSON returns the policy in the form in which a client sends it.
+// JSON returns the policy as a client would send it.
 func (c Case) JSON(t testing.TB) []byte {
 	t.Helper()
 	return cases.JSON(t, v1alpha1.GroupVersion().WithKind("DeviceExposurePolicy"), Name, c.Spec)
 }
 
-// Object returns the policy as unstructured data, in the form in which the API server validates it.
+// Object returns the policy as unstructured data, which is what the API server validates.
 func (c Case) Object(t testing.TB) map[string]any {
 	t.Helper()
 	return cases.Object(t, c.JSON(t))

@@ -44,7 +44,7 @@ func Read[Case any](t testing.TB, files fs.FS, pattern string, nameOf func(Case)
 	return all
 }
 
-// JSON returns an object in the form in which a client sends it.
+// JSON returns an object as a client would send it.
 func JSON(t testing.TB, kind schema.GroupVersionKind, name string, spec json.RawMessage) []byte {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{
@@ -57,7 +57,7 @@ func JSON(t testing.TB, kind schema.GroupVersionKind, name string, spec json.Raw
 	return data
 }
 
-// Object returns an object as unstructured data, in the form in which the API server validates it.
+// Object returns an object as unstructured data, which is what the API server validates.
 func Object(t testing.TB, data []byte) map[string]any {
 	t.Helper()
 	var object map[string]any
