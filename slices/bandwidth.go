@@ -39,7 +39,7 @@ func (d conflictDomain) link() link {
 		return l
 	}
 	l.speed = max(int64(d.main.Device.LinkSpeed), 0)
-	if n := d.main.Device.NumVFs; n > 0 { // including virtual functions that are not on the host, which d.vfs lacks
+	if n := d.main.Device.NumVFs; n > 0 { // includes functions that are not on the host, unlike d.vfs
 		scalable := 0
 		for _, f := range d.vfs {
 			if f.Device.Type == discovery.TypeSF {
@@ -115,7 +115,7 @@ func (b *builder) bandwidthOnRequest(d conflictDomain, l link) []policy.Persona 
 		return nil
 	}
 	speed, request := quantity(l.speed), p.LinkBandwidth.DeepCopy()
-	smallest := quantity(1) // without a range, a claim could request nothing, which the settings of NICs treat as no limit
+	smallest := quantity(1) // without a range, a claim could request 0, which NIC settings treat as no limit
 	if request.ValidRange == nil && len(request.ValidValues) == 0 {
 		request.ValidRange = &resourceapi.CapacityRequestPolicyRange{Min: &smallest}
 	}
@@ -145,7 +145,7 @@ func (b *builder) bandwidthOnRequest(d conflictDomain, l link) []policy.Persona 
 			policy.Type: text(v1alpha1.TypeBandwidth), policy.PFName: text(string(l.name))}}}
 }
 
-// isOnRequest reports whether claims take amounts of the bandwidth of a physical function with the given entries.
+// isOnRequest reports whether claims take amounts of a physical function's bandwidth, given its entries.
 func isOnRequest(main []Entry) bool {
 	return stdslices.ContainsFunc(main, func(e Entry) bool { return e.Persona.IsBandwidth() })
 }

@@ -128,8 +128,8 @@ func together(entries []Entry) int64 {
 type plan struct {
 	// sets contains the domain's counter sets, except those that are local to virtual functions.
 	sets []resourceapi.CounterSet
-	// function is the consumption of every entry of a virtual function from the sets, in addition to bandwidth. It has
-	// no counters if the function's entries exclude no entry of the main device.
+	// function is the amount that each entry of a virtual function consumes from the sets, in addition to bandwidth. It
+	// has no counters if the function's entries exclude no entry of the main device.
 	function resourceapi.DeviceCounterConsumption
 	// bandwidth is true if virtual functions consume bandwidth on the link.
 	bandwidth bool

@@ -56,8 +56,8 @@ func describe(d *discovery.Device) string {
 	return d.Type
 }
 
-// attachable removes plugins that cannot work on a device from its personas, and omits personas that have no other
-// plugin.
+// attachable removes plugins that cannot work on a device from its personas, and omits personas that have no plugin
+// left.
 func (b *builder) attachable(d discovery.Device, personas []policy.Persona) []policy.Persona {
 	if !d.Immovable && d.LinkType == "" && !d.SharedFunction {
 		return personas

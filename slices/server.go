@@ -15,8 +15,8 @@ type MissingFeatures struct {
 	Counters bool
 	// Sharing: the API server drops allowMultipleAllocations (feature DRAConsumableCapacity).
 	Sharing bool
-	// Charging: between pods, the scheduler forgets how much shared devices consume of their counters. This affects
-	// versions before Kubernetes 1.36.2.
+	// Charging: between pods, the scheduler forgets how much shared devices have consumed from their counters. This
+	// affects versions before Kubernetes 1.36.2.
 	Charging bool
 	// Taints: the API server drops the taints of devices (feature DRADeviceTaints).
 	Taints bool
@@ -87,8 +87,8 @@ func counterSets(p resourceslice.Pool) []resourceapi.CounterSet {
 
 // Tainted returns the result with the taints that a function assigns to entries. The receiver is not changed.
 //
-// Taints change when cables are plugged and pods start, but nothing else may change with them. Therefore names, pools
-// and counters are determined first.
+// Taints change when cables are plugged in and when pods start, but nothing else may change with them. Therefore names,
+// pools and counters are determined first.
 func (r Result) Tainted(taints func(Entry) []resourceapi.DeviceTaint) Result {
 	if !stdslices.ContainsFunc(r.Entries, func(e Entry) bool { return len(taints(e)) > 0 }) {
 		return r

@@ -114,7 +114,7 @@ func fields[K ~string, V any](prefix string, values map[K]V) object {
 	for key, value := range values {
 		text, err := json.Marshal(value)
 		if err != nil {
-			panic(fmt.Sprintf("cannot write %v as JSON: %v", value, err)) // impossible: these are values of the API
+			panic(fmt.Sprintf("cannot write %v as JSON: %v", value, err)) // impossible: all of these are API types
 		}
 		o[prefix+string(key)] = string(text)
 	}
@@ -171,7 +171,7 @@ func factor(objects []object) []common {
 	})
 }
 
-// pick returns the entries of a map that are in common.
+// pick returns the entries of a map that belong to the common content.
 func pick[K ~string, V any](values map[K]V, prefix string, common common) map[K]V {
 	var picked map[K]V
 	for key, value := range values {
