@@ -21,7 +21,7 @@ const runtimeRanges = "ipRanges"
 // maxRangeName is the maximum length of an AddressRange's name.
 const maxRangeName = 63
 
-// BlockRoom is one of the node's AddressBlocks, with the number of its addresses that no other claim uses.
+// BlockRoom is one of the node's AddressBlocks with its remaining capacity.
 type BlockRoom struct {
 	addresses.Block
 	// Room is the number of additional pods for which the block has addresses.

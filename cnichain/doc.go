@@ -11,9 +11,9 @@
 //
 //	validate*.go            validation, without devices and plugins
 //	compile.go              the plan for one claim: devices, plugins and names are chosen
-//	addressrange.go         the addresses of steps, from blocks of the node
+//	addressrange.go         step addresses, taken from the node's blocks
 //	validate_parameter.go   the parameters of a plugin's configuration, checked against its schema
 //	plan.go                 the plan, which is JSON in the journal
-//	schemas.go              contracts of plugins, built in or from the cluster
+//	schemas.go              plugin contracts, built in or from the cluster
 //	podnetworks.go          plugins for which pods select a network by annotation
 package cnichain

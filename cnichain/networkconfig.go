@@ -26,7 +26,7 @@ const infinite = math.MaxUint32
 const kernelProtocol = 2
 
 // Remaining returns the part of a configuration that is still valid at a later time, in seconds since the machine
-// booted. Leased addresses may have expired by then. The other addresses keep their original time of expiry, since the
+// booted. Leased addresses may have expired by then. The other addresses keep their original expiration time, since the
 // server may assign an expired address to another client. Routes that depend on expired addresses are removed with
 // those addresses. present are the link's addresses at that time.
 //

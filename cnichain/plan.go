@@ -26,7 +26,7 @@ type Claim struct {
 func (c Claim) String() string { return c.Namespace + "/" + c.Name }
 
 // Device is an allocated device as it was when its claim was prepared. It contains the data that the chain needs to
-// attach the device, and the required state of the device after its return to the host.
+// attach the device, and the state that the device must have once it is back on the host.
 type Device struct {
 	// Pool, Name, ShareID and Request are from the allocation result. ShareID is empty for an exclusive device.
 	Pool    string `json:"pool"`
@@ -56,17 +56,17 @@ type Device struct {
 	NetworkID       string `json:"networkID,omitempty"`
 	// AllowInUse is true if the node may have addresses and routes on the device, which are part of the baseline.
 	AllowInUse bool `json:"allowInUse,omitempty"`
-	// Moved are the RDMA devices that move into the pod with the device, or may already have moved. If the node is in
-	// exclusive RDMA mode and the step provides RDMA devices to the pod, these are the RDMA devices that the device has
-	// at the beginning of its step.
+	// Moved are the RDMA devices that move into the pod with the device, or may already have moved: if the node is in
+	// exclusive RDMA mode and the step provides RDMA devices to the pod, the RDMA devices that the device has when its
+	// step begins.
 	Moved []RDMADevice `json:"movedRDMA,omitempty"`
-	// KeepsLink is true if a step without an interface has the device: the link stays on the host, where the node may use
-	// and configure it, so that nothing about the link is checked, changed or restored.
+	// KeepsLink is true if the device's step attaches no interface: the link stays on the host, where the node may use
+	// and configure it, so the driver does not check, change or restore the link.
 	KeepsLink bool `json:"keepsLink,omitempty"`
 	// BindTo is the kernel driver to which the device is bound while a pod uses it; empty if the device keeps its own
 	// driver.
 	BindTo string `json:"bindTo,omitempty"`
-	// Baseline is the required state of the device after its return to the host.
+	// Baseline is the state that the device must have once it is back on the host.
 	Baseline
 	// Attributes are the published attributes, for {{ device.<attribute> }}: strings, booleans and integers. Names in
 	// the domain dra.networking have no prefix.
@@ -141,7 +141,7 @@ func (d *Device) AttributeValue(name string) (any, error) {
 }
 
 // HasUniqueMAC reports whether the MAC address identifies the device. It returns false for links without an address,
-// such as wireguard and tun, and for tunnels, whose address is the address of an endpoint and may be shared.
+// such as wireguard and tun, and for tunnels, whose address is that of an endpoint and may be shared.
 func (d *Device) HasUniqueMAC() bool {
 	mac, err := net.ParseMAC(d.MAC) // 6, 8 or 20 bytes
 	return err == nil && slices.ContainsFunc(mac, func(b byte) bool { return b != 0 })
@@ -227,7 +227,7 @@ type Plan struct {
 	External []PlanStep `json:"external,omitempty"`
 }
 
-// DeviceSteps returns the steps that can have a device, whichever component attaches it.
+// DeviceSteps returns the steps that can have a device, regardless of which component attaches it.
 func (p *Plan) DeviceSteps() []PlanStep { return slices.Concat(p.Steps, p.External) }
 
 // PlanStep is one CNI call that is made for each pod that uses the claim.
@@ -246,7 +246,7 @@ type PlanStep struct {
 	// IfName is the requested name of the interface, which may contain templates. If it is empty, the driver chooses a
 	// name.
 	IfName string `json:"ifName,omitempty"`
-	// PodNetwork is the network that the pod must select by annotation; nil for plugins that attach any pod.
+	// PodNetwork is the network that the pod must select by annotation; nil for plugins that do not require this.
 	PodNetwork *PodNetwork `json:"podNetwork,omitempty"`
 	// Makes is true if the plugin creates the interface CNI_IFNAME, and false if it modifies its parent's interface.
 	Makes bool `json:"makes,omitempty"`
@@ -276,7 +276,7 @@ type PlanStep struct {
 	IPs []string `json:"ips,omitempty"`
 	// Range is the source of the addresses in the configuration; nil if the addresses do not come from an AddressRange.
 	Range *StepRange `json:"addressRange,omitempty"`
-	// RDMA selects the device files of the device's RDMA devices that containers get; nil for none.
+	// RDMA selects which device files of the RDMA devices containers get; nil for none.
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
 	// DeviceNodes are additional device files that containers get.
 	DeviceNodes []v1alpha1.DeviceNode `json:"deviceNodes,omitempty"`
@@ -315,7 +315,7 @@ func (s *PlanStep) WithoutInterface() bool { return s.NoInterface || s.BindsDriv
 // OwnsDevice reports whether the step has an exclusive device.
 func (s *PlanStep) OwnsDevice() bool { return s.Device != nil && s.Device.Exclusive }
 
-// Speaks reports whether the step's plugin is called with at least the given CNI specification version.
+// Speaks reports whether the step's plugin is called with the given CNI specification version or a newer one.
 func (s *PlanStep) Speaks(wanted string) bool {
 	enough, err := version.GreaterThanOrEqualTo(s.CNIVersion, wanted)
 	return err == nil && enough

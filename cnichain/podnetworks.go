@@ -218,7 +218,7 @@ func configObject(step *v1alpha1.Step) (map[string]any, error) {
 }
 
 // PodNetworks returns the networks, one per step, that a topology offers to pods in a namespace. A pod is attached to
-// those that it selects. It omits steps whose network cannot be determined; [Compile] rejects them.
+// those that it selects. PodNetworks omits steps whose network cannot be determined; [Compile] rejects them.
 func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string) []WantedNetwork {
 	var wanted []WantedNetwork
 	for i := range topology.Spec.Steps {

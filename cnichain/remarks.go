@@ -229,7 +229,7 @@ func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 	})
 }
 
-// remark returns the hint on using a plugin, or "" if there is none. For a plugin without a schema, it suggests a
+// remark returns the hint for users of a plugin, or "" if there is none. For a plugin without a schema, it suggests a
 // plugin with a similar name from alike.
 func (s Schemas) remark(cniType string, alike []string) string {
 	spec, known := s.Lookup(cniType)

@@ -44,7 +44,7 @@ const (
 	attributeAuxiliary    = "auxiliaryDevice"
 )
 
-// Schemas are the contracts of CNI plugins, by CNI type. The zero value contains no contracts; a value is immutable.
+// Schemas are the contracts of CNI plugins, by CNI type. The zero value contains no contracts. Schemas is immutable.
 type Schemas struct {
 	byType map[string]v1alpha1.CNIPluginSchemaSpec
 }
@@ -81,7 +81,7 @@ func (s Schemas) All() map[string]v1alpha1.CNIPluginSchemaSpec { return maps.Clo
 // type.
 //
 // A contract from the cluster replaces the whole built-in contract. If the two were merged, users could not remove
-// parts of a built-in contract that are wrong for their version of the plugin.
+// those parts of a built-in contract that do not apply to their version of the plugin.
 func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 	byType := maps.Clone(s.byType)
 	if byType == nil {
@@ -93,7 +93,7 @@ func (s Schemas) With(schemas ...v1alpha1.CNIPluginSchema) Schemas {
 	return Schemas{byType: byType}
 }
 
-// Lookup returns the contract for a CNI type, and whether there is one.
+// Lookup returns the contract for a CNI type, and reports whether there is one.
 func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	spec, ok := s.byType[cniType]
 	return spec, ok
@@ -178,7 +178,7 @@ func (s Schemas) typesWhere(wanted func(*v1alpha1.CNIPluginSchemaSpec) bool) []s
 	return types
 }
 
-// parseSchemas adds the specs in YAML documents to byType.
+// parseSchemas parses YAML documents and adds their specs to byType.
 func parseSchemas(byType map[string]v1alpha1.CNIPluginSchemaSpec, data []byte) error {
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
 	for {

@@ -41,7 +41,7 @@ const DriverVFIO = "vfio-pci"
 // maxSteps is the maximum number of steps in a topology.
 const maxSteps = 32
 
-// Validate reports all problems in a topology that can be found without devices, plugins and CEL. It is for new
+// Validate reports all problems in a topology that can be found without devices, plugins or CEL. It is for new
 // topologies. Nodes apply only some of these checks to stored topologies; see [ValidateStored].
 func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)

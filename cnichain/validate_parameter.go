@@ -92,7 +92,7 @@ func (p *parameters) value(path *field.Path, value any, parameter *v1alpha1.Para
 	}
 }
 
-// checkType reports whether a value has the type of its parameter.
+// checkType reports whether a value has its parameter's type, and adds an error if it does not.
 func (p *parameters) checkType(
 	path *field.Path, value any, given v1alpha1.ParameterType, parameter *v1alpha1.Parameter,
 ) bool {
@@ -156,9 +156,9 @@ func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Par
 	}
 }
 
-// formatProblem returns the reason why a text does not match a format. It returns "" if the text matches, or if this
-// program does not support the format. Addresses are parsed as in the driver, with netip, which rejects leading zeros
-// because programs interpret them in different ways.
+// formatProblem returns the reason why a string does not match a format. It returns "" if the string matches, or if
+// this program does not support the format. Addresses are parsed as in the driver, with netip, which rejects leading
+// zeros because programs interpret them in different ways.
 func formatProblem(format v1alpha1.ParameterFormat, text string) string {
 	switch format {
 	case v1alpha1.FormatIP:

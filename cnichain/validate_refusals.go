@@ -85,7 +85,7 @@ func (c *contracts) makers(interfaces []string,
 	return description
 }
 
-// lacksHostEnd reports whether a plugin creates an interface that has no other end on the host.
+// lacksHostEnd reports whether a plugin creates an interface without a peer on the host.
 func lacksHostEnd(_ *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	return schema.Output.Devices == devicesMove ||
 		len(schema.LinkTypes) > 0 && !slices.Contains(schema.LinkTypes, "veth")
@@ -140,7 +140,7 @@ func (c *contracts) trunks(path *field.Path, value any) {
 		trunk, _ := item.(map[string]any)
 		first, isFirst := trunk["minID"].(json.Number)
 		last, isLast := trunk["maxID"].(json.Number)
-		low, _ := first.Int64() // the schema reports other numbers
+		low, _ := first.Int64() // the check against the schema reports numbers that are not integers
 		high, _ := last.Int64()
 		switch {
 		case (trunk["minID"] == nil) != (trunk["maxID"] == nil):
@@ -151,7 +151,7 @@ func (c *contracts) trunks(path *field.Path, value any) {
 	}
 }
 
-// literal returns the value if it is a text, and "" for templates and other values.
+// literal returns the value if it is a string without a template, and "" otherwise.
 func (c *contracts) literal(value any) string {
 	if text, isText := value.(string); isText && !c.templates.HasTokens(text) {
 		return text
@@ -220,7 +220,7 @@ func (r *routes) route(path *field.Path, i int, object map[string]any) {
 	destination, err := netip.ParsePrefix(r.literal(object["dst"]))
 	gateway, gatewayErr := netip.ParseAddr(r.literal(object["gw"]))
 	if err != nil || destination.Addr().Is4In6() || object["gw"] != nil && gatewayErr != nil {
-		return // a template, or reported for the format
+		return // a template, or reported by the format check
 	}
 	gateway = gateway.Unmap()
 	isV4 := destination.Addr().Is4()

@@ -206,8 +206,8 @@ func (s *schemaProblems) properties(path *field.Path, properties map[string]v1al
 	}
 }
 
-// parameter checks a parameter and its nested parameters. The depth is limited because the check is recursive and any
-// user with permission can write a schema.
+// parameter checks a parameter and its nested parameters. The depth is limited because the check is recursive and
+// schemas are user input.
 func (s *schemaProblems) parameter(path *field.Path, p *v1alpha1.Parameter, depth int) {
 	if depth > maxDepth {
 		s.add(field.TooMany(path, depth, maxDepth))
@@ -264,7 +264,7 @@ func (s *schemaProblems) constraints(path *field.Path, p *v1alpha1.Parameter) {
 	s.pattern(path.Child("pattern"), p.Pattern)
 }
 
-// pattern checks a pattern without compiling an expensive pattern.
+// pattern checks a pattern, but does not compile it if that would be too expensive.
 func (s *schemaProblems) pattern(path *field.Path, pattern string) {
 	if pattern == "" {
 		return

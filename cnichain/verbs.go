@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// GID types in the notation that applications use. The kernel uses one text for the first two ("IB/RoCE v1").
+// GID types in the notation that applications use. The kernel uses the same string for the first two ("IB/RoCE v1").
 const (
 	GIDInfiniBand = "IB"
 	GIDRoCEv1     = "RoCE v1"

@@ -23,7 +23,7 @@ const maxBlocks = 1 << 16
 const (
 	minBlockSize = 4
 	maxBlockSize = 4096
-	// defaultBlockSize is the default in the CRD, for objects that the API server has not processed.
+	// defaultBlockSize repeats the CRD's default, for objects that did not pass through the API server.
 	defaultBlockSize = 64
 )
 
@@ -212,7 +212,7 @@ func reserved(network netip.Prefix) []netip.Prefix {
 // runs returns the addresses in a block except the excluded ones.
 //
 // For example, 10.20.0.0/26 without 10.20.0.0, .1 and .16/28 has two runs: .2 to .15, and .32 to .63. Excluded networks
-// may overlap one another, so next never decreases.
+// may overlap one another, so next must never decrease.
 func runs(block netip.Prefix, exclude []netip.Prefix) []Run {
 	exclude = slices.DeleteFunc(slices.Clone(exclude), func(e netip.Prefix) bool { return !e.Overlaps(block) })
 	slices.SortFunc(exclude, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
@@ -242,7 +242,7 @@ func (f *Family) size() int {
 	return int(count) //nolint:gosec // see above
 }
 
-// distance returns the difference between the last and the first address of a run, which only differ in the lowest 64
+// distance returns the difference between the last and the first address of a run, which differ only in the lowest 64
 // bits.
 func distance(run Run) uint64 { return low(run.Last) - low(run.First) }
 

@@ -20,10 +20,10 @@ const (
 // working disk, a call is pending for less than a millisecond.
 type Background struct {
 	waiting chan executor.Call
-	room    *semaphore.Weighted // for the streams of the calls that are not recorded yet
+	room    *semaphore.Weighted // in bytes, for the streams of calls that have not been recorded yet
 }
 
-// NewBackground returns a Background that passes calls to a recorder, from a goroutine that never ends.
+// NewBackground returns a Background that passes calls to a recorder, from a goroutine that never exits.
 func NewBackground(recorder executor.Recorder) *Background {
 	b := &Background{waiting: make(chan executor.Call, maxWaiting), room: semaphore.NewWeighted(maxWaitingBytes)}
 	go func() {
@@ -37,11 +37,12 @@ func NewBackground(recorder executor.Recorder) *Background {
 
 // Record implements [executor.Recorder]. It only blocks while too many calls are waiting.
 func (b *Background) Record(call executor.Call) {
-	_ = b.room.Acquire(context.Background(), roomFor(&call)) // the context never ends
+	_ = b.room.Acquire(context.Background(), roomFor(&call)) // the context is never canceled
 	b.waiting <- call
 }
 
-// roomFor returns the room that a call needs. A call that exceeds maxWaitingBytes needs all of the room.
+// roomFor returns the number of bytes that a call takes up in room. A call larger than maxWaitingBytes takes up all of
+// it.
 func roomFor(call *executor.Call) int64 {
 	return int64(min(1+len(call.Stdin)+len(call.Output.Stdout)+len(call.Output.Stderr), maxWaitingBytes))
 }

@@ -95,7 +95,7 @@ func (l *Log) write(claim cnichain.Claim, sandboxID string, line []byte) error {
 	return err
 }
 
-// stream returns a JSON document without secrets, or other data as a JSON string.
+// stream returns a JSON document with its secrets redacted, and any other data as a JSON string.
 func (l *Log) stream(data []byte) json.RawMessage {
 	if len(data) == 0 {
 		return nil
@@ -108,7 +108,7 @@ func (l *Log) stream(data []byte) json.RawMessage {
 		}
 		text = string(document)
 	}
-	quoted, _ := json.Marshal(sanitize.Shorten(text, maxStream)) // a string can always be written
+	quoted, _ := json.Marshal(sanitize.Shorten(text, maxStream)) // a string can always be marshaled
 	return quoted
 }
 
@@ -162,8 +162,8 @@ func (l *Log) old(before time.Time, keep func(claimUID string) bool) ([]string, 
 	return old, err
 }
 
-// untouchedSince checks the modification times of the files, since appending to a file does not change the modification
-// time of its directory.
+// untouchedSince reports whether no file in a directory was modified since the given time. It checks the files, because
+// appending to a file does not change the modification time of its directory.
 func untouchedSince(dir string, before time.Time) bool {
 	files, err := os.ReadDir(dir)
 	for _, file := range files {

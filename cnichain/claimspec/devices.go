@@ -22,9 +22,9 @@ type Device struct {
 	Parameters []v1alpha1.ClaimParameters
 }
 
-// Devices returns the devices in a claim's allocation that the driver attaches, in request order. It omits devices of
-// other drivers, devices with administrative access, and the bandwidth of links. If Devices returns an error, the
-// driver attaches none of the devices.
+// Devices returns the devices in a claim's allocation that the driver attaches, in request order. It omits other
+// drivers' devices, devices with administrative access, and link bandwidth. If Devices returns an error, the driver
+// attaches none of the devices.
 func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	var devices []Device
 	for _, result := range results(claim) {
@@ -58,7 +58,7 @@ func results(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAlloca
 		})
 }
 
-// isBandwidth reports whether the class of a request is for the bandwidth of links.
+// isBandwidth reports whether a request's class is for link bandwidth.
 func isBandwidth(claim *resourceapi.ResourceClaim, request string) bool {
 	return slices.ContainsFunc(opaqueParameters(claim, request, resourceapi.AllocationConfigSourceClass),
 		v1alpha1.IsBandwidthParameters)

@@ -187,9 +187,9 @@ func AskableAddresses(topology *v1alpha1.NetworkTopology) []string {
 	return texts
 }
 
-// refusedAddress returns the reason why a step's IPAM plugin does not assign a requested address with a prefix length.
-// It returns "" if there is no reason, or if the ranges are unknown. A full-length prefix (/32, /128) does not request
-// a particular network.
+// refusedAddress returns the reason why a step's IPAM plugin does not assign a requested address (an address with a
+// prefix length). It returns "" if the plugin assigns the address, or if its ranges are unknown. A full-length prefix
+// (/32, /128) does not request a particular network.
 func refusedAddress(step *v1alpha1.Step, text string) string {
 	ranges := ipRangesOf(step)
 	asked, err := netip.ParsePrefix(text)

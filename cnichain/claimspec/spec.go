@@ -238,7 +238,7 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	p.bySteps[name] = result
 }
 
-// remedy returns the remedy if the request for a root step has a parameter that the chosen step does not allow.
+// remedy suggests a fix for a request whose root step has a parameter that the chosen step does not allow.
 func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) string {
 	for i := range p.Topology.Spec.Steps {
 		step := &p.Topology.Spec.Steps[i]

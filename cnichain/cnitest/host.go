@@ -218,7 +218,7 @@ func (n *Node) Exists(path string) bool {
 	return n.pods[path] != nil || n.namespaces[path]
 }
 
-// HoldNamespace implements host.Host. The path of a namespace on a Node never refers to another namespace later.
+// HoldNamespace implements host.Host. On a Node, the path of a namespace is never reused for another namespace.
 func (n *Node) HoldNamespace(path string) (held string, release func(), err error) {
 	return path, func() {}, nil
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// Journal stores attachments in the encoding from which they would be read after a restart. It is safe for concurrent
-// use.
+// Journal stores attachments in encoded form, as a restarted process would read them. It is safe for concurrent use.
 type Journal struct {
 	mu sync.Mutex
 	// records are the records that a restarted process finds, and onDisk are those that exist after a power loss.

@@ -44,7 +44,7 @@ type Node struct {
 	rdmaMode string
 	// lateGIDs is the number of remaining reads for which GID tables are empty.
 	lateGIDs int
-	// functions contains the settings that physical functions store, by PCI address of the virtual function.
+	// functions maps the PCI address of each virtual function to the settings that its physical function stores for it.
 	functions map[string]cnichain.VFConfig
 }
 
@@ -111,8 +111,8 @@ func (n *Node) Lie(call string) {
 	n.lies[call] = true
 }
 
-// Lose makes devices disappear when they leave a pod, as hardware does temporarily or when it breaks. Find ends this
-// effect, and AddHostLink makes a device reappear.
+// Lose makes devices disappear when they leave a pod, as hardware may do, either temporarily or because it failed. Find
+// ends this effect, and AddHostLink makes a device reappear.
 func (n *Node) Lose() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,7 +141,7 @@ func (n *Node) Find() {
 	n.lost = false
 }
 
-// Hold makes calls such as "tuning ADD" wait, before any effect, until release is called or their context is cancelled.
+// Hold makes calls such as "tuning ADD" wait, before any effect, until release is called or their context is canceled.
 func (n *Node) Hold(call string) (release func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -87,7 +87,7 @@ func (n *Node) RDMAPorts() ([]cnichain.RDMADevice, error) {
 }
 
 // SwapRDMA exchanges the indexes and numbers of two RDMA devices. This can happen when all RDMA modules are reloaded,
-// since the kernel then starts at 0 again.
+// since the kernel then starts numbering at 0 again.
 func (n *Node) SwapRDMA(name, another string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

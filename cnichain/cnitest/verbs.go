@@ -14,8 +14,8 @@ import (
 // podAddress returns the address that every plugin assigns to its interface.
 func podAddress() netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, 2}) }
 
-// DelayGIDs makes the GID tables of RDMA devices empty for the given number of reads. The kernel's tables also lack new
-// GIDs for some time.
+// DelayGIDs makes the GID tables of RDMA devices empty for the given number of reads. In the kernel, too, a new GID
+// takes some time to appear in the table.
 func (n *Node) DelayGIDs(readings int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -111,8 +111,8 @@ func expression(step *v1alpha1.Step, needsInterface, listAttributes bool) string
 }
 
 // needs returns conditions for the properties that a step needs and that a device may lack. Without these conditions,
-// the scheduler would allocate a device without the properties to a claim, and Prepare would reject the claim on every
-// attempt. needsInterface is false for an external component, which decides for itself which devices it can attach.
+// the scheduler would allocate devices that lack the properties, and Prepare would reject the claim on every attempt.
+// needsInterface is false for an external component, which decides for itself which devices it can attach.
 func needs(step *v1alpha1.Step, needsInterface bool) []string {
 	attributes := fmt.Sprintf("device.attributes[%q]", policyapi.AttributeDomain)
 	var conditions []string
@@ -132,7 +132,7 @@ func needs(step *v1alpha1.Step, needsInterface bool) []string {
 }
 
 // complete returns a step's expression as it appears in a class, with guards for missing attributes. If guards cannot
-// be added, complete returns the author's text, since the controller rejects the expression in this case.
+// be added, complete returns the expression unchanged, since the controller rejects it in this case.
 func complete(expression string) string {
 	guarded, err := policy.ClassExpression(expression)
 	if err != nil {

@@ -166,8 +166,8 @@ func NewAttachment(sandboxID string, pod Pod, plans []cnichain.Plan) *Attachment
 }
 
 // Journal stores attachments durably. When Save returns nil, the record is on disk. When Note or Delete returns nil,
-// the change survives a crash of the process, but does not survive a crash of the machine until some time later. After
-// a power loss, the latest changes may be missing, but if a change is present, no earlier change is missing.
+// the change survives a crash of the process immediately, but a crash of the machine only some time later. After a
+// power loss, the latest changes may be missing, but if a change is present, no earlier change is missing.
 //
 // The executor calls Save before steps that may leave data on a disk, and Note before all other steps, in both cases
 // with the results so far. If either fails during Add, the attachment is rolled back. Deleting a missing record is not

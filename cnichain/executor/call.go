@@ -99,7 +99,7 @@ func (e *Executor) call(
 }
 
 // callContext returns a context with the time limit for a call. When ctx ends, even by reaching its deadline, the
-// returned context is cancelled and does not time out. Therefore, a plugin that was called late in an attempt is not
+// returned context is canceled rather than timed out. Therefore, a plugin that was called late in an attempt is not
 // treated as hung and may finish (see [PluginExec]).
 func (e *Executor) callContext(ctx context.Context) (called context.Context, release func()) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.StepTimeout)

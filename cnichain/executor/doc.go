@@ -12,8 +12,8 @@
 //   - Del may be called at any time, any number of times, by any process that has the journal. It does
 //     not trust a plugin's result: it finds interfaces by index, and proves that an exclusive device is
 //     on the host in the state that [host.Devices] recorded.
-//   - The executor only touches results of its steps: never an interface that took over the name of
-//     such an interface, or a device that has a newer owner.
+//   - The executor only touches what its own steps created: never an unrelated interface that has taken over the name,
+//     or a device that has a newer owner.
 //   - No call waits forever: a step that cannot be rolled back becomes a [Leftover], and its device is
 //     quarantined until [Executor.Retry] succeeds.
 //

@@ -42,7 +42,7 @@ func KernelHint(err error, node string) string {
 		"setting that the device does not support", node, step.Type, kernelRemedy(step.Type))
 }
 
-// kernelRemedy explains how to add the feature that a plugin needs to the kernel, based on the link types that the
+// kernelRemedy explains how to add the missing kernel feature that a plugin needs, based on the link types that the
 // plugin creates. VLAN filtering on bridges is a kernel build option without a module.
 func kernelRemedy(cniType string) string {
 	schema, _ := cnichain.DefaultSchemas().Lookup(cniType)

@@ -27,7 +27,7 @@ const (
 	maxOutput = 1 << 20
 	// maxMessage is the maximum length of a plugin's error message, in bytes. The rest is in the call log.
 	maxMessage = 4096
-	// finishGrace is how long a plugin may continue after its context was cancelled, for example because its pod was
+	// finishGrace is how long a plugin may continue after its context was canceled, for example because its pod was
 	// deleted. A plugin that is killed during a move may lose the link permanently: host-device (CNI plugins 1.9)
 	// renames the link in a temporary network namespace. That namespace is destroyed when the plugin exits, and the
 	// kernel then deletes the virtual links in it. Healthy plugins finish in less than a second.
@@ -73,8 +73,8 @@ type CallOutput struct {
 
 // PluginExec runs CNI plugins as processes. Unlike the stock implementation of [invoke.Exec], it keeps stderr, limits
 // the output, and terminates the plugin's whole process group at the deadline of the context, or five seconds after the
-// context is cancelled. It does not wait for grandchildren that hold the output open. The zero value is ready to use.
-// It is safe for concurrent use.
+// context is canceled. It does not wait for grandchildren that hold the output open. The zero value is ready to use. It
+// is safe for concurrent use.
 type PluginExec struct {
 	// Lock is the path of a file that is locked while a plugin runs, even if the process that called the plugin was
 	// killed: see AwaitEarlier. Processes that a plugin leaves behind also keep the file open. If Lock is empty, no
@@ -166,7 +166,7 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 	}
 }
 
-// untilFinished returns a context that ends at the deadline of ctx, or finishGrace after ctx is cancelled. There is no
+// untilFinished returns a context that ends at the deadline of ctx, or finishGrace after ctx is canceled. There is no
 // grace period after a deadline, because the caller is still waiting, and a step that has used up its time is assumed
 // to hang. A deadline that passes after the cancellation does not shorten the grace period, which is short anyway.
 func untilFinished(ctx context.Context) (running context.Context, release func()) {

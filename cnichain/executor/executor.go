@@ -61,7 +61,7 @@ type Options struct {
 //
 // owners and leftovers are indexes of the journal; [Executor.Load] fills them. As a safeguard, sandboxes makes a
 // concurrent call for the same sandbox wait. byPF limits calls for one physical function (see perPF). probed caches the
-// versions of plugins. It only grows, since a replaced program has a new key, but a node has few programs.
+// versions of plugins. The cache never shrinks, since a replaced program gets a new key, but a node has few programs.
 type Executor struct {
 	Options
 	templates template.Engine
@@ -198,7 +198,7 @@ func (e *Executor) addStep(
 	return links, nil
 }
 
-// runStep is the part of addStep that may have effects. It returns the pod's links.
+// runStep is the part of addStep that may have side effects. It returns the pod's links.
 func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *StepRecord) ([]cnichain.Link, error) {
 	if err := e.bindDriver(record); err != nil {
 		return nil, err

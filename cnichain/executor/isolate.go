@@ -152,9 +152,9 @@ func hasIdentity(device *cnichain.Device) bool {
 }
 
 // isOwnDevice reports whether a link in a pod is the given host device. If the device has properties that an
-// application cannot change, names, addresses and indexes are not compared, since an application with NET_ADMIN can
-// change all of these. A device without such properties, such as a dummy, is identified by the link that was recorded
-// after ADD.
+// application cannot change, only those are compared, because an application with NET_ADMIN can change names, addresses
+// and indexes. A device without such properties, such as a dummy, is identified by the link that was recorded after
+// ADD.
 func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Link) bool {
 	switch {
 	case device.ParentDev != "":

@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// parseResult parses the output of a successful ADD, which is exactly one result. The result is in the CNI version of
-// the call unless it states another version.
+// parseResult parses the output of a successful ADD, which must be exactly one result. The result is in the CNI version
+// of the call unless it states another version.
 func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	decoder := json.NewDecoder(bytes.NewReader(stdout))
 	var document json.RawMessage
@@ -143,8 +143,8 @@ func mergeIPs(merged, result *types100.Result, positions []int) {
 	}
 }
 
-// hasIP reports whether the same interface already has an address. The same address on two interfaces is not a
-// duplicate.
+// hasIP reports whether ips already contains an address for the same interface. The same address on two interfaces is
+// not a duplicate.
 func hasIP(ips []*types100.IPConfig, wanted *types100.IPConfig) bool {
 	for _, ip := range ips {
 		sameLink := ip.Interface == nil && wanted.Interface == nil ||

@@ -53,7 +53,7 @@ func (s *secrets) collect(value any, keys *regexp.Regexp, secret bool) {
 	}
 }
 
-// text removes the secrets from a text.
+// text removes the secrets from a string.
 func (s secrets) text(text string) string {
 	for _, secret := range s {
 		text = strings.ReplaceAll(text, secret, sanitize.Redacted)

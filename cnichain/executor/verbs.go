@@ -107,7 +107,7 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 	return verbs, without
 }
 
-// joinFirst joins the first few texts and appends the number of remaining texts, since an application can have
+// joinFirst joins the first few strings and appends the number of remaining ones, since an application can have
 // thousands of addresses.
 func joinFirst(texts []string, separator string) string {
 	const limit = 4

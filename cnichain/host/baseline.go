@@ -62,7 +62,7 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	if device.PCIAddress != "" {
 		device.DriverOverride = overrideOf(device.PCIAddress)
 	}
-	if device.PF != "" && device.PCIAddress != "" { // a scalable function has no settings there
+	if device.PF != "" && device.PCIAddress != "" { // the physical function stores no settings for a scalable function
 		_, info, err := findVF(handle, &device)
 		if err != nil {
 			return device, err
@@ -123,7 +123,7 @@ func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, 
 // addressSet is NET_ADDR_SET in net/core: the address was set explicitly.
 const addressSet = "3"
 
-// portOf distinguishes the links of one PCI function.
+// portOf returns the port properties that distinguish the links of one PCI function.
 func portOf(link string) string {
 	return strings.TrimSpace(readSys(link, "dev_port") + " " + readSys(link, "phys_port_name"))
 }

@@ -67,7 +67,7 @@ func overrideOf(address string) string {
 
 // changeBinding changes a function's binding and verifies the new binding.
 //
-// The kernel reports a probe as successful even if no driver was bound, so changeBinding reads the binding again.
+// The kernel reports a probe as successful even if no driver was bound, so changeBinding reads the binding back.
 func changeBinding(device *cnichain.Device, want driverBinding) error {
 	for _, write := range rebind(device.PCIAddress, readBinding(device.PCIAddress), want) {
 		if err := writeBus(write); err != nil {

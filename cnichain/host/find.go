@@ -55,8 +55,8 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	return link, err
 }
 
-// findUnmoved returns the link that findVirtual would find if it still has its name and index, and nil otherwise. No
-// other link can have one of these.
+// findUnmoved returns a virtual device's link if the link still has its name and index, which no other link can then
+// have, and nil otherwise. If it returns a link, findVirtual would find the same one.
 func findUnmoved(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
 	link, err := linkNamed(handle, device.IfName)
 	if link == nil || err != nil || link.Attrs().Index != device.Index || device.Kind != "" && link.Type() != device.Kind ||

@@ -65,9 +65,9 @@ func (l *LinkTypes) Missing(types []string) ([]string, error) {
 }
 
 // MissingLinkTypes returns the link types (IFLA_INFO_KIND in rtnetlink(7), such as vlan) that the kernel does not
-// support, in the order of the argument. It tries to create a link of each type in a temporary network namespace. The
-// kernel rejects unknown types with EOPNOTSUPP (rtnl_newlink), and supported types that lack a parent or a parameter
-// with other errors.
+// support, in the order of the argument. It tries to create a link of each type in a temporary network namespace. For
+// an unknown type, the kernel returns EOPNOTSUPP (rtnl_newlink); for a supported type that lacks a parent or a
+// parameter, it returns another error.
 //
 // The kernel loads the module for a type if there is one, and a module may create its own links on the host (bonding
 // creates bond0). Call MissingLinkTypes only for types without a module on the node.
@@ -111,7 +111,7 @@ func UnavailableLinkTypes(types []string) ([]string, error) {
 	return MissingLinkTypes(unloadable)
 }
 
-// missingInNamespace leaves the thread in a new namespace.
+// missingInNamespace returns the unsupported link types, and leaves the thread in a new namespace.
 func missingInNamespace(types []string) ([]string, error) {
 	namespace, err := netns.New()
 	if err != nil {

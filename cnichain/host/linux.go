@@ -80,7 +80,7 @@ func (Linux) Unpin(pin string) error {
 	return nil
 }
 
-// Exists checks whether a namespace file system is mounted at the path.
+// Exists reports whether a namespace file system is mounted at the path.
 func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
 // HoldNamespace opens the namespace's file, because the kernel keeps a namespace alive while a file descriptor refers
@@ -142,7 +142,7 @@ func (Linux) DefaultRoutes(path string) (map[string][]int, error) {
 	preferred := map[string][]int{}
 	for name, family := range map[string]int{"IPv4": unix.AF_INET, "IPv6": unix.AF_INET6} {
 		least := math.MaxInt
-		// Iterate, since a pod may have filled its table.
+		// Iterate instead of reading all routes into memory, since a pod may have filled its routing table.
 		err := handle.RouteListFilteredIter(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE,
 			func(r netlink.Route) bool {
 				fromRouter := r.Protocol == unix.RTPROT_RA // may appear at any time

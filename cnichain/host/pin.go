@@ -16,9 +16,9 @@ const (
 )
 
 // PinName returns the name of the pin for one attempt to attach a sandbox, given the time at which the attempt began.
-// Each attempt uses a new name, because some plugins store state under a namespace's path and do not delete it, as
-// sriov does for functions (pkg/utils/pci_allocator.go). With a new name, the old state refers to a namespace that no
-// longer exists.
+// Each attempt uses a new name, because some plugins store state under a namespace's path and do not delete it, as the
+// sriov plugin does for virtual functions (pkg/utils/pci_allocator.go). With a new name, the old state refers to a
+// namespace that no longer exists.
 func PinName(sandboxID string, begun time.Time) string {
 	return pinPrefix + sandboxID[:min(len(sandboxID), longestID)] + "." + strconv.FormatInt(begun.UnixNano(), 36)
 }

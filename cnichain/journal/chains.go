@@ -27,8 +27,8 @@ func NewChains(db *DB) (*Chains, error) {
 	return &Chains{attachments: attachments, leftovers: leftovers}, nil
 }
 
-// Load loads the records of an earlier process into an executor and returns the attachments by key. It also returns the
-// unreadable records, of which only the keys are known.
+// Load loads the records that an earlier process left behind into an executor and returns the attachments by key. It
+// also returns the keys of unreadable records.
 func (c *Chains) Load(runner *executor.Executor) (map[string]*executor.Attachment, []Damaged, error) {
 	attachments, damaged, err := c.attachments.All()
 	if err != nil {

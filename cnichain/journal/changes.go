@@ -30,8 +30,8 @@ type change struct {
 	Record json.RawMessage `json:"record,omitempty"`
 
 	noted bool
-	// replaced is the earlier change to the same record that is still waiting to be written to disk. It is nil for a
-	// note, since notes are never reverted.
+	// replaced is the earlier change to the same record that is still waiting to be written to disk. It is nil for
+	// notes, which are never reverted.
 	replaced *change
 }
 

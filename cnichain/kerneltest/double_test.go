@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// behaviour is the plugin's reaction to a command.
+// behaviour is a plugin's response to a command.
 type behaviour string
 
 const (
@@ -38,7 +38,7 @@ const (
 	knowsNothing    behaviour = "unknown command"   // like plugins that do not fully implement their version
 )
 
-// script maps each command to a behaviour.
+// script maps each command to a behavior.
 type script map[string]behaviour
 
 // plugin is a CNI plugin that consists of this test binary. ADD creates a bridge named CNI_IFNAME in the pod, and a

@@ -1,4 +1,4 @@
-// Package keylock provides locks that are identified by a key. Waiting for a lock can be cancelled with a context.
+// Package keylock provides locks that are identified by a key. Waiting for a lock can be canceled with a context.
 //
 // The rule of this package: it does not depend on the locked objects and imports none of the driver's other packages.
 package keylock
@@ -9,7 +9,7 @@ import (
 )
 
 // Locks is a set of locks that are identified by a key. Each lock has a number of places, which is the number of
-// callers that can hold the lock at the same time. Waiting for a lock can be cancelled with a context.
+// callers that can hold the lock at the same time. Waiting for a lock can be canceled with a context.
 //
 // A key has an entry only while a caller holds its lock or waits for it. Therefore, the keys of old claims and
 // sandboxes use no memory, even though a node keeps getting new claims and sandboxes.
@@ -29,7 +29,7 @@ func New(places int) *Locks {
 	return &Locks{places: places, held: map[string]*place{}}
 }
 
-// Acquire waits for the lock of a key and returns the function that releases it.
+// Acquire waits for a key's lock and returns the function that releases it.
 func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err error) {
 	l.mu.Lock()
 	entry := l.held[key]

@@ -84,8 +84,8 @@ func (f *familyIDs) get(name string) (uint16, error) {
 	return family.ID, nil
 }
 
-// ethtool returns a request that calls an ethtool command with attributes for a link. The kernel answers a request
-// without attributes, which reads settings, with one message, and others with an acknowledgment.
+// ethtool returns a request that calls an ethtool command with attributes for a link. The kernel replies with one
+// message to a request without attributes, which reads settings, and with an acknowledgment to any other request.
 func ethtool(family uint16, command uint8, index int, content ...[]byte) *nl.NetlinkRequest {
 	flags := 0
 	if len(content) > 0 {
@@ -189,7 +189,7 @@ func (s State) readRules(name string) error {
 			s[fmt.Sprintf("ethtool.flow-hash.%d", flow)] = request[4:16]
 		}
 		if flow == 1 && errors.Is(err, unix.EOPNOTSUPP) {
-			break // TCP over IPv4: a driver that hashes anything by fields supports it
+			break // TCP over IPv4: supported by every driver that hashes by header fields
 		}
 	}
 	request := make([]byte, ruleLength)
@@ -249,7 +249,7 @@ func ioctl(socket int, name string, command uint32, request []byte) error {
 	return nil
 }
 
-// readDCB reads a link's data center bridging settings (IEEE 802.1Q), without its peer's settings and without counters.
+// readDCB reads a link's data center bridging settings (IEEE 802.1Q), omitting the peer's settings and the counters.
 func (s State) readDCB(kernel *socket, name string) error {
 	const getIEEE, nameAttribute, ieee, pfc, pfcSettings = 21, 1, 13, 2, headerLength + 6
 	exceptions := []uint16{4, 5, 6, 9} // the peer's settings, and congestion notification counters

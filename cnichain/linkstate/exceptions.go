@@ -140,8 +140,8 @@ func groups() []group {
 	}
 }
 
-// carrierAttribute is a link's carrier. It depends on the cable, so it is not compared. For a link without hardware,
-// the carrier can be set, so it is restored.
+// carrierAttribute is a link's carrier. It depends on the cable, so it is not compared. It is restored, however, for
+// links without hardware, whose carrier can be set.
 const carrierAttribute = "link.carrier"
 
 // isSpeed reports whether an attribute is a link's speed, duplex mode or number of lanes. These attributes are ignored

@@ -168,8 +168,8 @@ func (s State) readFiles(name string) error {
 	return nil
 }
 
-// readAttribute reads a sysfs file into page. os.ReadFile needs three times as many system calls, because it also waits
-// for changes of such files; a link can have hundreds of them, and a pod waits.
+// readAttribute reads a sysfs file into page. os.ReadFile needs three times as many system calls, because it also
+// registers such files for polling. A link can have hundreds of them, and a pod is waiting.
 func readAttribute(path string, page []byte) ([]byte, error) {
 	file, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -25,7 +25,7 @@ func writable() []uint16 {
 }
 
 // Restore writes the attributes of an earlier state back to the link with the given index, and returns the remaining
-// differences. These include attributes that the kernel does not accept; their texts contain the write errors.
+// differences. These include attributes that the kernel does not accept; their descriptions contain the write errors.
 func Restore(index int, earlier State) (differences []string, err error) {
 	now, err := Read(index)
 	if err != nil {

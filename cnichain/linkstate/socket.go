@@ -23,7 +23,7 @@ type socket struct {
 const (
 	// maxMessage is the size of the library's receive buffer. The kernel splits longer dumps.
 	maxMessage = 64 << 10
-	// receiveBuffer has room for the answers to all requests of a reading; a long answer has a few KiB.
+	// receiveBuffer has room for the replies to all the requests that read one link; a long reply is a few KiB.
 	receiveBuffer = 1 << 20
 	answerSeconds = 60 // as in the netlink library
 )
@@ -42,13 +42,13 @@ func openSocket(protocol int) (*socket, error) {
 
 func (s *socket) close() { _ = unix.Close(s.file) }
 
-// answer contains the payloads of the kernel's messages about a request, or the error that the kernel returned.
+// answer holds the payloads of the kernel's replies to a request, or the error that it returned.
 type answer struct {
 	messages [][]byte
 	err      error
 }
 
-// call sends requests and returns their answers, in the order of the requests. At most the last request may be a dump.
+// call sends requests and returns the replies in the same order. At most the last request may be a dump.
 func (s *socket) call(requests ...*nl.NetlinkRequest) ([]answer, error) {
 	var data []byte
 	first := s.sequence + 1
@@ -76,7 +76,7 @@ func (s *socket) call(requests ...*nl.NetlinkRequest) ([]answer, error) {
 	return answers, nil
 }
 
-// add adds a message, and reports whether it is the last one of the answer.
+// add adds a message, and reports whether it is the last one in the reply.
 func (a *answer) add(message *syscall.NetlinkMessage) (last bool) {
 	switch message.Header.Type {
 	case unix.NLMSG_ERROR, unix.NLMSG_DONE:

@@ -5,14 +5,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Condition types of an AddressRange, beside Accepted.
+// Condition types of an AddressRange, in addition to Accepted.
 const (
 	// ConditionBlocksAssigned is true when every node has as many blocks as it needs.
 	ConditionBlocksAssigned = "BlocksAssigned"
 )
 
-// FinalizerBlocks keeps an AddressRange while nodes have blocks of it: another of the same name would give away their
-// addresses a second time.
+// FinalizerBlocks prevents the deletion of an AddressRange while nodes have blocks from it: a new range with the same
+// name would assign their addresses a second time.
 const FinalizerBlocks = "networking.dra.io/blocks"
 
 // AddressRange is a set of addresses of one network, which nodes share: the controller divides it into numbered blocks

@@ -34,7 +34,7 @@ type ClaimParameters struct {
 // ClaimParametersKind is the kind of ClaimParameters.
 const ClaimParametersKind = "ClaimParameters"
 
-// maxClaimIPs is the maximum number of addresses of a claim, which is the number that its status can show.
+// maxClaimIPs is the maximum number of addresses in a claim, which is the number that fits into its status.
 const maxClaimIPs = 16
 
 // Given returns the parameters that are set.
@@ -52,9 +52,9 @@ func (p *ClaimParameters) Given() []ClaimParameter {
 	return given
 }
 
-// DecodeClaimParameters decodes a claim's opaque parameters strictly, and normalizes addresses. Unknown parameters,
-// another kind, an empty object, and invalid names and addresses are errors. The error lists all of them, because the
-// author of a claim has to create another pod to see the next one.
+// DecodeClaimParameters decodes a claim's opaque parameters strictly, and normalizes addresses. Unknown parameters, a
+// different kind, an empty object, and invalid names and addresses are errors. The error lists all problems, because
+// otherwise the claim's author would have to create another pod to see the next one.
 func DecodeClaimParameters(raw []byte) (ClaimParameters, error) {
 	if err := checkShape(raw); err != nil {
 		return ClaimParameters{}, err
@@ -75,7 +75,7 @@ func DecodeClaimParameters(raw []byte) (ClaimParameters, error) {
 	return parameters, nil
 }
 
-// normalize brings addresses into their usual form, and returns every problem with the values.
+// normalize converts addresses to their canonical form, and returns all problems with the values.
 func (p *ClaimParameters) normalize() error {
 	var problems []error
 	if p.MAC != "" {
@@ -97,14 +97,14 @@ func (p *ClaimParameters) normalize() error {
 func checkShape(raw []byte) error {
 	var given map[string]json.RawMessage
 	if json.Unmarshal(raw, &given) != nil {
-		return nil //nolint:nilerr // the decoder says so
+		return nil //nolint:nilerr // the decoder reports this
 	}
 	examples := map[string]string{"apiVersion": servedNames(), "kind": ClaimParametersKind, "step": "link",
 		"interfaceName": "data0", "mac": "02:00:00:00:00:05", "ips": ""}
 	names, shown := slices.Sorted(maps.Keys(examples)), []string{"step", "interfaceName", "mac", "ips"}
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		// The decoder does not tell capitals from small letters, either.
+		// The decoder is case-insensitive as well.
 		i := slices.IndexFunc(names, func(known string) bool { return strings.EqualFold(known, name) })
 		if i < 0 {
 			problems = append(problems, unknownParameter(name, shown))
@@ -146,7 +146,7 @@ func checkList(name string, raw json.RawMessage) error {
 	return fmt.Errorf("%s must be a list, such as [%q]", name, example)
 }
 
-// joined returns problems as one error, on one line; nil without any.
+// joined combines problems into one error on a single line, or returns nil if there are none.
 func joined(problems []error) error {
 	var texts []string
 	for _, problem := range problems {
@@ -171,8 +171,8 @@ func stationAddress(text string) (string, error) {
 	return mac.String(), nil
 }
 
-// interfaceAddresses are the addresses that a claim wants, in the form that all of the driver compares: netip writes
-// each address in one way. The error is for the user who wrote the claim.
+// interfaceAddresses parses the addresses that a claim requests and returns them in the canonical form of netip, in
+// which the rest of the driver compares them. The error is for the user who wrote the claim.
 func interfaceAddresses(texts []string) ([]string, error) {
 	if len(texts) > maxClaimIPs {
 		return nil, fmt.Errorf("ips has %d addresses, %d at most", len(texts), maxClaimIPs)

@@ -9,15 +9,15 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// maxNesting bounds how deep the objects of a parameter are that is read: more than any that is accepted has.
+// maxNesting is the maximum nesting depth of a parameter that is decoded. Every valid parameter has a smaller depth.
 const maxNesting = 64
 
 // UnmarshalJSON decodes a parameter and never fails. The CRD does not validate nested parameters, because Kubernetes
-// schemas cannot recurse, so the API server stores {"items": {"type": -1}}. A decoding error would make the whole list
-// unreadable, and no driver would start. Values that cannot be decoded are in Unreadable and unknown fields in Unknown,
-// and the object is rejected because of them.
+// schemas cannot recurse, so the API server accepts {"items": {"type": -1}}. A decoding error would make the whole list
+// unreadable, and no driver would start. Values that cannot be decoded are reported in Unreadable, and unknown fields
+// in Unknown; validation then rejects the object.
 func (p *Parameter) UnmarshalJSON(data []byte) error {
-	type plain Parameter // without this method
+	type plain Parameter // has no UnmarshalJSON, which would call itself
 	*p = Parameter{}
 	if nesting(data) > maxNesting {
 		p.Unreadable = fmt.Sprintf("is nested more than %d times", maxNesting)
@@ -37,7 +37,7 @@ func (p *Parameter) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// nesting returns the depth of the objects in a JSON text.
+// nesting returns the maximum nesting depth of objects and arrays in a JSON document.
 func nesting(data []byte) int {
 	deepest, depth, quoted := 0, 0, false
 	for i := 0; i < len(data); i++ {

@@ -24,7 +24,7 @@ const (
 	LabelTopologyUID = "networking.dra.io/topology-uid"
 )
 
-// AnnotationDescription is the description of the topology in its DeviceClasses.
+// AnnotationDescription is the annotation that contains the topology's description in its DeviceClasses.
 const AnnotationDescription = "networking.dra.io/description"
 
 // NetworkTopology is a DAG of CNI plugins. Steps without dependOn are root steps: each attaches a device that was
@@ -229,7 +229,7 @@ func (s *NetworkTopologySpec) AllowedParameters() []string {
 	return allowed
 }
 
-// allowed returns how a claim sets a parameter; empty if no step allows it.
+// allowed returns the text for a parameter that a claim may set, or "" if no step allows it.
 func (s *NetworkTopologySpec) allowed(parameter ClaimParameter) string {
 	var later []string
 	for i := range s.Steps {
@@ -248,7 +248,7 @@ func (s *NetworkTopologySpec) allowed(parameter ClaimParameter) string {
 	return fmt.Sprintf("%s (step: %s)", parameter, strings.Join(later, " or "))
 }
 
-// Plugins returns the CNI plugins of the steps, each once, in their order.
+// Plugins returns the CNI plugins that the steps use, without duplicates, in step order.
 func (s *NetworkTopologySpec) Plugins() []string {
 	var plugins []string
 	for i := range s.Steps {

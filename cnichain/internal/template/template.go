@@ -1,6 +1,6 @@
 // Package template renders the templates in topologies, such as {{ pod.name }}, on parsed JSON.
 //
-// The rule of this package: it is pure, and depends on a token's syntax but not on its meaning.
+// The rule of this package: it is pure, and handles the syntax of a token but not its meaning.
 package template
 
 import (
@@ -101,7 +101,7 @@ func (t Engine) RenderJSON(document json.RawMessage, resolve Lookup) (json.RawMe
 	return json.Marshal(rendered)
 }
 
-// RenderString renders one string to a string.
+// RenderString renders a string and returns the result as text.
 func (t Engine) RenderString(text, path string, resolve Lookup) (string, error) {
 	value, err := t.Render(text, path, resolve)
 	if err != nil {
@@ -123,7 +123,7 @@ func (t Engine) Render(value any, path string, resolve Lookup) (any, error) {
 	return value, nil
 }
 
-// HasTokens reports whether a text contains tokens that would be rendered.
+// HasTokens reports whether the text contains tokens that would be rendered.
 func (t Engine) HasTokens(text string) bool { return t.tokens.MatchString(text) }
 
 // renderList renders each item. Errors contain path as the location, such as config.routes[0].
@@ -153,8 +153,8 @@ func (t Engine) renderObject(object map[string]any, path string, resolve Lookup)
 	return out, nil
 }
 
-// renderText replaces the templates in a text. A text that consists of a single template becomes the template's value
-// with the value's type, for example a list; within other text, every value is converted to text.
+// renderText replaces the templates in a string. A string that consists of a single template becomes the template's
+// value with the value's type, for example a list; within a longer string, every value is converted to text.
 func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 	places := t.tokens.FindAllStringSubmatchIndex(text, -1)
 	if places == nil {
@@ -229,7 +229,7 @@ func DecodeJSON(document json.RawMessage) (any, error) {
 	return value, nil
 }
 
-// Contains reports whether a text contains a token.
+// Contains reports whether the text contains a token.
 //
 // Unlike HasTokens, it also returns true for a token that is not closed.
 func Contains(text string) bool { return strings.Contains(text, "{{") }

@@ -63,13 +63,13 @@ func read(t testing.TB, folder, kind string) []Case {
 	return all
 }
 
-// JSON returns the object in the form in which a client sends it.
+// JSON returns the object as a client would send it.
 func (c Case) JSON(t testing.TB) []byte {
 	t.Helper()
 	return cases.JSON(t, v1alpha1.GroupVersion().WithKind(c.kind), Name, c.Spec)
 }
 
-// Object returns the object as unstructured data, in the form in which the API server validates it.
+// Object returns the object as unstructured data, which is what the API server validates.
 func (c Case) Object(t testing.TB) map[string]any {
 	t.Helper()
 	return cases.Object(t, c.JSON(t))
