@@ -40,7 +40,8 @@ func TestTheVocabularyIsDescribed(t *testing.T) {
 	}
 }
 
-// Facts about hardware and functions are available to policies with a value on every device, but are not published.
+// Policies can read facts about hardware and functions, which have a value on every device, but these facts are not
+// published.
 func TestAttributesOfHardware(t *testing.T) {
 	function := discovery.Device{Type: "vf", AltNames: []string{"data0", strings.Repeat("long", 30)},
 		RDMADevices:   []string{"mlx5_0", "mlx5_1"},
@@ -79,8 +80,8 @@ func TestAttributesOfHardware(t *testing.T) {
 	}
 }
 
-// The first RDMA device of a device is published. A device without RDMA lacks the attribute; otherwise it would match
-// other devices without RDMA.
+// The name of a device's first RDMA device is published. A device without RDMA lacks the attribute; otherwise it would
+// match other devices without RDMA.
 func TestRDMADevice(t *testing.T) {
 	for _, test := range []struct {
 		devices []string
@@ -112,7 +113,7 @@ func values(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 	return plain
 }
 
-// Policies can select by hardware facts in the same way as by all other facts.
+// Policies can select by hardware facts just as by all other facts.
 func TestPoliciesOfHardware(t *testing.T) {
 	facts := discovery.Facts{Devices: []discovery.Device{
 		{Name: "eth0", Type: "pf", EswitchMode: "switchdev", AltNames: []string{"data0"}},

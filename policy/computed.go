@@ -35,7 +35,7 @@ func (a *policyAttributes) set(name, source string, value resourceapi.DeviceAttr
 	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source})
 }
 
-// miss adds an attribute that the device lacks.
+// miss records an attribute that the device lacks.
 func (a *policyAttributes) miss(name, source, reason string) {
 	qualified := resourceapi.QualifiedName(v1alpha1.QualifiedName(name))
 	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source, Absent: reason})

@@ -20,8 +20,8 @@ type Features struct {
 	// CNIBinaries contains the file names of the CNI plugins that are installed on the node. Other plugins are not
 	// published: a pod that needs one of them would be scheduled to this node and never start.
 	CNIBinaries sets.Set[string]
-	// UnusableCNIs contains CNI plugins that cannot work on the node, each with the missing prerequisite and the
-	// remedy. These plugins are not published either.
+	// UnusableCNIs contains CNI plugins that cannot work on the node, each with the missing prerequisite and a
+	// suggested fix. These plugins are not published either.
 	UnusableCNIs map[string]string
 	// MovingCNIs contains the CNI plugins that move a device into the pod. The kernel cannot move bridges and bonds.
 	MovingCNIs sets.Set[string]
@@ -47,7 +47,7 @@ type Features struct {
 	Held map[EntryID]Holding
 }
 
-// Working returns the given CNI plugins that can work on the node, in the same order.
+// Working returns those of the given CNI plugins that can work on the node, in the same order.
 func (f *Features) Working(plugins []string) []string {
 	return stdslices.DeleteFunc(stdslices.Clone(plugins), func(plugin string) bool {
 		return !f.CNIBinaries.Has(plugin) || f.UnusableCNIs[plugin] != ""

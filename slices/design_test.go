@@ -80,7 +80,7 @@ func TestPublishedDesign(t *testing.T) {
 	checkDifferences(t, strings.Join(lines, "\n")+"\n")
 }
 
-// checkDifferences compares the differences with the reviewed differences.
+// checkDifferences compares the differences with those in the reviewed file.
 func checkDifferences(t *testing.T, got string) {
 	t.Helper()
 	const golden = "testdata/design/differences.txt"

@@ -191,8 +191,9 @@ func nearNodes(d discovery.Device) resourceapi.DeviceAttribute {
 	return resourceapi.DeviceAttribute{IntValues: nodes}
 }
 
-// whereMissing returns the remedy for a plugin that is not installed. If an installed plugin has a similar name, the
-// remedy only suggests it, since the given name may be correct: for example, ipvlan if only vlan is installed.
+// whereMissing returns a suggested fix for a plugin that is not installed. If an installed plugin has a similar name,
+// that plugin is only an alternative, since the given name may be correct: for example, ipvlan if only vlan is
+// installed.
 func (b *builder) whereMissing(plugin string) string {
 	advice := "install the plugin or remove it from supportedCNIPlugins"
 	if near := nearest.Word(plugin, sets.List(b.features.CNIBinaries)); near != "" {

@@ -128,7 +128,7 @@ func examples() map[string][]discovery.Device {
 	return nodes
 }
 
-// nameRDMA adds one RDMA device to each function with RDMA, numbered in the same way as by the kernel driver.
+// nameRDMA adds one RDMA device to each function with RDMA, numbered as the kernel driver does.
 func nameRDMA(devices []discovery.Device) {
 	number := 0
 	for i := range devices {
@@ -245,7 +245,7 @@ func inline(value any) string {
 	return string(data)
 }
 
-// sliceSpec returns a slice of a pool in the form in which it is sent to the API server.
+// sliceSpec returns a slice of a pool as it is sent to the API server.
 func sliceSpec(pool string, count int, part resourceslice.Slice) resourceapi.ResourceSliceSpec {
 	return resourceapi.ResourceSliceSpec{
 		Driver: v1alpha1.AttributeDomain, NodeName: ptr.To("worker-1"),

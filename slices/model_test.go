@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// machine is a machine in the property test: the offers of its policies, in terms of consumers and requests. The oracle
-// only reads this model, not the driver's results.
+// machine is a machine in the property test. It describes what its policies offer in terms of consumers and requests.
+// The oracle only reads this model, not the driver's results.
 type (
 	machine struct {
 		nics []modelNIC

@@ -39,7 +39,7 @@ func (s *scheduler) onRequest(amount int64) *resourceapi.ResourceClaim {
 
 // Claims get exactly the amount that they request, rounded up to a step, from their function's link. In 2,000 random
 // claims and releases on two links with different speeds, the amounts never exceed the speed of a link, and a claim is
-// only rejected if no link has enough bandwidth and a free function left.
+// only rejected if no link has both enough bandwidth and a free function left.
 func TestBandwidthOnRequest(t *testing.T) {
 	for cluster, features := range clusters() {
 		t.Run(cluster, func(t *testing.T) {

@@ -109,7 +109,8 @@ func (c modelNIC) choices(o offer) []int64 {
 	return c.requests
 }
 
-// withBandwidth returns the thing with its fair share, with a single bandwidth, or once for each of several bandwidths.
+// withBandwidth returns copies of the thing: one with its fair share, one with a single bandwidth, or one per
+// bandwidth.
 func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	if len(choices) == 0 {
 		choices = []int64{fair}
@@ -129,7 +130,7 @@ func (t thing) withBandwidth(choices []int64, fair int64) []thing {
 	return all
 }
 
-// allot returns the allocation of the thing to a wish. It returns false if the thing does not match the wish.
+// allot returns the allocation that a wish gets from the thing. It returns false if the thing does not match the wish.
 func (t thing) allot(w wish) (had, bool) {
 	if !stdslices.Contains(t.plugins, w.plugin) {
 		return had{}, false
