@@ -126,7 +126,7 @@ func (c *compiler) giveAddresses(step *v1alpha1.Step, planned *PlanStep) {
 	planned.Range = &StepRange{Name: step.AddressRange, Block: block.Name, Size: block.Size}
 }
 
-// lacksAddresses returns the error and the remedy if no block has room.
+// lacksAddresses returns the error message for a range whose blocks have no room, with a suggested fix.
 func (c *compiler) lacksAddresses(name string, blocks []BlockRoom) string {
 	hint := fmt.Sprintf("see the conditions of kubectl get addressrange %s -o yaml", name)
 	if len(blocks) == 0 {

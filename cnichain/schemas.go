@@ -100,7 +100,7 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 }
 
 // KernelLacks returns the CNI plugins that always need a link type that the kernel does not support, each with the
-// reason and the remedy, by CNI type. missingOf returns the link types that the kernel does not support, like
+// reason and a suggested fix, by CNI type. missingOf returns the link types that the kernel does not support, like
 // host.MissingLinkTypes; KernelLacks returns its error. If missingOf is nil, all types are considered supported.
 func (s Schemas) KernelLacks(
 	cniTypes []string, missingOf func(linkTypes []string) ([]string, error),
@@ -125,7 +125,7 @@ func (s Schemas) KernelLacks(
 	return reasons, err
 }
 
-// InstallLinkType returns the remedy for a node whose kernel does not support a link type.
+// InstallLinkType returns a suggested fix for a node whose kernel does not support a link type.
 func InstallLinkType(linkType string) string {
 	return fmt.Sprintf("install the module %s for this kernel, so that \"modprobe rtnl-link-%s\" succeeds (some "+
 		"distributions have it in a package of extra modules), or use a kernel that has it", linkModule(linkType),

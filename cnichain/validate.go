@@ -18,7 +18,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// reservedKeys returns the keys in a plugin's configuration that the driver sets, each with the remedy.
+// reservedKeys returns the keys in a plugin's configuration that the driver sets, each with a suggested fix.
 func reservedKeys() map[string]string {
 	return map[string]string{
 		"type":       "set the step's type instead",

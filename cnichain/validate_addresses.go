@@ -173,7 +173,7 @@ func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIP
 	return nil
 }
 
-// rangesRemedy returns the remedy for an IPAM plugin without addresses.
+// rangesRemedy returns the suggested fix for an IPAM plugin without addresses, by parameter.
 func rangesRemedy(schema *v1alpha1.CNIPluginSchemaSpec) map[string]string {
 	form := schema.AddressBlocks
 	written := form.Parameter

@@ -304,9 +304,9 @@ func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec
 	return names
 }
 
-// linkParameters returns the remedies, by parameter, if the name of a step's lower device is missing. For a device, the
-// driver sets the name. For another step's interface, the author must set the name and declare that the interface is in
-// the pod.
+// linkParameters returns the suggested fixes, by parameter, for a missing name of a step's lower device. For a device,
+// the driver sets the name. For another step's interface, the author must set the name and declare that the interface
+// is in the pod.
 func linkParameters(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, config map[string]any,
 ) map[string]string {

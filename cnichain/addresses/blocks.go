@@ -154,7 +154,7 @@ type Family struct {
 	Runs []Run
 }
 
-// Block is an AddressBlock in the form used by nodes.
+// Block is a parsed AddressBlock.
 type Block struct {
 	// Name is the name of the object.
 	Name string

@@ -63,7 +63,7 @@ func CheckNamespace(topology *v1alpha1.NetworkTopology, namespace string, namesp
 	return nil
 }
 
-// UnknownTopology returns the error for a class that refers to a topology that does not exist.
+// UnknownTopology returns the error for a class that refers to a nonexistent topology.
 func UnknownTopology(name string) error {
 	return fmt.Errorf("NetworkTopology %s no longer exists; create it, or delete the claim and the pod", name)
 }

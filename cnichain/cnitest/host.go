@@ -169,7 +169,7 @@ func (n *Node) Pin(netns, pin string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	known := n.pods[pin] == nil || n.pinned[pin] == netns
-	if known && n.pods[netns] != nil { // Enter, RemovePin
+	if known && n.pods[netns] != nil { // after Links or RemovePin
 		maps.Copy(n.pods[netns], n.pods[pin]) // both paths refer to one namespace
 		n.pods[pin] = n.pods[netns]
 		delete(n.pods, netns)

@@ -33,7 +33,7 @@ func (n *Node) ExecPlugin(ctx context.Context, path string, stdin []byte, enviro
 	return output.Stdout, err
 }
 
-// call is one call of a plugin.
+// call is one plugin call.
 type call struct {
 	plugin, command, ifName, netns, container string
 	config                                    config

@@ -30,9 +30,9 @@ func (e *StepError) Error() string {
 // Unwrap returns the cause.
 func (e *StepError) Unwrap() error { return e.Err }
 
-// KernelHint returns the remedy for a failed step if the node's kernel probably lacks a feature that the step's plugin
-// needs. It returns "" for other errors. Plugins report errors as text, so the text of the kernel's error is the only
-// indication.
+// KernelHint returns a suggested fix for a failed step if the node's kernel probably lacks a feature that the step's
+// plugin needs. It returns "" for other errors. Plugins report errors as text, so the text of the kernel's error is the
+// only indication.
 func KernelHint(err error, node string) string {
 	var step *StepError
 	if !errors.As(err, &step) || !strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {

@@ -221,9 +221,9 @@ func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *
 	return links, e.attachRDMA(attachment, record)
 }
 
-// withMissingDevice adds to a plugin's error that the device is no longer on the host, if that is the case. Exclusive
-// devices have already been checked. If a shared device is missing, the plugin is the first to detect this, and it
-// reports only "Link not found".
+// withMissingDevice extends a plugin's error if the device is no longer on the host. Exclusive devices have already
+// been checked. If a shared device is missing, the plugin is the first to detect this, and it reports only "Link not
+// found".
 func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) error {
 	if device == nil || device.Exclusive {
 		return failure

@@ -122,9 +122,9 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 		"delete the pod and its claim")
 }
 
-// The first commit also records the steps that follow. Whether they count as begun depends on how the driver stopped:
-// after a power loss, they may have begun even though the notes about this are lost; if the driver was killed, the
-// notes are complete.
+// The first commit also records the steps that follow. Whether they count as having begun depends on how the driver
+// stopped: after a power loss, they may have begun even though the notes about this are lost; if the driver was killed,
+// the notes are complete.
 func TestAnnouncedSteps(t *testing.T) {
 	const chain = `
 - {name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}

@@ -53,7 +53,7 @@ func (e *Executor) Quarantined(device *cnichain.Device) error {
 // QuarantineError is the error for a quarantined device.
 type QuarantineError struct{ Leftover Leftover }
 
-// Error returns a message with the start of the quarantine, its reason and the remedy.
+// Error returns a message that states since when and why the device is quarantined, and suggests a fix.
 func (e *QuarantineError) Error() string {
 	held := e.Leftover.Step().Step.Device
 	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be returned to the "+

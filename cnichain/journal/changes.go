@@ -92,8 +92,9 @@ type position struct {
 
 const positionKey = "position"
 
-// startChanges writes an earlier process's notes that are not in the file yet. If this fails, the notes stay in their
-// file and are read from there. The driver starts anyway, since it can detach pods even while the disk is full.
+// startChanges writes an earlier process's notes to the journal file, unless it already contains them. If this fails,
+// the notes stay in the notes file and are read from there. The driver starts anyway, since it can detach pods even
+// while the disk is full.
 func (o *Opened) startChanges(path string, clock clock.WithDelayedExecution) error {
 	db := o.DB
 	db.changes = &changes{bolt: db.bolt, clock: clock, waiting: map[recordID]*change{}}
@@ -195,8 +196,7 @@ func (c *changes) stage(next *change) {
 	c.waiting[next.id()] = next
 }
 
-// takeBack removes a change that could not be written from the waiting changes to the same record. The caller must hold
-// mu.
+// takeBack removes, from the waiting changes to a record, a change that could not be written. The caller must hold mu.
 func (c *changes) takeBack(refused *change) {
 	newest := c.waiting[refused.id()]
 	switch {

@@ -72,7 +72,7 @@ func TestRealMoveIsCancelled(t *testing.T) {
 				defer cancel()
 				timer := time.AfterFunc(after, cancel)
 				defer timer.Stop()
-				_ = do(ctx) // DEL follows, whether or not this finished in time
+				_ = do(ctx) // DEL follows, whether or not this call finished in time
 			}
 			for i := range 20 {
 				after := time.Duration(3*i) * time.Millisecond

@@ -87,7 +87,7 @@ func (t tenant) enslave(master netlink.Link) error {
 	return errors.Join(err, netlink.LinkSetDown(t.link), netlink.LinkSetMaster(t.link, master))
 }
 
-// attach attaches a BPF program at a hook, with or without a BPF link. The program stays attached while the test runs.
+// attach attaches a BPF program to a hook, with or without a BPF link. The program stays attached while the test runs.
 func (t tenant) attach(hook ebpf.AttachType, withLink bool) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}}) // TC_ACT_SHOT

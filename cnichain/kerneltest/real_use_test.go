@@ -100,7 +100,7 @@ func TestRealLinkThatTheNodeBeganToUseIsNotTaken(t *testing.T) {
 		for name, use := range nodeUses() {
 			for attempt, steps := range map[string]string{"next sandbox": onlyHostDevice, "next attempt": failing} {
 				if mover == "netdev" && attempt == "next attempt" {
-					continue // before ADD, the choice of the plugin does not matter
+					continue // before ADD, the choice of plugin does not matter
 				}
 				t.Run(strings.Join([]string{mover, name, attempt}, "/"), func(t *testing.T) {
 					l := newRealLab(t, nil)

@@ -137,8 +137,8 @@ func TestSweep(t *testing.T) {
 	s := newSweep(t)
 	s.killedAt("ADD", func() {}, orders{Add: true})
 	s.killedAt("DEL", func() { s.run(orders{Add: true}) }, orders{Del: true})
-	// At the second-to-last kill point of ADD, everything is attached but not ready, so the amount of state to roll
-	// back is largest.
+	// At the second-to-last kill point of ADD, everything is attached but not ready, so there is the most state to roll
+	// back.
 	last := s.addPoints() - 1
 	s.killedAt("recovery", func() {
 		if !s.kill(orders{Add: true, KillAt: last}) {
