@@ -41,7 +41,7 @@ func (a *policyAttributes) miss(name, source, reason string) {
 	a.sources = append(a.sources, AttributeSource{Name: qualified, Source: source, Absent: reason})
 }
 
-// attributeRules contains a policy's attributes, prepared for a node, and the results so far.
+// attributeRules contains a policy's attributes in the form prepared for a node, and the evaluation results so far.
 type attributeRules struct {
 	prepared bool
 	// table contains the attributes by PCI address; tableNames contains the attribute names in all rows, sorted.

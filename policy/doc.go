@@ -14,7 +14,7 @@
 //	attributes.go  the vocabulary
 //	selector.go    expressions: compiled, checked and evaluated
 //	guard.go       accesses to attributes that may be absent
-//	celtypes.go    comparisons with literals of another type
-//	complete.go    guards added to expressions of classes
+//	celtypes.go    comparisons with literals of a different type
+//	complete.go    guards added to class expressions
 //	computed.go    attributes that policies compute
 package policy

@@ -207,7 +207,7 @@ func combine(operands []ast.Expr, truth, together bool, vars scope) present {
 	return result
 }
 
-// accessOf returns the attribute or capacity that e directly reads in such a way that its absence is an error.
+// accessOf returns the attribute or capacity that e directly reads and whose absence would be an error.
 func accessOf(e ast.Expr, vars scope) (access, bool) {
 	if e.Kind() == ast.SelectKind && !e.AsSelect().IsTestOnly() {
 		domain, ok := domainOf(e.AsSelect().Operand(), vars)

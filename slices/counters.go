@@ -218,7 +218,7 @@ func (e *Entry) consumes(set string) bool {
 		func(c resourceapi.DeviceCounterConsumption) bool { return c.CounterSet == set })
 }
 
-// consumption returns the consumption of an entry from a counter set, with its compatibility groups in the set.
+// consumption returns what an entry consumes from a counter set, with the entry's compatibility groups in the set.
 func consumption(set string, consumed amounts, groups ...string) resourceapi.DeviceCounterConsumption {
 	return resourceapi.DeviceCounterConsumption{CounterSet: set, Counters: counters(consumed),
 		CompatibilityGroups: groups}

@@ -45,7 +45,7 @@ func (b *builder) impossible(d *discovery.Device, plugin string) string {
 	return ""
 }
 
-// describe returns a noun for the kind of a device.
+// describe returns a noun for a device's kind.
 func describe(d *discovery.Device) string {
 	switch {
 	case d.Representor:

@@ -247,7 +247,7 @@ func (d dice) without(taken []string) []string {
 	}
 }
 
-// steps returns claims, most of which are for devices on the machine, and releases.
+// steps returns claims and releases. Most of the claims are for devices on the machine.
 func (d dice) steps(m machine) []step {
 	plugins := m.plugins()
 	if len(plugins) == 0 || d.chance(5) {

@@ -35,8 +35,8 @@ func withRails(claim *resourceapi.ResourceClaim, match bool) *resourceapi.Resour
 }
 
 // The scheduler distinguishes the rails of virtual functions, which a table assigns to their physical functions and to
-// one of the virtual functions. Functions without a rail satisfy no constraint: even two of them do not satisfy the
-// constraint that their rails match.
+// one of the virtual functions. Functions without a rail never satisfy a constraint: the rails of two such functions do
+// not match.
 func TestRailsOfVirtualFunctions(t *testing.T) {
 	policy := vf(`
   supportedCNIPlugins: [{name: sriov, exclusive: true}]

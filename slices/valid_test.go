@@ -106,7 +106,7 @@ func checkCounters(t testing.TB, where string, counters map[string]resourceapi.C
 	}
 }
 
-// checkCapacity checks a capacity of a device, exclusive or shared.
+// checkCapacity checks a capacity of an exclusive or shared device.
 func checkCapacity(t testing.TB, where string, c resourceapi.DeviceCapacity, shared bool) {
 	t.Helper()
 	p := c.RequestPolicy

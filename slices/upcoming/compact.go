@@ -20,7 +20,7 @@ type (
 const (
 	// maxIncludes is the maximum number of mixins that an object can include (KEP-5234).
 	maxIncludes = 8
-	// includeSize and mixinSize are the maximum numbers of bytes that an include and a mixin add to a slice.
+	// includeSize and mixinSize are the maximum number of bytes that one include and one mixin add to a slice.
 	includeSize = 32
 	mixinSize   = 100
 )

@@ -60,8 +60,8 @@ func linksOf(decision policy.Decision) map[discovery.IfName]*link {
 	return links
 }
 
-// request adopts the bandwidth requests of personas. Only the first request policy applies, since a counter has a
-// single request policy.
+// request adopts the bandwidth requests that personas allow. Only the first request policy applies, since a counter has
+// a single request policy.
 func (l *link) request(pf discovery.IfName, personas []policy.Persona) {
 	for _, p := range personas {
 		i := slices.IndexFunc(p.Capacity, func(c policy.Capacity) bool { return c.Name == v1alpha1.Bandwidth })
