@@ -120,9 +120,9 @@ func TestContractsOfTheCluster(t *testing.T) {
 	}
 }
 
-// TestExtendedResourcesWithoutAddresses checks that the name of an extended resource is rejected if any step gets its
-// addresses only from claims, even if that step depends on the step that has the name. The reason is that a pod that
-// requests an extended resource has no claim in which to set addresses.
+// TestExtendedResourcesWithoutAddresses checks that an extended resource name is rejected if any step gets its
+// addresses only from claims, even if that step is not the one with the name but depends on it. The reason is that a
+// pod that requests an extended resource has no claim in which to set addresses.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	var static v1alpha1.CNIPluginSchema
 	if err := yaml.UnmarshalStrict([]byte("{cniType: static, output: {interfaces: none}, capabilities: [ips]}"),

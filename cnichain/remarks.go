@@ -184,8 +184,8 @@ func interfaceOf(config json.RawMessage) (step string) {
 	return step
 }
 
-// MisspeltPlugins returns remarks on the CNI plugins in a policy that are probably misspelled: plugins that have no
-// schema and whose name resembles the name of a plugin with a schema. Other plugins without a schema are accepted.
+// MisspeltPlugins returns remarks on the plugin names in a policy that are probably misspelled: names that have no
+// schema but resemble the name of a plugin with a schema. Other plugins without a schema are accepted.
 func MisspeltPlugins(names []string, schemas Schemas) []string {
 	var remarks []string
 	for _, name := range names {
@@ -197,8 +197,8 @@ func MisspeltPlugins(names []string, schemas Schemas) []string {
 	return remarks
 }
 
-// MeantPlugin returns the plugin that a name without a schema probably refers to: a plugin with a schema and a similar
-// name. It returns "" if no name is similar.
+// MeantPlugin returns the plugin that was probably meant by a name without a schema: a plugin with a schema and a
+// similar name. It returns "" if no name is similar.
 func (s Schemas) MeantPlugin(name string) string {
 	if _, found := s.Lookup(name); found {
 		return ""

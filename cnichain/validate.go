@@ -47,7 +47,7 @@ func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorLi
 	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)
 }
 
-// ValidateStored reports the problems for which a node rejects a topology. It checks names, order, references,
+// ValidateStored reports the problems that make a node reject a topology. It checks names, order, references,
 // templates, and configuration that only the driver may set. It repeats the rules in the CRD, since the CRD in the
 // cluster may be older. It does not check the rest of the plugins' configuration, since a schema change must not
 // prevent pods from starting.

@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// TestRunsOfAddresses checks that address runs that the plugin would reject when a pod starts are rejected when the
-// topology is created. Nodes still accept such topologies, since earlier versions accepted them.
+// TestRunsOfAddresses checks that a topology is rejected when it is created if its plugin would reject an address run
+// when a pod starts. Nodes still accept such topologies, since earlier versions accepted them.
 func TestRunsOfAddresses(t *testing.T) {
 	const missing = "ranges: Required value: host-local does not work without it: write subnet, such as " +
 		"10.20.0.0/24, or ranges, or name an AddressRange in the step's addressRange"

@@ -146,7 +146,7 @@ func isPort(link *cnichain.Link, device *cnichain.Device) bool {
 }
 
 // hasIdentity reports whether a device has a property that an application cannot reproduce on its own link: a bus
-// device, a parent on the host, or another end.
+// device, a parent, or a peer on the host.
 func hasIdentity(device *cnichain.Device) bool {
 	return device.ParentDev != "" || device.PeerOnHost || device.Parent != 0 && !linkkind.IsPair(device.Kind)
 }

@@ -89,10 +89,10 @@ func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error 
 	return errors.Join(problems...)
 }
 
-// RDMANow returns the current RDMA devices of an attached step, in the order of the record, and the name of the first
-// device that is no longer in the pod, or "" if none is missing. After its kernel module is reloaded, a device has a
-// new identity and different device nodes. Its old nodes may now belong to another pod's device, and its index may also
-// be reused. Containers use the device nodes, so RDMANow compares the nodes.
+// RDMANow returns the current RDMA devices of an attached step, in recorded order, and the name of the first device
+// that is no longer in the pod, or "" if none is missing. After its kernel module is reloaded, a device has a new
+// identity and different device nodes. Its old nodes may now belong to another pod's device, and its index may also be
+// reused. Containers use the device nodes, so RDMANow compares the nodes.
 func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.RDMADevice, missing string, err error) {
 	if len(record.RDMA) == 0 || record.Phase != StepAdded {
 		return nil, "", nil

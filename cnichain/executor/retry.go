@@ -8,8 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Load fills a new executor with the records in the journal, by key. It must be called before any other method. From
-// then on, every device has an owner until its attachment is rolled back, so no other pod gets the device.
+// Load fills a new executor with the journal's records, which are passed by key. It must be called before any other
+// method. From then on, every device has an owner until its attachment is rolled back, so no other pod gets the device.
 func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
 	for _, attachment := range attachments {
 		adoptBoot(attachment)

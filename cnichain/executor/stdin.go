@@ -31,7 +31,7 @@ func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (
 
 // laterStdin returns the stdin for CHECK and DEL: the stdin of the step's ADD with the step's own result as prevResult
 // (CNI specification, section 3 "Deletions"). If the result cannot be added, laterStdin returns the stdin of ADD, so
-// that DEL is called in any case.
+// that DEL is always called.
 func laterStdin(record *StepRecord) json.RawMessage {
 	if record.Result == nil || !record.Step.Speaks("0.4.0") {
 		return record.Stdin

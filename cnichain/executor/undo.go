@@ -138,7 +138,7 @@ func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	return nil
 }
 
-// del calls the plugin's DEL in such a way that the plugin can find only the step's own interface.
+// del calls the plugin's DEL, and ensures that the plugin can find only the step's own interface.
 func (e *Executor) del(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if record.Step.WithoutInterface() {
 		return e.delWithoutNetns(ctx, attachment, record) // there is no interface for the plugin to look up

@@ -328,7 +328,7 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 
 // findReturned finds an RDMA device that was moved, or returns nil. It first compares indexes. An index does not
 // survive a rebind of the kernel driver, and may belong to another NIC after all RDMA modules were reloaded. If no
-// index matches, findReturned considers the device's RDMA devices, without any that match another moved RDMA device. It
+// index matches, findReturned considers the device's RDMA devices, except any that match another moved RDMA device. It
 // picks the RDMA device with the same name or, if a single RDMA device was moved, the only candidate.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,

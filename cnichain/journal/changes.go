@@ -61,7 +61,7 @@ func (c *change) apply(tx *bbolt.Tx) error {
 
 // changes is the sequence of changes to a journal. It records which part of the sequence is on disk.
 //
-// The rule: the disk always contains a prefix of this sequence. Every transaction writes all waiting changes, so a
+// The invariant: the disk always contains a prefix of this sequence. Every transaction writes all waiting changes, so a
 // power loss loses only the newest changes: if a change is lost, so are all later ones. If the process is killed,
 // nothing is lost, because each change is either on disk or in the notes file.
 type changes struct {

@@ -35,7 +35,7 @@ const (
 	realJournal = "/var/lib/driver" // not part of the host's state
 )
 
-// realLab is the host's side of a machine, with the reference plugins and one driver's executor and journal.
+// realLab is the host side of a machine, with the reference plugins and one driver's executor and journal.
 type realLab struct {
 	testHost
 	dir      string
@@ -369,7 +369,7 @@ func (p *realPod) show() []string {
 	return lines
 }
 
-// has compares what was added to the pod.
+// has compares what was added to the pod with the expected lines.
 func (p *realPod) has(want ...string) {
 	p.Helper()
 	if diff := cmp.Diff(want, p.show()); diff != "" {
@@ -417,7 +417,7 @@ func (p *realPod) reaches(source string, other *realPod, address string) {
 	}
 }
 
-// serve sends a text to the first client that connects.
+// serve sends a string to the first client that connects.
 func serve(listener net.Listener, text string) {
 	if connection, err := listener.Accept(); err == nil {
 		_, _ = connection.Write([]byte(text))

@@ -133,7 +133,7 @@ func TestRealSnapshotOfAScalableFunction(t *testing.T) {
 	}
 }
 
-// The kernel has the device files that topologies can request, or the error names the module.
+// Either the kernel has the device files that topologies can request, or the error names the missing module.
 func TestRealDeviceNodes(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

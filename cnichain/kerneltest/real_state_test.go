@@ -32,7 +32,8 @@ func (l *realLab) state() []string {
 	return lines
 }
 
-// expect compares the state without waiting, since DEL only returns once the effects of ADD have been removed.
+// expect compares the state with the expected state, without waiting, since DEL only returns once the effects of ADD
+// have been removed.
 func (l *realLab) expect(want []string) {
 	l.Helper()
 	if diff := cmp.Diff(want, l.state()); diff != "" {

@@ -79,7 +79,7 @@ func newVFBench(t *testing.T) *vfBench {
 	return v
 }
 
-// spoil makes all changes to the function that a malicious pod could make.
+// spoil makes every change that a malicious pod could make to the function.
 func (v *vfBench) spoil(handle *netlink.Handle, name string) {
 	v.Helper()
 	v.must(netlink.LinkSetVfVlanQos(v.pf, v.index, 77, 0))

@@ -83,8 +83,8 @@ func detachLink(id link.ID) error {
 }
 
 // detachXDPLinks detaches the BPF links that attach an XDP program to a network link, since netlink detaches only
-// programs that were attached without a BPF link. An index is valid only in a namespace, which the kernel does not
-// report, so a BPF link is detached only if it is the only BPF link with this program and this index.
+// programs that were attached without a BPF link. An index is valid only within one namespace, and the kernel does not
+// report which one, so a BPF link is detached only if it is the only BPF link with this program and this index.
 func detachXDPLinks(index int, program ebpf.ProgramID) error {
 	var found []link.ID
 	iterator := link.Iterator{}

@@ -57,7 +57,7 @@ func Redact(value any, keys *regexp.Regexp) any {
 	return value
 }
 
-// Shorten truncates a text to the given number of bytes, and replaces invalid UTF-8. Plugins may print anything, but
+// Shorten truncates a string to the given number of bytes, and replaces invalid UTF-8. Plugins may print anything, but
 // the destinations of errors accept only UTF-8.
 func Shorten(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
