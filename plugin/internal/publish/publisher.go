@@ -46,6 +46,8 @@ const (
 	// shortestPause is the minimum time between a trigger and the reading: once its claim is prepared, a starting pod
 	// causes several bursts of changes, and reading the host in that phase takes CPU time away from the pod's startup.
 	shortestPause = 500 * time.Millisecond
+	// startsLimit limits the additional delay while claims are being prepared and released.
+	startsLimit = 2 * time.Second
 	// longestPause limits the pause: if the machine was suspended during a reading, the pause must not hide devices for
 	// long.
 	longestPause = time.Minute
@@ -213,6 +215,9 @@ func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last tim
 	case <-ctx.Done():
 		return false
 	case <-long.C():
+		if !p.awaitStarts(ctx) {
+			return false
+		}
 	case <-p.soon:
 		short := p.Clock.NewTimer(shortestPause)
 		defer short.Stop()
@@ -230,6 +235,31 @@ func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last tim
 		}
 	}
 	return true
+}
+
+// awaitStarts waits until no claim has been prepared or released for [shortestPause], but at most [startsLimit]: a
+// reading delays the pods that are starting, because both need the kernel's lock for link changes. It returns false when
+// ctx is done.
+func (p *Publisher) awaitStarts(ctx context.Context) bool {
+	limit := p.Clock.NewTimer(startsLimit)
+	defer limit.Stop()
+	for {
+		select {
+		case <-p.triggers:
+		default:
+			return true
+		}
+		quiet := p.Clock.NewTimer(shortestPause)
+		select {
+		case <-ctx.Done():
+			quiet.Stop()
+			return false
+		case <-limit.C():
+			quiet.Stop()
+			return true
+		case <-quiet.C():
+		}
+	}
 }
 
 // wait waits for a reason to compute the devices again. It returns false when ctx is done.

@@ -589,7 +589,7 @@ func TestContainerdConfigurations(t *testing.T) {
 			}
 			want := &Runtime{Name: containerdName, File: containerdFile, NRISocket: "/var/run/nri/nri.sock",
 				NRITimeout: 2 * time.Second,
-				CDIDirs:    []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"}}
+				CDIDirs:    []string{"/etc/cdi", "/var/run/cdi"}, CNIDirs: []string{"/opt/cni/bin"}, NetworkDir: networkDir}
 			test.want(want)
 			got := readContainerd(n.fs(), containerdFile)
 			if strings.HasPrefix(got.Problem, "cannot read") {
