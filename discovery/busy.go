@@ -119,24 +119,24 @@ func (n *nodeLinks) named(name IfName) netlink.Link {
 // functions, which move together with it. Uses of the link that cannot be restored take precedence, so they are checked
 // first.
 func (n *nodeLinks) useWithFunctions(l netlink.Link, functions []IfName) (Use, error) {
-	own, err := n.use(l, true)
-	if err != nil || own.Reason != "" && !own.Restorable {
-		return own, err
+	use, err := n.use(l, true)
+	if err != nil || use.Reason != "" && !use.Restorable {
+		return use, err
 	}
 	for _, function := range functions {
 		link := n.named(function)
 		if link == nil {
 			continue
 		}
-		use, err := n.use(link, false)
+		ofFunction, err := n.use(link, false)
 		if err != nil {
 			return Use{}, err
 		}
-		if use.Reason != "" {
-			return Use{Reason: fmt.Sprintf("the node uses its function %s: %s", function, use.Reason)}, nil
+		if ofFunction.Reason != "" {
+			return Use{Reason: fmt.Sprintf("the node uses its function %s: %s", function, ofFunction.Reason)}, nil
 		}
 	}
-	return own, nil
+	return use, nil
 }
 
 // use returns the use of a single link. Upper devices and the node's own traffic take precedence over uses that can be

@@ -94,8 +94,8 @@ func (a *answer) add(message *syscall.NetlinkMessage) (last bool) {
 // receive returns the next messages from the kernel. They are valid until the next call.
 func (s *socket) receive() ([]syscall.NetlinkMessage, error) {
 	for {
-		n, from, err := unix.Recvfrom(s.file, s.buffer, 0)
-		switch sender, ok := from.(*unix.SockaddrNetlink); {
+		n, address, err := unix.Recvfrom(s.file, s.buffer, 0)
+		switch sender, ok := address.(*unix.SockaddrNetlink); {
 		case errors.Is(err, unix.EINTR):
 		case err != nil:
 			return nil, err
