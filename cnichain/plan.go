@@ -276,7 +276,7 @@ type PlanStep struct {
 	IPs []string `json:"ips,omitempty"`
 	// Range is the source of the addresses in the configuration; nil if the addresses do not come from an AddressRange.
 	Range *StepRange `json:"addressRange,omitempty"`
-	// RDMA selects which device files of the RDMA devices containers get; nil for none.
+	// RDMA selects which RDMA device files are exposed to containers; nil means none.
 	RDMA *v1alpha1.StepRDMA `json:"rdma,omitempty"`
 	// DeviceNodes are additional device files that containers get.
 	DeviceNodes []v1alpha1.DeviceNode `json:"deviceNodes,omitempty"`

@@ -32,7 +32,7 @@ type routing interface {
 	QdiscList(netlink.Link) ([]netlink.Qdisc, error)
 }
 
-// Busy reports how the node currently uses links, based on a single reading. A busy link must not be taken from the
+// Busy reports how the node currently uses links, based on a single scan. A busy link must not be taken from the
 // host. A missing link is not busy. A physical function is also busy if one of its virtual functions on the host is.
 //
 // Busy is called immediately before a device is taken, and only for a few links. Therefore, unlike Read, it reads the

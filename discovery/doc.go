@@ -3,14 +3,14 @@
 // The rule of this package: it turns I/O into a value. It creates no device, writes nothing to sysfs, does not depend
 // on Kubernetes and makes no decisions: package policy decides which devices are offered.
 //
-// Files, in the order of a reading:
+// Files, in the order of a scan:
 //
 //	links.go      netlink: links, addresses, routes
 //	sysfs.go      PCI functions, and the directory of each link
 //	rdma.go       RDMA devices, from sysfs and the kernel (rdmalink)
-//	read.go       combines these into devices in one reading
+//	read.go       combines these into devices in one scan
 //	facts.go      the result, a value
 //	busy.go       the node's own use of a link
 //	watch.go      when to read again
-//	recording.go  a reading on disk, for tests and reports, with tree.go
+//	recording.go  a scan on disk, for tests and reports, with tree.go
 package discovery

@@ -266,7 +266,7 @@ func keepNames(devices map[string]Device, snapshots []Device, inUse map[string]b
 	}
 }
 
-// identity identifies a device across readings.
+// identity identifies a device across scans.
 func (d Device) identity() string {
 	if d.PCIAddress != "" {
 		return "pci/" + string(d.PCIAddress)

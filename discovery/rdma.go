@@ -17,7 +17,7 @@ type RDMADevice struct {
 	LinkLayer string `json:"linkLayer,omitempty"`
 }
 
-// rdmaReading is one reading of the RDMA devices in a network namespace.
+// rdmaReading is one scan of the RDMA devices in a network namespace.
 type rdmaReading struct {
 	*sysfs
 	source    Hardware

@@ -17,17 +17,17 @@ const (
 	readPause    = 20 * time.Millisecond
 )
 
-// errChanged is returned if the kernel's state changed during a reading, so that the facts are inconsistent.
+// errChanged is returned if the kernel's state changed during a scan, so that the facts are inconsistent.
 var errChanged = errors.New("the node's links changed while they were read")
 
-// Read reads the node's network devices. A reading that was interrupted by a change is repeated a few times before Read
+// Read reads the node's network devices. A scan that was interrupted by a change is repeated a few times before Read
 // fails. Therefore, a device that is missing from the facts is not on the node. Errors about individual devices are in
 // Facts.Problems.
 func Read(ctx context.Context, source Sources) (Facts, error) {
 	return attempt(ctx, func() (Facts, error) { return readOnce(source) })
 }
 
-// attempt repeats a reading until it is consistent.
+// attempt repeats a scan until it is consistent.
 func attempt[T any](ctx context.Context, reading func() (T, error)) (T, error) {
 	var nothing T
 	var err error
@@ -48,10 +48,10 @@ func attempt[T any](ctx context.Context, reading func() (T, error)) (T, error) {
 	return nothing, fmt.Errorf("cannot read the node's network devices: %w", err)
 }
 
-// readOnce takes one reading.
+// readOnce takes one scan.
 //
 // It reads links first, then sysfs. If a link disappears in between, it has no directory; the result is errChanged, and
-// the reading is repeated. If a link appears in between, it is missing, but the kernel's event triggers another
+// the scan is repeated. If a link appears in between, it is missing, but the kernel's event triggers another
 // reading.
 func readOnce(source Sources) (Facts, error) {
 	links, problems, err := readLinks(source.Links, source.NodeAddresses)

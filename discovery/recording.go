@@ -132,7 +132,7 @@ func sortedIndexes(indexes []int) []int {
 	return slices.Compact(indexes)
 }
 
-// dumps caches the dumps of a reading, so that the facts and the recording are based on the same state.
+// dumps caches the dumps of a scan, so that the facts and the recording are based on the same state.
 type dumps struct {
 	LinkLister
 	links     []netlink.Link

@@ -24,9 +24,9 @@ type Events interface {
 	Subscribe(ctx context.Context, changed func()) (broken <-chan error, err error)
 }
 
-// Watch returns a channel that triggers a new reading: after change events, after every renewal of the subscription
+// Watch returns a channel that triggers a new scan: after change events, after every renewal of the subscription
 // (changes may have been missed), and once per period. A burst of changes causes a single trigger. The channel holds
-// one trigger; while this trigger waits to be received, further triggers are dropped, since one reading covers them
+// one trigger; while this trigger waits to be received, further triggers are dropped, since one scan covers them
 // all. The channel is never closed. Watch fails if the first subscription fails; otherwise it works until ctx is done.
 func Watch(ctx context.Context, events Events, period time.Duration) (<-chan struct{}, error) {
 	raw := make(chan struct{}, 1)

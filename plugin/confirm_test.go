@@ -454,8 +454,8 @@ func TestPrepareWaitsForARelease(t *testing.T) {
 	}
 }
 
-// The kubelet releases the claims of force-deleted pods only after some time. Another claim to which their devices were
-// allocated does not wait for this. A pod that still exists never loses its devices.
+// The kubelet releases the claims of force-deleted pods only after some time. Other claims that were allocated the same
+// devices do not wait for this. A pod that still exists never loses its devices.
 func TestClaimsOfPodsThatAreGoneAreEvicted(t *testing.T) {
 	f := newFixture(t)
 	pods := informers.NewSharedInformerFactory(fake.NewClientset(podObject("a", "claim-a")),

@@ -30,8 +30,8 @@ const (
 	nriRetryMax     = 2 * time.Second
 )
 
-// run maintains the connection to the runtime until ctx is done. It returns an error only if the stub hangs, which
-// requires a new process.
+// run maintains the connection to the runtime until ctx is done. It returns an error only if the stub hangs;
+// the only way to recover is a new process.
 func (n *nriPlugin) run(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	for delay := nriRetry; ctx.Err() == nil; delay = min(2*delay, nriRetryMax) {

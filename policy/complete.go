@@ -101,5 +101,6 @@ func openBrackets(source []rune, start, end int) int {
 	return start
 }
 
-// unopened returns how many parentheses are closed in a text but opened before it. Domain names contain no parentheses.
+// unopened returns the number of closing parentheses in text without an opening parenthesis in it. Domain names contain
+// no parentheses.
 func unopened(text string) int { return strings.Count(text, ")") - strings.Count(text, "(") }

@@ -22,8 +22,8 @@ type access struct {
 }
 
 // walk collects the attributes that an expression reads without a guard, in the order of their first access and without
-// duplicates, as well as comparisons with literals of other types. In CEL, reading a name that a device lacks is an
-// error. The following forms absorb this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other,
+// duplicates, as well as comparisons with literals of other types. In CEL, reading an attribute that a device does not have is
+// an error. The following forms absorb this error: has(x) && f(x), f(x) && has(x), !has(x) || f(x), has(x) ? f(x) : other,
 // and .?x.
 func walk(result dracel.CompilationResult) (*walker, error) {
 	compiled, issues := result.Environment.Compile(result.Expression)

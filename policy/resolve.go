@@ -147,7 +147,7 @@ type answer struct {
 	err     error
 }
 
-// Limits on the cost of expressions for each reading of a node's devices, in CEL units. A CPU evaluates about 20,000
+// Limits on the cost of expressions for each scan of a node's devices, in CEL units. A CPU evaluates about 20,000
 // units per millisecond. All policies share readingCost, but each policy has at least evaluationShare for every device.
 const (
 	readingCost     = 20_000_000

@@ -44,7 +44,7 @@ func (p *realPod) defaultRoutes(family int) (names []string) {
 }
 
 // A step that replaces the pod's default route is refused, regardless of which setting adds the new route. Afterwards,
-// the default route leads through the cluster's network.
+// the default route goes through the cluster network.
 func TestRealDefaultRoute(t *testing.T) {
 	if !cnitest.OnMachine(t) {
 		return

@@ -1,4 +1,4 @@
-// Package linkstate reads everything that the kernel reports about a link, compares two readings, and restores
+// Package linkstate reads everything that the kernel reports about a link, compares two such states, and restores
 // differences.
 //
 // The driver reads a device's state before a pod gets the device and after the device has returned. The comparison does

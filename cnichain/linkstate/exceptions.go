@@ -145,7 +145,7 @@ func groups() []group {
 const carrierAttribute = "link.carrier"
 
 // isSpeed reports whether an attribute is a link's speed, duplex mode or number of lanes. These attributes are ignored
-// while they are negotiated or unknown, and are compared only if both readings contain them: a forced speed is a
+// while they are negotiated or unknown, and are compared only if both states contain them: a forced speed is a
 // setting, but a virtual function reports its carrier's speed as if it were forced.
 func isSpeed(name string) bool {
 	return slices.Contains([]string{"ethtool.linkmodes.5", "ethtool.linkmodes.6", "ethtool.linkmodes.9"}, name)

@@ -176,8 +176,8 @@ func restoreEthtool(index int, changed []string, now, earlier State) error {
 	return errors.Join(problems...)
 }
 
-// wantedFeatures is ETHTOOL_A_FEATURES_WANTED. The kernel accepts changes only to this bit set, because some features
-// cannot be changed in any namespace (ethnl_set_features).
+// wantedFeatures is ETHTOOL_A_FEATURES_WANTED. The kernel only accepts changes to the features in this bit set;
+// all other features are fixed (ethnl_set_features).
 const wantedFeatures = "ethtool.features.3"
 
 // changedBits returns a compact bit set that contains the bits of the earlier set, with a mask of the bits that

@@ -58,8 +58,8 @@ func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	}
 }
 
-// RDMA adds an RDMA device to a PCI function; its port belongs to the current links of the function. Netlink also
-// reports the device, as it does for all devices in a network namespace.
+// RDMA adds an RDMA device to a PCI function, and associates the device's port with the function's current links.
+// Netlink also reports the device, as it does for all devices in a network namespace.
 func (h *Host) RDMA(function, name string) {
 	dir := h.Dir(function)
 	h.Sys.Dirs = append(h.Sys.Dirs, dir+"/infiniband", dir+"/infiniband/"+name)

@@ -58,7 +58,7 @@ type Directory struct {
 	files []File // the last valid content of every file, sorted by name
 }
 
-// Files returns the files as of the last reading, sorted by name.
+// Files returns the files as of the last scan, sorted by name.
 func (d *Directory) Files() []File {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -143,7 +143,7 @@ func (p *plane) flood(created *atomic.Int64) error {
 	return nil
 }
 
-// hostile returns a claim, a pod that references it, and a Service that selects all these pods. The first 900 claims
+// hostile returns a claim, a pod that references it, and a Service that selects all hostile pods. The first 900 claims
 // have the maximum size; etcd has no room for more claims of this size.
 func hostile(i int) []client.Object {
 	const large = 900

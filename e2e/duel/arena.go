@@ -56,7 +56,7 @@ func peerPlugins(dir string) []string {
 	return []string{dir}
 }
 
-// leave terminates the cluster and the processes outside it. It works even if the context has been canceled, so that an
+// leave tears down the cluster and the processes that were started outside of it. It works even if the context has been canceled, so that an
 // interrupted run leaves no cluster behind.
 func (a *arena) leave(ctx context.Context) error {
 	var err error

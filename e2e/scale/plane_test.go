@@ -128,7 +128,7 @@ func (p *plane) requests(t *testing.T) requests {
 // writes returns the number of requests that change something.
 func (r requests) writes() int { return r["POST"] + r["PUT"] + r["PATCH"] + r["DELETE"] + r["APPLY"] }
 
-// since returns the number of requests that were made after an earlier reading.
+// since returns the number of requests that were made since an earlier count.
 func (r requests) since(earlier requests) requests {
 	difference := requests{}
 	for verb, count := range r {

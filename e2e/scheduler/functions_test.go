@@ -104,7 +104,7 @@ func TestNICsAreOfferedAsAWholeUnderClaims(t *testing.T) {
 	})
 }
 
-// become atomically points the link recording to a machine with the given number of virtual functions.
+// become atomically repoints the symlink "recording" at a machine with the given number of virtual functions.
 func become(t *testing.T, recording string, count int) {
 	t.Helper()
 	m := machine(1, count)

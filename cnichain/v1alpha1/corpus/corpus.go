@@ -1,7 +1,7 @@
 // Package corpus contains objects for tests: valid NetworkTopologies, an invalid NetworkTopology for every rule with
 // the component that rejects it and the expected message, and invalid CNIPluginSchemas.
 //
-// The rule of this package: it is data only. The tests of the CRDs, the validation, the nodes and the webhook use the
+// The rule of this package: it contains only data. The tests of the CRDs, the validation, the nodes and the webhook use the
 // same objects, so that a test fails if a component lacks a rule.
 package corpus
 

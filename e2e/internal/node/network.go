@@ -30,8 +30,8 @@ func setupNetwork(s Spec) error {
 	return forward()
 }
 
-// setupMember is the counterpart of setupNetwork for a node in a multi-node cluster. The cluster connects the cables
-// from the outside. The route to the API address uses the control plane's address on the common segment. The cables are
+// setupMember is the counterpart of setupNetwork for a node in a multi-node cluster. The cluster connects the veth
+// pairs from outside the node. The route to the API address uses the control plane's address on the common segment. The veth pairs are
 // not connected at this point, but routes do not require a carrier.
 func setupMember(s Spec) error {
 	lo, err := netlink.LinkByName("lo")

@@ -22,11 +22,11 @@ const (
 	Interfaces = "OBSERVED_INTERFACES"
 )
 
-// interval is the pause between two readings.
+// interval is the pause between two scans.
 const interval = 50 * time.Millisecond
 
 // Observer watches the processes below one /proc. It takes samples, so it might miss violations that are shorter than
-// the pause between two readings. exclusive contains link indexes in the node's own namespace; a macvlan interface in a
+// the pause between two scans. exclusive contains link indexes in the node's own namespace; a macvlan interface in a
 // pod refers to its parent by such an index. The lock allows calls to Report while Run is running.
 type Observer struct {
 	proc      string
@@ -44,7 +44,7 @@ func New(proc string, exclusive map[int]string) *Observer {
 	return &Observer{proc: proc, exclusive: exclusive, seen: map[string]bool{}}
 }
 
-// Run watches until ctx is done. It completes a reading that has already started. Run must only be called once.
+// Run watches until ctx is done. It completes a scan that has already started. Run must only be called once.
 func (o *Observer) Run(ctx context.Context) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -58,17 +58,17 @@ func (o *Observer) Run(ctx context.Context) {
 	}
 }
 
-// Report returns the violations, the number of watched processes, and the number of readings.
+// Report returns the violations, the number of watched processes, and the number of scans.
 func (o *Observer) Report() (findings []string, processes, looks int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.findings), len(o.seen), o.looks
 }
 
-// inspect takes one reading. It checks violations a second time, because the process may be exiting, or the interface
-// may still be in transit. A reading is not atomic: it reads processes and their namespaces sequentially, so it might
+// inspect takes one scan. It checks violations a second time, because the process may be exiting, or the interface
+// may still be in transit. A scan is not atomic: it reads processes and their namespaces sequentially, so it might
 // find a link that is being moved in two namespaces, or a process with outdated links. Therefore, a finding requires
-// two readings that agree.
+// two scans that agree.
 func (o *Observer) inspect() {
 	reading := read(o.proc)
 	wrong := o.violations(reading)
@@ -93,7 +93,7 @@ func (o *Observer) found(what string) {
 	}
 }
 
-// violations returns the apparent violations in a reading. Each violation has a function that reports whether it still
+// violations returns the apparent violations in a scan. Each violation has a function that reports whether it still
 // exists in a later reading.
 func (o *Observer) violations(now reading) map[string]func(reading) bool {
 	wrong := map[string]func(reading) bool{}

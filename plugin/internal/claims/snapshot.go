@@ -38,8 +38,8 @@ func (s Snapshot) AddHoldings(held map[draslices.EntryID]draslices.Holding) {
 	}
 }
 
-// GoneDevices returns the identities of the held devices that no longer exist: they are absent from the reading of the
-// host and cannot be in a pod. Virtual functions are discovered in any namespace, and shared devices stay on the host;
+// GoneDevices returns the identities of the held devices that no longer exist: they are missing from the host scan
+// and cannot be in a pod. Virtual functions are discovered in any namespace, and shared devices stay on the host;
 // any other device may be in a pod or on its way to or from one, as reported by mayBeInPod.
 func (s Snapshot) GoneDevices(
 	present map[string]bool, mayBeInPod func(claimUID string, held *HeldDevice) bool,

@@ -16,7 +16,7 @@ import (
 // link is not considered good, and slices are not written on every flap.
 const carrierHoldOff = 30 * time.Second
 
-// carrierTracker tracks the links that have lost their carrier: they had a carrier in an earlier reading and were still
+// carrierTracker tracks the links that have lost their carrier: they had a carrier in an earlier scan and were still
 // administratively up when it disappeared. A link that never had a carrier may be unused on purpose, and a link that
 // has just been set up needs a moment to get one; neither has lost its carrier. carrierTracker is safe for concurrent
 // use.
@@ -29,7 +29,7 @@ type carrierTracker struct {
 }
 
 type carrierState struct {
-	// good reports whether the link had a carrier at the last reading.
+	// good reports whether the link had a carrier at the last scan.
 	good bool
 	lost bool
 	// back is the time at which a lost link regained its carrier.
@@ -58,7 +58,7 @@ func (c *carrierTracker) links() []string {
 	return lost
 }
 
-// observe records a reading and reports whether the result of isLost has changed for any device.
+// observe records a scan and reports whether the result of isLost has changed for any device.
 func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,7 @@ func (c *carrierTracker) observe(facts discovery.Facts) (changed bool) {
 	return changed
 }
 
-// next returns the state after a reading.
+// next returns the state after a scan.
 func (s carrierState) next(device *discovery.Device, now time.Time) carrierState {
 	switch {
 	case !device.Carrier:

@@ -16,7 +16,7 @@ import (
 // interfaces.
 const settleTime = 10 * time.Second
 
-// deviceMemory stores values that must not change with every reading of the host: the names of PCI functions, to which
+// deviceMemory stores values that must not change with every scan of the host: the names of PCI functions, to which
 // claims refer, and the speeds of links, because a link that is down or returning to the host reports none. It is
 // persistent, and not safe for concurrent use.
 //

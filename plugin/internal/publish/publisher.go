@@ -38,17 +38,17 @@ const (
 	// after another, the memory would be needed again immediately. If the memory were never returned explicitly, Go's
 	// runtime would keep most of it for minutes.
 	freeMemoryAfter = 2 * time.Second
-	// refreshLimit is the time without a reading of the host after which the driver is considered hung.
+	// refreshLimit is the time without a scan of the host after which the driver is considered hung.
 	refreshLimit = 5 * time.Minute
-	// pauseFactor is the ratio between the pause after a reading and the duration of the reading. Changes to pods and
-	// links trigger readings, and policies make them expensive; the factor limits readings to about a tenth of a CPU.
+	// pauseFactor is the ratio between the pause after a scan and the duration of the scan. Changes to pods and
+	// links trigger scans, and policies make them expensive; the factor limits scans to about a tenth of a CPU.
 	pauseFactor = 10
-	// shortestPause is the minimum time between a trigger and the reading: once its claim is prepared, a starting pod
+	// shortestPause is the minimum time between a trigger and the scan: once its claim is prepared, a starting pod
 	// causes several bursts of changes, and reading the host in that phase takes CPU time away from the pod's startup.
 	shortestPause = 500 * time.Millisecond
 	// startsLimit limits the additional delay while claims are being prepared and released.
 	startsLimit = 2 * time.Second
-	// longestPause limits the pause: if the machine was suspended during a reading, the pause must not hide devices for
+	// longestPause limits the pause: if the machine was suspended during a scan, the pause must not hide devices for
 	// long.
 	longestPause = time.Minute
 )
@@ -147,7 +147,7 @@ func New(config Config) (*Publisher, []journal.Damaged, error) {
 // Trigger requests a new computation.
 func (p *Publisher) Trigger() { request(p.triggers) }
 
-// TriggerSoon requests a computation that is not delayed in proportion to the duration of the last reading. It is for
+// TriggerSoon requests a computation that is not delayed in proportion to the duration of the last scan. It is for
 // changes by administrators, for example to policies or node labels, which may withdraw devices and do not occur with
 // every pod.
 func (p *Publisher) TriggerSoon() { request(p.soon) }
@@ -206,7 +206,7 @@ func (p *Publisher) Run(ctx context.Context, changes <-chan struct{}) {
 	}
 }
 
-// pause delays the next reading in proportion to the duration of the last one. It returns false when ctx is done. A
+// pause delays the next scan in proportion to the duration of the last one. It returns false when ctx is done. A
 // reading serves all requests that arrived before it started.
 func (p *Publisher) pause(ctx context.Context, changes <-chan struct{}, last time.Time, taken time.Duration) bool {
 	long := p.Clock.NewTimer(max(min(pauseFactor*taken, longestPause)-p.Clock.Since(last), shortestPause))
@@ -293,7 +293,7 @@ func soonest(a, b time.Duration) time.Duration {
 // Refresh reads the host, computes the slices and publishes them if they have changed.
 //
 // Operations that can fail come first, and the slices are computed without I/O. If any error occurs, the published
-// slices stay unchanged: slices based on an incomplete reading would withdraw existing devices from the scheduler.
+// slices stay unchanged: slices based on an incomplete scan would withdraw existing devices from the scheduler.
 func (p *Publisher) Refresh(ctx context.Context) (err error) {
 	start := time.Now()
 	defer func() { telemetry.Observe(p.Metrics.refreshes, time.Since(start), err) }()

@@ -492,7 +492,7 @@ func TestStormsOfChanges(t *testing.T) {
 }
 
 // The first publication after a start replaces the slices from the previous driver process and its policies. It is not
-// delayed by the duration of the first reading.
+// delayed by the duration of the first scan.
 func TestFirstPublicationIsSoon(t *testing.T) {
 	f := newFixture(t)
 	m := newTestMachine(f, discoverytest.Machine(1, 2))
@@ -523,7 +523,7 @@ func TestReadingsKeepADistance(t *testing.T) {
 			f := newFixture(t)
 			m := newTestMachine(f, discoverytest.Machine(1, 2))
 			read, readings := m.Read, 0
-			meanwhile := func() {} // what happens during a reading
+			meanwhile := func() {} // what happens during a scan
 			m.Read = func(ctx context.Context, addresses []netip.Addr) (discovery.Facts, error) {
 				readings++
 				meanwhile()

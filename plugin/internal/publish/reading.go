@@ -11,11 +11,11 @@ import (
 // reading is the state of the host, together with the claims before and after it was read. Reading takes a while, and
 // claims are prepared and released in the meantime, so neither set of claims is sufficient on its own:
 //
-//   - A device whose claim was released during the reading may have been read on its way back to the host. Its previous
-//     state is used this time; the release triggers another reading.
-//   - A device whose claim was prepared during the reading may already have been in its pod and therefore invisible.
+//   - A device whose claim was released during the scan may have been read on its way back to the host. Its previous
+//     state is used this time; the release triggers another scan.
+//   - A device whose claim was prepared during the scan may already have been in its pod and therefore invisible.
 //   - A device that moved into or out of a pod might not have been read at all. It is considered gone only if it cannot
-//     have been in a pod either before or after the reading.
+//     have been in a pod either before or after the scan.
 type reading struct {
 	before claims.Snapshot
 	seen   discovery.Facts
@@ -35,7 +35,7 @@ func (r reading) inUse() []discovery.Device {
 	return r.after.InUse(func(claims.HeldDevice) bool { return true })
 }
 
-// holdings returns the devices that claims hold, or held before the reading, as they were published when the claims
+// holdings returns the devices that claims hold, or held before the scan, as they were published when the claims
 // were prepared.
 func (r reading) holdings() map[draslices.EntryID]draslices.Holding {
 	held := map[draslices.EntryID]draslices.Holding{}
@@ -45,7 +45,7 @@ func (r reading) holdings() map[draslices.EntryID]draslices.Holding {
 }
 
 // goneDevices returns the identities of allocated devices that no longer exist. suspects contains the devices that
-// cannot have been in a pod before the reading.
+// cannot have been in a pod before the scan.
 func (r reading) goneDevices(
 	suspects map[string]bool, mayBeInPod func(claimUID string, held *claims.HeldDevice) bool,
 ) map[string]bool {

@@ -66,7 +66,7 @@ func TestClaimsThatComeAndGoDuringAReading(t *testing.T) {
 	}
 }
 
-// A device is gone if it was not found anywhere and cannot have been in a pod either before or after the reading.
+// A device is gone if it was not found anywhere and cannot have been in a pod either before or after the scan.
 func TestGoneDevicesOfAReading(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after bool // whether the device may be in a pod

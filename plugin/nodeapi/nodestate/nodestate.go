@@ -229,8 +229,7 @@ func (s *Sandbox) WithHint() string {
 	return s.Failure + "; " + s.FailureHint
 }
 
-// Failures returns the reason why the sandbox is not attached, with its hint, and the reason why it could not be
-// detached yet.
+// Failures returns the reasons why the sandbox has not been attached, with a hint, and why it has not been detached.
 func (s *Sandbox) Failures() string {
 	switch {
 	case s.DetachFailure == "":

@@ -13,8 +13,8 @@ import (
 //go:embed equivalents.yaml
 var equivalentsFile []byte //nolint:gochecknoglobals // required for embedding files
 
-// equivalents contains information about particular plugins and NICs; see the file. It is a data file because Go code
-// must not depend on a CNI plugin by name.
+// equivalents maps settings of particular plugins and NICs to settings of this project. It is read from a data file,
+// because Go code must not depend on a CNI plugin by name.
 type equivalents struct {
 	FunctionPlugin string `json:"functionPlugin"`
 	LinkPlugin     string `json:"linkPlugin"`
