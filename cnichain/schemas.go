@@ -109,11 +109,11 @@ func (s Schemas) KernelLacks(
 	for _, cniType := range cniTypes {
 		needed.Insert(s.byType[cniType].LinkTypes...)
 	}
-	reasons := map[string]string{}
 	if len(needed) == 0 || missingOf == nil {
-		return reasons, nil
+		return nil, nil
 	}
 	missing, err := missingOf(sets.List(needed))
+	reasons := map[string]string{}
 	for _, cniType := range cniTypes {
 		for _, linkType := range s.byType[cniType].LinkTypes {
 			if reasons[cniType] == "" && slices.Contains(missing, linkType) {

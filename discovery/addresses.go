@@ -12,9 +12,9 @@ import (
 )
 
 // WithoutAddresses returns the recording with all link addresses replaced. The new addresses are locally administered
-// and numbered in the order of the links. Equal addresses stay equal, and the real addresses cannot be inferred, as
-// would be possible with a 48-bit hash. Names that contain an address (enx0242ac110002) are changed accordingly
-// wherever they occur. A zero address stays zero.
+// and numbered in link order. Equal addresses stay equal, and unlike a 48-bit hash, a number does not allow the real
+// address to be inferred. Names that contain an address (enx0242ac110002) are changed to match wherever they occur. A
+// zero address stays zero.
 func (r Recording) WithoutAddresses() Recording {
 	fakes := r.fakeAddresses()
 	inNames := make([]string, 0, 2*len(fakes))
@@ -92,7 +92,7 @@ func fakeAddress(number uint32, length int) string {
 	return fake.String()
 }
 
-// isSpecial reports whether all bytes of an address are 0, or all are 255. No device has such an address.
+// isSpecial reports whether an address consists only of 0 bytes or only of 255 bytes. No device has such an address.
 func isSpecial(address net.HardwareAddr) bool {
 	first := address[0]
 	return (first == 0 || first == 0xff) && !slices.ContainsFunc(address, func(b byte) bool { return b != first })
@@ -107,7 +107,7 @@ func hardwareAddress(text string) (net.HardwareAddr, error) {
 	return address, nil
 }
 
-// guidIn returns the address in the name of an RDMA device if udev's rdma_rename named the device after its GUID, for
+// guidIn returns the address in an RDMA device's name if udev's rdma_rename named the device after its GUID, for
 // example rocex0242acfffe110002.
 func guidIn(dir string) string {
 	_, digits, found := strings.Cut(path.Base(dir), "x")
@@ -118,7 +118,7 @@ func guidIn(dir string) string {
 	return net.HardwareAddr(guid).String()
 }
 
-// renamed returns the tree with names replaced in paths and link targets.
+// renamed returns a copy of the tree in which names are replaced in paths and link targets.
 func (t Tree) renamed(names *strings.Replacer) Tree {
 	changed := Tree{Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}
 	for name, target := range t.Links {

@@ -12,46 +12,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Use describes how the node itself uses a link at a point in time.
+// Use describes how the node itself is using a link at a given point in time.
 type Use struct {
-	// Reason is a text such as "it is a port of the bridge br0", or empty if the node does not use the link.
+	// Reason is a phrase such as "it is a port of the bridge br0", or empty if the node does not use the link.
 	Reason string
 	// Restorable is true if the use only consists of addresses, routes and rules, which can be restored when the link
 	// returns. It is false for a link that carries a default route or an address of the Node object.
 	Restorable bool
 }
 
-// routing contains the queries that Busy needs in addition to LinkLister; the sources of Host implement it.
+// routing adds the queries that Busy needs beyond those in LinkLister. The sources returned by Host implement it.
 type routing interface {
 	// LinksAround returns the named links, their masters, and the links on top of them.
 	LinksAround(names []IfName) ([]netlink.Link, error)
-	// Routes returns the routes in all tables that use the link with the given index.
+	// Routes returns the routes in all tables that use the link with the given index, or all routes if it is 0.
 	Routes(link int) ([]netlink.Route, error)
 	RuleList(family int) ([]netlink.Rule, error)
 	NeighList(linkIndex, family int) ([]netlink.Neigh, error)
 	QdiscList(netlink.Link) ([]netlink.Qdisc, error)
 }
 
-// Busy reports how the node currently uses links, based on a single scan. A busy link must not be taken from the
-// host. A missing link is not busy. A physical function is also busy if one of its virtual functions on the host is.
+// Busy reports how the node currently uses links, based on a single scan. A busy link must not be taken from the host.
+// A link that does not exist is not busy. A physical function is also busy if one of its virtual functions on the host
+// is.
 //
-// Busy is called immediately before a device is taken, and only for a few links. Therefore, unlike Read, it reads the
-// rules and the routes in all tables, but no hardware.
+// Busy is called immediately before a device is taken, and only for a few links. Unlike Read, it can therefore afford
+// to read the rules and the routes in all tables, but it does not query the hardware.
 func Busy(ctx context.Context, source Sources, names ...IfName) (map[IfName]Use, error) {
 	return attempt(ctx, func() (map[IfName]Use, error) { return readUses(source, names) })
 }
 
-// readUses reads how the node uses links. Names without a link are omitted.
+// readUses determines how the node uses the named links. Names that match no link are omitted.
 //
-// A pod waits for the result, and a node may have thousands of links and routes. Therefore, readUses reads only data
-// about the given links and the functions that move with them. Other links need not be examined: a use of another link
-// only affects a given link if the other link is on top of it, and that alone already counts as a use.
+// A pod waits for the result, and a node may have thousands of links and routes. Therefore, readUses only reads data
+// about the given links and the functions that move with them. It does not need to examine other links: the use of
+// another link matters only if that link is on top of a given link, and having a link on top already counts as a use.
 func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	functions := make(map[IfName][]IfName, len(names))
 	around := slices.Clone(names)
 	for _, name := range names {
 		found, err := linksOfFunctions(source.Sys, name)
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) { // the link may be in a pod
 			continue
 		}
 		if err != nil {
@@ -66,12 +67,12 @@ func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	uses := make(map[IfName]Use, len(names))
 	for _, name := range names {
 		link := node.named(name)
+		moving, inSysfs := functions[name]
+		if (link != nil) != inSysfs {
+			return nil, fmt.Errorf("%w: sysfs and netlink disagree about link %s", errChanged, name)
+		}
 		if link == nil {
 			continue
-		}
-		moving, inSysfs := functions[name]
-		if !inSysfs {
-			return nil, fmt.Errorf("%w: sysfs has no link %s", errChanged, name)
 		}
 		if uses[name], err = node.useWithFunctions(link, moving); err != nil {
 			return nil, err
@@ -80,18 +81,28 @@ func readUses(source Sources, names []IfName) (map[IfName]Use, error) {
 	return uses, nil
 }
 
-// nodeLinks contains links of the node, and the addresses on them.
+// nodeLinks holds some of the node's links, and the configuration in which they may occur.
 type nodeLinks struct {
 	Sources
 	list      []netlink.Link
 	addresses []netlink.Addr
+	rules     []netlink.Rule
+	// routes are all routes of the node if they are not read separately for each link. Recordings only contain routes
+	// in the main table.
+	routes   []netlink.Route
+	separate bool
 }
+
+// mostSeparate is the maximum number of links for which the kernel filters routes. For each of them, the kernel visits
+// all routes, so for more links, it is faster to read all routes once.
+const mostSeparate = 4
 
 // readNodeLinks reads the named links and the links around them.
 func readNodeLinks(source Sources, names []IfName) (*nodeLinks, error) {
-	node := &nodeLinks{Sources: source}
+	tables, isKernel := source.Links.(routing)
+	node := &nodeLinks{Sources: source, separate: isKernel && len(names) <= mostSeparate}
 	var err error
-	if tables, ok := source.Links.(routing); ok {
+	if isKernel {
 		node.list, err = tables.LinksAround(names)
 	} else {
 		node.list, err = source.Links.LinkList()
@@ -99,13 +110,34 @@ func readNodeLinks(source Sources, names []IfName) (*nodeLinks, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list links: %w", err)
 	}
+	if _, err := indexed(node.list); err != nil {
+		return nil, err
+	}
 	if node.addresses, err = source.Links.AddrList(nil, unix.AF_UNSPEC); err != nil {
 		return nil, fmt.Errorf("cannot list addresses: %w", err)
+	}
+	if isKernel {
+		if node.rules, err = tables.RuleList(unix.AF_UNSPEC); err != nil {
+			return nil, fmt.Errorf("cannot list rules: %w", err)
+		}
+	}
+	switch {
+	case node.separate:
+	case isKernel:
+		node.routes, err = tables.Routes(0)
+	default:
+		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+			routes, listErr := source.Links.RouteList(nil, family)
+			node.routes, err = append(node.routes, routes...), errors.Join(err, listErr)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot list routes: %w", err)
 	}
 	return node, nil
 }
 
-// named returns the link with a name, or nil if there is none.
+// named returns the link with the given name, or nil if there is none.
 func (n *nodeLinks) named(name IfName) netlink.Link {
 	for _, l := range n.list {
 		if IfName(l.Attrs().Name) == name {
@@ -116,8 +148,8 @@ func (n *nodeLinks) named(name IfName) netlink.Link {
 }
 
 // useWithFunctions returns the use of a link or, if it is a physical function, of one of its virtual or scalable
-// functions, which move together with it. Uses of the link that cannot be restored take precedence, so they are checked
-// first.
+// functions, which move together with it. If the link itself has a use that cannot be restored, that use is returned
+// and the functions are not checked.
 func (n *nodeLinks) useWithFunctions(l netlink.Link, functions []IfName) (Use, error) {
 	use, err := n.use(l, true)
 	if err != nil || use.Reason != "" && !use.Restorable {
@@ -126,7 +158,7 @@ func (n *nodeLinks) useWithFunctions(l netlink.Link, functions []IfName) (Use, e
 	for _, function := range functions {
 		link := n.named(function)
 		if link == nil {
-			continue
+			return Use{}, fmt.Errorf("%w: there is no link %s", errChanged, function)
 		}
 		ofFunction, err := n.use(link, false)
 		if err != nil {
@@ -172,14 +204,12 @@ func (n *nodeLinks) use(l netlink.Link, moves bool) (Use, error) {
 	if err := n.routed(attrs.Index, add); err != nil {
 		return Use{}, err
 	}
-	tables, ok := n.Links.(routing)
-	if !ok {
-		return use, nil
+	for i := range n.rules {
+		if rule := &n.rules[i]; rule.IifName == attrs.Name || rule.OifName == attrs.Name {
+			add(true, "the routing rule with priority %d refers to it", rule.Priority)
+		}
 	}
-	if err := ruled(tables, attrs.Name, add); err != nil {
-		return Use{}, err
-	}
-	if moves {
+	if tables, ok := n.Links.(routing); ok && moves {
 		if err := filtered(tables, l, add); err != nil {
 			return Use{}, err
 		}
@@ -190,20 +220,14 @@ func (n *nodeLinks) use(l netlink.Link, moves bool) (Use, error) {
 // adder records a use, unless a use that is at least as severe is already known.
 type adder func(restorable bool, format string, args ...any)
 
-// routed adds a use for each route, in any table, that goes through a link. Recordings contain only default routes.
+// routed adds a use for each route through a link.
 func (n *nodeLinks) routed(index int, add adder) error {
-	var routes []netlink.Route
-	var err error
-	if tables, ok := n.Links.(routing); ok {
-		routes, err = tables.Routes(index)
-	} else {
-		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-			listed, listErr := n.Links.RouteList(nil, family)
-			routes, err = append(routes, listed...), errors.Join(err, listErr)
+	routes := n.routes
+	if tables, ok := n.Links.(routing); ok && n.separate {
+		var err error
+		if routes, err = tables.Routes(index); err != nil {
+			return fmt.Errorf("cannot list routes: %w", err)
 		}
-	}
-	if err != nil {
-		return fmt.Errorf("cannot list routes: %w", err)
 	}
 	for i := range routes {
 		r := &routes[i]
@@ -216,20 +240,6 @@ func (n *nodeLinks) routed(index int, add adder) error {
 			add(false, "it is a path of the multipath route to %s in table %d", destination(r), r.Table)
 		case r.LinkIndex == index:
 			add(!isSpecialRoute(r), "it has a route to %s in table %d", destination(r), r.Table)
-		}
-	}
-	return nil
-}
-
-// ruled adds a use for each rule that refers to a link.
-func ruled(table routing, name string, add adder) error {
-	rules, err := table.RuleList(unix.AF_UNSPEC)
-	if err != nil {
-		return fmt.Errorf("cannot list rules: %w", err)
-	}
-	for i := range rules {
-		if rules[i].IifName == name || rules[i].OifName == name {
-			add(true, "the routing rule with priority %d refers to it", rules[i].Priority)
 		}
 	}
 	return nil
@@ -274,8 +284,8 @@ func isOwnRoute(r *netlink.Route) bool {
 	return r.Protocol == unix.RTPROT_KERNEL && r.Dst != nil && (r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast())
 }
 
-// isSpecialRoute reports whether a route has encapsulation, several next hops, or other properties beyond a
-// destination, a gateway and numbers.
+// isSpecialRoute reports whether a route has encapsulation, several next hops, or anything else besides a destination,
+// a gateway and numeric properties.
 func isSpecialRoute(r *netlink.Route) bool {
 	return r.Encap != nil || r.NewDst != nil || r.Via != nil || r.MPLSDst != nil || len(r.MultiPath) > 0
 }
@@ -287,8 +297,8 @@ func destination(r *netlink.Route) string {
 	return r.Dst.String()
 }
 
-// linksOfFunctions returns the links, in the host's namespace, of the virtual and scalable functions that belong to a
-// link's PCI function.
+// linksOfFunctions returns the links in the host's namespace that belong to virtual and scalable functions of a link's
+// PCI function.
 func linksOfFunctions(fsys fs.ReadLinkFS, name IfName) ([]IfName, error) {
 	sys := &sysfs{fsys: fsys}
 	entry := path.Join("class/net", string(name))

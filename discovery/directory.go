@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directory is a directory with files that are small enough for a single read, such as the files in sysfs: a show
-// function in the kernel fills at most one page. Package os needs twice as many system calls for each file, and on
-// machines with thousands of functions, these calls take most of the time. The directory is opened once, so that all
-// threads read the same one, even if the caller's thread has its own mounts.
+// directory is a directory whose files are small enough to be read in one call, like those in sysfs: a show function in
+// the kernel fills at most one page. Package os makes twice as many system calls per file, and on machines with
+// thousands of functions, most of the time is spent in these calls. The directory is opened once, so that all threads
+// read from the same one even if the caller's thread has its own mounts.
 type directory struct {
 	fs.ReadLinkFS // for everything but the content of files
 	self          *os.File
@@ -55,7 +55,8 @@ func (d *directory) ReadFile(name string) ([]byte, error) {
 	}
 }
 
-// retried repeats a system call while signals interrupt it; the Go runtime sends signals to its own threads.
+// retried repeats a system call until it is not interrupted by a signal; the Go runtime sends signals to its own
+// threads.
 func retried(call func() (int, error)) (int, error) {
 	for {
 		if result, err := call(); !errors.Is(err, unix.EINTR) {

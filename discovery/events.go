@@ -12,12 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer has room for the notifications of a few thousand links.
+// receiveBuffer is large enough for notifications about a few thousand links.
 const receiveBuffer = 1 << 20
 
 // KernelEvents returns the kernel's notifications about links, routes and devices. Device events are needed because a
-// function that is bound to another driver, such as vfio-pci, may not have had a link. The notifications are for the
-// network namespace of the subscribing thread, which is the namespace of the process unless the process changes it.
+// function that is rebound to another driver, such as vfio-pci, may never have had a link. The notifications cover the
+// network namespace of the subscribing thread, which is that of the process unless the thread has entered another one.
 func KernelEvents() Events {
 	return kernelEvents{}
 }
@@ -39,8 +39,8 @@ func (kernelEvents) Subscribe(ctx context.Context, changed func()) (<-chan error
 	return broken, nil
 }
 
-// subscribeLinks calls changed for each link event until ctx is done. Socket errors, such as events that were lost
-// because the buffer was full (ENOBUFS), are passed to failed: the reader must then list everything again.
+// subscribeLinks calls changed for each link event until ctx is done. It passes socket errors to failed, for example
+// ENOBUFS if events were lost because the buffer was full; the reader must then list everything again.
 func subscribeLinks(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	updates := make(chan netlink.LinkUpdate)
 	err := netlink.LinkSubscribeWithOptions(updates, ctx.Done(), netlink.LinkSubscribeOptions{
@@ -52,7 +52,7 @@ func subscribeLinks(ctx context.Context, changed func(), failed context.CancelCa
 	return nil
 }
 
-// subscribeRoutes is like subscribeLinks, but for routes, which affect whether the node uses a link.
+// subscribeRoutes is like subscribeLinks, but for routes, because a route can mean that the node uses a link.
 func subscribeRoutes(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	updates := make(chan netlink.RouteUpdate)
 	err := netlink.RouteSubscribeWithOptions(updates, ctx.Done(), netlink.RouteSubscribeOptions{
@@ -64,7 +64,7 @@ func subscribeRoutes(ctx context.Context, changed func(), failed context.CancelC
 	return nil
 }
 
-// drain reports every update, and reports the end of the updates as a failure.
+// drain calls changed for every update, and failed when the channel is closed.
 func drain[T any](updates <-chan T, changed func(), failed context.CancelCauseFunc) {
 	for range updates {
 		changed()
@@ -72,8 +72,8 @@ func drain[T any](updates <-chan T, changed func(), failed context.CancelCauseFu
 	failed(errors.New("the netlink socket was closed"))
 }
 
-// subscribeUevents is like subscribeLinks, but for device events: netlink's route family reports neither when the
-// driver of a function changes nor when the number of virtual functions changes.
+// subscribeUevents is like subscribeLinks, but for device events, because netlink's route family reports neither driver
+// changes nor changes in the number of virtual functions.
 func subscribeUevents(ctx context.Context, changed func(), failed context.CancelCauseFunc) error {
 	socket, err := openUevents()
 	if err != nil {
@@ -84,7 +84,7 @@ func subscribeUevents(ctx context.Context, changed func(), failed context.Cancel
 	return nil
 }
 
-// openUevents opens a socket for the messages that the kernel sends to udev.
+// openUevents opens a socket that receives the messages that the kernel sends to udev.
 func openUevents() (*os.File, error) {
 	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.NETLINK_KOBJECT_UEVENT)
@@ -103,9 +103,9 @@ func openUevents() (*os.File, error) {
 	return os.NewFile(uintptr(socket), "uevents"), nil
 }
 
-// readUevents reports messages about network devices until reading fails, and returns the error.
+// readUevents calls changed for each message about network devices until reading fails, and returns the error.
 func readUevents(reader io.Reader, changed func()) error {
-	message := make([]byte, 8192) // the kernel's UEVENT_BUFFER_SIZE is 2048, in addition to a path
+	message := make([]byte, 8192) // the kernel's UEVENT_BUFFER_SIZE is 2048, not including the path
 	for {
 		length, err := reader.Read(message)
 		if err != nil {
@@ -117,7 +117,7 @@ func readUevents(reader io.Reader, changed func()) error {
 	}
 }
 
-// isAboutNetwork reports whether a uevent belongs to a subsystem that provides facts. A uevent consists of ACTION@PATH
+// isAboutNetwork reports whether a uevent is from a subsystem that discovery reads. A uevent consists of ACTION@PATH
 // and variables, each terminated by a zero byte.
 func isAboutNetwork(message []byte) bool {
 	for variable := range bytes.SplitSeq(message, []byte{0}) {

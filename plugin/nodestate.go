@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/dra-networking/dra-network-driver/cnichain"
+	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 	chainapi "github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/claims"
 	"github.com/dra-networking/dra-network-driver/plugin/internal/publish"
@@ -41,6 +42,7 @@ func (d *Driver) state() nodestate.State {
 			state.PodAnnotations[cniType] = schema.PodNetworks.Annotation
 		}
 	}
+	state.MissingInterpreters = missingInterpreters(state.Topologies, c.CNIDirs)
 	if plugins, err := publish.Binaries(c.CNIDirs); err == nil { // the publisher reports errors
 		state.CNIPlugins = sets.List(plugins)
 	}
@@ -52,6 +54,23 @@ func (d *Driver) state() nodestate.State {
 			Kernel: info.KernelVersion}
 	}
 	return state
+}
+
+// missingInterpreters returns the missing program interpreters of the topologies' plugins, by CNI type.
+func missingInterpreters(topologies []nodestate.Topology, dirs []string) map[string]string {
+	missing := map[string]string{}
+	for i := range topologies {
+		for _, cniType := range topologies[i].Plugins {
+			path, err := executor.PluginExec{}.FindInPath(cniType, dirs)
+			if err != nil {
+				continue
+			}
+			if interpreter := executor.MissingInterpreter(path); interpreter != "" {
+				missing[cniType] = interpreter
+			}
+		}
+	}
+	return missing
 }
 
 // refusedClaims returns the claims that pods on the node are waiting for and whose last Prepare call was rejected,

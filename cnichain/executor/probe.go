@@ -47,7 +47,7 @@ func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cni
 		}
 		plugin, err := e.probe(ctx, path)
 		if err != nil {
-			return nil, fmt.Errorf(CannotAsk+" %s for its versions: %w", path, err)
+			return nil, fmt.Errorf(CannotAsk+" %s for its versions: %w", path, explainStart(path, err))
 		}
 		plugins[cniType] = plugin
 	}

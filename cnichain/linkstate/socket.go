@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -46,6 +47,7 @@ func (s *socket) close() { _ = unix.Close(s.file) }
 type answer struct {
 	messages [][]byte
 	err      error
+	complete bool
 }
 
 // call sends requests and returns the replies in the same order. At most the last request may be a dump.
@@ -67,8 +69,11 @@ func (s *socket) call(requests ...*nl.NetlinkRequest) ([]answer, error) {
 			return nil, fmt.Errorf("cannot receive the kernel's answer: %w", err)
 		}
 		for i := range messages {
-			if number := messages[i].Header.Seq - first; int(number) < len(answers) &&
-				answers[number].add(&messages[i]) {
+			number := messages[i].Header.Seq - first
+			if number >= uint32(len(answers)) || answers[number].complete { //nolint:gosec // a small number
+				continue // for example the acknowledgment of an earlier request
+			}
+			if answers[number].add(&messages[i]); answers[number].complete {
 				remaining--
 			}
 		}
@@ -76,19 +81,23 @@ func (s *socket) call(requests ...*nl.NetlinkRequest) ([]answer, error) {
 	return answers, nil
 }
 
-// add adds a message, and reports whether it is the last one in the reply.
-func (a *answer) add(message *syscall.NetlinkMessage) (last bool) {
+// add adds a message to the answer.
+func (a *answer) add(message *syscall.NetlinkMessage) {
 	switch message.Header.Type {
 	case unix.NLMSG_ERROR, unix.NLMSG_DONE:
+		a.complete = true
 		if len(message.Data) >= 4 {
 			if number := int32(binary.NativeEndian.Uint32(message.Data)); number != 0 {
 				a.err = syscall.Errno(-number) //nolint:gosec // negative
 			}
 		}
-		return true
+	default:
+		a.messages = append(a.messages, bytes.Clone(message.Data))
+		a.complete = message.Header.Flags&unix.NLM_F_MULTI == 0
 	}
-	a.messages = append(a.messages, bytes.Clone(message.Data))
-	return message.Header.Flags&unix.NLM_F_MULTI == 0
+	if message.Header.Flags&unix.NLM_F_DUMP_INTR != 0 {
+		a.err = netlink.ErrDumpInterrupted
+	}
 }
 
 // receive returns the next messages from the kernel. They are valid until the next call.

@@ -1,7 +1,8 @@
-// Package discoverytest creates machines for tests: the sysfs and netlink data of NICs that no test machine has.
+// Package discoverytest simulates machines for tests: it creates the sysfs and netlink data for NICs that no test
+// machine has.
 //
-// A machine is a value, a [Host]. Its sources provide the facts for discovery.Read. Its recording, written to a
-// directory, matches the output of "netdra facts --record" on such a machine:
+// A machine is a [Host] value. discovery.Read can read its sources, and its recording, once written to a directory,
+// matches the output of "netdra facts --record" on a real machine of that kind:
 //
 //	facts, err := discovery.Read(ctx, discoverytest.ReferenceNode().Sources())
 //	err = discoverytest.Examples()["example7"].Write(t.TempDir())

@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// ReferenceNode returns the node in section 6 of the published design: two ports of a NIC with RDMA, with 8 and 4
-// virtual functions, a bridge for data, a NIC for the node itself, and Open vSwitch for the cluster network.
+// ReferenceNode returns the node in section 6 of the published design: a dual-port RDMA NIC with 8 and 4 virtual
+// functions, a data bridge, a NIC for the node itself, and Open vSwitch for the cluster network.
 func ReferenceNode() *Host {
 	h := NewHost()
 	h.nic(firstPort(), 8)
@@ -19,7 +19,7 @@ func ReferenceNode() *Host {
 	return h
 }
 
-// Examples returns the nodes in the examples of the published design, keyed by the names of their golden files in
+// Examples returns the nodes from the examples in the published design, keyed by the names of their golden files in
 // slices/testdata: example1 to example9, and reference-node. The golden files contain the nodes' slices.
 func Examples() map[string]*Host {
 	examples := map[string]*Host{
@@ -45,10 +45,11 @@ func Examples() map[string]*Host {
 	return examples
 }
 
-// port is a port of a NIC on the nodes in the published design.
+// port is a NIC port on one of the nodes in the published design.
 type port struct {
 	name, address string
-	// bus is the bus of the virtual functions; first is the number of the first virtual function on this bus.
+	// bus is the PCI bus that the virtual functions are on, and first is the number of the first virtual function on
+	// that bus.
 	bus, first int
 	// speed is in Mbit/s.
 	speed, numaNode int
@@ -56,7 +57,7 @@ type port struct {
 	mac string
 }
 
-// The ports in the published design. The virtual functions of a NIC's second port follow the eight functions of the
+// The ports in the published design. The virtual functions of a NIC's second port come after the eight functions of the
 // first port.
 
 func firstPort() port {
@@ -71,15 +72,15 @@ func accelerated() port { return port{"enp4s0f0", "0000:04:00.0", 0x04, 2, 10000
 
 func localnet() port { return port{"enp6s0f0", "0000:06:00.0", 0x06, 2, 25000, 1, ""} }
 
-// withNIC returns a machine with one port of a NIC.
+// withNIC returns a machine with a NIC that has a single port.
 func withNIC(p port, vfs int) *Host {
 	h := NewHost()
 	h.nic(p, vfs)
 	return h
 }
 
-// nic adds a port of a ConnectX NIC with RDMA and the given number of virtual functions. As in the design, the virtual
-// functions also have interfaces and RDMA devices, but no addresses.
+// nic adds one port of a ConnectX NIC, with RDMA and the given number of virtual functions. As in the design, the
+// virtual functions also have interfaces and RDMA devices, but no addresses.
 func (h *Host) nic(p port, vfs int) {
 	h.Function(p.address, fmt.Sprintf("numa_node=%d", p.numaNode))
 	addresses := addressesFrom(p.bus, p.first, vfs)
@@ -108,12 +109,12 @@ func (h *Host) cluster() {
 	h.openVSwitch("ovn-k8s-mp0")
 }
 
-// openVSwitch adds a bridge or an internal port of Open vSwitch.
+// openVSwitch adds an Open vSwitch bridge or internal port.
 func (h *Host) openVSwitch(name string) {
 	h.Virtual(discovery.RecordedLink{Name: name, Kind: kindOpenVSwitch})
 }
 
-// dataBridge adds an administrator-created bridge for pods, with its own address.
+// dataBridge adds a bridge as an administrator would create it for pods, with its own address.
 func (h *Host) dataBridge(name string) {
 	h.Virtual(discovery.RecordedLink{Name: name, Kind: "bridge", MTU: 9000, MAC: "02:00:00:00:00:02",
 		VLANFiltering: true})

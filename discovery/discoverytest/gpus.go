@@ -2,25 +2,25 @@ package discoverytest
 
 import "fmt"
 
-// GPUMachines returns two kinds of nodes with eight GPUs and eight ports for them, keyed by the names of their
-// recordings in discovery/testdata. The recordings are based on public documentation and were not made on real
-// machines. A recording only contains network functions; tests define the GPU drivers' slices.
+// GPUMachines returns two kinds of nodes, each with eight GPUs and eight NIC ports for them, keyed by the names of
+// their recordings in discovery/testdata. The recordings are based on public documentation and were not made on real
+// machines. They contain only network functions; tests define the GPU drivers' slices.
 //
-// h100 resembles a DGX H100 with its ConnectX-7 adapters as Ethernet NICs: two sockets, and eight PCIe switches, each
-// with its own root, and with a GPU and the GPU's NIC below it. It also has two NICs with two ports each for storage,
-// and one for the node. The addresses and numbers of the NICs and their RDMA devices are from the machine's user guide;
-// the bus numbers above them are invented. The GPUs are 1b, 43, 52, 61, 9d, c3, d1 and df.
+// h100 resembles a DGX H100 whose ConnectX-7 adapters are used as Ethernet NICs. It has two sockets and eight PCIe
+// switches; each switch has its own root, with a GPU and that GPU's NIC below it. It also has two dual-port NICs for
+// storage and a NIC for the node. The addresses and numbers of the NICs and their RDMA devices are from the machine's
+// user guide; the bus numbers above them are invented. The GPUs are on the buses 1b, 43, 52, 61, 9d, c3, d1 and df.
 //
-// mi300x has the GPUs at the addresses in AMD's documentation of MI300X machines (05, 2b, 5b and 65; the addresses on
-// the second socket, 85, ab, db and e5, are invented to match). Each GPU has its own root. Instead of a NIC for each
-// GPU, it has four NICs with two ports each, in slots that are connected to the processors; the roots of these slots
-// have no GPU. On each NIC, the port with the higher address is cabled to the lower of the NIC's two rails. The machine
-// does not report this cabling.
+// mi300x has GPUs at the addresses given in AMD's documentation for MI300X machines (05, 2b, 5b and 65; the addresses
+// on the second socket, 85, ab, db and e5, are invented to match). Each GPU has its own root. Instead of one NIC per
+// GPU, the machine has four dual-port NICs in slots that are connected to the processors; there is no GPU below the
+// roots of these slots. On each NIC, the port with the higher address is cabled to the lower of the NIC's two rails.
+// The machine does not report this cabling.
 func GPUMachines() map[string]*Host {
 	return map[string]*Host{"h100": h100(), "mi300x": mi300x()}
 }
 
-// networkFunction is a function of a ConnectX-7, with its link.
+// networkFunction is a PCI function of a ConnectX-7 and its link.
 type networkFunction struct {
 	// bridge is the directory of the bridge above the function.
 	bridge, address, link, rdma string
@@ -36,7 +36,7 @@ func (h *Host) connectX7(f networkFunction) {
 	h.RDMA(f.address, f.rdma)
 }
 
-// management adds the NIC with the address of the Node object.
+// management adds the NIC that has the Node object's address.
 func (h *Host) management(bridge, address, link string) {
 	h.FunctionBelow(bridge, address, "vendor=0x8086", "device=0x1563")
 	h.Symlink(h.Dir(address)+"/driver", "bus/pci/drivers/ixgbe")
@@ -45,8 +45,8 @@ func (h *Host) management(bridge, address, link string) {
 	h.DefaultRoute(link)
 }
 
-// h100 returns a machine with eight GPUs, each with a PCIe switch and a NIC for its rail, and with two dual-port NICs
-// for storage.
+// h100 returns a machine with eight GPUs, each with its own PCIe switch and a NIC for its rail, and two dual-port
+// storage NICs.
 func h100() *Host {
 	h := NewHost()
 	h.Netlink.RDMANetns = "shared"
@@ -57,8 +57,8 @@ func h100() *Host {
 		{0x5e, 1, 5, 0, rail}, {0x9a, 1, 6, 1, rail}, {0xaa, 2, 7, 1, storage}, {0xc0, 1, 9, 1, rail},
 		{0xce, 1, 10, 1, rail}, {0xdc, 1, 11, 1, rail},
 	} {
-		// The switch's port to the NIC is on the bus above the NIC, and its port to the processor is one bus further
-		// up.
+		// The switch's downstream port, to the NIC, is on the bus above the NIC. Its upstream port, to the processor,
+		// is one bus further up.
 		root := fmt.Sprintf("0000:%02x", nic.bus-3)
 		bridge := fmt.Sprintf("devices/pci%s/%s:01.0/0000:%02x:00.0/0000:%02x:00.0", root, root, nic.bus-2, nic.bus-1)
 		for port := range nic.ports {

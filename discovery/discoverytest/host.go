@@ -10,8 +10,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery"
 )
 
-// Host is a machine under test: its recording, and methods that add hardware and links to the recording. A test that
-// needs anything else can change the recording directly.
+// Host is a machine for a test. It consists of a recording and methods that add hardware and links to it. Tests can
+// make other changes to the recording directly.
 type Host struct {
 	discovery.Recording
 }
@@ -22,7 +22,7 @@ func NewHost() *Host {
 		Links: map[string]string{}, Files: map[string]string{}, Errors: map[string]string{}}}}
 }
 
-// Sources returns the sources from which discovery.Read reads the current state of the machine.
+// Sources returns sources with which discovery.Read reads the machine's current state.
 func (h *Host) Sources() discovery.Sources {
 	sources, err := h.Recording.Sources()
 	if err != nil {
@@ -31,13 +31,13 @@ func (h *Host) Sources() discovery.Sources {
 	return sources
 }
 
-// Function adds a PCI network function on NUMA node 0, below the first PCI bridge of the machine. Files are given as
+// Function adds a PCI network function on NUMA node 0, below the machine's first PCI bridge. Files have the form
 // name=content.
 func (h *Host) Function(address string, files ...string) {
 	h.FunctionBelow("devices/pci0000:00/0000:00:01.0", address, files...)
 }
 
-// FunctionBelow adds a PCI network function below the directory of a bridge.
+// FunctionBelow adds a PCI network function below a bridge's directory.
 func (h *Host) FunctionBelow(bridge, address string, files ...string) {
 	dir := bridge + "/" + address
 	h.Symlink("bus/pci/devices/"+address, dir)
@@ -58,8 +58,8 @@ func (h *Host) VirtualFunctions(pf string, addresses ...string) {
 	}
 }
 
-// RDMA adds an RDMA device to a PCI function, and associates the device's port with the function's current links.
-// Netlink also reports the device, as it does for all devices in a network namespace.
+// RDMA adds an RDMA device to a PCI function and associates the device's port with the function's current links. The
+// device is also reported through netlink, like any device in the network namespace.
 func (h *Host) RDMA(function, name string) {
 	dir := h.Dir(function)
 	h.Sys.Dirs = append(h.Sys.Dirs, dir+"/infiniband", dir+"/infiniband/"+name)
@@ -72,7 +72,7 @@ func (h *Host) RDMA(function, name string) {
 	h.RDMAOn(name, links...)
 }
 
-// RDMAOn adds an RDMA device without a PCI function, with ports on links, for example an rxe.
+// RDMAOn adds an RDMA device that has no PCI function and whose ports are on the given links, such as an rxe device.
 func (h *Host) RDMAOn(name string, links ...string) {
 	h.Sys.Dirs = append(h.Sys.Dirs, "class/infiniband", "class/infiniband/"+name)
 	device := discovery.RecordedRDMADevice{RDMADevice: discovery.RDMADevice{
@@ -87,7 +87,7 @@ func (h *Host) RDMAOn(name string, links ...string) {
 	h.Netlink.RDMADevices = append(h.Netlink.RDMADevices, device)
 }
 
-// NIC adds a link with a speed of 100 Gbit/s on a PCI function.
+// NIC adds a 100 Gbit/s link to a PCI function.
 func (h *Host) NIC(name, function string) {
 	h.add(discovery.RecordedLink{Name: name, Kind: "device"}, h.Dir(function)+"/net/"+name)
 	h.Symlink(h.Dir(function)+"/net/"+name+"/device", h.Dir(function))
@@ -101,7 +101,7 @@ func (h *Host) NICOn(name, device, driver string) {
 	h.Symlink(device+"/driver", driver)
 }
 
-// Virtual adds a link without hardware. Unset fields get the same values as for other links.
+// Virtual adds a link without hardware. Unset fields get the same defaults as for other links.
 func (h *Host) Virtual(l discovery.RecordedLink) {
 	h.add(l, "devices/virtual/net/"+l.Name)
 }
@@ -124,8 +124,8 @@ func (h *Host) add(l discovery.RecordedLink, dir string) {
 	h.Symlink("class/net/"+l.Name, dir)
 }
 
-// Link returns the link with this name, so that it can be changed. The pointer becomes invalid when another link is
-// added.
+// Link returns a pointer to the named link, so that tests can modify it. The pointer becomes invalid when another link
+// is added.
 func (h *Host) Link(name string) *discovery.RecordedLink {
 	i := slices.IndexFunc(h.Netlink.Links, func(l discovery.RecordedLink) bool { return l.Name == name })
 	if i < 0 {
@@ -134,7 +134,7 @@ func (h *Host) Link(name string) *discovery.RecordedLink {
 	return &h.Netlink.Links[i]
 }
 
-// Remove removes a link from the host's network namespace, as if it had moved into a pod.
+// Remove removes a link from the host's network namespace, as if the link had been moved into a pod.
 func (h *Host) Remove(name string) {
 	index := h.Link(name).Index
 	for i := range h.Netlink.RDMADevices {
@@ -145,7 +145,7 @@ func (h *Host) Remove(name string) {
 	delete(h.Sys.Links, "class/net/"+name)
 }
 
-// Enslave makes a link a port of another one.
+// Enslave makes a link a port of another link.
 func (h *Host) Enslave(name, master string) {
 	h.Link(name).Master = h.Link(master).Index
 }
@@ -173,7 +173,7 @@ func (h *Host) follow(link string) string {
 	return path.Join(path.Dir(link), target)
 }
 
-// WriteFiles sets the content of files in a sysfs directory, given as name=content.
+// WriteFiles writes files, given as name=content, to a sysfs directory.
 func (h *Host) WriteFiles(dir string, files ...string) {
 	for _, f := range files {
 		name, content, _ := strings.Cut(f, "=")

@@ -7,8 +7,8 @@ import (
 )
 
 // Machine returns a machine with the given number of physical functions on two NUMA nodes, each with the given number
-// of virtual functions. The physical functions are named ens0 and up. All functions have interfaces. There is room for
-// 15 physical functions with 1,024 virtual functions each.
+// of virtual functions. The physical functions are named ens0, ens1 and so on. All functions have interfaces. The PCI
+// addresses suffice for 15 physical functions with 1,024 virtual functions each.
 func Machine(pfs, vfsPerPF int) *Host {
 	h := NewHost()
 	for i := range pfs {
@@ -27,8 +27,8 @@ func Machine(pfs, vfsPerPF int) *Host {
 	return h
 }
 
-// addressesFrom returns count consecutive PCI addresses, starting at the function with number first on a bus: a bus has
-// 32 devices with 8 functions each.
+// addressesFrom returns count consecutive PCI addresses on a bus, starting at function number first (a bus has 32
+// devices with 8 functions each).
 func addressesFrom(bus, first, count int) []string {
 	addresses := make([]string, 0, count)
 	for n := first; n < first+count; n++ {
@@ -112,8 +112,8 @@ func Switchdev() *Host {
 }
 
 // ScalableFunctions returns a machine with a DPU. Each of its two ports has a representor for the host's function, and
-// the first port also has two scalable functions with their representors. The names and addresses are the ones that the
-// mlx5 driver and udev use on such NICs.
+// the first port also has two scalable functions with their representors. The mlx5 driver and udev use these names and
+// addresses on such NICs.
 func ScalableFunctions() *Host {
 	h := NewHost()
 	for port, address := range []string{"0000:03:00.0", "0000:03:00.1"} {
@@ -138,7 +138,7 @@ func ScalableFunctions() *Host {
 	return h
 }
 
-// OpenVSwitch returns a machine whose node address is on an Open vSwitch bridge that has the NIC eno1 as a port.
+// OpenVSwitch returns a machine whose node address is on an Open vSwitch bridge with the NIC eno1 as a port.
 func OpenVSwitch() *Host {
 	h := NewHost()
 	h.Function("0000:01:00.0")
@@ -155,7 +155,8 @@ func OpenVSwitch() *Host {
 // kindOpenVSwitch is the link kind of Open vSwitch bridges and internal ports.
 const kindOpenVSwitch = "openvswitch"
 
-// OddNames returns a machine with names that are not valid in Kubernetes or that sort differently as numbers.
+// OddNames returns a machine with interface names that are not valid in Kubernetes or that sort differently when their
+// digits are compared as numbers.
 func OddNames() *Host {
 	h := NewHost()
 	h.Function("0000:03:00.0")
@@ -169,8 +170,8 @@ func OddNames() *Host {
 	return h
 }
 
-// Virtio returns a machine with a virtio NIC that has a virtual function: the virtio device is between the function and
-// its link.
+// Virtio returns a machine with a virtio NIC that has a virtual function. The virtio device sits between the PCI
+// function and its link.
 func Virtio() *Host {
 	h := NewHost()
 	h.FunctionBelow("devices/pci0000:00", "0000:00:04.0", "vendor=0x1af4", "device=0x1041", "numa_node=-1")

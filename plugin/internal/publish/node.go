@@ -2,15 +2,12 @@ package publish
 
 import (
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -52,43 +49,6 @@ func Binaries(dirs []string) (sets.Set[string], error) {
 		}
 	}
 	return found, nil
-}
-
-// unloadable returns the reason why a CNI plugin cannot be executed: it is dynamically linked, and the driver's
-// container, in which plugins run, does not contain the program interpreter. Otherwise, it returns "".
-func unloadable(dirs []string, plugin string) string {
-	for _, dir := range dirs {
-		file, err := elf.Open(filepath.Join(dir, plugin))
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if err != nil { // for example a script
-			return ""
-		}
-		interpreter := interpreterOf(file)
-		_ = file.Close() // only read
-		if _, err := os.Stat(interpreter); interpreter == "" || !errors.Is(err, os.ErrNotExist) {
-			return ""
-		}
-		return fmt.Sprintf("%s is dynamically linked, and the driver's container does not contain %s; install a "+
-			"statically linked plugin, or use the driver's image with a C library (driver-with-tools)",
-			filepath.Join(dir, plugin), interpreter)
-	}
-	return ""
-}
-
-// interpreterOf returns the program interpreter of a dynamically linked program, and "" for other programs.
-func interpreterOf(file *elf.File) string {
-	for _, segment := range file.Progs {
-		if segment.Type == elf.PT_INTERP {
-			path, err := io.ReadAll(io.LimitReader(segment.Open(), unix.PathMax))
-			if err != nil {
-				return ""
-			}
-			return unix.ByteSliceToString(path)
-		}
-	}
-	return ""
 }
 
 // NodeAddresses returns the addresses of the node in the cluster.

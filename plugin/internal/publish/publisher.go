@@ -257,6 +257,9 @@ func (p *Publisher) awaitStarts(ctx context.Context) bool {
 		case <-limit.C():
 			quiet.Stop()
 			return true
+		case <-p.soon: // for example a policy has changed
+			quiet.Stop()
+			return true
 		case <-quiet.C():
 		}
 	}
@@ -346,16 +349,10 @@ func (p *Publisher) findUnusable(
 			named.Insert(decision.Devices[i].Personas[j].Plugins...)
 		}
 	}
-	used := sets.List(named.Intersection(installed))
-	unusable, err := schemas.KernelLacks(used, p.MissingLinkTypes)
+	unusable, err := schemas.KernelLacks(sets.List(named.Intersection(installed)), p.MissingLinkTypes)
 	if err != nil {
 		// Assume that the plugins have all link types that they need: withdrawing the node's devices would be worse.
 		klog.FromContext(ctx).Error(err, "Cannot query the link types of the kernel; assuming that all are available")
-	}
-	for _, plugin := range used {
-		if reason := unloadable(p.CNIDirs, plugin); reason != "" {
-			unusable[plugin] = reason
-		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,10 +1,7 @@
 package publish
 
 import (
-	"bytes"
 	"context"
-	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"maps"
 	"net/netip"
@@ -183,51 +180,6 @@ func TestDevicesAreNotOfferedForWhatTheKernelLacks(t *testing.T) {
 	if got := offered(); !slices.Equal(got, []string{",tap,ipvlan,"}) || len(p.UnusableCNIs()) > 0 {
 		t.Errorf("offered for %v, unusable are %v", got, p.UnusableCNIs())
 	}
-}
-
-// A plugin is unusable if its program interpreter is not in the driver's container.
-func TestDynamicallyLinkedPlugins(t *testing.T) {
-	f := newFixture(t)
-	f.cluster.policies[0].Spec.Exposure.SupportedCNIPlugins = []policyapi.CNIPlugin{{Name: "tap"}, {Name: "sriov"}}
-	dir := t.TempDir()
-	present := filepath.Join(dir, "ld.so")
-	f.must(os.WriteFile(present, nil, 0o755))
-	f.must(os.WriteFile(filepath.Join(dir, "tap"), dynamicProgram(t, present), 0o755))
-	f.must(os.WriteFile(filepath.Join(dir, "sriov"), dynamicProgram(t, "/lib64/ld-absent.so.2"), 0o755))
-	p, _ := newTestPublisher(f, &noLinks{}, new(error))
-	p.CNIDirs = []string{t.TempDir(), dir}
-	p.Read = func(context.Context, []netip.Addr) (facts discovery.Facts, err error) {
-		facts.Devices = []discovery.Device{{Name: "up0", Interface: "up0", Type: discovery.TypeNIC}}
-		return facts, nil
-	}
-	f.must(p.Refresh(context.Background()))
-	got := p.UnusableCNIs()
-	want := filepath.Join(dir, "sriov") + " is dynamically linked, and the driver's container does not contain " +
-		"/lib64/ld-absent.so.2; install a statically linked plugin"
-	if len(got) != 1 || !strings.HasPrefix(got["sriov"], want) {
-		t.Errorf("the unusable plugins are %v; want %q", got, want)
-	}
-}
-
-// dynamicProgram returns the headers of a dynamically linked program.
-func dynamicProgram(t *testing.T, interpreter string) []byte {
-	t.Helper()
-	const headers = 64 + 56 // elf.Header64 and elf.Prog64
-	header := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT),
-		Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1, Shentsize: 64}
-	copy(header.Ident[:], elf.ELFMAG)
-	header.Ident[elf.EI_CLASS], header.Ident[elf.EI_DATA] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB)
-	header.Ident[elf.EI_VERSION] = byte(elf.EV_CURRENT)
-	length := uint64(len(interpreter) + 1)
-	var program bytes.Buffer
-	for _, part := range []any{header,
-		elf.Prog64{Type: uint32(elf.PT_INTERP), Off: headers, Filesz: length, Memsz: length},
-		append([]byte(interpreter), 0)} {
-		if err := binary.Write(&program, binary.LittleEndian, part); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return program.Bytes()
 }
 
 // A device that cannot be read is not treated as gone.
@@ -571,6 +523,13 @@ func TestReadingsKeepADistance(t *testing.T) {
 				expect(3, "after another claim")
 				f.clock.Step(shortestPause)
 				expect(4, "when no further claim followed")
+				m.Trigger()
+				synctest.Wait()
+				m.Trigger()
+				f.clock.Step(test.pause)
+				expect(4, "after another claim")
+				m.TriggerSoon()
+				expect(5, "when a policy changes while claims are being prepared")
 				readings = 2
 				m.TriggerSoon()
 				expect(2, "right after a policy has changed, which nothing else has asked for")

@@ -65,7 +65,10 @@ type State struct {
 	// UnusableCNIs contains, by CNI type, the reason why an installed plugin that a policy uses cannot work on the
 	// node.
 	UnusableCNIs map[string]string `json:"unusableCNIs,omitempty"`
-	Topologies   []Topology        `json:"topologies"`
+	// MissingInterpreters contains, by CNI type, the program interpreter of each dynamically linked plugin of a topology
+	// that does not exist in the driver's container.
+	MissingInterpreters map[string]string `json:"missingInterpreters,omitempty"`
+	Topologies          []Topology        `json:"topologies"`
 	// HostPaths are the host paths that plugins require, by CNI type, according to the built-in schemas and the schemas
 	// in the cluster; nil if the driver does not report them.
 	HostPaths map[string][]string `json:"hostPaths,omitempty"`

@@ -86,18 +86,18 @@ func checkPlugins(input *Input) []Finding {
 	for _, name := range sortedKeys(input.Plugins) {
 		plugin := input.Plugins[name]
 		seen := input.Driver.State.CNIPlugins // nil if the driver does not report plugins
-		reason := input.Driver.State.UnusableCNIs[name]
-		lacksLinkType := slices.ContainsFunc(plugin.LinkTypes, // reported by checkLinkTypes
-			func(linkType string) bool { return slices.Contains(input.MissingLinkTypes, linkType) })
-		if slices.Contains(seen, name) && (reason == "" || lacksLinkType) {
+		interpreter := input.Driver.State.MissingInterpreters[name]
+		if slices.Contains(seen, name) && interpreter == "" {
 			continue
 		}
 		finding := Finding{Level: Fail, Where: dirs, Why: "claims for " +
 			strings.Join(topologiesWith(input, name), ", ") + " are rejected on this node"}
 		switch {
-		case reason != "" && !lacksLinkType:
-			cause, remedy, _ := strings.Cut(reason, "; ")
-			finding.What, finding.Do = fmt.Sprintf("CNI plugin %s cannot run: %s", name, cause), remedy
+		case interpreter != "":
+			finding.What = fmt.Sprintf("CNI plugin %s is dynamically linked, and the driver's pod does not contain %s", name,
+				interpreter)
+			finding.Do = "install a statically linked plugin, or use the driver's image with a C library " +
+				"(driver-with-tools)"
 		case plugin.Path == "" && plugin.Elsewhere != "":
 			finding.What = fmt.Sprintf("CNI plugin %s is in %s, which the driver does not search", name,
 				plugin.Elsewhere)

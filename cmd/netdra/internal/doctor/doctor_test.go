@@ -209,10 +209,9 @@ func TestFaults(t *testing.T) {
 				"/opt/cni/bin/sriov", "cniPlugins.image"}},
 		"plugin without its C library": {func(n *testNode) {
 			n.answers.State.CNIPlugins = []string{"macvlan", "sriov"}
-			n.answers.State.UnusableCNIs = map[string]string{"sriov": "/opt/cni/bin/sriov is dynamically linked; " +
-				"install a static one"}
-		}, Fail, "cni-plugins", []string{"CNI plugin sriov cannot run: /opt/cni/bin/sriov is dynamically linked",
-			"install a static one"}},
+			n.answers.State.MissingInterpreters = map[string]string{"sriov": "/lib64/ld-absent.so.2"}
+		}, Fail, "cni-plugins", []string{"CNI plugin sriov is dynamically linked, and the driver's pod does not contain " +
+			"/lib64/ld-absent.so.2", "install a statically linked plugin"}},
 		"plugin elsewhere": {func(n *testNode) {
 			n.remove("opt/cni/bin/macvlan")
 			n.plugin("usr/lib/cni/macvlan",
