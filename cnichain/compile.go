@@ -20,12 +20,13 @@ import (
 const maxCNIVersion = "1.1.0"
 
 // Compile compiles a topology and the allocated devices into the plan for one claim. It is pure and reports all
-// problems; their paths are fields in the topology. If the claim causes the problem because it has no devices for a
-// root step, the error includes the DeviceClass that the claim must request.
+// problems; the path of each problem is a field in the topology. If the claim has no device for a root step, the error
+// names the DeviceClass that the claim must request.
 //
 // It works in three phases. First, it validates the stored topology again, since the API server may have accepted it
-// under older rules. Then it checks the devices and plugins, on which the rest depends. Finally, it compiles each
-// instance and renders the templates once, with placeholders for values that are unknown until there is a pod.
+// under older rules. Second, it checks the devices and plugins, since everything else depends on them. Finally, it
+// compiles each instance and renders the templates as a test, with placeholders for values that are unknown until a pod
+// exists.
 func Compile(topology *v1alpha1.NetworkTopology, binding Binding) (*Plan, field.ErrorList) {
 	if problems := ValidateStored(topology, binding.Schemas); len(problems) > 0 {
 		return nil, problems
@@ -119,9 +120,9 @@ func (c *compiler) distribute() map[string][]RootDevice {
 	return byStep
 }
 
-// defaultNetwork returns the CNI network for a step without a configured network. Instances and claims share this
-// network and therefore its pool of addresses. Plugins that modify another plugin's interface are an exception, because
-// they identify their results only by network and container, and a pod may have two claims for the same topology.
+// defaultNetwork returns the CNI network for a step without a configured network. All instances and claims share this
+// network and therefore its address pool. Plugins that modify another plugin's interface are an exception, because they
+// identify their results only by network and container, and a pod may have two claims for the same topology.
 func defaultNetwork(topology, step string, instance int, makes bool, claim Claim) string {
 	if makes {
 		return topology + "." + step
@@ -201,8 +202,8 @@ func (c *compiler) checkPlugin(path *field.Path, cniType string) {
 	}
 }
 
-// versions returns the CNI versions that both a step's plugin and its IPAM plugin support, since both plugins get the
-// same configuration.
+// versions returns the CNI versions that both a step's plugin and its IPAM plugin support, since both plugins receive
+// the same configuration.
 func (c *compiler) versions(step *v1alpha1.Step) []string {
 	versions := c.binding.Plugins[step.Type].Versions
 	ipam := IPAMType(rawConfig(step))
@@ -214,9 +215,9 @@ func (c *compiler) versions(step *v1alpha1.Step) []string {
 	})
 }
 
-// chooseVersion returns the newest version that both the plugin and the driver support, or "" if there is none. The
-// oldest supported version is 0.3.0: results in earlier versions do not list interfaces, which the driver needs to
-// identify what a plugin created.
+// chooseVersion returns the newest version that both the plugin and the driver support, or "" if there is none.
+// Versions before 0.3.0 are not supported, because their results do not list interfaces, and without this list the
+// driver cannot identify what a plugin created.
 func chooseVersion(versions []string) string {
 	best := ""
 	for _, candidate := range versions {
@@ -256,7 +257,7 @@ func (c *compiler) instance(instance, base int, devices map[string][]RootDevice)
 	return steps
 }
 
-// outline compiles the parts that do not depend on devices.
+// outline compiles the parts of an instance's steps that do not depend on devices.
 func (c *compiler) outline(instance, base int) []PlanStep {
 	index := map[string]int{}
 	steps := make([]PlanStep, len(c.topology.Spec.Steps))
@@ -299,7 +300,7 @@ func (c *compiler) step(step *v1alpha1.Step, instance int) PlanStep {
 	}
 }
 
-// podNetwork returns the network that pods must select for a step, or nil if there is none.
+// podNetwork returns the network that pods must select by annotation for a step, or nil if the step requires none.
 func (c *compiler) podNetwork(i int) *PodNetwork {
 	step := &c.topology.Spec.Steps[i]
 	schema, _ := c.binding.Schemas.Lookup(step.Type)
@@ -311,8 +312,8 @@ func (c *compiler) podNetwork(i int) *PodNetwork {
 	return network
 }
 
-// giveDevice sets the parameter that identifies the device. The plugin's schema determines the parameter; without a
-// schema, it is deviceID in the CNI runtime configuration.
+// giveDevice sets the parameter that identifies the device to the plugin. The plugin's schema defines which parameter
+// this is; without a schema, it is deviceID in the CNI runtime configuration.
 func (c *compiler) giveDevice(step *PlanStep, device *Device) {
 	step.Device = device
 	schema, known := c.binding.Schemas.Lookup(step.Type)
@@ -364,7 +365,7 @@ func (c *compiler) dryRun(plan *Plan) {
 	}
 }
 
-// compactConfig returns the configuration to render, which is an empty object for a step without a configuration.
+// compactConfig returns the configuration to render: an empty object if the step has no configuration.
 func compactConfig(config json.RawMessage) json.RawMessage {
 	if len(config) == 0 {
 		return json.RawMessage("{}")

@@ -12,10 +12,10 @@ import (
 // Unlimited is RLIM_INFINITY (see setrlimit(2)).
 const Unlimited uint64 = math.MaxUint64
 
-// lockedMemoryUnlimited is the value for [Unlimited] in limits.
+// lockedMemoryUnlimited is the value that represents [Unlimited] in a step's limits.
 const lockedMemoryUnlimited = "unlimited"
 
-// LockedMemory returns the configured RLIMIT_MEMLOCK from limits in bytes, or 0 if none is configured.
+// LockedMemory returns the RLIMIT_MEMLOCK that limits configures, in bytes, or 0 if none is configured.
 func LockedMemory(limits *v1alpha1.StepLimits) (bytes uint64, err error) {
 	switch {
 	case limits == nil || limits.LockedMemory == "":

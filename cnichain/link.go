@@ -10,20 +10,20 @@ type Link struct {
 	MTU      int      `json:"mtu,omitempty"`
 	// Kind is the link kind in the kernel, such as veth or macvlan, or "device" for hardware.
 	Kind string `json:"kind,omitempty"`
-	// Parent is the index of the lower device, or of a veth's other end (IFLA_LINK); 0 if there is none.
-	// ParentElsewhere is true if the lower device or other end is in another namespace (IFLA_LINK_NETNSID).
+	// Parent is the index of the lower device, or of a veth's peer (IFLA_LINK); 0 if there is none. ParentElsewhere is
+	// true if the lower device or peer is in another namespace (IFLA_LINK_NETNSID).
 	Parent          int  `json:"parent,omitempty"`
 	ParentElsewhere bool `json:"parentElsewhere,omitempty"`
-	// ParentDev and PermMAC are as in [Baseline]: the bus device and the permanent address of hardware.
+	// ParentDev and PermMAC are the hardware's bus device and permanent address, as in [Baseline].
 	ParentDev string `json:"parentDev,omitempty"`
 	PermMAC   string `json:"permMAC,omitempty"`
-	// VLANID and VLANProtocol are the properties of a VLAN.
+	// VLANID and VLANProtocol are set only for VLANs.
 	VLANID       int    `json:"vlanID,omitempty"`
 	VLANProtocol string `json:"vlanProtocol,omitempty"`
 }
 
-// Same reports whether a link is the previously recorded one. An application can create another link with the same
-// name, and even with the same index once that index is free, but not a link of the same kind on the same parent.
+// Same reports whether the link is the one previously recorded in seen. An application can create a different link that
+// reuses the name, and even the index once it is free, but not one of the same kind on the same parent.
 func (l *Link) Same(seen *Link) bool {
 	if l.Index != seen.Index {
 		return false

@@ -58,8 +58,8 @@ func set(fields map[string]json.RawMessage, key string, value any) (err error) {
 	return err
 }
 
-// Preview returns the configuration of a step in a plan, as far as it is known without a pod. It contains the device,
-// but templates that refer to the pod or to other steps are not rendered.
+// Preview returns the configuration of a step in a plan, as far as it is known without a pod. It identifies the device,
+// but leaves templates that refer to the pod or to other steps unrendered.
 func Preview(step *PlanStep) (json.RawMessage, error) {
 	config, err := template.New().RenderJSON(step.Config, func(t template.Token) (any, error) {
 		if t.Root == template.VarDevice {

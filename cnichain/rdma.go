@@ -12,18 +12,18 @@ const (
 	RDMAExclusive = "exclusive"
 )
 
-// RDMAProtocolIWARP is RDMA over TCP. Applications connect to IP addresses, for which there are no GIDs.
+// RDMAProtocolIWARP is RDMA over TCP. Applications connect to IP addresses, which have no corresponding GIDs.
 const RDMAProtocolIWARP = "iw"
 
 // RDMADevice is an RDMA device (a verbs device such as mlx5_0) as it appears in a network namespace.
 type RDMADevice struct {
-	// Index is the kernel's index, which does not change when the device is moved or renamed. After all RDMA modules,
-	// including ib_core, have been reloaded, another device may have the same index.
+	// Index is the kernel's index, which does not change when the device is moved or renamed. If all RDMA modules,
+	// including ib_core, are reloaded, a different device may get the same index.
 	Index uint32 `json:"index"`
 	Name  string `json:"name"`
-	// Ports is the number of the device's ports.
+	// Ports is the number of ports on the device.
 	Ports uint32 `json:"ports,omitempty"`
-	// Links contains the indexes of those links on the device's ports that are in the same namespace.
+	// Links contains the indexes of the links on the device's ports. It only includes links in the same namespace.
 	Links []int `json:"-"`
 	// LinksUnknown is true if the kernel driver did not report the link of every port.
 	LinksUnknown bool `json:"-"`
@@ -35,8 +35,8 @@ type RDMADevice struct {
 }
 
 // RDMADevicesOf returns the RDMA devices on the host that belong to a device: those on its PCI function, and those with
-// a port on its link. A VLAN without its own RDMA device uses its lower device's RDMA device, whose GIDs include the
-// VLAN's addresses.
+// a port on its link. A VLAN that has no RDMA device of its own uses its lower device's RDMA device, whose GIDs include
+// the VLAN's addresses.
 func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	var direct, below []RDMADevice
 	for _, rdma := range host {
@@ -54,8 +54,8 @@ func RDMADevicesOf(device *Device, host []RDMADevice) []RDMADevice {
 	return below
 }
 
-// Same reports whether an RDMA device that is currently on the host is the one that was provided to a pod. The index
-// alone does not identify an RDMA device; see [RDMADevice].
+// Same reports whether an RDMA device that is now on the host is the one recorded in seen, which was provided to a pod.
+// The index alone does not identify an RDMA device; see [RDMADevice].
 func (d *RDMADevice) Same(seen *RDMADevice) bool {
 	if d.PCIAddress != "" {
 		return d.Index == seen.Index && d.PCIAddress == seen.PCIAddress

@@ -23,8 +23,8 @@ func dryObject(t template.Token) (any, error) {
 	return "name", nil
 }
 
-// dryStep returns a placeholder of the same type as a step's field, to check templates before anything runs. The
-// placeholder for an address is reserved for documentation (RFC 5737) and passes the format checks.
+// dryStep returns a placeholder of the same type as a step's field, to check templates before anything runs. For
+// addresses, it uses an address reserved for documentation (RFC 5737), which passes the format checks.
 func dryStep(t template.Token) (any, error) {
 	if t.IsCapacity() && t.Index < 0 {
 		return json.Number("1"), nil

@@ -17,8 +17,8 @@ const (
 	GIDRoCEv2     = "RoCE v2"
 )
 
-// MaxGIDs is the maximum number of GIDs that are reported for a step. It keeps a device's entry in a claim's status
-// below the 10 KiB that the API allows.
+// MaxGIDs is the maximum number of GIDs reported for a step. It keeps a device's entry in the claim status below the
+// API's limit of 10 KiB.
 const MaxGIDs = 32
 
 // VerbsDevice is the information that an application in a pod needs to address an RDMA device.
@@ -31,30 +31,30 @@ type VerbsDevice struct {
 	GIDs []GID `json:"gids,omitempty"`
 }
 
-// GID is an entry in the GID table of an RDMA device's port. An application uses the index to select the address and
-// the protocol with which it sends.
+// GID is an entry in the GID table of an RDMA device's port. An application uses the index to select the source address
+// and the protocol.
 type GID struct {
-	// Port starts at 1, Index at 0.
+	// Ports are numbered from 1, and indexes from 0.
 	Port  uint32 `json:"port"`
 	Index int    `json:"index"`
 	// GID consists of eight groups of four hexadecimal digits, as in sysfs.
 	GID string `json:"gid"`
 	// Type is GIDInfiniBand, GIDRoCEv1 or GIDRoCEv2.
 	Type string `json:"type"`
-	// Interface is the interface in the pod; empty with InfiniBand, whose GIDs belong to the port.
+	// Interface is the name of the interface in the pod; empty for InfiniBand, where GIDs are assigned to the port.
 	Interface string `json:"interface,omitempty"`
-	// Address is the interface's IP address that the GID represents. It is empty for the GID that the kernel derives
-	// from the MAC address.
+	// Address is the IP address that the GID represents; empty for the GID that the kernel derives from the MAC
+	// address.
 	Address string `json:"address,omitempty"`
 }
 
-// GIDEntry is a nonempty entry in a port's table, as reported by the kernel.
+// GIDEntry is a nonempty entry in a port's GID table, as reported by the kernel.
 type GIDEntry struct {
 	Port  uint32
 	Index int
 	GID   netip.Addr
 	Type  string
-	// Link is the name of the link that has the address, in an unknown network namespace; empty with InfiniBand.
+	// Link is the name of the link that has the address; empty for InfiniBand. The link's network namespace is unknown.
 	Link string
 }
 
@@ -66,10 +66,10 @@ type LinkAddresses struct {
 	Addresses []netip.Addr
 }
 
-// FindGIDs returns the entries in an RDMA device's table that belong to a pod's links. If RDMA devices are shared, the
-// table contains the GIDs of all pods, with the names of links in unknown namespaces. Therefore, an entry is considered
-// the pod's entry if its link and address match. Entries that cannot be distinguished are returned as ambiguous, not as
-// found.
+// FindGIDs returns the entries in an RDMA device's GID table that belong to a pod's links. If RDMA devices are shared,
+// the table contains the GIDs of all pods, and names their links but not the links' namespaces. Therefore, an entry is
+// attributed to the pod if both its link name and its address match. Entries that cannot be told apart are not returned
+// in found; ambiguous describes them.
 func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous []string) {
 	type key struct {
 		port      uint32
@@ -105,14 +105,15 @@ func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous [
 	return found, ambiguous
 }
 
-// podAddress identifies a pod's Ethernet entry.
+// podAddress is the key that identifies a pod's entry in the GID table of an Ethernet port.
 type podAddress struct {
 	link string
 	gid  netip.Addr
 }
 
-// podAddresses returns the possible entries for links, each with its IP address, or "" for the entry that is derived
-// from the MAC address. The result is a map, since an application may add any number of addresses to its links.
+// podAddresses maps each GID table entry that the links may have to its IP address, or to "" for the entry derived from
+// the MAC address. It returns a map for fast lookups, since an application may add any number of addresses to its
+// links.
 func podAddresses(links []LinkAddresses) map[podAddress]string {
 	addresses := map[podAddress]string{}
 	for _, link := range links {
@@ -137,8 +138,8 @@ func defaultGID(mac net.HardwareAddr) netip.Addr {
 		13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// compareGIDs orders GIDs by interface, and for each interface by the usual preference of applications: RoCE v2, which
-// is routable, before other types; other addresses before link-local addresses; and IPv4 before IPv6.
+// compareGIDs orders GIDs by interface, and within each interface as applications usually prefer them: RoCE v2 (which
+// is routable) before other types, other addresses before link-local addresses, and IPv4 before IPv6.
 func compareGIDs(a, b GID) int {
 	rank := func(g GID) int {
 		address, err := netip.ParseAddr(g.Address)
@@ -165,8 +166,8 @@ func formatGID(gid netip.Addr) string {
 	return strings.Join(groups, ":")
 }
 
-// WithoutGID returns the addresses of the links with the given indexes that have no GID, as "address on link". It omits
-// link-local addresses, for which the kernel has a GID even if the link lacks the address.
+// WithoutGID returns the addresses that have no GID on the links with the given indexes, formatted as "address on
+// link". It omits link-local addresses, for which the kernel creates a GID even if the link does not have the address.
 func WithoutGID(devices []VerbsDevice, links []LinkAddresses, indexes []int) (without []string) {
 	stands := map[GID]bool{}
 	for _, device := range devices {
