@@ -24,7 +24,7 @@ const maxRangeName = 63
 // BlockRoom is one of the node's AddressBlocks with its remaining capacity.
 type BlockRoom struct {
 	addresses.Block
-	// Room is the number of additional pods for which the block has addresses.
+	// Room is the number of additional pods that can get addresses from the block.
 	Room int
 }
 
@@ -39,11 +39,11 @@ type StepRange struct {
 	Size int `json:"size"`
 }
 
-// rangeNetwork returns the CNI network that all steps with a given AddressRange share. IPAM plugins store assigned
-// addresses by network, and two topologies must not assign the same address.
+// rangeNetwork returns the CNI network that all steps with a given AddressRange share. IPAM plugins keep track of
+// assigned addresses separately for each network, and two topologies must not assign the same address.
 func rangeNetwork(addressRange string) string { return "addressrange." + addressRange }
 
-// addressRange rejects configurations that would make a plugin assign addresses outside the node's blocks, or the same
+// addressRange rejects configurations that would make a plugin assign addresses outside the node's blocks, or assign an
 // address twice.
 func (v *validator) addressRange(path *field.Path, step *v1alpha1.Step) {
 	if step.AddressRange == "" {
@@ -195,7 +195,7 @@ func withAddresses(
 	return json.Marshal(fields)
 }
 
-// Ranges returns the sorted AddressRanges that the steps of a topology use.
+// Ranges returns the sorted names of the AddressRanges used by the steps of a topology.
 func Ranges(topology *v1alpha1.NetworkTopology) []string {
 	var names []string
 	for i := range topology.Spec.Steps {
@@ -208,7 +208,7 @@ func Ranges(topology *v1alpha1.NetworkTopology) []string {
 }
 
 // RangeRemarks returns a remark for each AddressRange that a topology uses but that does not exist. Pods wait until the
-// range exists. known are the names of the ranges in the cluster.
+// range exists. known contains the names of the ranges in the cluster.
 func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 	var remarks []string
 	for _, name := range Ranges(topology) {
@@ -224,9 +224,9 @@ func RangeRemarks(topology *v1alpha1.NetworkTopology, known []string) []string {
 	return remarks
 }
 
-// MisspeltRanges returns remarks on the AddressRanges in a topology whose names are probably misspellings of names in
-// known. It ignores a name that does not resemble a known one, since a range with that name may exist in the cluster or
-// in another file.
+// MisspeltRanges returns a remark for each AddressRange name in a topology that is probably a misspelling of a name in
+// known. It ignores a name that does not resemble any known name, since a range with that name may exist in the cluster
+// or in another file.
 func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string {
 	var remarks []string
 	for _, name := range Ranges(topology) {
@@ -237,8 +237,8 @@ func MisspeltRanges(topology *v1alpha1.NetworkTopology, known []string) []string
 	return remarks
 }
 
-// AddressesPerPod returns how many addresses of each family one instance of a topology uses from an AddressRange for
-// each pod.
+// AddressesPerPod returns the number of addresses of each family that one instance of a topology takes from an
+// AddressRange for each pod.
 func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) int {
 	count := 0
 	for i := range topology.Spec.Steps {
@@ -249,8 +249,8 @@ func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) in
 	return count
 }
 
-// TakenAddresses adds to taken, by block name, the number of addresses that plans use for the given number of pods. A
-// claim without a known pod counts as having one pod, since it will have one later.
+// TakenAddresses adds to taken, by block name, the number of addresses that plans use for the given number of pods. If
+// no pod is known to use a claim, one pod is assumed, since one will use it later.
 func TakenAddresses(plans []Plan, pods int, taken map[string]int) {
 	for i := range plans {
 		for j := range plans[i].Steps {

@@ -13,8 +13,8 @@ type NetworkConfig struct {
 	Addresses  []NodeAddress  `json:"addresses,omitempty"`
 	Routes     []NodeRoute    `json:"routes,omitempty"`
 	Neighbours []NodeNeighbor `json:"neighbours,omitempty"`
-	// TakenAt is the time at which the baseline was read, in seconds since the machine booted. It is 0 in records from
-	// earlier driver versions.
+	// TakenAt is the time when the baseline was read, in seconds since boot. It is 0 in records from earlier driver
+	// versions.
 	TakenAt int `json:"takenAt,omitempty"`
 }
 
@@ -25,10 +25,10 @@ const infinite = math.MaxUint32
 // their address.
 const kernelProtocol = 2
 
-// Remaining returns the part of a configuration that is still valid at a later time, in seconds since the machine
-// booted. Leased addresses may have expired by then. The other addresses keep their original expiration time, since the
-// server may assign an expired address to another client. Routes that depend on expired addresses are removed with
-// those addresses. present are the link's addresses at that time.
+// Remaining returns the part of a configuration that is still valid at the later time now, in seconds since boot.
+// Leased addresses may have expired by then. Addresses that have not expired keep their original expiration time, since
+// the server may assign an expired address to another client. Routes that depend on expired addresses are removed with
+// those addresses. present contains the addresses that the link has at that time.
 //
 // Routes without a gateway come first, since the gateways of other routes are reached through them.
 func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig {
@@ -77,7 +77,7 @@ func (c *NetworkConfig) Remaining(now int, present []NodeAddress) *NetworkConfig
 	return left
 }
 
-// network is a network that is reachable through a link, with its routing table.
+// network is a network that is reachable through a link, with the table that contains the route to it.
 type network struct {
 	netip.Prefix
 	table int
@@ -120,8 +120,8 @@ func (r *NodeRoute) works(ended []netip.Prefix, gone, reachable []network) bool 
 	return !slices.ContainsFunc(gone, leads) || slices.ContainsFunc(reachable, leads)
 }
 
-// NodeAddress is an address on a link. Lifetimes are the seconds that remained when the baseline was read. An address
-// with a valid lifetime of 0 never expires.
+// NodeAddress is an address on a link. Lifetimes are the numbers of seconds that remained when the baseline was read.
+// An address with a valid lifetime of 0 never expires.
 type NodeAddress struct {
 	Address           string `json:"address"`
 	Peer              string `json:"peer,omitempty"`

@@ -17,7 +17,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// PodNetwork is the network for a step whose plugin attaches only pods that select this network.
+// PodNetwork is the network that a pod must select by annotation before a step's plugin attaches the pod.
 type PodNetwork struct {
 	// Annotation is the name of the pod annotation that selects networks.
 	Annotation string `json:"annotation"`
@@ -27,7 +27,7 @@ type PodNetwork struct {
 	NamesInterface bool `json:"namesInterface,omitempty"`
 }
 
-// Selection is a network that an annotation selects.
+// Selection is a network selected in an annotation.
 type Selection struct {
 	// Network is namespace/name.
 	Network string
@@ -95,17 +95,17 @@ func parseElement(item string) (element selectionElement, valid bool) {
 		isLabel(element.Interface, named)
 }
 
-// WantedNetwork is a step's network in one pod.
+// WantedNetwork is the network that a pod must select for one step.
 type WantedNetwork struct {
 	PodNetwork
-	// IfName is the name that the topology or claim requests; empty if any name is acceptable.
+	// IfName is the interface name that the topology or claim requests; empty if any name is acceptable.
 	IfName string
 	// Step is the description of the step for messages.
 	Step string
 }
 
 // SelectNetworks finds the selection for each wanted network in a pod's annotations, and returns the interface names in
-// the order of wanted: the names in the annotations, or the requested name for a plugin that accepts any name. A
+// the same order as wanted: the names in the annotations, or the requested name for a plugin that accepts any name. A
 // network that is selected twice can be attached twice. SelectNetworks reports all problems.
 //
 // For example, a pod selects "net-a@eth1,net-a", and two steps need net-a, one of them as eth1. With a plugin that
@@ -218,7 +218,8 @@ func configObject(step *v1alpha1.Step) (map[string]any, error) {
 }
 
 // PodNetworks returns the networks, one per step, that a topology offers to pods in a namespace. A pod is attached to
-// those that it selects. PodNetworks omits steps whose network cannot be determined; [Compile] rejects them.
+// the networks that it selects. PodNetworks omits steps whose network cannot be determined; [Compile] rejects these
+// steps.
 func PodNetworks(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string) []WantedNetwork {
 	var wanted []WantedNetwork
 	for i := range topology.Spec.Steps {
@@ -244,7 +245,7 @@ func (p *Plan) WantedNetworks() []WantedNetwork {
 }
 
 // WantedNetwork returns the network that a pod must select for a step with a PodNetwork. It ignores an interface name
-// that contains a template, which is possible in a topology that is older than the plugin's schema.
+// that contains a template. Such a name can occur in a topology that is older than the plugin's schema.
 func (s *PlanStep) WantedNetwork(topology string) WantedNetwork {
 	want := WantedNetwork{PodNetwork: *s.PodNetwork, Step: s.Title(topology)}
 	if !template.Contains(s.IfName) {
@@ -267,9 +268,9 @@ func Definitions(topology *v1alpha1.NetworkTopology, schemas Schemas, namespace 
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Define returns the topology for a claim in a namespace, including the contents of the NetworkAttachmentDefinitions
-// for its networks. configs contains the field spec.config from each existing definition, by namespace/name. The paths
-// of problems are fields in the topology.
+// Define returns the topology as it applies to claims in a namespace, with the NetworkAttachmentDefinitions for its
+// networks merged into its steps. configs maps the namespace/name of each existing definition to the definition's
+// spec.config. The path of each problem is a field in the topology.
 func Define(
 	topology *v1alpha1.NetworkTopology, schemas Schemas, namespace string, configs map[string]string,
 ) (*v1alpha1.NetworkTopology, field.ErrorList) {
@@ -337,7 +338,7 @@ func define(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, name, tex
 }
 
 // definitionOf parses the configuration in a NetworkAttachmentDefinition, which is either a plugin's configuration or a
-// list with one plugin. It must not contain templates.
+// list with one plugin. The configuration must not contain templates.
 func definitionOf(cniType, text string) (map[string]any, error) {
 	decoded, err := template.DecodeJSON(json.RawMessage(text))
 	if err != nil {
@@ -368,8 +369,8 @@ func sameJSON(first, second any) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// checkDefined checks the values in a step after its definition was merged, and checks that no required value is
-// missing.
+// checkDefined checks a step after its definition has been merged: the values must be valid, and no required value may
+// be missing.
 func checkDefined(path *field.Path, step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	config, err := configObject(step)
 	if err != nil || schema.Config == nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/policy/nearest"
 )
 
-// Remarks returns hints on a valid topology: the remarks from its plugins' schemas, and a hint for each plugin without
-// a schema, since such a plugin's configuration is not checked. Each hint is returned only once. Plugins that other
-// components run are skipped.
+// Remarks returns hints about a valid topology: the remarks from its plugins' schemas, and a hint for each plugin
+// without a schema, since its configuration is not checked. Duplicate hints are omitted. Plugins that other components
+// run are skipped.
 func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	if topology.Spec.Attachment == v1alpha1.AttachmentExternal {
 		return nil
@@ -47,9 +47,9 @@ func Remarks(topology *v1alpha1.NetworkTopology, schemas Schemas) []string {
 	return remarks
 }
 
-// DefaultRouteStep returns the first step whose configuration adds a default route that no step is allowed to add, or
-// nil. It does not detect routes from DHCP servers and unknown plugins, or routes that a later step moves to another
-// table.
+// DefaultRouteStep returns the first step whose configuration adds a default route although no step is allowed to add
+// one, or nil if there is no such step. It does not detect routes from DHCP servers or unknown plugins, or routes that
+// a later step moves to another table.
 func DefaultRouteStep(spec *v1alpha1.NetworkTopologySpec) *v1alpha1.Step {
 	if slices.ContainsFunc(spec.Steps, func(step v1alpha1.Step) bool {
 		return step.DefaultRoute || step.Type == "sbr" || step.Type == "vrf"
@@ -111,7 +111,7 @@ func (s Schemas) hostRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// staticRemark returns a warning if every pod gets the same addresses from a step; otherwise, it returns "".
+// staticRemark returns a warning if a step assigns the same address to every pod; otherwise, it returns "".
 func staticRemark(step *v1alpha1.Step) string {
 	var config struct {
 		IPAM struct {
@@ -135,8 +135,8 @@ func staticRemark(step *v1alpha1.Step) string {
 }
 
 // gatewayRemark returns a warning if a step's gateway is not in any of its addresses' networks; otherwise, it returns
-// "". This is an error only if the step also has a route through the gateway: IPAM plugins accept the gateway, and some
-// plugins create a route to it.
+// "". This is an error only if the step also has a route through the gateway: IPAM plugins accept any gateway, and some
+// plugins create a route to the gateway itself.
 func gatewayRemark(step *v1alpha1.Step) string {
 	gateway, network := claimspec.StrayGateway(step)
 	if gateway == "" {
@@ -147,8 +147,8 @@ func gatewayRemark(step *v1alpha1.Step) string {
 }
 
 // stateRemark returns a warning if a step's plugins keep state in a directory in the driver's container; otherwise, it
-// returns "". With such a directory, addresses could be assigned twice after the driver's pod is replaced. This is not
-// an error, since the driver's pod may mount the directory from the host.
+// returns "". This state would be lost when the driver's pod is replaced, and addresses could then be assigned twice.
+// This is not an error, since the driver's pod may mount the directory from the host.
 func stateRemark(step *v1alpha1.Step) string {
 	var config struct {
 		DataDir string `json:"dataDir"`
@@ -172,8 +172,8 @@ func stateRemark(step *v1alpha1.Step) string {
 	return ""
 }
 
-// interfaceOf returns the first step whose interface is used in a template in the configuration, or "" if there is
-// none.
+// interfaceOf returns the name of the first step whose interface is referenced by a template in the configuration, or
+// "" if there is none.
 func interfaceOf(config json.RawMessage) (step string) {
 	_, _ = template.New().RenderJSON(config, func(t template.Token) (any, error) { // ignore invalid templates
 		if t.Field == template.FieldInterfaceName && step == "" {
@@ -184,8 +184,8 @@ func interfaceOf(config json.RawMessage) (step string) {
 	return step
 }
 
-// MisspeltPlugins returns remarks on the plugin names in a policy that are probably misspelled: names that have no
-// schema but resemble the name of a plugin with a schema. Other plugins without a schema are accepted.
+// MisspeltPlugins returns a remark for each plugin name in a policy that is probably misspelled: a name that has no
+// schema but resembles the name of a plugin with a schema. Other plugins without a schema are accepted.
 func MisspeltPlugins(names []string, schemas Schemas) []string {
 	var remarks []string
 	for _, name := range names {
@@ -197,8 +197,8 @@ func MisspeltPlugins(names []string, schemas Schemas) []string {
 	return remarks
 }
 
-// MeantPlugin returns the plugin that was probably meant by a name without a schema: a plugin with a schema and a
-// similar name. It returns "" if no name is similar.
+// MeantPlugin returns the plugin that was probably intended if name has no schema: a plugin that has a schema and a
+// similar name. It returns "" if name has a schema, or if there is no such plugin.
 func (s Schemas) MeantPlugin(name string) string {
 	if _, found := s.Lookup(name); found {
 		return ""
@@ -229,8 +229,8 @@ func (s Schemas) modifiersWith(capability v1alpha1.Capability) []string {
 	})
 }
 
-// remark returns the hint for users of a plugin, or "" if there is none. For a plugin without a schema, it suggests a
-// plugin with a similar name from alike.
+// remark returns the hint for users of a plugin, or "" if there is none. For a plugin without a schema, it suggests the
+// plugin in alike that has a similar name.
 func (s Schemas) remark(cniType string, alike []string) string {
 	spec, known := s.Lookup(cniType)
 	switch {

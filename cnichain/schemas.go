@@ -21,8 +21,8 @@ import (
 //go:embed schemas/*.yaml
 var builtinSchemas embed.FS //nolint:gochecknoglobals // that is how files are embedded
 
-// Field values in a CNIPluginSchema. An empty field is equivalent to the first value in its group, since objects that
-// were not processed by the API server have no defaults.
+// Field values in a CNIPluginSchema. An empty field is equivalent to the first value in its group, since no defaults
+// were applied to objects that did not pass through the API server.
 const (
 	prevResultNone        = "none"
 	prevResultOptional    = "optional"
@@ -99,9 +99,9 @@ func (s Schemas) Lookup(cniType string) (v1alpha1.CNIPluginSchemaSpec, bool) {
 	return spec, ok
 }
 
-// KernelLacks returns the CNI plugins that always need a link type that the kernel does not support, each with the
-// reason and a suggested fix, by CNI type. missingOf returns the link types that the kernel does not support, like
-// host.MissingLinkTypes; KernelLacks returns its error. If missingOf is nil, all types are considered supported.
+// KernelLacks maps each CNI type that always needs a link type unsupported by the kernel to the reason and a suggested
+// fix. missingOf returns those of the given link types that the kernel does not support, like host.MissingLinkTypes;
+// KernelLacks returns the error from missingOf. If missingOf is nil, all types are considered supported.
 func (s Schemas) KernelLacks(
 	cniTypes []string, missingOf func(linkTypes []string) ([]string, error),
 ) (map[string]string, error) {
@@ -156,7 +156,7 @@ func (s Schemas) Stacking() []string {
 	})
 }
 
-// ByPCIAddress returns the sorted CNI types that identify hardware by its PCI address and accept no name.
+// ByPCIAddress returns the sorted CNI types that identify hardware by its PCI address and do not accept a link name.
 func (s Schemas) ByPCIAddress() []string {
 	return s.typesWhere(func(spec *v1alpha1.CNIPluginSchemaSpec) bool {
 		takes := func(attribute string) bool {
@@ -204,8 +204,8 @@ func (s Schemas) makesInterface(cniType string) bool {
 	return cmp.Or(s.byType[cniType].Output.Interfaces, interfacesAppends) == interfacesAppends
 }
 
-// AttachesInterface reports whether a step with a plugin of this type works on an interface. It returns true for
-// plugins without a schema.
+// AttachesInterface reports whether a step with a plugin of this type attaches or modifies an interface. It returns
+// true for plugins without a schema.
 func (s Schemas) AttachesInterface(cniType string) bool {
 	return s.byType[cniType].Output.Interfaces != interfacesDeviceFiles
 }
@@ -217,8 +217,8 @@ func (s Schemas) ipamLeavesNoFiles(ipam string) bool {
 	return ipam == "" || schema.LeavesNoFiles
 }
 
-// wantsPrevResult reports whether a derived step receives its parents' results. The step's field takes precedence over
-// the schema. If neither is set, wantsPrevResult returns true.
+// wantsPrevResult reports whether a derived step receives its parents' results. The step's prevResult field takes
+// precedence over the plugin's schema. If the field is empty and there is no schema, wantsPrevResult returns true.
 func (s Schemas) wantsPrevResult(step *v1alpha1.Step) bool {
 	if step.PrevResult != "" {
 		return step.PrevResult == v1alpha1.PrevResultParents

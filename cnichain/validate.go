@@ -35,22 +35,22 @@ var (
 	binaryForm  = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
 )
 
-// DriverVFIO is the kernel driver for devices that applications drive directly.
+// DriverVFIO is the kernel driver that gives applications direct access to a device.
 const DriverVFIO = "vfio-pci"
 
 // maxSteps is the maximum number of steps in a topology.
 const maxSteps = 32
 
-// Validate reports all problems in a topology that can be found without devices, plugins or CEL. It is for new
+// Validate reports all problems in a topology that can be found without devices, plugins or CEL. It is used for new
 // topologies. Nodes apply only some of these checks to stored topologies; see [ValidateStored].
 func Validate(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
 	return append(ValidateStored(topology, schemas), CheckContracts(topology, schemas)...)
 }
 
-// ValidateStored reports the problems that make a node reject a topology. It checks names, order, references,
-// templates, and configuration that only the driver may set. It repeats the rules in the CRD, since the CRD in the
-// cluster may be older. It does not check the rest of the plugins' configuration, since a schema change must not
-// prevent pods from starting.
+// ValidateStored reports the problems that make a node reject a topology. It checks names, step order, references and
+// templates, and rejects configuration that only the driver may set. It repeats the CRD's rules, since the CRD
+// installed in the cluster may be older. It does not check the rest of the plugins' configuration, since a schema
+// change must not prevent pods from starting.
 //
 // For example, if a new version of a schema requires a key, CheckContracts rejects a new topology without that key. An
 // old topology without that key continues to work on nodes, or fails with the plugin's own error.
@@ -70,7 +70,7 @@ func ValidateStored(topology *v1alpha1.NetworkTopology, schemas Schemas) field.E
 	return v.problems
 }
 
-// attachment checks the CRD's rules for the field attachment.
+// attachment enforces the CRD's rules for the attachment field.
 func (v *validator) attachment(path *field.Path, attachment v1alpha1.Attachment) {
 	switch attachment {
 	case "":
@@ -105,8 +105,8 @@ type validator struct {
 
 func (v *validator) add(problem *field.Error) { v.problems = append(v.problems, problem) }
 
-// step checks a step and its references to earlier steps. It adds the step to seen only at the end, so that a step that
-// depends on itself can be distinguished from a step that depends on an earlier step.
+// step checks a step and its references to earlier steps. It does not add the step to seen until the end, so that a
+// dependency of the step on itself is not mistaken for a dependency on an earlier step.
 func (v *validator) step(path *field.Path, i int) {
 	step := &v.steps[i]
 	v.name(path.Child("name"), step.Name)
@@ -131,8 +131,8 @@ func (v *validator) step(path *field.Path, i int) {
 	v.seen[step.Name] = i
 }
 
-// name checks a step's name. The name becomes part of DeviceClass names, the network name for IPAM plugins, and
-// templates, each of which allows fewer characters than an object's name.
+// name checks a step's name. The name is used in DeviceClass names, in templates, and as the network name for IPAM
+// plugins, all of which allow fewer characters than an object's name.
 func (v *validator) name(path *field.Path, name string) {
 	for _, problem := range validation.IsDNS1123Label(name) {
 		v.add(field.Invalid(path, name, problem))
@@ -210,7 +210,7 @@ func (v *validator) unknownStep(name, parent string) string {
 	return problem
 }
 
-// root checks that a step has exactly one of the following: a device, or dependencies on other steps.
+// root checks that a step has either a device or dependencies on other steps, but not both.
 func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	schema, known := v.schemas.Lookup(step.Type)
 	if len(step.DependOn) > 0 {
@@ -237,7 +237,7 @@ func (v *validator) root(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// driver checks the CRD's rules for the field driver.
+// driver enforces the CRD's rules for the driver field.
 func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	if step.Driver == "" {
 		return
@@ -251,7 +251,7 @@ func (v *validator) driver(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// rdma checks the CRD's rules for rdma, deviceNodes and limits.
+// rdma enforces the CRD's rules for the rdma, deviceNodes and limits fields.
 func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
 	if len(step.DependOn) > 0 && (step.RDMA != nil || step.Limits != nil || len(step.DeviceNodes) > 0) {
 		v.add(field.Forbidden(path, "rdma, deviceNodes and limits are for root steps, which take a device: move them "+
@@ -282,7 +282,7 @@ func (v *validator) rdma(path *field.Path, step *v1alpha1.Step) {
 }
 
 // extendedResource checks that an extended resource's name satisfies the API server's rules (isExtendedResourceName in
-// its validation of DeviceClasses), and that no two steps use the same name.
+// the DeviceClass validation), and that no two steps use the same name.
 func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 	name, path := step.ExtendedResourceName, path.Child("extendedResourceName")
 	if name == "" {
@@ -313,8 +313,8 @@ func (v *validator) extendedResource(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// claimParameters rejects claim parameters that the step's plugins would ignore or accept without restrictions. Since
-// claims are written by namespace users, nodes also reject these parameters.
+// claimParameters rejects claim parameters that the step's plugins would ignore, or would accept without restrictions.
+// Nodes reject these parameters as well, since claims are written by namespace users.
 func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	for i, parameter := range step.ClaimParameters {
 		itemPath := path.Index(i)
@@ -338,9 +338,9 @@ func (v *validator) claimParameters(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// capability checks that a plugin supports a key in the runtime configuration. For a plugin that moves a device, which
-// has its own MAC address, the error suggests plugins that modify an interface. For other plugins, the error contains
-// no suggestion, since an ipvlan, for example, must have the same MAC address as its parent.
+// capability checks that a plugin supports a key in the runtime configuration. For a plugin that moves a device (which
+// has its own MAC address), the error suggests plugins that modify an interface. For other plugins, the error makes no
+// suggestion, since an ipvlan, for example, must have the same MAC address as its parent.
 func (v *validator) capability(path *field.Path, parameter v1alpha1.ClaimParameter, cniType string,
 	capability v1alpha1.Capability) {
 	schema, known := v.schemas.Lookup(cniType)
@@ -458,7 +458,7 @@ func (v *validator) ancestors(step *v1alpha1.Step) map[string]bool {
 		if ancestors[name] {
 			continue
 		}
-		ancestors[name] = true // includes later and missing steps, which the check of dependOn reports
+		ancestors[name] = true // includes later and missing steps, which the dependOn check reports
 		for i := range v.steps {
 			if v.steps[i].Name == name {
 				pending = append(pending, v.steps[i].DependOn...)

@@ -13,20 +13,19 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// addressRun is a range of addresses in an IPAM plugin's configuration. All fields are optional. A field is the invalid
-// zero value if it is missing, is a template (its value is known only for a pod) or cannot be parsed (which the format
-// check reports).
+// addressRun is a range of addresses in an IPAM plugin's configuration. All fields are optional. A field has the
+// invalid zero value if it is missing, is a template (whose value is known only for a specific pod), or cannot be
+// parsed (which the format check reports).
 type addressRun struct {
 	path        *field.Path
 	network     netip.Prefix
 	first, last netip.Addr
-	// unknown is true if one end is set but its value is not known here, so that the run cannot be compared with
-	// others.
+	// unknown is true if one end is set but its value is not known here. Such a run cannot be compared with other runs.
 	unknown bool
 }
 
-// addressRuns checks an IPAM plugin's address runs: those in its parameter, and a single run at the top level, which is
-// an older format.
+// addressRuns checks the address runs of an IPAM plugin: the runs in the plugin's parameter for them, and a single run
+// at the top level (an older format).
 type addressRuns struct {
 	cniType string
 	form    *v1alpha1.AddressBlocks
@@ -126,7 +125,7 @@ func (a *addressRuns) inside(run *addressRun, key string, address netip.Addr) bo
 	return false
 }
 
-// overlap adds an error if a run overlaps one of the runs before it.
+// overlap adds an error if a run overlaps one of the preceding runs.
 func (a *addressRuns) overlap(run *addressRun) {
 	first, last := run.ends()
 	for i := range a.checked {
@@ -156,8 +155,8 @@ func (r *addressRun) ends() (first, last netip.Addr) {
 }
 
 // givenRanges returns the parameter for address runs if the configuration may omit it. This is the case if the
-// addresses come from the AddressRange, are at the top level, or are in the runtime configuration, or if a key is
-// misspelled, which is a separate error.
+// addresses come from an AddressRange, the top level or the runtime configuration, or if a key is misspelled, which is
+// reported as a separate error.
 func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIPluginSchemaSpec) []string {
 	form := schema.AddressBlocks
 	var config struct {
@@ -173,7 +172,7 @@ func givenRanges(step *v1alpha1.Step, ipam map[string]any, schema *v1alpha1.CNIP
 	return nil
 }
 
-// rangesRemedy returns the suggested fix for an IPAM plugin without addresses, by parameter.
+// rangesRemedy returns, by parameter, the suggested fix for an IPAM configuration without addresses.
 func rangesRemedy(schema *v1alpha1.CNIPluginSchemaSpec) map[string]string {
 	form := schema.AddressBlocks
 	written := form.Parameter

@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckContracts reports violations of the contracts for the plugins in a topology: wrong parameters, a wrong number of
+// CheckContracts reports violations of plugin contracts in a topology: incorrect parameters, an incorrect number of
 // input interfaces, and plugins that cannot share an interface. It skips steps whose plugin has no schema, and problems
 // that [ValidateStored] reports.
 func CheckContracts(topology *v1alpha1.NetworkTopology, schemas Schemas) field.ErrorList {
@@ -73,7 +73,7 @@ func (c *contracts) input(step *v1alpha1.Step) []string {
 }
 
 // isUnordered reports whether a step depends, directly or indirectly, on a later step, on a missing step, or on itself.
-// This is reported as a separate problem, and until it is fixed, the step's interfaces are unknown.
+// This is reported as a separate problem. Until it is fixed, the step's interfaces are unknown.
 func (c *contracts) isUnordered(step *v1alpha1.Step) bool {
 	return slices.ContainsFunc(step.DependOn, func(parent string) bool {
 		return c.steps[parent] == nil || c.unordered[parent]
@@ -81,8 +81,8 @@ func (c *contracts) isUnordered(step *v1alpha1.Step) bool {
 }
 
 // output returns the interfaces that a step passes on: its own interface if it creates one, and otherwise its input
-// interfaces. A root step that creates no interface is rejected. It is nevertheless treated as if it created one, so
-// that later steps are not rejected because of it.
+// interfaces. A root step that creates no interface is rejected, but is treated here as if it created one, so that it
+// does not cause further errors for later steps.
 func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 	switch {
 	case !c.schemas.AttachesInterface(step.Type):
@@ -94,7 +94,7 @@ func (c *contracts) output(step *v1alpha1.Step, interfaces []string) []string {
 }
 
 // extendedResources rejects extended resource names if a step requires parameters from a claim, because a pod that
-// requests an extended resource has no claim in which to set the parameters.
+// requests an extended resource has no claim of its own that could set them.
 func (c *contracts) extendedResources(steps []v1alpha1.Step) {
 	needy := slices.IndexFunc(steps, func(step v1alpha1.Step) bool { return claimspec.NeedsIPs(&step) })
 	if needy < 0 {
@@ -110,7 +110,7 @@ func (c *contracts) extendedResources(steps []v1alpha1.Step) {
 	}
 }
 
-// place checks whether a plugin can be a step at all, and whether the step may have parents.
+// place checks whether a plugin can be used as a step at all, and whether the step is allowed to have parents.
 func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	if schema.Output.Interfaces == interfacesNone {
@@ -127,7 +127,8 @@ func (c *contracts) place(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// withoutInterface checks a step that attaches no interface: without device files, its claims would give pods nothing.
+// withoutInterface checks a step that attaches no interface. Without device files, such a step would provide nothing to
+// pods.
 func (c *contracts) withoutInterface(path *field.Path, step *v1alpha1.Step) {
 	if len(step.DependOn) > 0 {
 		c.add(field.Invalid(path.Child("dependOn"), step.DependOn, fmt.Sprintf(
@@ -177,7 +178,7 @@ func countInterfaces(n int32) string {
 }
 
 // conflicts reports an earlier step that modifies the same single interface with a plugin that conflicts with this
-// step's plugin. It skips steps with several interfaces, since the plugin decides which of them it uses.
+// step's plugin. It skips steps with several interfaces, since the plugin decides which of them to use.
 func (c *contracts) conflicts(path *field.Path, here work, before []work) {
 	if len(here.interfaces) != 1 {
 		return
@@ -197,8 +198,8 @@ func (c *contracts) conflict(first, second string) bool {
 	return slices.Contains(schema.ConflictsWith, second) || slices.Contains(reverse.ConflictsWith, first)
 }
 
-// config checks a step's configuration against the schemas for its plugin and for the IPAM plugin. interfaces are the
-// steps that create its parents' interfaces.
+// config checks a step's configuration against the schemas for the step's plugin and IPAM plugin. interfaces are the
+// names of the steps that create the interfaces of the step's parents.
 func (c *contracts) config(stepPath *field.Path, step *v1alpha1.Step, interfaces []string) {
 	path := stepPath.Child("config")
 	decoded, err := template.DecodeJSON(rawConfig(step))
@@ -231,8 +232,8 @@ func (c *contracts) config(stepPath *field.Path, step *v1alpha1.Step, interfaces
 	}
 }
 
-// podNetwork checks the network name and the interface name in a step whose plugin requires that pods select networks
-// by annotation.
+// podNetwork checks the network name and the interface name in a step whose plugin requires pods to select networks by
+// annotation.
 func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 	schema, _ := c.schemas.Lookup(step.Type)
 	if schema.PodNetworks == nil {
@@ -249,7 +250,7 @@ func (c *contracts) podNetwork(path *field.Path, step *v1alpha1.Step) {
 	}
 }
 
-// ipam checks the IPAM section against its plugin's schema. As for steps, unknown plugins are accepted, because the
+// ipam checks the IPAM section against its plugin's schema. As with steps, unknown plugins are accepted, because the
 // project cannot provide schemas for all plugins.
 func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]any, checker *parameters) {
 	cniType, _ := ipam["type"].(string)
@@ -274,7 +275,7 @@ func (c *contracts) ipam(path *field.Path, step *v1alpha1.Step, ipam map[string]
 	}
 }
 
-// ipams returns the sorted IPAM plugins with a schema.
+// ipams returns the sorted types of the IPAM plugins that have a schema.
 func (s Schemas) ipams() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s.byType)), func(cniType string) bool {
 		return s.byType[cniType].Output.Interfaces != interfacesNone
@@ -304,9 +305,9 @@ func driversParameters(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec
 	return names
 }
 
-// linkParameters returns the suggested fixes, by parameter, for a missing name of a step's lower device. For a device,
-// the driver sets the name. For another step's interface, the author must set the name and declare that the interface
-// is in the pod.
+// linkParameters returns, by parameter, the suggested fix for a step whose lower device is not named. If the lower
+// device is an allocated device, the driver sets its name. If it is another step's interface, the author must set the
+// name and declare that the interface is in the pod.
 func linkParameters(
 	step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec, config map[string]any,
 ) map[string]string {
@@ -338,7 +339,7 @@ func definedParameters(schema *v1alpha1.CNIPluginSchemaSpec) []string {
 }
 
 // commonParameters returns the parameters that every plugin accepts: those in the CNI specification and conventions,
-// and the shorthands with which topologies can refer to a derived step's interface.
+// and the shorthands that topologies can use to name a derived step's interface.
 func commonParameters() map[string]v1alpha1.Parameter {
 	text := v1alpha1.Parameter{Type: v1alpha1.TypeString}
 	texts := v1alpha1.Parameter{Type: v1alpha1.TypeArray, Items: &text}

@@ -23,11 +23,11 @@ import (
 type parameters struct {
 	templates template.Engine
 	given     []string          // parameters that the driver sets
-	remedies  map[string]string // remedies for missing parameters, by name
+	remedies  map[string]string // suggested fixes for missing parameters, by name
 	add       func(*field.Error)
 }
 
-// object checks an object with known fields. owner is the plugin that has the parameters.
+// object checks an object with known fields. owner is the plugin that defines the parameters.
 func (p *parameters) object(path *field.Path, object map[string]any, accepted *v1alpha1.Parameter, owner string) {
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		value := object[name]
@@ -104,7 +104,8 @@ func (p *parameters) checkType(
 	return false
 }
 
-// shown returns a value for use in a message. It omits objects and lists, since the message contains their path.
+// shown returns a value for use in a message. It omits objects and lists, since the message already contains their
+// path.
 func shown(value any) any {
 	switch value.(type) {
 	case map[string]any, []any:
@@ -113,7 +114,7 @@ func shown(value any) any {
 	return value
 }
 
-// describeType returns a name for a type that is familiar to people who write YAML.
+// describeType returns the name of a type in terms that are familiar to authors of YAML.
 func describeType(t v1alpha1.ParameterType) string {
 	switch t {
 	case v1alpha1.TypeInteger:
@@ -157,8 +158,8 @@ func (p *parameters) text(path *field.Path, text string, parameter *v1alpha1.Par
 }
 
 // formatProblem returns the reason why a string does not match a format. It returns "" if the string matches, or if
-// this program does not support the format. Addresses are parsed as in the driver, with netip, which rejects leading
-// zeros because programs interpret them in different ways.
+// this program does not support the format. Addresses are parsed with netip, as in the rest of the driver. It rejects
+// leading zeros, because programs interpret them in different ways.
 func formatProblem(format v1alpha1.ParameterFormat, text string) string {
 	switch format {
 	case v1alpha1.FormatIP:
@@ -177,7 +178,7 @@ func formatProblem(format v1alpha1.ParameterFormat, text string) string {
 	return ""
 }
 
-// number checks a number in the same way as plugins: an integer must not have a fraction or an exponent.
+// number checks a number as plugins do: an integer must not have a fraction or an exponent.
 func (p *parameters) number(path *field.Path, number json.Number, parameter *v1alpha1.Parameter) {
 	if parameter.Type == v1alpha1.TypeInteger {
 		_, err := strconv.ParseInt(number.String(), 10, 64)

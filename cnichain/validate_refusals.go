@@ -21,9 +21,9 @@ func (c *contracts) refuse(path *field.Path, format string, arguments ...any) {
 	c.add(field.Invalid(path, field.OmitValueType{}, fmt.Sprintf(format, arguments...)))
 }
 
-// refusals reports configuration that well-known plugins always reject at ADD and that schemas cannot describe because
-// it concerns several parameters or steps. It accepts templates, whose values are not known. interfaces are the steps
-// that create the interfaces of the step's parents.
+// refusals reports configuration that well-known plugins always reject during ADD, and that schemas cannot describe
+// because several parameters or steps are involved. It accepts templates, since their values are not known. interfaces
+// are the names of the steps that create the interfaces of the step's parents.
 func (c *contracts) refusals(step *v1alpha1.Step, path *field.Path, config map[string]any, interfaces []string) {
 	location := path.Child("config")
 	if mac, err := net.ParseMAC(c.literal(config["mac"])); err == nil && (mac[0]&1 == 1 || !slices.ContainsFunc(mac,
@@ -70,8 +70,8 @@ func (c *contracts) refusals(step *v1alpha1.Step, path *field.Path, config map[s
 	}
 }
 
-// makers describes the steps that create the interfaces, if all of these steps are known and have a given property.
-// Otherwise, it returns "".
+// makers returns a description of the steps that create the interfaces. It returns "" unless all of these steps are
+// known and have the given property.
 func (c *contracts) makers(interfaces []string,
 	has func(*v1alpha1.Step, *v1alpha1.CNIPluginSchemaSpec) bool) (description string) {
 	for _, name := range interfaces {
@@ -91,7 +91,8 @@ func lacksHostEnd(_ *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) bool {
 		len(schema.LinkTypes) > 0 && !slices.Contains(schema.LinkTypes, "veth")
 }
 
-// lacksIPAM reports whether a step's interface has no addresses because they can come only from an IPAM plugin.
+// lacksIPAM reports whether a step's interface has no addresses because only an IPAM plugin could assign them and none
+// is configured.
 func lacksIPAM(step *v1alpha1.Step, schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	return IPAMType(rawConfig(step)) == "" && hasIPAM(schema)
 }
@@ -101,7 +102,7 @@ func hasIPAM(schema *v1alpha1.CNIPluginSchemaSpec) bool {
 	return schema.Config != nil && hasProperty(schema.Config, "ipam") && schema.PodNetworks == nil
 }
 
-// portmap rejects parameters for several backends, and port mappings without ports.
+// portmap rejects parameters for more than one backend, and port mappings without ports.
 func (c *contracts) portmap(path *field.Path, config map[string]any) {
 	backends := map[string]bool{c.literal(config["backend"]): true, "": true}
 	if isSet(config["externalSetMarkChain"]) {
@@ -133,14 +134,14 @@ func (c *contracts) portmap(path *field.Path, config map[string]any) {
 	}
 }
 
-// trunks rejects VLAN ranges without an end, or with ends in the wrong order.
+// trunks rejects VLAN ranges that have a missing end, or whose ends are in the wrong order.
 func (c *contracts) trunks(path *field.Path, value any) {
 	list, _ := value.([]any)
 	for i, item := range list {
 		trunk, _ := item.(map[string]any)
 		first, isFirst := trunk["minID"].(json.Number)
 		last, isLast := trunk["maxID"].(json.Number)
-		low, _ := first.Int64() // the check against the schema reports numbers that are not integers
+		low, _ := first.Int64() // the schema check reports numbers that are not integers
 		high, _ := last.Int64()
 		switch {
 		case (trunk["minID"] == nil) != (trunk["maxID"] == nil):
@@ -159,7 +160,7 @@ func (c *contracts) literal(value any) string {
 	return ""
 }
 
-// isSet reports whether a value differs from the value that plugins use if the parameter is missing.
+// isSet reports whether a value differs from the default that plugins use for a missing parameter.
 func isSet(value any) bool {
 	return value != nil && value != json.Number("0") && value != "" && value != false
 }
@@ -214,8 +215,8 @@ type routes struct {
 	refused   map[netip.Addr]bool // gateways; each is reported once
 }
 
-// route checks one route in the way that plugins add it: through its gateway, through the first gateway of its family,
-// or without a gateway.
+// route checks one route the way plugins add it: through the route's own gateway, through the first gateway of its
+// address family, or without a gateway.
 func (r *routes) route(path *field.Path, i int, object map[string]any) {
 	destination, err := netip.ParsePrefix(r.literal(object["dst"]))
 	gateway, gatewayErr := netip.ParseAddr(r.literal(object["gw"]))
@@ -257,9 +258,9 @@ func (r *routes) route(path *field.Path, i int, object map[string]any) {
 	}
 }
 
-// unreachable uses the addresses of a gateway's family to determine why the kernel rejects routes through the gateway,
-// and returns the reason. It returns "" if the kernel accepts the routes, or if that depends on addresses that are not
-// known here.
+// unreachable returns the reason why the kernel rejects routes through a gateway, based on the addresses of the
+// gateway's family. It returns "" if the kernel accepts the routes, or if that depends on addresses that are not known
+// here.
 func (r *routes) unreachable(gateway netip.Addr, family []claimspec.Assigned) string {
 	if len(r.assigned) == 0 || gateway.IsLinkLocalUnicast() || gateway.IsUnspecified() {
 		return ""

@@ -19,7 +19,7 @@ import (
 const maxDepth = 8
 
 // maxRemark is the maximum length of a remark in characters. A remark of this length fits into an API server warning
-// together with the plugin's type. Warnings of more than 256 characters may be truncated.
+// together with the plugin's type. The API server may truncate warnings longer than 256 characters.
 const maxRemark = 180
 
 // remarkForm excludes characters that would split a remark or affect the terminal that displays it. The CRD has the
@@ -28,16 +28,16 @@ const maxRemark = 180
 //nolint:gochecknoglobals // immutable
 var remarkForm = regexp.MustCompile(`^[^\p{C}\p{Zl}\p{Zp}]*$`)
 
-// hostPathForm is the pattern in the CRD.
+// hostPathForm is the CRD's pattern for host paths.
 var hostPathForm = regexp.MustCompile(`^(/[^/]+)+$`) //nolint:gochecknoglobals // immutable
 
-// linkTypeForm is the pattern in the CRD.
+// linkTypeForm is the CRD's pattern for link types.
 //
 //nolint:gochecknoglobals // immutable
 var linkTypeForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]*$`)
 
-// ValidateSchema reports all problems in a contract. It repeats the CRD's rules, for contracts in files, and validates
-// nested parameters, which the CRD cannot validate.
+// ValidateSchema reports all problems in a contract. It repeats the CRD's rules, since contracts may also be read from
+// files, and validates nested parameters, which the CRD cannot do.
 func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	s := &schemaProblems{}
 	path := field.NewPath("spec")
@@ -86,7 +86,7 @@ func ValidateSchema(spec *v1alpha1.CNIPluginSchemaSpec) field.ErrorList {
 	return s.problems
 }
 
-// Patterns are compiled whenever a schema is validated or used, so their cost is limited.
+// Patterns are compiled whenever a schema is validated or used, so their number and cost are limited.
 const (
 	// maxPatterns is the maximum number of patterns in a schema.
 	maxPatterns = 300
@@ -109,7 +109,7 @@ func (s *schemaProblems) oneOf(path *field.Path, value string, allowed ...string
 	}
 }
 
-// addressBlocks requires distinct keys: if two values had the same key, a plugin would get only one of them.
+// addressBlocks requires distinct keys: if two values had the same key, the plugin would receive only one of them.
 func (s *schemaProblems) addressBlocks(path *field.Path, blocks *v1alpha1.AddressBlocks) {
 	if blocks == nil {
 		return
@@ -191,7 +191,7 @@ func (s *schemaProblems) remark(path *field.Path, remark string) {
 	}
 }
 
-// properties checks an object's parameters, in the order of their names. Every required parameter must be among them;
+// properties checks an object's parameters, in order of their names. Every required parameter must be among them;
 // otherwise, no configuration could be valid.
 func (s *schemaProblems) properties(path *field.Path, properties map[string]v1alpha1.Parameter, required []string,
 	depth int) {
