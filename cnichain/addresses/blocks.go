@@ -112,12 +112,12 @@ func (r Range) Count() int {
 	return count
 }
 
-// BlockSize returns the number of addresses that a block contains from each CIDR. Pods get all of these addresses
-// except the reserved and excluded ones.
+// BlockSize returns the number of addresses that a block contains from each CIDR. All of them can be assigned to pods,
+// except reserved and excluded addresses.
 func (r Range) BlockSize() int { return 1 << r.blockBits }
 
-// Spec returns the specification of the block with the given index, without a node. The index must be less than
-// [Range.Count].
+// Spec returns the specification of the block with the given index, but does not set the node. The index must be less
+// than [Range.Count].
 func (r Range) Spec(name string, index int) v1alpha1.AddressBlockSpec {
 	spec := v1alpha1.AddressBlockSpec{AddressRange: name, Index: int32(index)} //nolint:gosec // below maxBlocks
 	for _, network := range r.networks {
@@ -136,8 +136,8 @@ func (r Range) Spec(name string, index int) v1alpha1.AddressBlockSpec {
 	return spec
 }
 
-// Name returns the name of a block's object. The name contains the block's index but no part of the node's name, so
-// that two nodes can never have the same block.
+// Name returns the name of a block's object. The name consists of the range's name and the block's index, but not the
+// node's name, so that two nodes can never have the same block.
 func Name(addressRange string, index int32) string { return fmt.Sprintf("%s-%d", addressRange, index) }
 
 // Run is a contiguous sequence of addresses.
@@ -146,9 +146,9 @@ type Run struct {
 	Last  netip.Addr `json:"last"`
 }
 
-// Family contains the addresses of one IP family that pods can get from a block.
+// Family contains the addresses in a block that can be assigned to pods, for one IP family.
 type Family struct {
-	// Network determines the prefix length of the addresses that pods get.
+	// Network is the range's CIDR. Addresses are assigned to pods with its prefix length.
 	Network netip.Prefix
 	// Runs are sorted, and there is a gap between any two runs.
 	Runs []Run
@@ -273,7 +273,7 @@ func Last(network netip.Prefix) netip.Addr {
 	return address
 }
 
-// Contains reports whether a block contains an address, which may have a prefix length.
+// Contains reports whether a block contains an address. The address may include a prefix length.
 func Contains(spec *v1alpha1.AddressBlockSpec, address string) bool {
 	text, _, _ := strings.Cut(address, "/")
 	parsed, err := netip.ParseAddr(text)

@@ -81,7 +81,8 @@ func TestBlocks(t *testing.T) {
 	}
 }
 
-// TestRunsAreTheAddressesThatNothingExcludes checks for each individual address whether it is in a run.
+// TestRunsAreTheAddressesThatNothingExcludes checks address by address that the runs contain exactly the addresses that
+// are not excluded.
 func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
@@ -119,7 +120,7 @@ func TestRunsAreTheAddressesThatNothingExcludes(t *testing.T) {
 	}
 }
 
-// TestBlocksStayWhenARangeGrows checks that the index of a block, which is part of its name, always denotes the same
+// TestBlocksStayWhenARangeGrows checks that the index of a block, which is part of its name, always identifies the same
 // addresses.
 func TestBlocksStayWhenARangeGrows(t *testing.T) {
 	small, large := parse(t, 16, nil, "10.0.0.0/24", "fd00::/120"), parse(t, 16, nil, "10.0.0.0/20", "fd00::/64")
