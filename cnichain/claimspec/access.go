@@ -13,7 +13,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckPod returns an error if a pod cannot have interfaces.
+// CheckPod returns an error if the driver cannot add interfaces to a pod.
 func CheckPod(pod *corev1.Pod) error {
 	if pod.Spec.HostNetwork {
 		return &HostNetworkError{Pod: pod.Name}
@@ -21,7 +21,7 @@ func CheckPod(pod *corev1.Pod) error {
 	return nil
 }
 
-// HostNetworkError is the error for a pod that uses the host's network and therefore cannot have interfaces.
+// HostNetworkError is the error for a pod to which the driver cannot add interfaces because it uses the host's network.
 type HostNetworkError struct{ Pod string }
 
 func (e *HostNetworkError) Error() string {

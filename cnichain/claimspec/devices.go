@@ -40,14 +40,14 @@ func Devices(claim *resourceapi.ResourceClaim) ([]Device, error) {
 	return devices, checkOneInterfaceEach(devices)
 }
 
-// Bandwidths returns the devices in a claim's allocation from which the claim takes only bandwidth, in request order.
-// The DeviceClass of such a device has BandwidthParameters.
+// Bandwidths returns the devices in a claim's allocation that provide only bandwidth to the claim, in request order.
+// The DeviceClasses for these requests have BandwidthParameters.
 func Bandwidths(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocationResult {
 	return slices.DeleteFunc(results(claim),
 		func(r resourceapi.DeviceRequestAllocationResult) bool { return !isBandwidth(claim, r.Request) })
 }
 
-// results returns the devices of this driver in a claim's allocation, except those with administrative access.
+// results returns this driver's devices in a claim's allocation, except those with administrative access.
 func results(claim *resourceapi.ResourceClaim) []resourceapi.DeviceRequestAllocationResult {
 	if claim.Status.Allocation == nil {
 		return nil
@@ -65,9 +65,9 @@ func isBandwidth(claim *resourceapi.ResourceClaim, request string) bool {
 }
 
 // CheckClasses rejects an allocation from a class other than the requested one. It can check only classes that were
-// generated for the topologies in the cluster, each of which belongs to one step of one topology. For a pod in a
-// PodGroup, the Kubernetes 1.37 scheduler can swap the devices of two of the pod's claims. The pod would then be
-// attached to a network that it did not request.
+// generated for topologies in the cluster, since each of these is for one step of one topology. The check is necessary
+// because the Kubernetes 1.37 scheduler can swap the devices of two claims of a pod in a PodGroup. The pod would then
+// be attached to a network that it did not request.
 func CheckClasses(
 	claim *resourceapi.ResourceClaim, devices []Device, topologies []*v1alpha1.NetworkTopology,
 ) error {
@@ -166,8 +166,8 @@ func classParameters(claim *resourceapi.ResourceClaim, request string) (v1alpha1
 	return found, nil
 }
 
-// decodeAll returns the parameters in a claim's opaque configurations for the interfaces of a request. The error lists
-// all invalid configurations.
+// decodeAll decodes a claim's opaque configurations for a request, and returns the parameters for the interfaces. The
+// error lists all invalid configurations.
 func decodeAll(claim *resourceapi.ResourceClaim, request string, opaque [][]byte) ([]v1alpha1.ClaimParameters, error) {
 	var all []v1alpha1.ClaimParameters
 	var unreadable []string
@@ -185,7 +185,7 @@ func decodeAll(claim *resourceapi.ResourceClaim, request string, opaque [][]byte
 	return all, nil
 }
 
-// opaqueParameters returns the driver's parameters for a request that come from a given source.
+// opaqueParameters returns the driver's parameters for a request from the given source: the claim or its class.
 func opaqueParameters(
 	claim *resourceapi.ResourceClaim, request string, source resourceapi.AllocationConfigSource,
 ) [][]byte {
@@ -199,8 +199,9 @@ func opaqueParameters(
 	return found
 }
 
-// appliesTo follows the rules of the API: an empty list means all requests, and a request includes its subrequests. For
-// example, the configuration for the request nic applies to its alternative nic/fast.
+// appliesTo reports whether a configuration for the listed requests applies to request. As in the API, an empty list
+// means all requests, and a request includes its subrequests. For example, the configuration for the request nic
+// applies to its alternative nic/fast.
 func appliesTo(requests []string, request string) bool {
 	if len(requests) == 0 {
 		return true

@@ -89,8 +89,8 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 	}
 }
 
-// A request takes only bandwidth if its class specifies this in a form that the driver fully understands. A claim
-// cannot specify it, because that would allow the claim's author to bypass the topology.
+// A request is treated as a request for bandwidth alone if its class specifies this in a form that the driver fully
+// understands. The claim itself cannot specify it, because its author could then bypass the topology.
 func TestBandwidthsComeOnlyFromTheClass(t *testing.T) {
 	for parameters, want := range map[string]bool{
 		`{"kind":"BandwidthParameters"}`:                                          true,
@@ -118,7 +118,7 @@ func TestBandwidthsComeOnlyFromTheClass(t *testing.T) {
 	}
 }
 
-// The parameters in a claim apply to the device of their request, and cannot apply to two devices.
+// A claim's parameters apply to the device allocated for their request, and cannot apply to two devices.
 func TestClaimsMayWantSomething(t *testing.T) {
 	claim := allocatedClaim()
 	devices := &claim.Status.Allocation.Devices
@@ -144,7 +144,8 @@ func TestClaimsMayWantSomething(t *testing.T) {
 	}
 }
 
-// The scheduler can swap the devices of two claims. Handwritten classes may have any name.
+// The scheduler can swap the devices of two claims, which is detected for generated classes. Handwritten classes may
+// have any name, so they are not checked.
 func TestDevicesAreOfTheClassThatIsAskedFor(t *testing.T) {
 	topologies := []*v1alpha1.NetworkTopology{
 		{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Status: v1alpha1.NetworkTopologyStatus{

@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// ipamStatic is the IPAM plugin that has no pool of addresses but assigns the configured addresses.
+// ipamStatic is the IPAM plugin that assigns the configured addresses rather than addresses from a pool.
 const ipamStatic = "static"
 
 // NeedsIPs reports whether claims are the only source of addresses for a step's interface: claims may set addresses,

@@ -52,8 +52,8 @@ func ipRangesOf(step *v1alpha1.Step) []ipRange {
 	return ranges
 }
 
-// isReadable reports whether the range consists only of addresses. Templates are not readable, since they are only
-// rendered for a pod.
+// isReadable reports whether all values in the range are literal addresses. Ranges with templates are not readable,
+// since templates are rendered only for a specific pod.
 func (r *ipRange) isReadable() bool {
 	if _, err := netip.ParsePrefix(r.Subnet); err != nil {
 		return false
@@ -67,7 +67,7 @@ func (r *ipRange) isReadable() bool {
 }
 
 // contains reports whether an address is in the range, which must be readable. As in the plugin (Canonicalize), the
-// network address and the broadcast address belong to a range only if it includes them explicitly.
+// network address and the broadcast address are in a range only if the range includes them explicitly.
 func (r *ipRange) contains(address netip.Addr) bool {
 	subnet, err := netip.ParsePrefix(r.Subnet)
 	if err != nil || !subnet.Contains(address) {
@@ -98,7 +98,7 @@ func (r *ipRange) gateway() netip.Addr {
 	return subnet.Masked().Addr().Next()
 }
 
-// Assigned is an address that a step's IPAM plugin assigns, or a network from which it assigns addresses.
+// Assigned is an address that a step's IPAM plugin assigns, or a network from which the plugin assigns addresses.
 type Assigned struct {
 	netip.Prefix
 	// Gateway is the address of the network's router, or invalid if there is none.
@@ -106,8 +106,8 @@ type Assigned struct {
 }
 
 // AssignedBy returns the addresses that a step's IPAM plugin assigns, in configuration order. exact is true if the
-// plugin always assigns exactly these addresses, and false if it assigns some address from each network. AssignedBy
-// returns none if the addresses cannot be determined.
+// plugin always assigns exactly these addresses, and false if it assigns one address from each network. AssignedBy
+// returns no addresses if they cannot be determined.
 func AssignedBy(step *v1alpha1.Step) (all []Assigned, exact bool) {
 	for _, r := range ipRangesOf(step) {
 		prefix, _ := netip.ParsePrefix(r.Subnet) // the range is readable
@@ -168,9 +168,8 @@ func (r *ipRange) String() string {
 	return fmt.Sprintf("%s (%s-%s)", r.Subnet, r.RangeStart, r.RangeEnd)
 }
 
-// AskableAddresses returns the ranges from which claims may request addresses, without duplicates, in the order of the
-// topology's steps. It returns none if the ranges cannot be determined, or if claims are not permitted to request
-// addresses.
+// AskableAddresses returns the ranges from which claims may request addresses, without duplicates, in step order. It
+// returns none if the ranges cannot be determined, or if claims are not permitted to request addresses.
 func AskableAddresses(topology *v1alpha1.NetworkTopology) []string {
 	var texts []string
 	for i := range topology.Spec.Steps {

@@ -28,7 +28,7 @@ type Spec struct {
 	Roots []Root
 }
 
-// Topologies returns the names of the topologies that attach devices, in the order of the devices.
+// Topologies returns the names of the topologies that attach the given devices, in device order.
 func Topologies(devices []Device) []string {
 	var names []string
 	for i := range devices {
@@ -66,7 +66,7 @@ func (s *Spec) Check() field.ErrorList {
 	return problems
 }
 
-// Instances returns the number of instances of the topology that a pod gets.
+// Instances returns the number of instances of the topology that are created for a pod.
 func (s *Spec) Instances() int {
 	count := s.devices()
 	if len(count) == 0 {
@@ -150,8 +150,8 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 		}
 		seen[root.Step]++
 	}
-	// Use a fixed order. If a step is given two values, the same value is then rejected regardless of the order of the
-	// requests.
+	// Use a fixed order, so that if a step is given two values, the same value is rejected regardless of the order of
+	// the requests.
 	slices.SortStableFunc(roots, func(a, b *Root) int { return strings.Compare(a.Step, b.Step) })
 	for _, root := range roots {
 		for i := range root.Parameters {
@@ -162,7 +162,7 @@ func (s *Spec) Parameters(instance int) (map[string]v1alpha1.ClaimParameters, fi
 }
 
 // CheckAddresses checks the addresses of an instance. If a step gets its addresses only from claims, CheckAddresses
-// rejects a claim that sets none. It also rejects addresses that the step's IPAM plugin does not assign. given are the
+// rejects a claim that sets none. It also rejects addresses that the step's IPAM plugin would not assign. given are the
 // claim's parameters, by step.
 func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
 	var problems field.ErrorList
@@ -177,7 +177,7 @@ func (s *Spec) CheckAddresses(given map[string]v1alpha1.ClaimParameters) field.E
 	return append(problems, s.checkRanges(given)...)
 }
 
-// checkRanges rejects addresses that their step's IPAM plugin does not assign.
+// checkRanges rejects addresses that the step's IPAM plugin would not assign.
 func (s *Spec) checkRanges(given map[string]v1alpha1.ClaimParameters) field.ErrorList {
 	var problems field.ErrorList
 	for i := range s.Topology.Spec.Steps {
@@ -202,7 +202,7 @@ type parameterSet struct {
 
 func (p *parameterSet) add(problem *field.Error) { p.problems = append(p.problems, problem) }
 
-// apply applies the claim's parameters that belong to its request for a root step.
+// apply applies parameters from a claim. root is the root step of the request that the parameters are for.
 func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	name := cmp.Or(asked.Step, root)
 	i := slices.IndexFunc(p.Topology.Spec.Steps, func(s v1alpha1.Step) bool { return s.Name == name })
@@ -238,7 +238,8 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	p.bySteps[name] = result
 }
 
-// remedy suggests a fix for a request whose root step has a parameter that the chosen step does not allow.
+// remedy suggests a fix for a parameter that a claim sets for a step that does not allow it: another step of the same
+// root that allows the parameter, if there is one.
 func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) string {
 	for i := range p.Topology.Spec.Steps {
 		step := &p.Topology.Spec.Steps[i]

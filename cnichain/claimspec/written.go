@@ -12,9 +12,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// CheckWritten reports the reasons why no node will prepare a claim, if they are already known when the claim is
-// created and has no devices yet. path is the field that contains the claim's specification. Every problem refers to
-// the devices field below path.
+// CheckWritten reports the problems that will prevent every node from preparing a claim, as far as they are known when
+// the claim is created and has no devices yet. path is the field that contains the claim's specification. The path of
+// every problem is the devices field below it.
 //
 // If a request is for a DeviceClass that the controller generated for the topologies (status.deviceClasses),
 // CheckWritten checks the request as if it were allocated. It accepts requests for other classes, and requests with
@@ -41,7 +41,7 @@ func CheckWritten(
 		report(err.Error())
 	}
 	if len(texts) > 0 {
-		topologies = nil // the claim's values are incomplete
+		topologies = nil // skip the checks below, since the claim's parameters are incomplete
 	}
 	for _, topology := range topologies {
 		spec := SpecOf(topology, claim.Namespace+"/"+cmp.Or(claim.Name, claim.GenerateName), devices)
@@ -114,7 +114,7 @@ func rootOf(class string, topologies []*v1alpha1.NetworkTopology) (parameters v1
 	return v1alpha1.Parameters{}, false
 }
 
-// mayHaveMore reports whether a claim has requests whose step is unknown.
+// mayHaveMore reports whether a claim has requests that cannot be assigned to a step yet.
 func mayHaveMore(claim *resourceapi.ResourceClaim, topologies []*v1alpha1.NetworkTopology) bool {
 	return slices.ContainsFunc(claim.Spec.Devices.Requests, func(request resourceapi.DeviceRequest) bool {
 		if request.Exactly == nil {

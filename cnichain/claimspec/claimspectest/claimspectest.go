@@ -1,7 +1,7 @@
 // Package claimspectest contains invalid claims for tests, each with the expected message.
 //
-// The rule of this package: it is data. The tests for package claimspec, for "netdra simulate" and for the whole driver
-// use the same claims, so that they detect a claim that is rejected in only one place.
+// The rule of this package: it contains only data. The tests for package claimspec, for "netdra simulate" and for the
+// whole driver use the same claims, so that they detect a claim that is rejected in one place but not in another.
 package claimspectest
 
 import (
@@ -37,7 +37,7 @@ type Case struct {
 	HostNetwork bool `json:"hostNetwork,omitempty"`
 	// WhenWritten is true if the claims are rejected when they are created, provided that the controller is running.
 	WhenWritten bool `json:"whenWritten,omitempty"`
-	// Wants are the expected parts of the driver's message.
+	// Wants are strings that the driver's message must contain.
 	Wants []string `json:"wants"`
 }
 
@@ -47,12 +47,14 @@ func Cases(t testing.TB) []Case {
 	return cases.Read(t, files, "cases.yaml", func(c Case) string { return c.Name })
 }
 
-// Topologies returns the NetworkTopologies that the cases use, as YAML documents, for two links with macvlan.
+// Topologies returns the NetworkTopologies that the cases use, as YAML documents. Their steps create macvlans on the
+// two given links.
 func Topologies(first, second string) string {
 	return strings.NewReplacer("FIRST", first, "SECOND", second).Replace(objects)
 }
 
-// Classes returns handwritten DeviceClasses as YAML documents. Generated classes cannot contain these errors.
+// Classes returns handwritten DeviceClasses as YAML documents. They contain errors that generated classes cannot
+// contain.
 func Classes(first, second string) string {
 	var documents []string
 	for _, class := range ownClasses() {
@@ -65,7 +67,7 @@ func Classes(first, second string) string {
 	return strings.Join(documents, "---\n")
 }
 
-// Templates returns the ResourceClaimTemplates of a case as YAML documents.
+// Templates returns the ResourceClaimTemplates for a case as YAML documents.
 func (c Case) Templates() string {
 	documents := make([]string, len(c.Claims))
 	for i, name := range c.TemplateNames() {
@@ -76,7 +78,7 @@ func (c Case) Templates() string {
 	return strings.Join(documents, "---\n")
 }
 
-// TemplateNames returns the names of the templates, one for each claim of the pod.
+// TemplateNames returns the names of the templates, one for each of the pod's claims.
 func (c Case) TemplateNames() []string {
 	names := make([]string, len(c.Claims))
 	for i := range names {
@@ -85,7 +87,7 @@ func (c Case) TemplateNames() []string {
 	return names
 }
 
-// Pod returns the pod of a case as a YAML document.
+// Pod returns the pod for a case as a YAML document.
 func (c Case) Pod() string {
 	claims := make([]string, len(c.Claims))
 	for i, name := range c.TemplateNames() {
@@ -96,7 +98,7 @@ func (c Case) Pod() string {
 		c.Name, c.HostNetwork, strings.Join(claims, ", "))
 }
 
-// Allocated returns the claims of a case after scheduling, with one device for each request, and their pod.
+// Allocated returns the pod for a case, and its claims as they are after scheduling, with one device for each request.
 func (c Case) Allocated(t testing.TB) ([]*resourceapi.ResourceClaim, *corev1.Pod) {
 	t.Helper()
 	classes := allClasses(t)
@@ -145,8 +147,8 @@ func allClasses(t testing.TB) []resourceapi.DeviceClass {
 	return all
 }
 
-// allocate returns the allocation that the scheduler would write into the claim's status if every request got one
-// device. The results are in request order, and the configuration from classes precedes the claim's own
+// allocate returns the allocation that the scheduler would write into the claim's status if it allocated one device for
+// every request. The results are in request order, and the configuration from classes precedes the claim's own
 // (structured.Allocator).
 func allocate(
 	t testing.TB, spec *resourceapi.ResourceClaimSpec, classes []resourceapi.DeviceClass,
@@ -189,7 +191,7 @@ func OfOwnClasses(claims string) string {
 // ownClass is a DeviceClass written by an administrator.
 type ownClass struct {
 	name string
-	// parameters are the parameters for the driver; empty for none.
+	// parameters are the parameters for the driver; empty if there are none.
 	parameters string
 	// second is true for a class that selects the second link.
 	second bool
