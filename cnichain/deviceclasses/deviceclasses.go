@@ -26,13 +26,13 @@ const OwnerKind = "NetworkTopology"
 
 // isOurDriver is the CEL condition that is true for devices of this driver. Every selector starts with this condition,
 // because the scheduler evaluates a selector for the devices of all drivers, and reading an attribute that a device
-// lacks is an error that aborts the scheduling of the pod.
+// does not have is an error that aborts the scheduling of the pod.
 const isOurDriver = `device.driver == "` + v1alpha1.DriverName + `"`
 
 // Of returns the DeviceClasses for a topology, one for each root step, in step order. If listAttributes is true, the
-// classes look for the CNI plugin in the list attribute that nodes with that option publish; otherwise, they check the
-// boolean attribute for the plugin. attachesInterface reports whether steps with a given CNI type attach an interface
-// (cnichain.Schemas.AttachesInterface).
+// classes look for the CNI plugin in the list attribute, which nodes publish if list attributes are enabled; otherwise,
+// they check the boolean attribute for the plugin. attachesInterface reports whether steps with a given CNI type attach
+// an interface (cnichain.Schemas.AttachesInterface).
 func Of(
 	topology *v1alpha1.NetworkTopology, attachesInterface func(cniType string) bool, listAttributes bool,
 ) []resourceapi.DeviceClass {
@@ -92,8 +92,8 @@ func class(topology *v1alpha1.NetworkTopology, step *v1alpha1.Step, selector str
 }
 
 // expression returns a CEL expression that is true for devices that a step can attach. It is a single expression rather
-// than one per condition, because the scheduler spends most of its time not on the evaluation but on converting the
-// device's attributes, and it repeats the conversion for each expression.
+// than one per condition, because the scheduler spends most of its time on converting the device's attributes rather
+// than on evaluation, and it repeats the conversion for each expression.
 func expression(step *v1alpha1.Step, needsInterface, listAttributes bool) string {
 	supports := fmt.Sprintf(`device.attributes["%s"].?%s.orValue(false)`, policyapi.CNIDomain,
 		policyapi.CNIAttribute(step.Type))
@@ -110,9 +110,10 @@ func expression(step *v1alpha1.Step, needsInterface, listAttributes bool) string
 	return strings.Join(conditions, " && ")
 }
 
-// needs returns conditions for the properties that a step needs and that a device may lack. Without these conditions,
-// the scheduler would allocate devices that lack the properties, and Prepare would reject the claim on every attempt.
-// needsInterface is false for an external component, which decides for itself which devices it can attach.
+// needs returns conditions for properties that a step needs but that not every device has. Without these conditions,
+// the scheduler could allocate a device without the properties, and Prepare would reject the claim on every attempt.
+// needsInterface is false for steps that attach no interface, and for external components, which decide for themselves
+// which devices they can attach.
 func needs(step *v1alpha1.Step, needsInterface bool) []string {
 	attributes := fmt.Sprintf("device.attributes[%q]", policyapi.AttributeDomain)
 	var conditions []string
@@ -132,7 +133,7 @@ func needs(step *v1alpha1.Step, needsInterface bool) []string {
 }
 
 // complete returns a step's expression as it appears in a class, with guards for missing attributes. If guards cannot
-// be added, complete returns the expression unchanged, since the controller rejects it in this case.
+// be added, complete returns the expression unchanged, since the controller rejects such an expression.
 func complete(expression string) string {
 	guarded, err := policy.ClassExpression(expression)
 	if err != nil {
@@ -141,8 +142,8 @@ func complete(expression string) string {
 	return guarded
 }
 
-// Remarks returns a remark for each attribute that is probably misspelled in a selector in a valid topology. A class
-// with such a selector selects no devices.
+// Remarks returns a remark for each attribute that is probably misspelled in a selector in a valid topology. The class
+// generated from such a selector selects no devices.
 func Remarks(topology *v1alpha1.NetworkTopology) []string {
 	var remarks []string
 	for i := range topology.Spec.Steps {
@@ -159,7 +160,7 @@ func Remarks(topology *v1alpha1.NetworkTopology) []string {
 
 // Plugin returns the name of the CNI plugin that a generated class requires. This is the name of the plugin's attribute
 // (host_device for host-device), or the plugin's own name if the class uses list attributes. Plugin returns "" for
-// other classes.
+// classes that were not generated.
 func Plugin(class *resourceapi.DeviceClass) string {
 	wants := regexp.MustCompile(`^` + regexp.QuoteMeta(isOurDriver+" && ") +
 		`(?:[^&|]*\.\?(\w+)\.orValue\(false\)|has\([^&|]*\) && [^&|]*\.includes\("([^"]+)"\))`)

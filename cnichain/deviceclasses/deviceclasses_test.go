@@ -36,10 +36,10 @@ spec:
   - {name: bond0, type: bond, dependOn: [vf0, vf1], config: {mode: active-backup, miimon: "100", links: [{name: a}, {name: b}]}}
 `
 
-// mtu is a value for the attribute mtu, which is only present on devices that have an interface.
+// mtu is a value for the mtu attribute, which only devices with an interface have.
 var mtu = resourceapi.DeviceAttribute{IntValue: ptr.To[int64](1500)}
 
-// attachesInterface answers as the schemas would for the plugins in these tests.
+// attachesInterface returns the same results as the schemas would for the plugins in these tests.
 func attachesInterface(cniType string) bool { return cniType != "files" }
 
 func TestClasses(t *testing.T) {
@@ -196,8 +196,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// If a device lacks an attribute in a step's expression, the default value is used, as in policies, and scheduling the
-// pod does not fail.
+// If a device does not have an attribute that a step's expression uses, the attribute's default value is used, as in
+// policies, and scheduling does not fail.
 func TestClassesGuardWhatDevicesMayLack(t *testing.T) {
 	topology := parse(t, `
 metadata: {name: free}
@@ -229,7 +229,7 @@ spec:
 	}
 }
 
-// A class only selects devices that meet the needs of the class's step. Otherwise, a claim would be allocated a device
+// A class selects only devices that meet the requirements of its step. Otherwise, the scheduler could allocate a device
 // that Prepare rejects on every attempt.
 func TestClassesSelectWhatStepsNeed(t *testing.T) {
 	topology := parse(t, `
