@@ -8,15 +8,15 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// maxWaiting is the maximum number of calls that wait to be recorded. maxWaitingBytes is the maximum total size of
-// their streams, since a plugin may print a megabyte.
+// maxWaiting is the maximum number of calls waiting to be recorded. maxWaitingBytes limits the total size of their
+// streams, since a plugin may print a megabyte.
 const (
 	maxWaiting      = 256
 	maxWaitingBytes = 8 << 20
 )
 
-// Background passes calls to an [executor.Recorder] in order, without delaying chains: a pod does not have to wait
-// until its calls are written. It is safe for concurrent use. If the process is killed, pending calls are lost. On a
+// Background passes calls to an [executor.Recorder] in order, without delaying chains, so that pods do not have to wait
+// for their calls to be written. It is safe for concurrent use. If the process is killed, pending calls are lost. On a
 // working disk, a call is pending for less than a millisecond.
 type Background struct {
 	waiting chan executor.Call
@@ -35,14 +35,14 @@ func NewBackground(recorder executor.Recorder) *Background {
 	return b
 }
 
-// Record implements [executor.Recorder]. It only blocks while too many calls are waiting.
+// Record implements [executor.Recorder]. It blocks only while too many calls are waiting.
 func (b *Background) Record(call executor.Call) {
 	_ = b.room.Acquire(context.Background(), roomFor(&call)) // the context is never canceled
 	b.waiting <- call
 }
 
-// roomFor returns the number of bytes that a call takes up in room. A call larger than maxWaitingBytes takes up all of
-// it.
+// roomFor returns the number of bytes that a call takes up in room. A call larger than maxWaitingBytes takes up the
+// entire room.
 func roomFor(call *executor.Call) int64 {
 	return int64(min(1+len(call.Stdin)+len(call.Output.Stdout)+len(call.Output.Stderr), maxWaitingBytes))
 }

@@ -97,7 +97,7 @@ func TestCallLogIsRead(t *testing.T) {
 	}
 }
 
-// A pod that cannot be attached gets a new sandbox for each attempt. The log only keeps the claim's latest sandboxes.
+// A pod that cannot be attached gets a new sandbox for each attempt. The log keeps only the most recent sandboxes.
 func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -117,8 +117,8 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	}
 }
 
-// Kubernetes allows longer names than the file system does. The log of a claim with such a name can still be found by
-// the claim's name.
+// Kubernetes allows longer names than the file system does. The log of a claim with a longer name can still be found by
+// the claim's full name.
 func TestCallLogOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// maxSandboxes is the number of sandboxes that a claim's log keeps. A pod that cannot be attached gets a new
+	// maxSandboxes is the maximum number of sandboxes kept in a claim's log. A pod that cannot be attached gets a new
 	// sandbox for each attempt.
 	maxSandboxes = 32
 	// maxFileName is the maximum length of a file name.
 	maxFileName = 255
-	// suffix is the suffix of file names; rotated files have an additional suffix.
+	// suffix is the file name suffix; rotated files have an additional suffix.
 	suffix = ".jsonl"
 )
 
@@ -28,9 +28,9 @@ func folderName(claim cnichain.Claim) string {
 	return folderPrefix(claim.Namespace, claim.Name) + claim.UID
 }
 
-// folderPrefix returns the prefix that the directories of all claims with a given name share. If the name is too long
+// folderPrefix returns the prefix shared by the directories of all claims with a given name. If the name is too long
 // for a file name, it is truncated; the lines in the files contain the full name. A namespace has at most 63 characters
-// (RFC 1123 label), so there is always space for a part of the name.
+// (RFC 1123 label), so there is always room for part of the name.
 func folderPrefix(namespace, name string) string {
 	const uid = 36
 	room := maxFileName - len(namespace) - len("__") - uid
@@ -43,7 +43,7 @@ func removeSandboxes(dir string) error {
 	if err != nil {
 		return err
 	}
-	last := map[string]time.Time{} // time of the last write, by sandbox
+	last := map[string]time.Time{} // time of the most recent write, by sandbox
 	for _, entry := range entries {
 		id, _, isLog := strings.Cut(entry.Name(), suffix)
 		if info, err := entry.Info(); isLog && err == nil && !info.ModTime().Before(last[id]) {

@@ -17,8 +17,8 @@ import (
 )
 
 // Log writes CNI calls to files for users, one directory for each claim and one file for each sandbox, as JSON lines:
-// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. The sizes of streams and files and the number of sandboxes are
-// limited. Values of keys whose names suggest a secret are redacted.
+// <dir>/<namespace>_<claim>_<uid>/<sandbox>.jsonl. Stream sizes, file sizes and the number of sandboxes are limited.
+// The values of keys whose names suggest a secret are redacted.
 type Log struct {
 	dir     string
 	onError func(error)
@@ -33,7 +33,7 @@ const (
 	maxFile = 1 << 20
 )
 
-// New returns a log below dir. onError receives the errors of failed writes.
+// New returns a log below dir. onError is called with the error when a write fails.
 func New(dir string, onError func(error)) *Log {
 	return &Log{dir: dir, onError: onError, secret: sanitize.SecretKeys()}
 }
@@ -60,7 +60,7 @@ func (l *Log) Record(call executor.Call) {
 	}
 }
 
-// Dir returns the directory of a claim's files.
+// Dir returns the directory that contains a claim's files.
 func (l *Log) Dir(claim cnichain.Claim) string {
 	return filepath.Join(l.dir, folderName(claim))
 }
@@ -112,7 +112,8 @@ func (l *Log) stream(data []byte) json.RawMessage {
 	return quoted
 }
 
-// Redact returns a JSON document in which the values of keys whose names suggest a secret are redacted, as in the log.
+// Redact returns a JSON document in which the values of keys whose names suggest a secret are redacted, just as in the
+// log.
 func Redact(document []byte) ([]byte, error) {
 	value, err := template.DecodeJSON(document)
 	if err != nil {
@@ -121,7 +122,7 @@ func Redact(document []byte) ([]byte, error) {
 	return json.MarshalIndent(sanitize.Redact(value, sanitize.SecretKeys()), "", "  ")
 }
 
-// Sweep removes the directories of claims for which keep returns false, except directories that were written to after
+// Sweep removes the directories of claims for which keep returns false, except directories with files modified after
 // the given time.
 func (l *Log) Sweep(before time.Time, keep func(claimUID string) bool) error {
 	l.mu.Lock()

@@ -23,9 +23,9 @@ type Call struct {
 	Instance int       `json:"instance,omitempty"`
 	Command  string    `json:"command"`
 	Plugin   string    `json:"plugin"`
-	// CNIVersion is the version of the configuration; empty for calls without a configuration.
+	// CNIVersion is the CNI version in the configuration; empty for calls without a configuration.
 	CNIVersion string `json:"cniVersion,omitempty"`
-	// Env is the environment of the plugin.
+	// Env is the plugin's environment.
 	Env      []string        `json:"env,omitempty"`
 	ExitCode int             `json:"exitCode"`
 	Stdin    json.RawMessage `json:"stdin,omitempty"`
@@ -34,7 +34,7 @@ type Call struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-// Duration is a duration that is encoded in Go's format, for example "13.2ms".
+// Duration is a duration that is encoded as text in Go's format, for example "13.2ms".
 type Duration time.Duration
 
 // UnmarshalText parses the output of MarshalText.
@@ -60,7 +60,7 @@ func Claims(dir string) ([]string, error) {
 	return slices.Compact(claims), err
 }
 
-// Read returns a claim's calls from the log in chronological order, including the calls of earlier claims with the same
+// Read returns a claim's calls from the log in chronological order, including calls for earlier claims with the same
 // name. If some lines are unreadable, for example after a crash, it returns an error in addition to the readable calls.
 func Read(dir, namespace, name string) ([]Call, error) {
 	// Namespaces and names cannot contain "_" or characters that have a special meaning in patterns.
