@@ -34,7 +34,8 @@ type ClaimParameters struct {
 // ClaimParametersKind is the kind of ClaimParameters.
 const ClaimParametersKind = "ClaimParameters"
 
-// maxClaimIPs is the maximum number of addresses in a claim, which is the number that fits into its status.
+// maxClaimIPs is the maximum number of addresses in a claim. It is limited by the number that fits into the claim's
+// status.
 const maxClaimIPs = 16
 
 // Given returns the parameters that are set.
@@ -75,7 +76,7 @@ func DecodeClaimParameters(raw []byte) (ClaimParameters, error) {
 	return parameters, nil
 }
 
-// normalize converts addresses to their canonical form, and returns all problems with the values.
+// normalize converts addresses to their canonical form, and returns an error that lists all invalid values.
 func (p *ClaimParameters) normalize() error {
 	var problems []error
 	if p.MAC != "" {
@@ -171,8 +172,8 @@ func stationAddress(text string) (string, error) {
 	return mac.String(), nil
 }
 
-// interfaceAddresses parses the addresses that a claim requests and returns them in the canonical form of netip, in
-// which the rest of the driver compares them. The error is for the user who wrote the claim.
+// interfaceAddresses parses the addresses that a claim requests and returns them in netip's canonical form, so that the
+// rest of the driver can compare them. The error is for the user who wrote the claim.
 func interfaceAddresses(texts []string) ([]string, error) {
 	if len(texts) > maxClaimIPs {
 		return nil, fmt.Errorf("ips has %d addresses, %d at most", len(texts), maxClaimIPs)

@@ -65,8 +65,7 @@ func TestClaimParametersThatNoInterfaceCanHave(t *testing.T) {
 	}
 }
 
-// Parameters in claims and classes keep the version that their author wrote, and have the same meaning in all served
-// versions.
+// Parameters in claims and classes keep the version that their author used, and mean the same in all served versions.
 func TestParametersOfEveryServedVersion(t *testing.T) {
 	for _, served := range v1alpha1.ServedVersions() {
 		header := `{"apiVersion":"` + served.String() + `",`

@@ -1,6 +1,6 @@
 // Package v1alpha1 contains the API types for NetworkTopology, a DAG of CNI plugins that a platform team writes; for
-// CNIPluginSchema, the description of one plugin; and for the opaque parameters with which a generated DeviceClass
-// refers to a step in a topology.
+// CNIPluginSchema, the description of one plugin; and for the opaque parameters that a generated DeviceClass uses to
+// refer to a step in a topology.
 //
 // The rule of this package: it contains only wire types. Package cnichain validates and compiles them.
 //

@@ -34,7 +34,7 @@ func configuredName(config json.RawMessage) string {
 	return parsed.Dev
 }
 
-// CheckInterfaceName applies the kernel's rules (dev_valid_name) and the CNI rules.
+// CheckInterfaceName checks a name against the kernel's rules (dev_valid_name) and the CNI rules.
 func CheckInterfaceName(name string) error {
 	switch {
 	case name == "" || len(name) > 15:
@@ -49,9 +49,9 @@ func CheckInterfaceName(name string) error {
 	return nil
 }
 
-// CheckClaimInterfaceName is stricter than the kernel, because plugins, which run as root, get the name from a claim in
-// CNI_IFNAME and in their configuration, and some plugins are scripts. In sysctls, all and default refer to the
-// settings for every interface.
+// CheckClaimInterfaceName checks an interface name that a claim requests. It is stricter than the kernel, because
+// plugins run as root and receive the name in CNI_IFNAME and in their configuration, and some plugins are scripts. It
+// rejects all and default, because these names refer to the settings for every interface in sysctls.
 func CheckClaimInterfaceName(name string) error {
 	if err := CheckInterfaceName(name); err != nil {
 		return err

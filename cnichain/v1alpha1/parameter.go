@@ -14,7 +14,7 @@ const maxNesting = 64
 
 // UnmarshalJSON decodes a parameter and never fails. The CRD does not validate nested parameters, because Kubernetes
 // schemas cannot recurse, so the API server accepts {"items": {"type": -1}}. A decoding error would make the whole list
-// unreadable, and no driver would start. Values that cannot be decoded are reported in Unreadable, and unknown fields
+// unreadable, and no driver would start. Values that cannot be decoded are recorded in Unreadable, and unknown fields
 // in Unknown; validation then rejects the object.
 func (p *Parameter) UnmarshalJSON(data []byte) error {
 	type plain Parameter // has no UnmarshalJSON, which would call itself
@@ -43,7 +43,7 @@ func nesting(data []byte) int {
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case quoted && c == '\\':
-			i++ // an escaped quote does not end the string
+			i++ // an escaped quote does not terminate the string
 		case c == '"':
 			quoted = !quoted
 		case quoted:

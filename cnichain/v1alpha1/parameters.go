@@ -9,7 +9,7 @@ import (
 )
 
 // Parameters are the opaque parameters in a generated DeviceClass. They specify which step in which topology attaches
-// the device. They are honored only in a class, never in a claim.
+// the device. They are honored only in DeviceClasses, never in claims.
 type Parameters struct {
 	// APIVersion is networking.dra.io/v1alpha1 or networking.dra.io/v1beta1, which are equivalent. It may be empty.
 	APIVersion string `json:"apiVersion,omitempty"`
@@ -30,11 +30,12 @@ type TopologyRef struct {
 const ParametersKind = "StepParameters"
 
 // BandwidthParametersKind is the kind of the opaque parameters in a DeviceClass for link bandwidth. These parameters
-// have no fields besides apiVersion and kind. Claims take amounts from such devices, and nothing is attached for them.
+// have no fields besides apiVersion and kind. Claims that use such a class consume bandwidth from a device, but the
+// driver attaches nothing to the pod.
 const BandwidthParametersKind = "BandwidthParameters"
 
-// IsBandwidthParameters reports whether opaque parameters are BandwidthParameters. It returns false for parameters of
-// another kind or with unknown fields, for which DecodeParameters returns an error.
+// IsBandwidthParameters reports whether opaque parameters are BandwidthParameters. It returns false for parameters of a
+// different kind or with unknown fields, for which DecodeParameters returns an error.
 func IsBandwidthParameters(raw []byte) bool {
 	var parameters struct {
 		APIVersion string `json:"apiVersion,omitempty"`
@@ -44,7 +45,7 @@ func IsBandwidthParameters(raw []byte) bool {
 		checkKind(parameters.APIVersion, parameters.Kind, BandwidthParametersKind) == nil
 }
 
-// DecodeParameters decodes opaque parameters strictly: unknown fields, another kind and missing names are errors.
+// DecodeParameters decodes opaque parameters strictly: unknown fields, a different kind and missing names are errors.
 func DecodeParameters(raw []byte) (Parameters, error) {
 	var parameters Parameters
 	if err := decode(raw, &parameters); err != nil {
@@ -73,8 +74,8 @@ func decode(raw []byte, target any) error {
 	return nil
 }
 
-// checkKind accepts either an empty value or the expected value. Every served version is accepted: no API server
-// converts parameters, so claims keep the version that their author used.
+// checkKind rejects an unknown version or kind; either may be empty. Every served version is accepted: the API server
+// does not convert opaque parameters, so claims keep the version that their author used.
 func checkKind(apiVersion, kind, want string) error {
 	if apiVersion != "" && !IsServed(apiVersion) {
 		return fmt.Errorf("parameters have apiVersion %q, this driver reads %q", apiVersion, servedNames())

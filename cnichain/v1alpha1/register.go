@@ -24,7 +24,7 @@ func ServedVersions() []schema.GroupVersion {
 	return []schema.GroupVersion{stored, {Group: stored.Group, Version: "v1beta1"}}
 }
 
-// servedNames returns the served versions for a message.
+// servedNames returns a list of the served versions for use in a message.
 func servedNames() string {
 	var names []string
 	for _, gv := range ServedVersions() {

@@ -1,8 +1,8 @@
-// Package corpus contains objects for tests: valid NetworkTopologies, an invalid NetworkTopology for every rule with
-// the component that rejects it and the expected message, and invalid CNIPluginSchemas.
+// Package corpus contains objects for tests: valid NetworkTopologies, an invalid NetworkTopology for each rule (with
+// the component that rejects it and the expected message), and invalid CNIPluginSchemas.
 //
-// The rule of this package: it contains only data. The tests of the CRDs, the validation, the nodes and the webhook use the
-// same objects, so that a test fails if a component lacks a rule.
+// The rule of this package: it contains only data. The tests for the CRDs, the validation, the nodes and the webhook
+// use the same objects, so that a test fails if a component does not enforce a rule.
 package corpus
 
 import (
@@ -27,17 +27,17 @@ const Name = "corpus"
 type Case struct {
 	// Name describes the object.
 	Name string `json:"name"`
-	// Spec is the specification as written by its author.
+	// Spec is the specification as a user would write it.
 	Spec json.RawMessage `json:"spec"`
-	// Definition is a part of the error from the CRD for an invalid object. It is empty if the CRD's schema and CEL
-	// rules cannot express the rule, so that only Go code rejects the object.
+	// Definition is part of the CRD's error for an invalid object. It is empty if the CRD's schema and CEL rules cannot
+	// express the rule, so that only Go code rejects the object.
 	Definition string `json:"definition,omitempty"`
-	// Field and Reason are the field of the only error from the Go code, and a part of its message.
+	// Field is the field of the only error from the Go code, and Reason is part of that error's message.
 	Field  string `json:"field,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Remarks contains parts of the expected remarks on a valid topology, in order.
 	Remarks []string `json:"remarks,omitempty"`
-	// Written is true if the topology is only rejected when it is written. Nodes accept it once it is stored.
+	// Written is true if the topology is rejected only when it is written. Nodes accept it once it is stored.
 	Written bool `json:"written,omitempty"`
 	// Undecodable is true if Go cannot decode the object. An API server with the CRD never stores it.
 	Undecodable bool `json:"undecodable,omitempty"`
