@@ -1,4 +1,4 @@
-// Package keylock provides locks that are identified by a key. Waiting for a lock can be canceled with a context.
+// Package keylock provides locks that are identified by keys. Waiting for a lock can be canceled with a context.
 //
 // The rule of this package: it does not depend on the locked objects and imports none of the driver's other packages.
 package keylock
@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// Locks is a set of locks that are identified by a key. Each lock has a number of places, which is the number of
-// callers that can hold the lock at the same time. Waiting for a lock can be canceled with a context.
+// Locks is a set of locks, each identified by a key. Each lock has a number of places, which is the number of callers
+// that can hold the lock at the same time. Waiting for a lock can be canceled with a context.
 //
-// A key has an entry only while a caller holds its lock or waits for it. Therefore, the keys of old claims and
-// sandboxes use no memory, even though a node keeps getting new claims and sandboxes.
+// A key has an entry only while a caller holds its lock or waits for it. Therefore, old claims and sandboxes do not use
+// memory, although new ones keep appearing on a node.
 type Locks struct {
 	places int
 	mu     sync.Mutex
@@ -24,12 +24,12 @@ type place struct {
 	users int
 }
 
-// New returns locks that each have the given number of places.
+// New returns a set of locks with the given number of places each.
 func New(places int) *Locks {
 	return &Locks{places: places, held: map[string]*place{}}
 }
 
-// Acquire waits for a key's lock and returns the function that releases it.
+// Acquire waits for a key's lock and returns a function that releases the lock.
 func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err error) {
 	l.mu.Lock()
 	entry := l.held[key]
@@ -49,7 +49,7 @@ func (l *Locks) Acquire(ctx context.Context, key string) (unlock func(), err err
 	select {
 	case entry.held <- struct{}{}:
 		// The order matters. If the entry were deleted while its place is still taken, the next caller would create a
-		// new entry and also get the lock.
+		// new entry and acquire the lock as well.
 		return func() { <-entry.held; leave() }, nil
 	case <-ctx.Done():
 		leave()

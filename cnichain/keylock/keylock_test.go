@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The number of callers that hold a lock concurrently never exceeds the lock's number of places.
+// The number of callers holding a lock at the same time never exceeds the number of places.
 func TestPlaces(t *testing.T) {
 	locks := New(2)
 	for range 2 {

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Redacted replaces a secret.
+// Redacted is the text that replaces a secret.
 const Redacted = "(redacted)"
 
 // secretWords returns the lowercase words that indicate that a key's value is a secret. None of them contains
@@ -22,13 +22,13 @@ func secretWords() []string {
 
 var secretKeys = regexp.MustCompile("(?i)" + strings.Join(secretWords(), "|"))
 
-// SecretKeys matches the keys whose values only root should see. These values must appear neither in errors nor in the
-// call log.
+// SecretKeys returns a pattern that matches the keys whose values only root should see. These values must appear
+// neither in errors nor in the call log.
 func SecretKeys() *regexp.Regexp { return secretKeys }
 
-// MayHaveSecrets returns false if no key in a JSON document can match SecretKeys, which is the case for most
-// configurations. This check is a hundred times faster than decoding the document. It returns true for a document with
-// a backslash or non-ASCII text, since these may hide a word.
+// MayHaveSecrets reports whether a key in a JSON document may match SecretKeys. It returns false for most
+// configurations, and is a hundred times faster than decoding the document. It returns true for every document with a
+// backslash or non-ASCII text, since these may hide a word.
 func MayHaveSecrets(document []byte) bool {
 	if slices.ContainsFunc(document, func(c byte) bool { return c == '\\' || c >= utf8.RuneSelf }) {
 		return true
@@ -58,7 +58,7 @@ func Redact(value any, keys *regexp.Regexp) any {
 }
 
 // Shorten truncates a string to the given number of bytes, and replaces invalid UTF-8. Plugins may print anything, but
-// the destinations of errors accept only UTF-8.
+// the APIs that error messages are sent to accept only UTF-8.
 func Shorten(text string, limit int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= limit {

@@ -22,13 +22,13 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// A document that is not decoded must not contain a secret key in any spelling.
+// If MayHaveSecrets returns false, the document must not contain a secret key in any spelling, since it is not decoded.
 func TestDocumentsWithoutSecrets(t *testing.T) {
 	for document, want := range map[string]bool{
 		`{"type":"macvlan","ipam":{"subnet":"10.0.0.0/24"}}`: false, ``: false,
 		`{"PassWord":"x"}`: true, `{"a":{"myPSK":"x"}}`: true, `{"API-Key":"x"}`: true, `{"apiKEY":"x"}`: true,
 		`{"pass\u0077ord":"x"}`: true, `{"to\u212aen":"x"}`: true, "{\"to\u212aen\":\"x\"}": true,
-		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value; only decoding shows this
+		"{\"p\u017fk\":\"x\"}": true, `{"type":"token-server"}`: true, // a value, which only decoding can show
 	} {
 		if got := MayHaveSecrets([]byte(document)); got != want {
 			t.Errorf("%s may have secrets: %v, want %v", document, got, want)

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// IsCapacity reports whether the token refers to an amount that was allocated to the claim.
+// IsCapacity reports whether the token refers to an amount of capacity allocated to the claim.
 func (t Token) IsCapacity() bool { return strings.HasPrefix(t.Field, FieldCapacity) }
 
 // Token is one {{ root.field[index].part }} in a template.
@@ -36,7 +36,7 @@ func (t Token) String() string {
 	return text
 }
 
-// Roots of template tokens other than steps.
+// Token roots other than step names.
 const (
 	VarPod    = "pod"
 	VarClaim  = "claim"
@@ -52,14 +52,15 @@ const (
 	FieldInterfaces    = "interfaces"
 	FieldPCIAddress    = "pciAddress"
 	FieldIPs           = "ips"
-	// FieldCapacity is the prefix of fields such as capacity.bandwidth, the amounts that were allocated to the claim.
+	// FieldCapacity is the prefix of fields such as capacity.bandwidth, which contain the amounts allocated to the
+	// claim.
 	FieldCapacity = "capacity."
 	PartAddress   = "address"
 	PartGateway   = "gateway"
 )
 
 // The patterns are compiled on each call to New rather than once for the package, because this avoids package-level
-// state, and a plan has few templates.
+// state, and each plan has only a few templates.
 const (
 	tokenPattern = `\{\{\s*(.*?)\s*\}\}`
 	namePattern  = `^([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([A-Za-z][A-Za-z0-9_./-]*?)(?:\[([0-9]{1,` +
@@ -70,8 +71,8 @@ const (
 type Lookup func(Token) (any, error)
 
 // Engine renders templates in parsed JSON, never in text. A string that consists of a single token is replaced with the
-// token's value and its type; tokens within a longer string are replaced with text. A value cannot add keys, cannot
-// break out of its string, and is not rendered again.
+// token's value, which keeps its type; tokens within a longer string are replaced with text. A value cannot add keys,
+// cannot break out of its string, and is not rendered again.
 //
 // For example, with an MTU of 9000, "{{ device.mtu }}" becomes the number 9000, and "mtu-{{ device.mtu }}" becomes the
 // text mtu-9000. A name such as x","y":"z stays one string, since the document is encoded from values.
@@ -139,8 +140,8 @@ func (t Engine) renderList(list []any, path string, resolve Lookup) (any, error)
 	return out, nil
 }
 
-// renderObject renders each value. Keys are not rendered. They are processed in sorted order, so that if there are
-// several errors, renderObject always returns the same one.
+// renderObject renders each value. Keys are not rendered. They are processed in sorted order, so that renderObject
+// returns the same error each time if there are several.
 func (t Engine) renderObject(object map[string]any, path string, resolve Lookup) (any, error) {
 	out := make(map[string]any, len(object))
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -206,13 +207,13 @@ func asText(value any) string {
 		return strings.Join(parts, ",")
 	case nil:
 		return ""
-	case float64: // an integer that was read from the journal
+	case float64: // an integer read from the journal
 		return strconv.FormatFloat(value, 'f', -1, 64)
 	}
 	return fmt.Sprint(value)
 }
 
-// DecodeJSON parses a single document and keeps the original text of numbers.
+// DecodeJSON parses a single JSON document and preserves the original text of numbers.
 func DecodeJSON(document json.RawMessage) (any, error) {
 	if len(document) == 0 {
 		return map[string]any{}, nil
