@@ -16,7 +16,7 @@ const ranged = `
 - {name: b, type: vlan, dependOn: [a], addressRange: storage, config: {vlanId: 7, ipam: {type: host-local}}}
 `
 
-// rooms returns the first blocks of a dual-stack range, each with the given room.
+// rooms returns the first blocks of a dual-stack range, with the given room for each block.
 func rooms(t *testing.T, room ...int) map[string][]BlockRoom {
 	t.Helper()
 	r, problems := addresses.Parse(&v1alpha1.AddressRangeSpec{CIDRs: []string{"10.20.0.0/16", "fd00::/64"},

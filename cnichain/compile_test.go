@@ -136,7 +136,8 @@ func TestCompilePrefersThePCIAddress(t *testing.T) {
 	}
 }
 
-// If a PCI function has several interfaces, its address identifies none of them, so plugins get the interface name.
+// If a PCI function has several interfaces, its address does not identify any of them, so plugins get the interface
+// name.
 func TestCompileNamesPortsOfOneFunction(t *testing.T) {
 	if got := DefaultSchemas().ByPCIAddress(); !slices.Equal(got, []string{"ovn-k8s-cni-overlay", "sriov"}) {
 		t.Errorf("these plugins accept no name: %v", got)
@@ -251,8 +252,8 @@ func TestCompileWithoutSchemaPassesTheDeviceID(t *testing.T) {
 	}
 }
 
-// Macvlan and ipvlan cannot use the same link. This can also be checked for two plans, since the second step may belong
-// to another claim.
+// Macvlan and ipvlan cannot use the same link. The check also works across two plans, since the second step may belong
+// to a different claim.
 func TestPlansThatClash(t *testing.T) {
 	plan := func(cniType, link string) *PlanStep {
 		device := deviceNamed(link)
@@ -276,7 +277,7 @@ func TestPlansThatClash(t *testing.T) {
 	}
 }
 
-// A plugin and its IPAM plugin get the same configuration, so they must support a common version.
+// A plugin and its IPAM plugin receive the same configuration, so they must support a common CNI version.
 func TestVersionIsThatOfTheAddressPluginToo(t *testing.T) {
 	steps := `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: whereabouts}}}]`
 	for want, ipam := range map[string][]string{"1.0.0": {"0.3.1", "1.0.0"}, "": {"0.2.0", "0.1.0"}} {
@@ -325,7 +326,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// unescape undoes the escaping of < and > that Go's JSON encoder adds.
+// unescape reverses the escaping of < and > by Go's JSON encoder.
 func unescape(text string) string {
 	var value any
 	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
@@ -367,7 +368,8 @@ func TestRawExtensionIsOptional(t *testing.T) {
 	}
 }
 
-// A device without an interface requires a driver for applications, and such a driver requires a suitable device.
+// A device without an interface can be attached only if the step sets a driver such as vfio-pci, and the driver can be
+// set only for an exclusive PCI function.
 func TestCompileDrivers(t *testing.T) {
 	const (
 		oneStep = `[{name: link, type: host-device, selector: {cel: "true"}}]`
@@ -409,7 +411,8 @@ func TestCompileDrivers(t *testing.T) {
 }
 
 // The plan contains devices that other components attach, but none of its steps is run: no plugin has to be installed,
-// a function may have a userspace driver, and claims cannot set parameters, since no component would read them.
+// a function may have a userspace driver, and claims cannot set parameters, since no component would read the
+// parameters.
 func TestCompileForOthers(t *testing.T) {
 	external := topology(t, `[{name: a, type: host-device, selector: {cel: "true"}}, {name: b, type: macvlan, `+
 		`selector: {cel: "true"}}]`)

@@ -26,8 +26,8 @@ func TestGoTakesValidTopologies(t *testing.T) {
 	}
 }
 
-// TestGoRefusesInvalidTopologies checks that the Go validation rejects all topologies in the corpus with one error that
-// contains the expected field and text, and that nodes accept exactly those that are marked in the corpus.
+// TestGoRefusesInvalidTopologies checks that the Go validation rejects every invalid topology in the corpus with a
+// single error that contains the expected field and text, and that nodes accept only the topologies marked accordingly.
 func TestGoRefusesInvalidTopologies(t *testing.T) {
 	for _, c := range corpus.Invalid(t) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -121,8 +121,8 @@ func TestContractsOfTheCluster(t *testing.T) {
 }
 
 // TestExtendedResourcesWithoutAddresses checks that an extended resource name is rejected if any step gets its
-// addresses only from claims, even if that step is not the one with the name but depends on it. The reason is that a
-// pod that requests an extended resource has no claim in which to set addresses.
+// addresses only from claims. This can be the step with the name, or a step that depends on it. A pod that requests an
+// extended resource has no claim of its own that could set addresses.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	var static v1alpha1.CNIPluginSchema
 	if err := yaml.UnmarshalStrict([]byte("{cniType: static, output: {interfaces: none}, capabilities: [ips]}"),
@@ -157,7 +157,7 @@ func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", steps, got, want)
 		}
 		if stored := cnichain.ValidateStored(topology, schemas); len(stored) > 0 {
-			t.Errorf("%s\nrejected by a node: %v", steps, stored) // claims with addresses are attached
+			t.Errorf("%s\nrejected by a node: %v", steps, stored) // nodes attach claims that set addresses
 		}
 	}
 }

@@ -25,7 +25,8 @@ func ExampleValidate() {
 	// spec.steps[1].config: Invalid value: "uplink": config.note: cannot resolve template "{{ pod.colour }}": pod has no such field; use name, namespace, uid
 }
 
-// The input for a plan's plugins is known before the pod exists, except for values that depend on the pod.
+// The configuration passed to a plan's plugins is known before the pod exists, except for values that depend on the
+// pod.
 func ExamplePreview() {
 	topology := &v1alpha1.NetworkTopology{}
 	topology.Name = "lan"

@@ -43,8 +43,8 @@ func TestNetworkConfigLater(t *testing.T) {
 	}
 }
 
-// A route is kept if another address is sufficient for it. It is dropped if its gateway was only reachable through an
-// expired network.
+// A route is kept if a remaining address is sufficient for it. It is dropped if its gateway was reachable only through
+// the network of an expired address.
 func TestRoutesOfEndedAddresses(t *testing.T) {
 	t.Parallel()
 	toGateway := cnichain.NodeRoute{Destination: "10.60.0.0/16", Gateway: "192.168.60.1"}
@@ -53,7 +53,7 @@ func TestRoutesOfEndedAddresses(t *testing.T) {
 	for name, test := range map[string]struct {
 		addresses, present []cnichain.NodeAddress
 		routes             []cnichain.NodeRoute
-		want               int // how many routes remain, starting with the first
+		want               int // number of routes that remain, starting with the first
 	}{
 		"another address of the network": {addresses: []cnichain.NodeAddress{lent, {Address: "192.168.60.3/24"}},
 			routes: []cnichain.NodeRoute{toGateway}, want: 1},

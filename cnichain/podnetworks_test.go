@@ -185,7 +185,8 @@ func TestDefine(t *testing.T) {
 	}
 }
 
-// A topology without a network name, or with a name that would be known too late, is rejected by the API and by nodes.
+// A topology without a network name, or with a name that depends on the pod's name or the device, is rejected both by
+// the API and by nodes.
 func TestNetworkMustBeNamed(t *testing.T) {
 	for name, problem := range map[string]string{
 		"":                        "spec.steps[0].config.netAttachDefName: Required",

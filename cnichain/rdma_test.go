@@ -83,7 +83,7 @@ func TestCheckRDMA(t *testing.T) {
 	}
 }
 
-// The plan stores how a plugin affects its device, since the schema may change while pods use the device.
+// The plan records how a plugin affects its device, since the schema may change while pods use the device.
 func TestCompileRDMA(t *testing.T) {
 	for cniType, want := range map[string][2]bool{"host-device": {true, false}, "macvlan": {false, true}, "mine": {}} {
 		device := deviceNamed("up0")

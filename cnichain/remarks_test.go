@@ -107,7 +107,7 @@ func schema(cniType, remark string) v1alpha1.CNIPluginSchema {
 	return v1alpha1.CNIPluginSchema{Spec: v1alpha1.CNIPluginSchemaSpec{CNIType: cniType, Remark: remark}}
 }
 
-// TestRemarkOfABuiltInSchema checks that users of whereabouts are informed about the effect of its reconciler on this
+// TestRemarkOfABuiltInSchema checks that users of whereabouts are warned about the effect of its reconciler on this
 // driver's pods, unless a schema in the cluster replaces the built-in schema.
 func TestRemarkOfABuiltInSchema(t *testing.T) {
 	topology := &v1alpha1.NetworkTopology{}
@@ -127,8 +127,8 @@ func TestRemarkOfABuiltInSchema(t *testing.T) {
 	}
 }
 
-// TestRemarksFitIntoWarnings checks the length of remarks: the API server may truncate admission webhook warnings of
-// more than 256 characters.
+// TestRemarksFitIntoWarnings checks the length of remarks: the API server may truncate admission webhook warnings
+// longer than 256 characters.
 func TestRemarksFitIntoWarnings(t *testing.T) {
 	longest := schema(strings.Repeat("p", 63), strings.Repeat("ä", 180))
 	if problems := cnichain.ValidateSchema(&longest.Spec); len(problems) > 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// TestSchemasKnowThePluginsParameters compares the built-in schemas with the structs into which the containernetworking
-// plugins decode their configuration, using the version that this module requires.
+// TestSchemasKnowThePluginsParameters compares the built-in schemas with the configuration structs of the
+// containernetworking plugins, in the version that this module requires.
 func TestSchemasKnowThePluginsParameters(t *testing.T) {
 	dir := moduleDir(t, "github.com/containernetworking/plugins")
 	for cniType, plugin := range map[string]struct {
@@ -191,8 +191,8 @@ func TestSchemasHaveFewPatterns(t *testing.T) {
 	}
 }
 
-// Two steps with a plugin that allows only one queue per interface would fail during ADD, so they are rejected when the
-// topology is created.
+// If a plugin allows only one queue per interface, two steps that use the plugin on the same interface would fail
+// during ADD, so they are rejected when the topology is created.
 func TestOneBandwidthForEachInterface(t *testing.T) {
 	const limit = "{name: %s, type: bandwidth, dependOn: [%s], config: {egressRate: 1000, egressBurst: 1000}}"
 	for name, test := range map[string]struct {

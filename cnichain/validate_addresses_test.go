@@ -60,7 +60,7 @@ func TestRunsOfAddresses(t *testing.T) {
 			`rangeStart: 10.1.0.200}]]`: nil,
 		`type: host-local, subnet: "{{ device.net }}", rangeStart: 10.1.0.5, rangeEnd: 10.1.0.4`: {
 			`rangeEnd: Invalid value: "10.1.0.4": is before rangeStart, which is 10.1.0.5`},
-		// A value that cannot be parsed is only reported once, by the check of its format.
+		// A value that cannot be parsed is reported only once, by the format check.
 		`type: host-local, subnet: 10.300.0.0/24, rangeStart: 10.1.0.5`: {`subnet: Invalid value: "10.300.0.0/24"`},
 		// The ranges are in the runtime configuration.
 		`type: host-local}, runtimeConfig: {ipRanges: [[{subnet: 10.1.0.0/24}]]`: nil,
@@ -88,7 +88,7 @@ func TestRunsOfAddresses(t *testing.T) {
 	}
 }
 
-// TestRunsOfAddressesOfOtherPlugins checks that the plugin's schema defines the keys.
+// TestRunsOfAddressesOfOtherPlugins checks that the keys are taken from the plugin's schema.
 func TestRunsOfAddressesOfOtherPlugins(t *testing.T) {
 	var schema v1alpha1.CNIPluginSchema
 	if err := yaml.UnmarshalStrict([]byte(`{cniType: mine, output: {interfaces: none},

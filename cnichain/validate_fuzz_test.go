@@ -11,8 +11,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1/corpus"
 )
 
-// FuzzValidate checks that validating arbitrary text does not panic, and that authors get at least the problems that a
-// node would report.
+// FuzzValidate checks that validating arbitrary text does not panic, and that Validate reports at least the problems
+// that a node would report.
 func FuzzValidate(f *testing.F) {
 	for _, c := range append(corpus.Valid(f), corpus.Invalid(f)...) {
 		f.Add(string(c.Spec))

@@ -23,7 +23,7 @@ func podLink(name string, addresses ...string) LinkAddresses {
 	return link
 }
 
-// A pod gets the entries for its own links, with the preferred entry first.
+// FindGIDs returns the entries for the pod's own links, with the preferred entry first.
 func TestGIDsOfAPod(t *testing.T) {
 	const linkLocal = "fe80::ff:fe00:1" // from 02:00:00:00:00:01
 	both := []LinkAddresses{podLink("net1", "fd00::1", "10.0.0.1", "fe80::abcd"), podLink("net1.7", "10.7.0.1")}
@@ -69,7 +69,7 @@ func TestGIDsOfAPod(t *testing.T) {
 	}
 }
 
-// Two pods on one RDMA device have the same address on links with the same name: neither pod must get the other pod's
+// If two pods on one RDMA device have the same address on links with the same name, neither pod gets the other pod's
 // entry.
 func TestGIDsThatCannotBeToldApart(t *testing.T) {
 	table := []GIDEntry{entry(2, "10.0.0.1", GIDRoCEv2, "net1"), entry(3, "fd00::1", GIDRoCEv2, "net1"),
