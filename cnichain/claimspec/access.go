@@ -21,7 +21,8 @@ func CheckPod(pod *corev1.Pod) error {
 	return nil
 }
 
-// HostNetworkError is the error for a pod to which the driver cannot add interfaces because it uses the host's network.
+// HostNetworkError is the error for a pod to which the driver cannot add interfaces because the pod uses the host's
+// network.
 type HostNetworkError struct{ Pod string }
 
 func (e *HostNetworkError) Error() string {

@@ -18,7 +18,7 @@ type Device struct {
 	resourceapi.DeviceRequestAllocationResult
 	// Class contains the parameters of the request's DeviceClass: the topology, and the step that attaches the device.
 	Class v1alpha1.Parameters
-	// Parameters are the claim's parameters for the interfaces that are created from the device.
+	// Parameters are the claim's parameters for the interfaces created from the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 

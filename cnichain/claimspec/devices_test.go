@@ -89,8 +89,8 @@ func TestParametersComeOnlyFromTheClass(t *testing.T) {
 	}
 }
 
-// A request is treated as a request for bandwidth alone if its class specifies this in a form that the driver fully
-// understands. The claim itself cannot specify it, because its author could then bypass the topology.
+// A request is treated as bandwidth-only if its class specifies this in a form that the driver fully understands. The
+// claim itself cannot specify it, because its author could then bypass the topology.
 func TestBandwidthsComeOnlyFromTheClass(t *testing.T) {
 	for parameters, want := range map[string]bool{
 		`{"kind":"BandwidthParameters"}`:                                          true,
@@ -144,8 +144,8 @@ func TestClaimsMayWantSomething(t *testing.T) {
 	}
 }
 
-// The scheduler can swap the devices of two claims, which is detected for generated classes. Handwritten classes may
-// have any name, so they are not checked.
+// CheckClasses detects that the scheduler has swapped the devices of two claims. It does not check handwritten classes,
+// since these may have any name.
 func TestDevicesAreOfTheClassThatIsAskedFor(t *testing.T) {
 	topologies := []*v1alpha1.NetworkTopology{
 		{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Status: v1alpha1.NetworkTopologyStatus{

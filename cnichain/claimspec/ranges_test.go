@@ -74,8 +74,8 @@ func TestAddressesOfNoRange(t *testing.T) {
 	}
 }
 
-// Claims may request the addresses that the steps allow. Each range is listed only once. Steps that do not allow it, or
-// whose ranges are unknown, are omitted.
+// The ranges of all steps that allow claims to request addresses are listed, each only once. Steps whose ranges are
+// unknown are omitted.
 func TestAskableAddresses(t *testing.T) {
 	topology := &v1alpha1.NetworkTopology{}
 	if err := yaml.UnmarshalStrict([]byte(`

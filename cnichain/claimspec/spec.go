@@ -15,7 +15,7 @@ import (
 // Root is a claim's device for a root step.
 type Root struct {
 	Step string
-	// Parameters are the claim's parameters for the interfaces that are created from the device.
+	// Parameters are the claim's parameters for the interfaces created from the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
@@ -238,8 +238,8 @@ func (p *parameterSet) apply(root string, asked *v1alpha1.ClaimParameters) {
 	p.bySteps[name] = result
 }
 
-// remedy suggests a fix for a parameter that a claim sets for a step that does not allow it: another step of the same
-// root that allows the parameter, if there is one.
+// remedy suggests a fix for a claim that sets a parameter for a step that does not allow it. If the root step or one of
+// its dependents allows the parameter, the suggestion is to set it for that step.
 func (p *parameterSet) remedy(root string, parameter v1alpha1.ClaimParameter) string {
 	for i := range p.Topology.Spec.Steps {
 		step := &p.Topology.Spec.Steps[i]

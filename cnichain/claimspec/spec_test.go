@@ -8,8 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/claimspec/claimspectest"
 )
 
-// refusal returns the error for claims. It runs the checks in the same order as the driver: the claim, its pod, and
-// each topology.
+// refusal returns the error for an invalid case. It runs the checks in the same order as the driver: first the claim,
+// then its pod, and then each topology.
 func refusal(t *testing.T, bad claimspectest.Case) string {
 	claims, pod := bad.Allocated(t)
 	topologies := claimspectest.TopologiesByName(t)

@@ -182,8 +182,8 @@ func allocate(
 	return allocation
 }
 
-// OfOwnClasses replaces the generated classes in claims with handwritten classes for the same steps. The API server
-// then accepts the claims of all cases.
+// OfOwnClasses replaces the generated classes in claims with handwritten classes for the same steps, so that the API
+// server accepts the claims in all cases.
 func OfOwnClasses(claims string) string {
 	return strings.NewReplacer("bad-one-uplink", "bad-own", "bad-address-uplink", "bad-own-address").Replace(claims)
 }
