@@ -125,8 +125,8 @@ func needs(step *v1alpha1.Step, needsInterface bool) []string {
 	case step.Driver != "":
 		conditions = append(conditions, "has("+attributes+".pciAddress)")
 	case needsInterface:
-		// Only a device that has an interface has an MTU. Earlier versions of the driver, which run on some nodes during an
-		// upgrade, publish the MTU of each device but not its interface.
+		// Only a device that has an interface has an MTU. Earlier versions of the driver, which run on some nodes
+		// during an upgrade, publish a device's MTU but not its interface.
 		conditions = append(conditions, "has("+attributes+".mtu)")
 	}
 	return conditions
@@ -142,7 +142,7 @@ func complete(expression string) string {
 	return guarded
 }
 
-// Remarks returns a remark for each attribute that is probably misspelled in a selector in a valid topology. The class
+// Remarks returns a remark for each attribute that is probably misspelled in a selector of a valid topology. The class
 // generated from such a selector selects no devices.
 func Remarks(topology *v1alpha1.NetworkTopology) []string {
 	var remarks []string
