@@ -61,7 +61,7 @@ func TestCallLog(t *testing.T) {
 	}
 }
 
-// Recorded calls can be read even if a crash truncated a line before them.
+// Recorded calls can be read even if a crash truncated an earlier line.
 func TestCallLogIsRead(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })
@@ -117,8 +117,8 @@ func TestCallLogOfAPodThatKeepsFailing(t *testing.T) {
 	}
 }
 
-// Kubernetes allows longer names than the file system does. The log of a claim with a longer name can still be found by
-// the claim's full name.
+// Kubernetes allows longer names than the file system does. The log of a claim whose name is too long for the file
+// system can still be found by the full name.
 func TestCallLogOfLongNames(t *testing.T) {
 	dir := t.TempDir()
 	log := New(dir, func(err error) { t.Error(err) })

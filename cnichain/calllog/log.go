@@ -146,7 +146,7 @@ func (l *Log) Old(before time.Time, keep func(claimUID string) bool) ([]string, 
 	return l.old(before, keep)
 }
 
-// old is like Old, for callers that hold the lock. The lock prevents concurrent writes.
+// old is like Old, but the caller must hold the lock, which prevents concurrent writes.
 func (l *Log) old(before time.Time, keep func(claimUID string) bool) ([]string, error) {
 	entries, err := os.ReadDir(l.dir)
 	if os.IsNotExist(err) {
