@@ -93,7 +93,7 @@ func (p *ClaimParameters) normalize() error {
 	return joined(problems)
 }
 
-// checkShape checks that every parameter exists and that its value has the right type. The decoder handles input that
+// checkShape checks that every parameter is known and that its value has the right type. The decoder handles input that
 // is not an object.
 func checkShape(raw []byte) error {
 	var given map[string]json.RawMessage
@@ -161,8 +161,8 @@ func joined(problems []error) error {
 	return errors.New(strings.Join(texts, "; "))
 }
 
-// stationAddress parses a MAC address that an interface may have (IEEE 802, section 8: neither a group address nor all
-// zeros).
+// stationAddress parses a MAC address that can be assigned to an interface (IEEE 802, section 8: neither a group
+// address nor all zeros).
 func stationAddress(text string) (string, error) {
 	mac, err := net.ParseMAC(text)
 	if err != nil || len(mac) != 6 || mac[0]&1 != 0 || slices.Max(mac) == 0 {

@@ -51,7 +51,7 @@ func CheckInterfaceName(name string) error {
 
 // CheckClaimInterfaceName checks an interface name that a claim requests. It is stricter than the kernel, because
 // plugins run as root and receive the name in CNI_IFNAME and in their configuration, and some plugins are scripts. It
-// rejects all and default, because these names refer to the settings for every interface in sysctls.
+// rejects all and default, because in sysctls, these names refer to the settings for all interfaces.
 func CheckClaimInterfaceName(name string) error {
 	if err := CheckInterfaceName(name); err != nil {
 		return err

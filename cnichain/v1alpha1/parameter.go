@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// maxNesting is the maximum nesting depth of a parameter that is decoded. Every valid parameter has a smaller depth.
+// maxNesting is the maximum nesting depth at which a parameter is still decoded. All valid parameters are nested less
+// deeply.
 const maxNesting = 64
 
 // UnmarshalJSON decodes a parameter and never fails. The CRD does not validate nested parameters, because Kubernetes

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A meaningless object that the API server accepts does not prevent other objects from being read.
+// A malformed object that the API server accepts does not prevent other objects from being read.
 func TestUnreadableParametersAreRead(t *testing.T) {
 	deep := strings.Repeat(`{"items": `, 9_000) + "{}" + strings.Repeat("}", 9_000)
 	for name, test := range map[string]struct {

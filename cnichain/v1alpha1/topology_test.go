@@ -8,8 +8,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// A claim that does not name a step refers to the root step, so parameters that only other steps allow are listed with
-// the names of those steps.
+// The parameters of a claim that does not name a step apply to the root step, so parameters that only other steps allow
+// are listed with the names of those steps.
 func TestAllowedParametersNameLaterSteps(t *testing.T) {
 	spec := v1alpha1.NetworkTopologySpec{Steps: []v1alpha1.Step{
 		{Name: "link", ClaimParameters: []v1alpha1.ClaimParameter{v1alpha1.ClaimIPs}},
