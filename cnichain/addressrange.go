@@ -249,8 +249,8 @@ func AddressesPerPod(topology *v1alpha1.NetworkTopology, addressRange string) in
 	return count
 }
 
-// TakenAddresses adds to taken, by block name, the number of addresses that plans use for the given number of pods. If
-// no pod is known to use a claim, one pod is assumed, since one will use it later.
+// TakenAddresses counts the addresses that plans take from each block for the given number of pods, and adds the counts
+// to taken, by block name. If no pods are known yet, it assumes one pod, since one will use the claim later.
 func TakenAddresses(plans []Plan, pods int, taken map[string]int) {
 	for i := range plans {
 		for j := range plans[i].Steps {

@@ -93,8 +93,8 @@ func TestClaimsSayNoMoreThanTheStepsAllow(t *testing.T) {
 	}
 }
 
-// A step without configured addresses requires addresses from each claim. Claims without parameters, such as the claim
-// for a pod's extended resources, and claims that only set other parameters are rejected.
+// A step without configured addresses requires every claim to set addresses. Claims without parameters (such as the
+// claim for a pod's extended resources) and claims that set only other parameters are rejected.
 func TestClaimsSayTheAddressesThatAStepNeeds(t *testing.T) {
 	const steps = `
 - {name: left, type: macvlan, selector: {cel: "true"}, claimParameters: [ips, interfaceName],

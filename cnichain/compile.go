@@ -354,7 +354,7 @@ func (c *compiler) dryRun(plan *Plan) {
 			}
 			return "", nil
 		}
-		// The plan lists the instances one after another, each with all steps in the topology.
+		// The plan lists the instances one after another, each with all of the topology's steps.
 		path := c.path.Index(i % len(c.topology.Spec.Steps))
 		if _, err := engine.RenderJSON(step.Config, resolve); err != nil {
 			c.add(field.Invalid(path.Child("config"), step.Name, err.Error()))

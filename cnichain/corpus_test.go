@@ -121,7 +121,7 @@ func TestContractsOfTheCluster(t *testing.T) {
 }
 
 // TestExtendedResourcesWithoutAddresses checks that an extended resource name is rejected if any step gets its
-// addresses only from claims. This can be the step with the name, or a step that depends on it. A pod that requests an
+// addresses only from claims. That step may be the one with the name, or one that depends on it. A pod that requests an
 // extended resource has no claim of its own that could set addresses.
 func TestExtendedResourcesWithoutAddresses(t *testing.T) {
 	var static v1alpha1.CNIPluginSchema

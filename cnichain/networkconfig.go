@@ -21,8 +21,8 @@ type NetworkConfig struct {
 // infinite is INFINITY_LIFE_TIME in linux/if_addr.h, which means that an address never expires.
 const infinite = math.MaxUint32
 
-// kernelProtocol is RTPROT_KERNEL in linux/rtnetlink.h, for routes that the kernel creates and deletes together with
-// their address.
+// kernelProtocol is RTPROT_KERNEL in linux/rtnetlink.h, for routes that the kernel creates and deletes together with an
+// address.
 const kernelProtocol = 2
 
 // Remaining returns the part of a configuration that is still valid at the later time now, in seconds since boot.
@@ -87,7 +87,7 @@ type network struct {
 // addresses.
 const mainTable = 254
 
-// networksOf returns the networks that contain a link's addresses or the addresses' peers.
+// networksOf returns the networks that contain a link's addresses or their peer addresses.
 func networksOf(addresses []NodeAddress) []network {
 	var networks []network
 	for _, address := range addresses {

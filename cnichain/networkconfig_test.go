@@ -43,8 +43,8 @@ func TestNetworkConfigLater(t *testing.T) {
 	}
 }
 
-// A route is kept if a remaining address is sufficient for it. It is dropped if its gateway was reachable only through
-// the network of an expired address.
+// A route is kept if another address still makes it valid. It is dropped if its gateway was reachable only through the
+// network of an expired address.
 func TestRoutesOfEndedAddresses(t *testing.T) {
 	t.Parallel()
 	toGateway := cnichain.NodeRoute{Destination: "10.60.0.0/16", Gateway: "192.168.60.1"}

@@ -74,9 +74,9 @@ type Device struct {
 	Attributes map[string]any `json:"attributes,omitempty"`
 }
 
-// Baseline is the state of a free device on the host. It is valid only until the next reboot: afterwards, virtual
-// devices have not been moved, indexes may identify different links, and the hardware's settings are the
-// administrator's.
+// Baseline is the state of a free device on the host. It is valid only until the next reboot: after a reboot, virtual
+// devices have not yet been moved, indexes may identify different links, and the hardware has the administrator's
+// settings.
 type Baseline struct {
 	// BootID identifies the boot during which the baseline was read; empty in records from earlier driver versions.
 	BootID string `json:"bootID,omitempty"`
@@ -181,7 +181,7 @@ type Plugin struct {
 type RootDevice struct {
 	Step   string
 	Device Device
-	// Parameters are the claim's parameters for the interfaces that are created from the device.
+	// Parameters are the claim's parameters for the interfaces created from the device.
 	Parameters []v1alpha1.ClaimParameters
 }
 
@@ -219,7 +219,7 @@ func (b *Binding) pods() int { return max(b.Pods, 1) }
 type Plan struct {
 	Topology string `json:"topology"`
 	Claim    Claim  `json:"claim"`
-	// Steps are in the order of ADD; DEL runs them in reverse.
+	// Steps are in ADD order; DEL runs them in reverse.
 	Steps []PlanStep `json:"steps"`
 	// External contains the steps of a topology whose devices are attached by other components. These steps are never
 	// run. Only their Name, Instance, Type, Device and ConflictsWith are set. A plan with external steps has no Steps.

@@ -108,9 +108,9 @@ type WantedNetwork struct {
 // the same order as wanted: the names in the annotations, or the requested name for a plugin that accepts any name. A
 // network that is selected twice can be attached twice. SelectNetworks reports all problems.
 //
-// For example, a pod selects "net-a@eth1,net-a", and two steps need net-a, one of them as eth1. With a plugin that
-// takes names from the annotation, that step gets the first selection, regardless of the order of the steps, and the
-// other step gets the second selection, which is net2.
+// For example, a pod selects "net-a@eth1,net-a", and two steps need net-a, one of them with the interface name eth1.
+// With a plugin that takes names from the annotation, that step gets the first selection, regardless of the order of
+// the steps, and the other step gets the second selection, which is net2.
 func SelectNetworks(wanted []WantedNetwork, annotations map[string]string, namespace string) ([]string, error) {
 	names := make([]string, len(wanted))
 	free := map[string][]Selection{} // by annotation

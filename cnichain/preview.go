@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 )
 
-// runtimeDeviceID is the key for a device in the CNI runtime configuration (CNI conventions, "deviceID").
+// runtimeDeviceID is the key for the device ID in the CNI runtime configuration (CNI conventions, "deviceID").
 const runtimeDeviceID = "deviceID"
 
 // Keys in the CNI runtime configuration (CNI conventions, "Dynamic Plugin specific fields").

@@ -155,7 +155,7 @@ func (v *validator) binary(path *field.Path, cniType string) {
 	}
 }
 
-// IsNetworkName reports whether a name is valid for a CNI network. IPAM plugins use this name for a directory.
+// IsNetworkName reports whether a name is valid for a CNI network. IPAM plugins use this name as a directory name.
 func IsNetworkName(name string) bool { return networkForm.MatchString(name) }
 
 // CheckBinaryName returns an error for a CNI type that is not a bare file name.

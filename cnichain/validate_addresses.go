@@ -115,7 +115,8 @@ func (a *addressRuns) run(run *addressRun) bool {
 	return right && first && last
 }
 
-// inside reports whether an end of a run is in the run's network. It returns true if the end or the network is unknown.
+// inside reports whether an end of a run lies within the run's network. It returns true if the end or the network is
+// unknown.
 func (a *addressRuns) inside(run *addressRun, key string, address netip.Addr) bool {
 	if !address.IsValid() || !run.network.IsValid() || run.network.Contains(address) {
 		return true
@@ -184,7 +185,7 @@ func rangesRemedy(schema *v1alpha1.CNIPluginSchemaSpec) map[string]string {
 }
 
 // withoutEmptyList removes an empty list of runs from an IPAM plugin's configuration. Plugins treat an empty list like
-// a missing list.
+// a missing one.
 func withoutEmptyList(ipam map[string]any, parameter string) map[string]any {
 	if list, isList := ipam[parameter].([]any); isList && len(list) == 0 {
 		ipam = maps.Clone(ipam)

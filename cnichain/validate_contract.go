@@ -177,8 +177,8 @@ func countInterfaces(n int32) string {
 	return fmt.Sprintf("%d interfaces", n)
 }
 
-// conflicts reports an earlier step that modifies the same single interface with a plugin that conflicts with this
-// step's plugin. It skips steps with several interfaces, since the plugin decides which of them to use.
+// conflicts reports an earlier step that modifies the same interface through a plugin that conflicts with this step's
+// plugin. It skips steps with several interfaces, since the plugin decides which of them to use.
 func (c *contracts) conflicts(path *field.Path, here work, before []work) {
 	if len(here.interfaces) != 1 {
 		return

@@ -68,8 +68,8 @@ type LinkAddresses struct {
 
 // FindGIDs returns the entries in an RDMA device's GID table that belong to a pod's links. If RDMA devices are shared,
 // the table contains the GIDs of all pods, and names their links but not the links' namespaces. Therefore, an entry is
-// attributed to the pod if both its link name and its address match. Entries that cannot be told apart are not returned
-// in found; ambiguous describes them.
+// attributed to the pod if both its link name and its address match. Entries that cannot be told apart are described in
+// ambiguous instead of being returned in found.
 func FindGIDs(table []GIDEntry, links []LinkAddresses) (found []GID, ambiguous []string) {
 	type key struct {
 		port      uint32

@@ -12,7 +12,7 @@ import (
 // that can hold the lock at the same time. Waiting for a lock can be canceled with a context.
 //
 // A key has an entry only while a caller holds its lock or waits for it. Therefore, old claims and sandboxes do not use
-// memory, although new ones keep appearing on a node.
+// memory, even though a node keeps getting new ones.
 type Locks struct {
 	places int
 	mu     sync.Mutex

@@ -179,8 +179,8 @@ func (t Engine) renderText(text, path string, resolve Lookup) (any, error) {
 	return out.String(), nil
 }
 
-// resolve parses the text between the braces. The grammar is deliberately limited to a regular expression: without
-// functions, conditions and nesting, a template can only refer to a value.
+// resolve parses the text between the braces. The grammar is deliberately limited to what a regular expression can
+// parse: without functions, conditions and nesting, a template can only refer to a value.
 func (t Engine) resolve(name string, resolve Lookup) (any, error) {
 	match := t.names.FindStringSubmatch(name)
 	if match == nil {
@@ -232,5 +232,5 @@ func DecodeJSON(document json.RawMessage) (any, error) {
 
 // Contains reports whether the text contains a token.
 //
-// Unlike HasTokens, it also returns true for a token that is not closed.
+// Unlike HasTokens, it also returns true for an unclosed token.
 func Contains(text string) bool { return strings.Contains(text, "{{") }
