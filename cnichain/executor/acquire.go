@@ -10,12 +10,12 @@ import (
 )
 
 // acquireDevice makes the attachment the owner of the step's exclusive device and reads the device's baseline. It
-// returns an error if the device is quarantined, if the node itself uses it, or if it is no longer the device for which
-// the claim was prepared.
+// returns an error if the device is quarantined, is used by the node itself, or is no longer the device the claim was
+// prepared for.
 //
-// It makes these checks immediately before ADD, on every attempt and for every sandbox. A claim may stay prepared for
-// days, and between two attempts the device is on the host, where an administrator may configure it. The owner is set
-// first, so that no other attachment gets the device between these checks and ADD.
+// These checks run immediately before ADD, on every attempt and for every sandbox: a claim may stay prepared for days,
+// and between attempts the device is on the host, where an administrator may reconfigure it. The owner is set first, so
+// that no other attachment can acquire the device between these checks and ADD.
 func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if err := e.owners.acquire(attachment, record); err != nil {
 		return err
@@ -36,10 +36,10 @@ func (e *Executor) acquireDevice(ctx context.Context, attachment *Attachment, re
 }
 
 // currentDevice returns a device that is about to be attached, with its current baseline. The plan keeps the baseline
-// that was read during Prepare; the attachment, which restores the device, gets the current one.
+// read during Prepare; the attachment, which later restores the device, uses the current one.
 //
-// Shared devices stay on the host, and their settings are not restored, so they need no new baseline during the boot in
-// which they were planned. However, they must still have the name that the plugin's configuration contains.
+// Shared devices stay on the host, and their settings are not restored, so they do not need a new baseline until the
+// next reboot. However, their name must still match the one in the plugin's configuration.
 func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	if err := e.Quarantined(planned); err != nil {
 		return nil, err
@@ -63,9 +63,9 @@ func (e *Executor) currentDevice(ctx context.Context, planned *cnichain.Device) 
 	return now, err
 }
 
-// RenewedBaseline returns a device with a baseline from this boot. The device must not be in use by any pod.
-// RenewedBaseline reads a new baseline if the existing one is from an earlier boot. It returns os.ErrNotExist for an
-// exclusive device that is not on the host.
+// RenewedBaseline returns the device with a baseline from the current boot, reading a new one if the existing baseline
+// is from an earlier boot. No pod may be using the device. It returns os.ErrNotExist for an exclusive device that is
+// not on the host.
 func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device) (*cnichain.Device, error) {
 	boot, err := e.Host.Boot()
 	if err != nil || planned.BootID == boot {
@@ -74,8 +74,8 @@ func (e *Executor) RenewedBaseline(ctx context.Context, planned *cnichain.Device
 	return e.readBaseline(ctx, planned, boot)
 }
 
-// readBaseline reads the baseline of a device on the host. It returns an error if the node uses the device, or if the
-// device is not the planned one.
+// readBaseline reads the baseline of a device on the host. It returns an error if the node uses the device, or if it is
+// not the planned device.
 func (e *Executor) readBaseline(ctx context.Context, planned *cnichain.Device, boot string) (*cnichain.Device, error) {
 	free := make(chan error, 1)
 	switch {
@@ -114,8 +114,8 @@ func vlanSuffix(device *cnichain.Device) string {
 }
 
 // checkReturned returns an error unless a released claim's device is on the host and matches its baseline. If this
-// process restored the device after its last pod, the device only has to be on the host, because any later differences
-// are changes made by an administrator.
+// process restored the device after the last pod that used it, the device only has to be on the host: any later
+// differences are changes made by an administrator.
 func (e *Executor) checkReturned(device *cnichain.Device) error {
 	if _, isReturned := e.returned.Load(device.Identity()); !isReturned {
 		return e.restore(device)

@@ -19,7 +19,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/journal"
 )
 
-// onDisk returns a journal on disk, as the driver uses it.
+// onDisk returns an on-disk journal like the driver's.
 func onDisk(b *testing.B) *journal.Chains {
 	b.Helper()
 	opened, err := journal.Open(filepath.Join(b.TempDir(), "journal.db"), clock.RealClock{})
@@ -65,7 +65,7 @@ func BenchmarkChain(b *testing.B) {
 	}
 }
 
-// BenchmarkFsync measures the minimum cost of a commit: one write of 4 KiB and fsync.
+// BenchmarkFsync measures the minimum cost of a commit: one 4 KiB write followed by fsync.
 func BenchmarkFsync(b *testing.B) {
 	file, err := os.Create(filepath.Join(b.TempDir(), "file"))
 	if err != nil {
@@ -110,7 +110,7 @@ func noopPlan(steps int) cnichain.Plan {
 }
 
 // BenchmarkOverhead runs ADD and DEL for chains of eight steps, with a plugin that does nothing and the journal on
-// disk. It reports the cost of each call in addition to the time that the plugin's process takes.
+// disk. It reports the overhead of each call beyond the run time of the plugin process.
 func BenchmarkOverhead(b *testing.B) {
 	const steps = 8
 	path := filepath.Join(b.TempDir(), "noop")
@@ -140,7 +140,7 @@ func BenchmarkOverhead(b *testing.B) {
 	b.ReportMetric(float64((each - bare).Microseconds()), "µs-overhead/step")
 }
 
-// bareExec only runs the plugin's process, in the same way as the executor does, and measures the time.
+// bareExec runs only the plugin process, the way the executor does, and returns its average run time.
 func bareExec(b *testing.B, path string) time.Duration {
 	const times = 200
 	start := time.Now()
@@ -178,8 +178,8 @@ func BenchmarkParallel(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory attaches and detaches 10,000 sandboxes and reports how much the heap and the journal grow after the
-// first thousand.
+// BenchmarkMemory attaches and detaches 10,000 sandboxes and reports how much the heap and the journal have grown since
+// the first thousand.
 func BenchmarkMemory(b *testing.B) {
 	for b.Loop() {
 		path := filepath.Join(b.TempDir(), "journal.db")
@@ -246,7 +246,7 @@ func compiled(b *testing.B, steps string, devices ...cnichain.RootDevice) cnicha
 	return *plan
 }
 
-// BenchmarkCompile measures the compilation of the plan in NodePrepareResources.
+// BenchmarkCompile measures how long NodePrepareResources takes to compile a plan.
 func BenchmarkCompile(b *testing.B) {
 	topology, binding := topologyAndBinding("c", linkThenTune, device("link", "up0"))
 	b.ReportAllocs()

@@ -33,9 +33,9 @@ type Call struct {
 	Err        error
 }
 
-// Recorder receives every CNI call after it completes. Implementations are safe for concurrent use. A recorder must not
-// make a chain fail: calls that it cannot write are lost. A call's Stdin contains the secrets in its configuration, so
-// recorders must remove them.
+// Recorder receives every CNI call after it completes. Implementations are safe for concurrent use. A recorder must
+// never cause a chain to fail: calls that it cannot write are lost. A call's Stdin includes any secrets in the
+// configuration, so recorders must redact them.
 type Recorder interface {
 	Record(Call)
 }
@@ -48,16 +48,16 @@ func (discard) Record(Call) {}
 // callPlan describes a CNI call before it is made.
 type callPlan struct {
 	command string
-	path    string          // of the program; empty for the step's plugin
+	path    string          // path to the program; empty for the step's plugin
 	netns   string          // empty if there is none
 	stdin   json.RawMessage // nil for calls after ADD, which use the recorded stdin
 }
 
-// call makes one CNI call within the step's time limit, and records it.
+// call makes one CNI call within the step's time limit, and logs it.
 //
 // The time spent waiting for the physical function counts towards the deadline of ctx, but not towards the step's
-// limit, because a plugin must not have less time as a result of the calls before it. The returned output and error do
-// not contain secrets.
+// limit, because earlier calls must not reduce the time available to a plugin. The returned output and error do not
+// contain secrets.
 func (e *Executor) call(
 	ctx context.Context, attachment *Attachment, record *StepRecord, plan callPlan,
 ) (CallOutput, error) {
@@ -98,9 +98,9 @@ func (e *Executor) call(
 	return output, err
 }
 
-// callContext returns a context with the time limit for a call. When ctx ends, even by reaching its deadline, the
-// returned context is canceled rather than timed out. Therefore, a plugin that was called late in an attempt is not
-// treated as hung and may finish (see [PluginExec]).
+// callContext returns a context with the time limit for a call. When ctx ends, even at its deadline, the returned
+// context is canceled rather than timed out. A plugin that is called late in an attempt is therefore not treated as
+// hung and is allowed to finish (see [PluginExec]).
 func (e *Executor) callContext(ctx context.Context) (called context.Context, release func()) {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.StepTimeout)
 	called, interrupt := context.WithCancelCause(limited)
@@ -108,9 +108,8 @@ func (e *Executor) callContext(ctx context.Context) (called context.Context, rel
 	return called, func() { stop(); interrupt(nil); cancel() }
 }
 
-// environ returns the complete environment of a plugin (CNI specification, section 2 "Parameters"). PATH is the only
-// one of the driver's own variables that it includes: some plugins are scripts, and others run programs on the host,
-// such as iptables.
+// environ returns the complete environment for a plugin (CNI specification, section 2 "Parameters"). The only variable
+// it passes through from the driver is PATH: some plugins are scripts, and others run host programs such as iptables.
 func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan callPlan) []string {
 	environ := []string{
 		"CNI_COMMAND=" + plan.command,
@@ -121,7 +120,7 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 		return environ
 	}
 	// Without IgnoreUnknown, a plugin rejects unknown arguments (types.LoadArgs in the CNI library), and few plugins
-	// know all of the Kubernetes arguments.
+	// accept all of the Kubernetes arguments.
 	args := []string{
 		"IgnoreUnknown=true",
 		"K8S_POD_NAMESPACE=" + attachment.Pod.Namespace,
@@ -137,12 +136,12 @@ func (e *Executor) environ(attachment *Attachment, record *StepRecord, plan call
 	)
 }
 
-// perPF is the maximum number of concurrent calls for the virtual functions of one physical function, whose firmware
-// processes requests sequentially anyway.
+// perPF limits the concurrent calls for virtual functions on the same physical function, whose firmware processes
+// requests sequentially anyway.
 const perPF = 2
 
 // callAdd calls ADD. If the plugin returns the error "try again later" (CNI code 11), callAdd retries after 200, 400
-// and 800 ms. The result is stored in the CNI version of the step's configuration, since DEL must pass it as
+// and 800 ms. The result is stored in the CNI version of the step's configuration, since it is passed to DEL as
 // prevResult.
 func (e *Executor) callAdd(
 	ctx context.Context, attachment *Attachment, record *StepRecord,

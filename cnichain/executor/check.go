@@ -19,12 +19,12 @@ const (
 	commandStatus = "STATUS"
 )
 
-// Check verifies that a ready attachment is unchanged: every interface is in the pod under its name, and every plugin
-// that supports CHECK (CNI 0.4.0) confirms this, unless its CHECK is known to be wrong (quirks.checkUnsafe). Check
-// skips plugins whose interface is changed by a later step, since such plugins compare the interface with their own
-// result: for example, sbr moves routes, and tuning may set the address. Check changes nothing, checks all steps and
-// joins the errors. It helps users diagnose a fault. Since an application may change its interfaces, a failed check is
-// not a reason for a rollback.
+// Check verifies that a ready attachment is unchanged: every interface must still be in the pod under its name, and
+// every plugin that supports CHECK (CNI 0.4.0) must confirm this, unless its CHECK is known to be unreliable
+// (quirks.checkUnsafe). Check skips plugins whose interface is changed by a later step, since such plugins compare the
+// interface with their own result: for example, sbr moves routes, and tuning may set the address. Check is read-only;
+// it checks all steps and joins the errors. It helps users diagnose faults. Since an application may change its
+// interfaces, a failed check does not justify a rollback.
 func (e *Executor) Check(ctx context.Context, attachment *Attachment) error {
 	var problems []error
 	for i := range attachment.Steps {
@@ -87,10 +87,10 @@ const (
 	codeLimitedConnectivity = 51
 )
 
-// Status calls STATUS (CNI 1.1.0) for the plugins in a plan that support it, to check whether they could serve ADD now.
-// Only codes 50 and 51 are treated as errors, since many plugins do not fully implement the CNI version that they
+// Status calls STATUS (CNI 1.1.0) on those plugins in a plan that support it, to check whether they are ready to serve
+// ADD. Only codes 50 and 51 are treated as errors, since many plugins do not fully implement the CNI version that they
 // report. Steps whose configuration depends on the pod are skipped. Status starts a process for each step. It is not
-// called when a pod starts, since ADD would fail with the same message.
+// called at pod startup, where ADD would fail with the same message anyway.
 func (e *Executor) Status(ctx context.Context, plan *cnichain.Plan) error {
 	var problems []error
 	attachment := NewAttachment("", Pod{}, []cnichain.Plan{*plan})

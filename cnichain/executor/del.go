@@ -11,10 +11,10 @@ import (
 )
 
 // Del rolls back an attachment, or only the steps of the given claims. It calls DEL for every step that may have had an
-// effect, in reverse order and with the stdin of the step's ADD, and verifies that every exclusive device is on the
+// effect, in reverse order and with the stdin from the step's ADD, and verifies that every exclusive device is on the
 // host. Del may be called in any phase and any number of times; each call continues where the previous call stopped. It
-// tries all steps and joins the errors. After a complete rollback, it unpins the namespace and deletes the record.
-// Until then, the record stays, and the caller retries later.
+// attempts all steps and joins the errors. After a complete rollback, it unpins the namespace and deletes the record.
+// Until then, the record remains in the journal, and the caller must retry later.
 //
 // Del does not fail forever: a step that fails too often or for too long becomes a [Leftover] and is treated as rolled
 // back.
@@ -29,7 +29,7 @@ func (e *Executor) Del(ctx context.Context, attachment *Attachment, claims ...st
 
 // delAll is Del for callers that hold the sandbox's semaphore. It records which steps to roll back, ensures that the
 // pin exists, rolls back the steps from last to first, and deletes the record when all steps are rolled back. Without a
-// pin, it does not roll back anything, because an existing namespace would be treated as deleted, and a device in it as
+// pin, it does not roll back anything: a namespace that still exists would be treated as deleted, and a device in it as
 // destroyed.
 func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []string) error {
 	boot, err := e.Host.Boot()
@@ -38,8 +38,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	}
 	var problems []error
 	if markDeleting(attachment, boot, claims) || attachment.unsaved {
-		// Even if the journal cannot be written, the steps must be rolled back. The record stays until the journal is
-		// writable.
+		// Roll back the steps even if the journal cannot be written. The record remains until the journal is writable
+		// again.
 		if err := e.note(attachment); err != nil {
 			problems = append(problems, err)
 		}
@@ -47,8 +47,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	if err := e.pinAgain(attachment, boot); err != nil { // without a pin, the namespace would seem to be deleted
 		return errors.Join(append(problems, err)...)
 	}
-	// A failed step does not prevent the rollback of others: a plugin that hangs must not hold on to the devices of
-	// other steps. If no time is left for a step, its rollback is not started, and this is not counted as a failure.
+	// A failed step does not prevent the others from being rolled back: a hanging plugin must not tie up other steps'
+	// devices. If no time is left for a step, its rollback is not started, which does not count as a failure.
 	for i := len(attachment.Steps) - 1; i >= 0; i-- {
 		record := &attachment.Steps[i]
 		if record.Phase != StepDeleting {
@@ -65,8 +65,8 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	}
 	if isDeleted(attachment) {
 		defer e.releaseOwners(attachment) // also if the journal fails: another process sees the newer epoch
-		// Notes that failed earlier are no longer needed. On a full disk, the deletion of the record may be the only
-		// write that still fits, and no other change is written before it.
+		// Earlier notes that could not be written are no longer needed. On a full disk, deleting the record may be the
+		// only write that still fits, so no other change is written before it.
 		if err := e.finish(attachment); err != nil {
 			return errors.Join(append(problems, err)...)
 		}
@@ -79,9 +79,9 @@ func (e *Executor) delAll(ctx context.Context, attachment *Attachment, claims []
 	return nil
 }
 
-// pinAgain pins a namespace that exists but has no pin, because the pin was removed or the driver was killed before it
-// created the pin. Without a pin, the namespace would be treated as deleted, and its links as destroyed. If no step has
-// to be rolled back, the namespace is not pinned, since the pin would only have to be removed again.
+// pinAgain pins a namespace that exists but has no pin, either because the pin was removed or because the driver was
+// killed before creating it. Without a pin, the namespace would be treated as deleted, and its links as destroyed. If
+// no step has to be rolled back, the namespace is not pinned, since the pin would only have to be removed again.
 func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 	if !slices.ContainsFunc(attachment.Steps, func(r StepRecord) bool { return r.Phase == StepDeleting }) {
 		return nil
@@ -100,8 +100,8 @@ func (e *Executor) pinAgain(attachment *Attachment, boot string) error {
 }
 
 // markDeleting marks the steps to be rolled back; without claims, it marks all steps. It reports whether the record has
-// changed and must be written to the journal. If only some claims are detached, the phase of the attachment does not
-// change, since other claims still use it. boot is the current boot ID.
+// changed and must be written to the journal. If only some claims are detached, the attachment's phase does not change,
+// since its other claims are still in use. boot is the current boot ID.
 func markDeleting(attachment *Attachment, boot string, claims []string) (changed bool) {
 	if len(claims) == 0 && attachment.Phase != PhaseDetaching {
 		attachment.Phase, changed = PhaseDetaching, true
@@ -115,10 +115,10 @@ func markDeleting(attachment *Attachment, boot string, claims []string) (changed
 		case record.Phase == StepAdding, record.Phase == StepAdded,
 			record.Phase == StepPlanned && record.Announced && attachment.BootID != boot:
 			record.Phase, changed = StepDeleting, true
-		// This needs no commit. After a crash, the step is Planned again. It is then handled in the same way or, after
-		// a reboot, with an additional DEL.
+		// This needs no commit: after a crash, the step is Planned again and is handled in the same way or, after a
+		// reboot, with an additional DEL.
 		case record.Phase == StepPlanned:
-			record.Phase = StepDeleted // the step did not begin
+			record.Phase = StepDeleted // the step was never started
 		}
 	}
 	return changed
@@ -126,14 +126,14 @@ func markDeleting(attachment *Attachment, boot string, claims []string) (changed
 
 // delStep rolls back a step and records the result.
 //
-// The step's completion is written before the step's device loses its owner, so that the journal never contains a later
-// owner before the completion. For the last step, that write is the deletion of the record: see finish.
+// The step's completion is written before its device is released, so that the journal never records a new owner before
+// the completion. For the last step, that write is the deletion of the record: see finish.
 func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	failure := e.undo(ctx, attachment, record)
 	if failure != nil {
 		failure = stepError(record, commandDel, failure)
 		if ctx.Err() != nil {
-			return failure // do not count this as a failure, since other steps have used up the available time
+			return failure // not counted as a failure: other steps have used up the available time
 		}
 		e.countFailure(attachment, record)
 		if !e.retriesExhausted(attachment, record) {
@@ -141,9 +141,9 @@ func (e *Executor) delStep(ctx context.Context, attachment *Attachment, record *
 		}
 		// The interface is no longer needed, and its namespace is destroyed with the pod.
 		failure = errors.Join(failure, e.releaseAddresses(ctx, attachment, record))
-		// The leftover is on disk before the step is considered deleted. After a crash in between, both exist: the step
-		// is then rolled back again, and its leftover is rewritten under the same key. In the opposite order, a crash
-		// in between would lose the device.
+		// Write the leftover to disk before marking the step as deleted. After a crash in between, both exist: the step
+		// is then rolled back again, and its leftover is rewritten under the same key. In the reverse order, a crash in
+		// between would lose track of the device.
 		if err := e.recordLeftover(attachment, record, failure); err != nil {
 			return errors.Join(failure, err)
 		}
@@ -165,8 +165,8 @@ func (e *Executor) save(attachment *Attachment) error {
 	return err
 }
 
-// note is like save, but for state that does not have to survive a reboot. This includes all results of DEL: if a
-// result is lost, DEL is repeated.
+// note is like save, but for state that does not have to survive a reboot. This includes every DEL result: if one is
+// lost, DEL is repeated.
 func (e *Executor) note(attachment *Attachment) error {
 	err := e.Journal.Note(attachment)
 	attachment.unsaved = err != nil
@@ -179,15 +179,16 @@ func (e *Executor) releaseOwners(attachment *Attachment) {
 	}
 }
 
-// isDeleted reports whether all steps of an attachment are rolled back.
+// isDeleted reports whether all steps of an attachment have been rolled back.
 func isDeleted(attachment *Attachment) bool {
 	return !slices.ContainsFunc(attachment.Steps, func(record StepRecord) bool { return record.Phase != StepDeleted })
 }
 
 // finish deletes the record of a completely rolled-back attachment ([isDeleted]).
 //
-// Pins are removed before the record. A crash in between leaves a record without pins, which is then finished again. In
-// the opposite order, a crash would leave pins without a record, and therefore namespaces that contain devices.
+// Pins are removed before the record. A crash in between leaves a record without pins, for which finish simply runs
+// again. In the reverse order, a crash would leave pins without a record, and therefore orphaned namespaces that may
+// contain devices.
 func (e *Executor) finish(attachment *Attachment) error {
 	if err := e.unpinReturned(attachment); err != nil {
 		return err

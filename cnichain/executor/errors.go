@@ -11,7 +11,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// StepError identifies the failed step in an attachment.
+// StepError is an error from a step of an attachment.
 type StepError struct {
 	Claim    cnichain.Claim
 	Topology string
@@ -22,7 +22,7 @@ type StepError struct {
 	Err     error
 }
 
-// Error returns the step, its type and the cause.
+// Error describes the step, its CNI type and the cause.
 func (e *StepError) Error() string {
 	return fmt.Sprintf("step %q (%s) of topology %s failed at %s: %v", e.Step, e.Type, e.Topology, e.Command, e.Err)
 }
@@ -31,8 +31,8 @@ func (e *StepError) Error() string {
 func (e *StepError) Unwrap() error { return e.Err }
 
 // KernelHint returns a suggested fix for a failed step if the node's kernel probably lacks a feature that the step's
-// plugin needs. It returns "" for other errors. Plugins report errors as text, so the text of the kernel's error is the
-// only indication.
+// plugin needs. It returns "" for other errors. Plugins report errors as text, so the only clue is the kernel's error
+// message in that text.
 func KernelHint(err error, node string) string {
 	var step *StepError
 	if !errors.As(err, &step) || !strings.Contains(step.Err.Error(), unix.EOPNOTSUPP.Error()) {
@@ -42,8 +42,8 @@ func KernelHint(err error, node string) string {
 		"setting that the device does not support", node, step.Type, kernelRemedy(step.Type))
 }
 
-// kernelRemedy explains how to add the missing kernel feature that a plugin needs, based on the link types that the
-// plugin creates. VLAN filtering on bridges is a kernel build option without a module.
+// kernelRemedy explains how to add the kernel feature that a plugin needs, based on the link types that the plugin
+// creates. VLAN filtering on bridges is a kernel build option, not a module.
 func kernelRemedy(cniType string) string {
 	schema, _ := cnichain.DefaultSchemas().Lookup(cniType)
 	switch {
@@ -55,7 +55,7 @@ func kernelRemedy(cniType string) string {
 	return "load the kernel module of the feature, use a kernel that is built with it"
 }
 
-// UndoError is the error for a failed ADD that could not be rolled back yet.
+// UndoError is returned if ADD failed and has not been fully rolled back yet.
 type UndoError struct{ Cause, Undo error }
 
 // Error returns both messages.

@@ -23,22 +23,21 @@ import (
 )
 
 const (
-	// maxOutput is the number of bytes that are kept from each output stream of a plugin.
+	// maxOutput is the maximum number of bytes kept from each of a plugin's output streams.
 	maxOutput = 1 << 20
-	// maxMessage is the maximum length of a plugin's error message, in bytes. The rest is in the call log.
+	// maxMessage is the maximum length of a plugin's error message, in bytes. The full message is in the call log.
 	maxMessage = 4096
 	// finishGrace is how long a plugin may continue after its context was canceled, for example because its pod was
-	// deleted. A plugin that is killed during a move may lose the link permanently: host-device (CNI plugins 1.9)
-	// renames the link in a temporary network namespace. That namespace is destroyed when the plugin exits, and the
-	// kernel then deletes the virtual links in it. Healthy plugins finish in less than a second.
+	// deleted. Killing a plugin while it moves a link may destroy the link: host-device (CNI plugins 1.9) renames it in
+	// a temporary network namespace, which is destroyed when the plugin exits, and the kernel then deletes the virtual
+	// links in that namespace. Healthy plugins finish in less than a second.
 	finishGrace = 5 * time.Second
-	// killGrace is the time between SIGTERM and SIGKILL. It also limits how long a plugin's grandchildren may hold the
-	// plugin's output open.
+	// killGrace is the time between SIGTERM and SIGKILL. It also limits how long a plugin's child processes may keep
+	// its output open.
 	killGrace = 2 * time.Second
 )
 
-// ExecError is the error for a failed CNI call. It unwraps to the plugin's own error (*types.Error) if the plugin
-// printed one.
+// ExecError is the error for a failed CNI call. It unwraps to the error that the plugin printed (*types.Error), if any.
 type ExecError struct {
 	Plugin   string
 	ExitCode int
@@ -63,8 +62,8 @@ func (e *ExecError) Error() string {
 // Unwrap returns the cause.
 func (e *ExecError) Unwrap() error { return e.Err }
 
-// CallOutput is a plugin's output and exit code, even after a failure. ExitCode is -1 if the program did not start or
-// was terminated by a signal. Truncated is true if one of the streams was longer than maxOutput.
+// CallOutput contains a plugin's output and exit code, even after a failure. ExitCode is -1 if the program did not
+// start or was terminated by a signal. Truncated is true if one of the streams was longer than maxOutput.
 type CallOutput struct {
 	Stdout, Stderr []byte
 	ExitCode       int
@@ -73,24 +72,24 @@ type CallOutput struct {
 
 // PluginExec runs CNI plugins as processes. Unlike the stock implementation of [invoke.Exec], it keeps stderr, limits
 // the output, and terminates the plugin's whole process group at the deadline of the context, or five seconds after the
-// context is canceled. It does not wait for grandchildren that hold the output open. The zero value is ready to use. It
-// is safe for concurrent use.
+// context is canceled. It does not wait for grandchildren that keep the output open. The zero value is ready to use.
+// PluginExec is safe for concurrent use.
 type PluginExec struct {
-	// Lock is the path of a file that is locked while a plugin runs, even if the process that called the plugin was
-	// killed: see AwaitEarlier. Processes that a plugin leaves behind also keep the file open. If Lock is empty, no
-	// file is locked.
+	// Lock is the path to a file that stays locked while a plugin runs, even if the process that called the plugin is
+	// killed: see AwaitEarlier. Processes left behind by a plugin also keep the file open. If Lock is empty, no file is
+	// locked.
 	Lock string
 }
 
 var _ invoke.Exec = PluginExec{}
 
-// Persists implements [Exec]: the effects of a program are unknown.
+// Persists implements [Exec]. It always returns true, because the effects of a program are unknown.
 func (e PluginExec) Persists(string, string, []byte) bool { return true }
 
 // Call runs a plugin and returns its output.
 //
-// A program that is open for writing cannot be executed (ETXTBSY, execve(2)). Call then retries after 50, 100, 200 and
-// 400 ms, and gives up after the fifth attempt.
+// A program that is open for writing cannot be executed (ETXTBSY, execve(2)). In that case, Call retries after 50, 100,
+// 200 and 400 ms and then gives up.
 func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	for attempt := 0; ; attempt++ {
 		output, err := e.callOnce(ctx, path, stdin, environ)
@@ -106,14 +105,14 @@ func (e PluginExec) Call(ctx context.Context, path string, stdin []byte, environ
 	}
 }
 
-// callOnce starts a plugin as the leader of its own process group (Setpgid). A signal to the group therefore also
-// reaches the plugin's helpers, a signal to the driver's group does not reach the plugin, and isPlugin can distinguish
-// the plugin from a daemon. The plugin inherits the lock file as descriptor 3. Since a flock(2) lock belongs to the
-// open file, the lock is held until the last process that has this file open has exited, even if the driver exits
-// earlier.
+// callOnce starts a plugin as the leader of its own process group (Setpgid). As a result, a signal to the group also
+// reaches the plugin's helpers, a signal to the driver's group does not reach the plugin, and isPlugin can tell the
+// plugin apart from a daemon. The plugin inherits the lock file as descriptor 3. Since a flock(2) lock belongs to the
+// open file description, it is held until the last process that has inherited the descriptor exits, even if the driver
+// exits earlier.
 func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
-	// exec.Cmd checks only the context running, which outlives ctx by finishGrace. Without this check, it would start a
-	// plugin even though the caller has given up.
+	// exec.Cmd checks only the context "running", which outlives ctx by finishGrace. Without this check, it would start
+	// a plugin even if the caller has already given up.
 	if ctx.Err() != nil {
 		return CallOutput{ExitCode: -1}, &ExecError{Plugin: filepath.Base(path), ExitCode: -1,
 			Err: fmt.Errorf("not called: %w", context.Cause(ctx))}
@@ -168,7 +167,7 @@ func (e PluginExec) callOnce(ctx context.Context, path string, stdin []byte, env
 
 // untilFinished returns a context that ends at the deadline of ctx, or finishGrace after ctx is canceled. There is no
 // grace period after a deadline, because the caller is still waiting, and a step that has used up its time is assumed
-// to hang. A deadline that passes after the cancellation does not shorten the grace period, which is short anyway.
+// to be stuck. A deadline that passes after the cancellation does not cut the grace period short.
 func untilFinished(ctx context.Context) (running context.Context, release func()) {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -183,8 +182,8 @@ func untilFinished(ctx context.Context) (running context.Context, release func()
 	return running, func() { stop(); end() }
 }
 
-// lock acquires the lock; it returns nil if no lock is configured. It never waits. A shared lock is rejected only while
-// another process holds the exclusive lock, which happens briefly when that process checks that no plugin is running.
+// lock acquires the lock; it returns nil if no lock is configured. It never waits. A shared lock is refused only while
+// another process holds the exclusive lock, which that process does briefly to check that no plugin is running.
 func (e PluginExec) lock(mode int) (*os.File, error) {
 	if e.Lock == "" {
 		return nil, nil
@@ -200,12 +199,12 @@ func (e PluginExec) lock(mode int) (*os.File, error) {
 	return file, nil
 }
 
-// AwaitEarlier waits until all plugins that an earlier process started have exited. That process may have been killed
-// during a call, and an ADD that finishes after its DEL would leave unrecorded results. AwaitEarlier must be called
-// before any rollback.
+// AwaitEarlier waits until all plugins started by an earlier process have exited. That process may have been killed
+// during a call, and an ADD that finishes after its DEL would leave behind unrecorded results. AwaitEarlier must be
+// called before any rollback.
 //
 // It polls, since flock(2) has no timeout. Without [PluginExec.Lock], it cannot detect earlier plugins and returns
-// immediately. After an error, the caller may continue: the verification after every DEL either finds what the plugin
+// immediately. After an error, the caller may continue: either the verification after every DEL finds what the plugin
 // left behind, or the step becomes a [Leftover].
 func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -232,7 +231,7 @@ func (e PluginExec) AwaitEarlier(ctx context.Context, limit time.Duration) error
 	}
 }
 
-// onlyHelpersLeft reports whether none of the processes that hold the lock is a plugin. Plugins may leave processes
+// onlyHelpersLeft reports whether none of the processes holding the lock is a plugin. Plugins may leave processes
 // behind, such as a daemon that is started on first use. A process that cannot be inspected is treated as a plugin.
 func (e PluginExec) onlyHelpersLeft() bool {
 	lock, err := os.Stat(e.Lock)
@@ -258,8 +257,8 @@ func (e PluginExec) onlyHelpersLeft() bool {
 }
 
 // hasOpen reports whether a process has a file open, and whether the process opened the file itself, as a driver does
-// if it runs a plugin in its own process (see [InProcessExec]). The descriptor then has the close-on-exec flag, whereas
-// an inherited descriptor does not.
+// when it runs a plugin in its own process (see [InProcessExec]). A descriptor that the process opened itself has the
+// close-on-exec flag; an inherited one does not.
 func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 	descriptors, err := filepath.Glob(filepath.Join(process, "fd", "*"))
 	if err != nil {
@@ -280,9 +279,9 @@ func hasOpen(process string, file os.FileInfo) (open, itself bool) {
 	return open, itself
 }
 
-// isPlugin reports whether a process was started by the driver: it leads a process group, but not a session. Its
-// children are in its group. Daemons, in contrast, lead a session, which the leader of a group cannot create. If the
-// process has just exited, isPlugin returns true, and the next poll detects the exit.
+// isPlugin reports whether a process was started by the driver: such a process leads a process group, but not a
+// session, and its children are in its group. Daemons, in contrast, lead a session, which a group leader cannot create.
+// If the process has just exited, isPlugin returns true, and the next poll detects the exit.
 func isPlugin(process string) bool {
 	data, err := os.ReadFile(filepath.Join(process, "stat"))
 	if err != nil {
@@ -294,8 +293,8 @@ func isPlugin(process string) bool {
 	return len(fields) < 4 || fields[2] == pid && fields[3] != pid
 }
 
-// signalGroup sends a signal to a plugin and to all of its children in its group. It returns no error if the group no
-// longer exists.
+// signalGroup sends a signal to a plugin and all of its children in the same process group. It is not an error if the
+// group no longer exists.
 func signalGroup(pid int, signal syscall.Signal) error {
 	if err := syscall.Kill(-pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return err
@@ -304,8 +303,8 @@ func signalGroup(pid int, signal syscall.Signal) error {
 }
 
 // pluginError returns the error that the plugin printed (CNI specification, section 5 "Error"), if any; otherwise, it
-// returns err. Any other output is quoted in the error, because some plugins print text before they fail, and others
-// print a result.
+// returns err. Any other output is quoted in the error, because some plugins print plain text, or even a result, before
+// they fail.
 func pluginError(output CallOutput, err error) error {
 	var printed types.Error
 	if output.ExitCode > 0 && json.Unmarshal(output.Stdout, &printed) == nil && printed.Code != 0 {
@@ -323,8 +322,8 @@ func (e PluginExec) ExecPlugin(ctx context.Context, path string, stdin []byte, e
 	return output.Stdout, err
 }
 
-// FindInPath accepts only a bare file name and searches only the given directories. Types come from topologies and
-// NetworkAttachmentDefinitions: if slashes were allowed, a type could name any program on the host.
+// FindInPath accepts only a bare file name and searches only the given directories. CNI types come from topologies and
+// NetworkAttachmentDefinitions: if slashes were allowed, a type could refer to any program on the host.
 func (PluginExec) FindInPath(plugin string, paths []string) (string, error) {
 	if err := cnichain.CheckBinaryName(plugin); err != nil {
 		return "", fmt.Errorf("CNI type %q %w", plugin, err)
@@ -344,7 +343,7 @@ func (PluginExec) Decode(document []byte) (version.PluginInfo, error) {
 	return (&version.PluginDecoder{}).Decode(document)
 }
 
-// boundedBuffer keeps the first bytes and discards the rest, so that a plugin with endless output neither fills the
+// boundedBuffer keeps the first bytes and discards the rest, so that a plugin with endless output neither exhausts
 // memory nor blocks.
 type boundedBuffer struct {
 	kept      bytes.Buffer // not embedded, since its ReadFrom would bypass the limit
@@ -352,8 +351,8 @@ type boundedBuffer struct {
 	truncated bool
 }
 
-// Write implements io.Writer. It always reports all data as written, because after an error, os/exec would stop
-// reading, and SIGPIPE would kill the plugin.
+// Write implements io.Writer. It always reports that all data was written: after an error, os/exec would stop reading,
+// and SIGPIPE would kill the plugin.
 func (b *boundedBuffer) Write(data []byte) (int, error) {
 	room := b.limit - b.kept.Len()
 	if len(data) > room {

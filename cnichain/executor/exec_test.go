@@ -42,8 +42,8 @@ func TestCallKeepsWhatThePluginSays(t *testing.T) {
 	}
 }
 
-// The kernel also returns "no such file" if the interpreter is missing. Without an explanation, that would mislead
-// users.
+// The kernel also returns "no such file" if the interpreter is missing. That would mislead users without an
+// explanation.
 func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "plugin")
 	if err := os.WriteFile(path, []byte("#!/nowhere/sh\n"), 0o755); err != nil {
@@ -59,7 +59,7 @@ func TestCallOfAPluginWithoutItsInterpreter(t *testing.T) {
 	}
 }
 
-// A plugin may print anything, but its error message is shown to users and sent over connections that only accept
+// A plugin may print arbitrary bytes, but its error message is shown to users and sent over protocols that only accept
 // UTF-8.
 func TestFailuresAreUTF8(t *testing.T) {
 	for name, failure := range map[string]*ExecError{
@@ -89,7 +89,7 @@ func TestCallPassesOnlyTheGivenEnvironmentAndStdin(t *testing.T) {
 	}
 }
 
-// A grandchild that holds the output open must not block the driver.
+// A grandchild that keeps the output open must not block the driver.
 func TestCallEndsTheWholeGroup(t *testing.T) {
 	marker := filepath.Join(t.TempDir(), "survived")
 	path := script(t, `(trap "" TERM; sleep 60; touch `+marker+`) & sleep 60`)
@@ -101,7 +101,7 @@ func TestCallEndsTheWholeGroup(t *testing.T) {
 	}
 }
 
-// A plugin whose context is canceled finishes its work and is not called again.
+// A plugin whose context is canceled is allowed to finish its work and is not called again.
 func TestCallLetsPluginsFinish(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "begun")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -123,8 +123,8 @@ func TestCallLetsPluginsFinish(t *testing.T) {
 	}
 }
 
-// A call that begins late in an attempt is canceled at the attempt's deadline, before its own time limit has passed.
-// The plugin may then finish.
+// A call that starts late in an attempt is canceled at the attempt's deadline, before its own time limit expires. The
+// plugin is then allowed to finish.
 func TestCallContext(t *testing.T) {
 	e := New(Options{})
 	attempt, cancel := context.WithDeadline(t.Context(), time.Now())
@@ -236,7 +236,7 @@ func TestMergeResults(t *testing.T) {
 	}
 }
 
-// The executor waits for running plugins, not for processes that they left behind.
+// The executor waits for running plugins, but not for processes that plugins have left behind.
 func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 	for name, test := range map[string]struct {
 		script string
@@ -282,11 +282,12 @@ func TestAwaitEarlierWaitsForPluginsOnly(t *testing.T) {
 	}
 }
 
-// holdVariable contains the path of a lock that the test binary acquires and holds until the end of its input.
+// holdVariable is the environment variable with the path to a lock that the test binary acquires and holds until its
+// standard input is closed.
 const holdVariable = "EXECUTOR_TEST_HOLD"
 
 // A driver that was killed while it ran a plugin in its own process holds the lock until the kernel has finished the
-// plugin's system call. Like the daemons of plugins, the driver may be a session leader.
+// plugin's system call. Like a daemon started by a plugin, the driver may be a session leader.
 func TestAwaitEarlierWaitsForDrivers(t *testing.T) {
 	if path := os.Getenv(holdVariable); path != "" {
 		lock, err := PluginExec{Lock: path}.lock(syscall.LOCK_SH)

@@ -33,14 +33,14 @@ type Exec interface {
 	Persists(path, command string, stdin []byte) bool
 }
 
-// Options configures an executor. Exec, Host and Journal are required. For all other fields, the zero value is useful.
+// Options configures an executor. Exec, Host and Journal are required. All other fields are optional.
 type Options struct {
 	Exec    Exec
 	Host    host.Host
 	Journal Journal
 	// Log receives every CNI call. It may be nil.
 	Log Recorder
-	// Dirs are the directories in which CNI plugins are looked up (CNI_PATH). The first match wins.
+	// Dirs lists the directories to search for CNI plugins (CNI_PATH). The first match wins.
 	Dirs []string
 	// StepTimeout is the time limit for one CNI call. Default: 30 s.
 	StepTimeout time.Duration
@@ -51,17 +51,18 @@ type Options struct {
 	GiveUpAfter    time.Duration
 	OnLeftover     func(Leftover)
 	// CheckFree returns an error if the node itself uses an exclusive device. It is called immediately before every ADD
-	// that acquires the device, and must not read caches. If CheckFree is nil, every device is considered free.
+	// that acquires the device, and must not use cached data. If CheckFree is nil, every device is considered free.
 	CheckFree func(context.Context, *cnichain.Device) error
 	Clock     clock.Clock
 }
 
-// Executor runs attachments. It is safe for concurrent use, but not for concurrent calls for the same attachment: the
-// CNI specification forbids parallel operations on one container, so callers must serialize the calls for each sandbox.
+// Executor runs attachments. It is safe for concurrent use, but the CNI specification forbids parallel operations on
+// one container, so callers must serialize the calls for each sandbox.
 //
 // owners and leftovers are indexes of the journal; [Executor.Load] fills them. As a safeguard, sandboxes makes a
-// concurrent call for the same sandbox wait. byPF limits calls for one physical function (see perPF). probed caches the
-// versions of plugins. The cache never shrinks, since a replaced program gets a new key, but a node has few programs.
+// concurrent call for the same sandbox wait. byPF limits the calls for each physical function (see perPF). probed
+// caches plugin versions. This cache never shrinks, since a replaced program gets a new key, but there are few programs
+// on a node.
 type Executor struct {
 	Options
 	templates template.Engine
@@ -70,9 +71,9 @@ type Executor struct {
 	byPF      *keylock.Locks
 	sandboxes *keylock.Locks
 	probed    sync.Map // of probeKey to cnichain.Plugin
-	// returned contains the identities of the exclusive devices that this process has restored and that have had no new
-	// owner since then. While they are on the host, they belong to the administrator, whose changes must not be
-	// reverted.
+	// returned contains the identities of the exclusive devices that this process has restored and that have not had a
+	// new owner since then. While such a device is on the host, it is under the administrator's control, and the
+	// administrator's changes must not be reverted.
 	returned sync.Map
 }
 
@@ -99,7 +100,7 @@ func New(options Options) *Executor {
 }
 
 // Add runs the steps of a new attachment in order and verifies each of them. netns is the sandbox's network namespace,
-// and node is the name of the node. After an error, everything is rolled back before Add returns. If the rollback
+// and node is the name of the node. If an error occurs, everything is rolled back before Add returns. If the rollback
 // fails, the error is an UndoError, and the attachment stays in the journal in [PhaseDetaching] for another
 // [Executor.Del] call. The rollback does not stop when ctx ends.
 //
@@ -174,9 +175,9 @@ func (e *Executor) add(ctx context.Context, attachment *Attachment, netns, node 
 	return e.note(attachment)
 }
 
-// addStep runs a step. Its result is written in the next commit, together with the intention for the next step, the
+// addStep runs a step. The result is written in the next commit, together with the intention to run the next step, the
 // Ready state, or the rollback. Nothing happens in between, so a crash before that commit has the same effect as a
-// crash at the end of ADD. seen are the pod's links before the step; addStep returns the links after the step.
+// crash at the end of ADD. seen lists the pod's links before the step; addStep returns the links after the step.
 func (e *Executor) addStep(
 	ctx context.Context, attachment *Attachment, i int, node string, seen []cnichain.Link,
 ) ([]cnichain.Link, error) {
@@ -222,7 +223,7 @@ func (e *Executor) runStep(ctx context.Context, attachment *Attachment, record *
 }
 
 // withMissingDevice extends a plugin's error if the device is no longer on the host. Exclusive devices have already
-// been checked. If a shared device is missing, the plugin is the first to detect this, and it reports only "Link not
+// been checked. For a shared device, the plugin is the first to notice that it is missing, and reports only "Link not
 // found".
 func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) error {
 	if device == nil || device.Exclusive {
@@ -234,11 +235,11 @@ func (e *Executor) withMissingDevice(device *cnichain.Device, failure error) err
 	return failure
 }
 
-// beginStep prepares a step, and records that the step may have effects from now on. If beginStep fails, nothing has
-// changed on the machine, so the step is still considered planned, and DEL is not called for it.
+// beginStep prepares a step, and records that the step may have side effects from now on. If beginStep fails, nothing
+// has changed on the machine, so the step is still Planned, and DEL will not be called for it.
 //
-// It waits for the disk only if the plugin may leave data on a disk. In that case, it also announces the following
-// steps of this kind, so that only the first of these steps waits.
+// It waits for the disk only if the plugin may leave data on a disk. In that case, it also announces the later steps of
+// this kind, so that only the first such step has to wait.
 func (e *Executor) beginStep(
 	ctx context.Context, attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,
 ) error {
@@ -270,14 +271,14 @@ func (e *Executor) persists(record *StepRecord) bool {
 	return !record.Step.LeavesNoFiles && e.Exec.Persists(e.binary(&record.Step), commandAdd, record.Stdin)
 }
 
-// announce adds all following steps that may leave data on a disk to the next commit, so that they need no commit of
-// their own. This protects against a power loss, after which all later notes may be lost: DEL is then called for each
-// of these steps, whether or not it began, as CNI allows (CNI specification, section "DEL"). Without a power loss, the
-// notes contain the steps that began.
+// announce adds all later steps that may leave data on a disk to the next commit, so that they do not need commits of
+// their own. This protects against a power loss, which may wipe out all later notes: DEL is then called for each of
+// these steps, whether or not it was started, as CNI allows (CNI specification, section "DEL"). Without a power loss,
+// the notes show which steps were started.
 //
 // Two kinds of steps are not announced: a step that depends on the result of another step has no configuration yet, and
-// a step with an exclusive device has no epoch yet. Announced steps run as recorded, since the inputs for their
-// configuration do not change before they run.
+// a step with an exclusive device has no epoch yet. Announced steps run as recorded, since the inputs to their
+// configuration do not change in the meantime.
 func (e *Executor) announce(attachment *Attachment, node string) {
 	for i := range attachment.Steps {
 		record := &attachment.Steps[i]
@@ -293,15 +294,15 @@ func (e *Executor) announce(attachment *Attachment, node string) {
 	}
 }
 
-// notBegun reverts the record of a step that did not begin.
+// notBegun reverts the record of a step that was never started.
 func (e *Executor) notBegun(record *StepRecord) {
 	record.Phase = StepPlanned
 	e.owners.release(record)
 }
 
 // pin pins an attachment's namespace. It runs after the first commit, so that every pin has an owner after a crash; the
-// rollback handles a missing pin (pinAgain). From then on, only the pin identifies the namespace: since the check, the
-// runtime may have created another namespace at its own path, and it may remove that path at any time.
+// rollback handles a missing pin (pinAgain). From then on, only the pin identifies the namespace: the runtime may have
+// replaced the namespace at its own path since the check, and may remove that path at any time.
 func (e *Executor) pin(attachment *Attachment) error {
 	if err := e.Host.Pin(attachment.NetNS, attachment.Pin); err != nil {
 		return err
@@ -314,8 +315,8 @@ func (e *Executor) pin(attachment *Attachment) error {
 	return err
 }
 
-// bindDriver binds the device to the driver that the step requests. A virtual function that keeps its driver is reset
-// so that it accepts any MAC address. The journal already states that the step may have effects.
+// bindDriver binds the device to the driver requested by the step. A virtual function that keeps its driver is reset so
+// that it accepts any MAC address. The journal already states that the step may have effects.
 func (e *Executor) bindDriver(record *StepRecord) (err error) {
 	switch {
 	case record.Step.BindsDriver():
@@ -328,13 +329,12 @@ func (e *Executor) bindDriver(record *StepRecord) (err error) {
 
 // nameTaken reports whether ADD failed because another process created an interface with the step's name after the name
 // was checked. DEL would delete that interface. Plugins also report "file exists" for routes and addresses, so
-// nameTaken inspects the link. The link is the step's own if it is the device, or if it is on top of the device or of a
-// parent step's interface.
+// nameTaken inspects the link. The link is the step's own if it is the device itself, or if it is stacked on the device
+// or on a parent step's interface.
 //
-// The message is the only indication: CNI has no error code for a name that is in use (specification, section 5
-// "Error"), and netlink's EEXIST reaches the driver only as text from the plugin. If nameTaken wrongly returns true, a
-// link stays in the pod until its namespace is destroyed. If nameTaken wrongly returns false, a link that the pod's own
-// network may need is deleted.
+// The message is the only clue: CNI has no error code for a name that is already in use (specification, section 5
+// "Error"), and netlink's EEXIST reaches the driver only as text from the plugin. A false positive leaves a link in the
+// pod until the pod's namespace is destroyed. A false negative deletes a link that the pod's own network may need.
 func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure error) bool {
 	text := strings.ToLower(failure.Error())
 	exists := strings.Contains(text, "file exists") || strings.Contains(text, "already exists")
@@ -343,7 +343,7 @@ func (e *Executor) nameTaken(attachment *Attachment, record *StepRecord, failure
 	}
 	links, err := e.Host.Links(attachment.Pin)
 	if err != nil {
-		return true // unknown; leaving a link until its namespace is destroyed is better than deleting a foreign link
+		return true // unknown; better to leave a link until its namespace is destroyed than to delete a foreign one
 	}
 	link := findLink(links, record.IfName)
 	if link == nil {
@@ -367,10 +367,10 @@ func isAbove(link *cnichain.Link, index int, elsewhere bool) bool {
 	return index != 0 && link.Parent == index && link.ParentElsewhere == elsewhere && !linkkind.IsPair(link.Kind)
 }
 
-// prepareStep sets the step's interface name and stdin, and checks that the name is free. Otherwise, ADD would fail and
-// would be followed by DEL, which would delete the other interface with that name.
+// prepareStep sets the step's interface name and stdin, and checks that the name is free. If the name were taken, ADD
+// would fail and the subsequent DEL would delete the other interface with that name.
 //
-// seen are the pod's links after the previous step. They are not read again: only plugins and other processes that
+// seen lists the pod's links after the previous step. They are not read again: only plugins and other processes that
 // write to the pod's namespace can have changed them, and nameTaken handles those cases.
 func (e *Executor) prepareStep(
 	attachment *Attachment, record *StepRecord, node string, seen []cnichain.Link,

@@ -30,7 +30,7 @@ const (
 	cleanNode = "host [up0 up1] pods [] leases []"
 )
 
-// workbench is an executor on a node with two links.
+// workbench is an executor and a simulated node with two links.
 type workbench struct {
 	t        *testing.T
 	node     *cnitest.Node
@@ -98,7 +98,7 @@ func (w *workbench) add(attachment *executor.Attachment) error {
 	return w.executor.Add(context.Background(), attachment, podNetNS, "n")
 }
 
-// restarted returns the attachment as it is read from the journal after a restart.
+// restarted returns the attachment as read from the journal after a restart.
 func (w *workbench) restarted() *executor.Attachment {
 	w.t.Helper()
 	attachment, err := w.journal.Load("sandbox-1")
@@ -108,7 +108,7 @@ func (w *workbench) restarted() *executor.Attachment {
 	return attachment
 }
 
-// expect compares the state of the node and the journal's records with the expected state.
+// expect compares the node's state and the records in the journal with the expected ones.
 func (w *workbench) expect(node string, records ...string) {
 	w.t.Helper()
 	if got := w.node.String(); got != node {
@@ -150,7 +150,7 @@ func TestAddAndDel(t *testing.T) {
 		!strings.HasPrefix(stdin.Name, "t.tune.") || stdin.Type != "tuning" {
 		t.Errorf("stdin of tuning is %s, %v", made.Steps[1].Stdin, err)
 	}
-	// The records that are read after a restart are sufficient for DEL. DEL can be repeated.
+	// The records read after a restart are sufficient for DEL. DEL can be repeated.
 	restarted, commits, notes := w.restarted(), w.journal.Commits(), w.journal.Notes()
 	for i := range 2 {
 		if err := w.executor.Del(context.Background(), restarted); err != nil {
@@ -167,7 +167,8 @@ func TestAddAndDel(t *testing.T) {
 	}
 }
 
-// If any step fails, the node is unchanged afterwards, and the error contains the failed step and the plugin's message.
+// Whichever step fails, the node is unchanged afterwards, and the error names the step and includes the plugin's
+// message.
 func TestFailureAtEveryStepLeavesNothing(t *testing.T) {
 	for _, failing := range []string{"host-device ADD", "host-device ADD after", "tuning ADD", "tuning ADD after"} {
 		t.Run(failing, func(t *testing.T) {
@@ -247,7 +248,7 @@ func TestFullJournalStopsBeforeTheEffect(t *testing.T) {
 	}
 }
 
-// After a reboot, the namespace and virtual links no longer exist, but leases still do.
+// After a reboot, the namespace and the virtual links are gone, but leases are still on disk.
 func TestDelWithoutNamespaceReleasesAddresses(t *testing.T) {
 	w := newWorkbench(t)
 	if err := w.add(w.linkThenTune()); err != nil {
@@ -280,7 +281,7 @@ func TestDeviceThatDoesNotComeHomeKeepsTheRecord(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// A veth whose other end was deleted while it was in the pod will never return to the host.
+// If a veth is in a pod when its other end is deleted, it will never return to the host.
 func TestVirtualDeviceThatWasDestroyedIsNotWaitedFor(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -389,8 +390,8 @@ func TestNamesAreGivenOnce(t *testing.T) {
 		"the pod's own network")
 }
 
-// The interface of a network that the pod selects by annotation gets the name given in the annotation. Other interfaces
-// get names that do not clash with that name. A pod that does not select the network is rejected.
+// If the pod selects a network by annotation, the network's interface gets the name in the annotation, and other
+// interfaces are named so as not to clash with it. A pod that does not select the network is rejected.
 func TestNamesAreThoseOfThePodsAnnotation(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", `
@@ -461,7 +462,7 @@ func TestDriverOfApplications(t *testing.T) {
 		hardware := device("link", "up0")
 		hardware.Device.PCIAddress = "0000:01:00.0"
 		plan := w.plan("c", steps, hardware, device("other", "up1"))
-		// so that DEL is called even though there is no interface
+		// Call DEL even though there is no interface.
 		plan.Steps[0].Quirks.DelFailsWithoutInterface = false
 		return w, attachment(plan)
 	}
@@ -518,7 +519,7 @@ func TestDriverOfApplications(t *testing.T) {
 	})
 }
 
-// The runtime stopped the sandbox and created another namespace at its path before the namespace was pinned.
+// The runtime stops the sandbox and creates another namespace at the same path before the namespace is pinned.
 func TestNamespaceThatIsReplacedBeforeItIsPinned(t *testing.T) {
 	w := newWorkbench(t)
 	w.executor.Host = replacingHost{w.node}

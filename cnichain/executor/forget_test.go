@@ -54,7 +54,7 @@ func TestForgetWhatCanNeverBeUndone(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// If the rollback succeeds, it is completed instead of abandoned.
+// If the rollback succeeds after all, it is completed rather than abandoned.
 func TestForgetWhatCanBeUndone(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()

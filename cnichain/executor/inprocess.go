@@ -15,17 +15,17 @@ import (
 // InProcess is a CNI plugin that can run in this process instead of as a separate program. Implementations are safe for
 // concurrent use.
 type InProcess interface {
-	// Accepts reports whether Call can handle a request. If Accepts returns false, the program is run. Accepts must not
-	// return true for an ADD that leaves behind state that survives a reboot.
+	// Accepts reports whether Call can handle a request. If Accepts returns false, the plugin's program is run instead.
+	// Accepts must not return true for an ADD that leaves behind state that survives a reboot.
 	Accepts(command string, stdin []byte) bool
 	// Call has the same effect as running the plugin's program, and returns the output that the program would print. If
-	// this process is killed during the call, the call leaves no more state behind than a killed program would. Call
-	// returns when all work that it has begun is done. It cannot be interrupted, so it must not wait long for anything
-	// except the kernel and ctx.
+	// this process is killed during the call, the call leaves no more state behind than the program would if it were
+	// killed. Call does not return until all work that it has started is done. It cannot be interrupted, so it must not
+	// block for long on anything except the kernel and ctx.
 	Call(ctx context.Context, command string, args *skel.CmdArgs) (stdout []byte, err error)
 }
 
-// InProcessExec runs the driver's own plugins in this process. It identifies them by the paths at which the driver has
+// InProcessExec runs the driver's own plugins in this process. It identifies them by the paths where the driver has
 // installed them. All other plugins run as separate processes.
 type InProcessExec struct {
 	PluginExec
@@ -34,7 +34,7 @@ type InProcessExec struct {
 }
 
 // Call implements [Exec]. It also holds [PluginExec.Lock] while a plugin runs in this process. The lock is effective
-// even if this process is killed, since the kernel completes a process's requests before it closes the process's files.
+// even if this process is killed, since the kernel completes pending system calls before it closes a process's files.
 func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, environ []string) (CallOutput, error) {
 	plugin, known := e.Plugins[path]
 	command, args := orderOf(environ, stdin)
@@ -48,7 +48,7 @@ func (e InProcessExec) Call(ctx context.Context, path string, stdin []byte, envi
 	if lock != nil {
 		defer func() { _ = lock.Close() }()
 	}
-	// A call does not begin if its caller has given up. Once a call runs, it is never interrupted, like a process
+	// Do not start the call if the caller has given up. Once started, a call is never interrupted, like a process
 	// within finishGrace.
 	if err = context.Cause(ctx); err == nil {
 		var stdout []byte
@@ -65,7 +65,7 @@ func (e InProcessExec) Persists(path, command string, stdin []byte) bool {
 	return !known || !plugin.Accepts(command, stdin)
 }
 
-// callRecovered converts a panic into an error, as if a plugin's process had crashed.
+// callRecovered converts a panic into an error, as if a plugin process had crashed.
 func callRecovered(
 	ctx context.Context, plugin InProcess, command string, args *skel.CmdArgs,
 ) (stdout []byte, err error) {

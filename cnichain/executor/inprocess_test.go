@@ -24,7 +24,7 @@ func (f function) Call(ctx context.Context, _ string, args *skel.CmdArgs) ([]byt
 	return f(ctx, args)
 }
 
-// A plugin runs in this process only if it is called at the path of its program and accepts the call. Its output
+// A plugin runs in this process only if it is called by the path to its program and accepts the call. Its output
 // matches that of a separate process.
 func TestInProcess(t *testing.T) {
 	dir := t.TempDir()

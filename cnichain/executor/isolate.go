@@ -10,14 +10,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// isolate moves a step's exclusive device from the pod into a network namespace that belongs to the driver. DEL and the
-// rest of the step's rollback use that namespace. The move is necessary because the containers may still be running
-// after a forced deletion: a container with NET_ADMIN could rename the device, replace it, or stack links on it while
-// the plugin returns the device to the host.
+// isolate moves a step's exclusive device from the pod into a network namespace owned by the driver. DEL and the rest
+// of the step's rollback use that namespace. The move is necessary because containers may still be running after a
+// forced deletion: a container with NET_ADMIN could rename the device, replace it, or stack links on it while the
+// plugin returns the device to the host.
 //
 // Links that the application stacked on the device are deleted before and after the move, since an application can
-// still create links in between. Links in namespaces that the driver cannot enter are detected when the device is
-// restored. A device that is not in the pod is not moved.
+// still create links in between. Stacked links in namespaces that the driver cannot enter are detected when the device
+// is restored. A device that is not in the pod is not moved.
 func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
 	if !record.Step.OwnsDevice() || !record.Step.Makes || record.Step.BindsDriver() || record.Step.Stays ||
 		record.Foreign {
@@ -31,7 +31,7 @@ func (e *Executor) isolate(attachment *Attachment, record *StepRecord) error {
 			return err
 		}
 		if path != target {
-			_ = e.Host.RemoveStacked(path, path, link.Index) // remaining links are removed or detected below
+			_ = e.Host.RemoveStacked(path, path, link.Index) // links that remain are removed or detected below
 		} else if link.Name == record.IfName {
 			return e.adoptIsolated(attachment, record, link)
 		}
@@ -67,7 +67,7 @@ func (e *Executor) adoptIsolated(attachment *Attachment, record *StepRecord, lin
 }
 
 // unpinReturned removes the driver's namespace for an attachment, unless the namespace still contains a device. A later
-// attempt returns that device to the host; deleting the namespace would delete a virtual device.
+// attempt returns that device to the host. Deleting the namespace would delete a virtual device in it.
 func (e *Executor) unpinReturned(attachment *Attachment) error {
 	path := host.ReturnPath(attachment.Pin)
 	if !e.Host.Exists(path) {
@@ -81,7 +81,7 @@ func (e *Executor) unpinReturned(attachment *Attachment) error {
 	return e.Host.Unpin(path)
 }
 
-// namespaceOf returns the path of the namespace in which a step's interface is looked up: the driver's namespace if the
+// namespaceOf returns the path to the namespace in which to look up a step's interface: the driver's namespace if the
 // device was moved there, otherwise the pod's.
 func (e *Executor) namespaceOf(attachment *Attachment, record *StepRecord) string {
 	path := host.ReturnPath(attachment.Pin)
@@ -95,8 +95,8 @@ func (e *Executor) namespaceOf(attachment *Attachment, record *StepRecord) strin
 	return path
 }
 
-// findDevice finds a step's exclusive device in the driver's namespace or in the pod. The link is nil if the device is
-// in neither.
+// findDevice finds a step's exclusive device in the driver's namespace or in the pod. It returns a nil link if the
+// device is in neither.
 func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnichain.Link, string, error) {
 	for _, path := range []string{host.ReturnPath(attachment.Pin), attachment.Pin} {
 		if !e.Host.Exists(path) {
@@ -120,8 +120,8 @@ func (e *Executor) findDevice(attachment *Attachment, record *StepRecord) (*cnic
 	return nil, "", nil
 }
 
-// chooseDevice returns the link that is a step's device, or nil if there is none. If several links match because they
-// share a parent or are ports on one PCI function, it returns the link that was recorded after ADD.
+// chooseDevice returns the link of a step's device, or nil if there is none. If several links match because they share
+// a parent or are ports of the same PCI function, it returns the link recorded after ADD.
 func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnichain.Link {
 	var found *cnichain.Link
 	for i := range links {
@@ -138,8 +138,8 @@ func (e *Executor) chooseDevice(links []cnichain.Link, record *StepRecord) *cnic
 	return found
 }
 
-// isPort reports whether a link has a device's permanent MAC address. The permanent address distinguishes the ports on
-// one PCI function, but it does not prove identity, because a physical function may change the addresses of its virtual
+// isPort reports whether a link has a device's permanent MAC address. The permanent address distinguishes ports of the
+// same PCI function, but does not prove identity, because a physical function can change the addresses of its virtual
 // functions.
 func isPort(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.PermMAC != "" && link.PermMAC == device.PermMAC
@@ -153,8 +153,7 @@ func hasIdentity(device *cnichain.Device) bool {
 
 // isOwnDevice reports whether a link in a pod is the given host device. If the device has properties that an
 // application cannot change, only those are compared, because an application with NET_ADMIN can change names, addresses
-// and indexes. A device without such properties, such as a dummy, is identified by the link that was recorded after
-// ADD.
+// and indexes. A device without such properties, such as a dummy, is identified by the link recorded after ADD.
 func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Link) bool {
 	switch {
 	case device.ParentDev != "":
@@ -170,7 +169,7 @@ func isOwnDevice(link *cnichain.Link, device *cnichain.Device, seen *cnichain.Li
 }
 
 // isolated runs isolate, and returns its error only while the plugin's DEL is still expected to return the device.
-// After too many failures, the driver itself moves the device out of its current namespace.
+// After too many failures, the driver itself moves the device out of whichever namespace it is in.
 func (e *Executor) isolated(attachment *Attachment, record *StepRecord) error {
 	err := e.isolate(attachment, record)
 	if err != nil && record.Failures+1 >= repairAfter {

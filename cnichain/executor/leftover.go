@@ -14,9 +14,9 @@ import (
 )
 
 // Leftover is a step that could not be rolled back despite many attempts. It does not prevent its pod from terminating.
-// If the step holds an exclusive device, the device is quarantined: no pod gets it until [Executor.Retry] succeeds.
+// If the step owns an exclusive device, the device is quarantined: no pod can use it until [Executor.Retry] succeeds.
 type Leftover struct {
-	// Key is unique and stable: sandbox, claim, step and instance.
+	// Key is unique and stable. It is composed of the sandbox, claim, step and instance.
 	Key string `json:"key"`
 	// Attachment contains only this step.
 	Attachment Attachment `json:"attachment"`
@@ -24,28 +24,28 @@ type Leftover struct {
 	// Reason is the last failure, and Attempts is the number of failures.
 	Reason   string `json:"reason"`
 	Attempts int    `json:"attempts"`
-	// OnHost is true if the device is on the host in its original state, or has a newer owner. In that case, only other
-	// state created by the plugin remains, and the device is available to other claims.
+	// OnHost is true if the device is on the host in its original state, or has a newer owner. The device is then
+	// available to other claims, and all that remains is other state created by the plugin.
 	OnHost bool `json:"onHost,omitempty"`
 }
 
-// storedLeftover is the format of a leftover in the journal and on the node socket. Driver and netdra versions that
-// predate the field "onHost" read the field "home" instead. If "home" were missing, they would quarantine a free
+// storedLeftover is the format of a leftover in the journal and on the node socket. Versions of the driver and netdra
+// that predate the field "onHost" read the field "home" instead. If "home" were missing, they would quarantine a free
 // device.
 type storedLeftover struct {
 	leftoverFields
 	OnHost bool `json:"home,omitempty"`
 }
 
-// leftoverFields has the fields of a leftover without its methods, which would otherwise be called recursively.
+// leftoverFields has the fields of Leftover but not its methods, which would otherwise call themselves recursively.
 type leftoverFields Leftover
 
-// MarshalJSON writes OnHost under both its current and its earlier name.
+// MarshalJSON writes OnHost under both its current and its former name.
 func (l Leftover) MarshalJSON() ([]byte, error) {
 	return json.Marshal(storedLeftover{leftoverFields: leftoverFields(l), OnHost: l.OnHost})
 }
 
-// UnmarshalJSON reads OnHost under its current or its earlier name.
+// UnmarshalJSON reads OnHost under its current or its former name.
 func (l *Leftover) UnmarshalJSON(data []byte) error {
 	var stored storedLeftover
 	if err := json.Unmarshal(data, &stored); err != nil {
@@ -71,7 +71,7 @@ func (l *Leftover) Quarantines() *cnichain.Device {
 type leftovers struct {
 	mu    sync.Mutex
 	byKey map[string]Leftover
-	// away counts, by identity, how often a device without an attachment was missing from the host.
+	// away counts, by device identity, how many times a device without an attachment was missing from the host.
 	away map[string]int
 }
 
@@ -107,7 +107,7 @@ func (l *leftovers) get(key string) (Leftover, bool) {
 	return leftover, found
 }
 
-// checkSandbox returns an error if a sandbox has leftovers, since their later rollback would also roll back a new
+// checkSandbox returns an error if a sandbox has leftovers, since rolling them back later would also undo a new
 // attachment.
 func (l *leftovers) checkSandbox(id string) error {
 	for _, leftover := range l.all() {
@@ -130,8 +130,8 @@ func (l *leftovers) all() []Leftover {
 	return list
 }
 
-// countFailure records a failed DEL. The record's FailingSince is for users and is stored. The attachment's
-// failingSince decides when to give up and is not stored.
+// countFailure records a failed DEL. The record's FailingSince is stored and shown to users. The attachment's
+// failingSince is not stored and determines when to give up.
 func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 	now := e.Clock.Now()
 	record.Failures++
@@ -144,16 +144,16 @@ func (e *Executor) countFailure(attachment *Attachment, record *StepRecord) {
 }
 
 // retriesExhausted reports whether a step has failed too often, or its attachment for too long. The time is measured
-// for the attachment as a whole: if several steps hang, one attempt has time for only a few of them, so times measured
-// for individual steps would add up. Only time spent in this process counts.
+// for the attachment as a whole: if several steps hang, each attempt has time for only a few of them, so per-step
+// limits would add up. Only time spent in this process counts.
 func (e *Executor) retriesExhausted(attachment *Attachment, record *StepRecord) bool {
 	return record.Failures >= e.GiveUpAttempts || e.Clock.Since(attachment.failingSince) >= e.GiveUpAfter
 }
 
-// recordLeftover records that a step cannot be rolled back. The device is quarantined before its owner is removed.
+// recordLeftover records that a step cannot be rolled back. The device is quarantined before it is released.
 //
-// The attachment and the step are copied, since the attachment continues without the step and in another phase. Like
-// every restore operation, the check whether the device is on the host may also repair the device.
+// The attachment and the step are copied, since the attachment continues without this step and its phase may change.
+// Like every restore operation, the check for whether the device is on the host may also repair the device.
 func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, reason error) error {
 	alone := *record
 	alone.Step.DependsOn = nil
@@ -176,10 +176,10 @@ func (e *Executor) recordLeftover(attachment *Attachment, record *StepRecord, re
 }
 
 // VerifyReturned is called when a claim is released. It verifies that the exclusive devices in the claim's plans are on
-// the host in their original state, regardless of the content of the journal, since an attachment's record may be
-// damaged. A virtual device that is missing from the host has no attachment, so it no longer exists. The error names
-// the devices that have not returned; the caller retries. After GiveUpAttempts, such a device is quarantined, as in
-// Del, and no longer causes an error.
+// the host in their original state, regardless of what the journal says, since an attachment's record may be damaged. A
+// virtual device that is missing from the host is not part of any attachment, so it no longer exists. The error lists
+// the devices that have not returned, and the caller must retry. After GiveUpAttempts failures, the missing device is
+// quarantined, as in Del, and no longer causes an error.
 func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	var problems []error
 	for _, plan := range plans {
@@ -198,8 +198,8 @@ func (e *Executor) VerifyReturned(plans []cnichain.Plan) error {
 	return errors.Join(problems...)
 }
 
-// verifyReturned is VerifyReturned for one device. A leftover that it creates has the sandbox ID claim-<UID>, which no
-// runtime uses. Since there is neither a pin nor a plugin to call, [Executor.Retry] only restores the device.
+// verifyReturned is VerifyReturned for one device. The sandbox ID of any leftover that it creates is claim-<UID>, which
+// no runtime uses. Since there is no pin and no plugin to call, [Executor.Retry] only restores the device.
 func (e *Executor) verifyReturned(record *StepRecord) error {
 	device := record.Step.Device
 	err := e.checkReturned(device)
@@ -215,7 +215,7 @@ func (e *Executor) verifyReturned(record *StepRecord) error {
 	}
 	// No plugin is called.
 	record.Step.Quirks.DelWithoutNetns, record.Step.Quirks.DelNeedsInterface = cnichain.DelNetnsSkip, false
-	// This epoch is at least as new as that of the current owner, if any.
+	// This epoch is at least as recent as the current owner's, if there is one.
 	record.Epoch = e.owners.newest()
 	attachment := &Attachment{SandboxID: "claim-" + record.Claim.UID}
 	if err := e.recordLeftover(attachment, record, err); err != nil {

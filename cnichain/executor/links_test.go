@@ -6,7 +6,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// A pod may have several VLANs on one NIC, and other links stacked on its device.
+// A pod may have several VLANs on the same NIC, as well as other links stacked on its device.
 func TestDeviceInPodIsProven(t *testing.T) {
 	vlan := &cnichain.Device{Baseline: cnichain.Baseline{Kind: "vlan", Index: 10, MAC: "02:00:00:00:00:07", Parent: 3,
 		VLANID: 100, VLANProtocol: "802.1q"}}

@@ -10,12 +10,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/v1alpha1"
 )
 
-// AssignNames assigns, for each step of a new attachment, the name of the interface that the step creates or modifies.
-// taken are the links in the pod's namespace, with their names and alternative names. Names with templates that refer
-// to earlier steps are assigned when the step runs. If two steps need the same name, the error names both steps.
+// AssignNames determines, for each step of a new attachment, the name of the interface that the step creates or
+// modifies. taken lists the links that already exist in the pod's namespace, including their alternative names. If a
+// name's template refers to earlier steps, the name is assigned when the step runs. If two steps need the same name,
+// the error names both steps.
 //
 // The order is: names from the pod's annotations, names from topologies and claims, and then net1, net2 and so on, in
-// the order of the pod's claims. Thus, an additional claim at the end does not rename any interface.
+// the order of the pod's claims. As a result, adding a claim at the end does not rename any interface.
 func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	owner := map[string]string{}
 	for _, link := range taken {
@@ -48,8 +49,8 @@ func AssignNames(attachment *Attachment, taken []cnichain.Link) error {
 	return nil
 }
 
-// assignSelected assigns names from the pod's annotations to the interfaces on networks that pods select. If the pod
-// lacks an annotation, it returns an error before anything is attached.
+// assignSelected assigns the names in the pod's annotations to the interfaces on networks that pods select. If the pod
+// does not have the required annotation, assignSelected returns an error before anything is attached.
 func assignSelected(attachment *Attachment) error {
 	var wanted []cnichain.WantedNetwork
 	var records []*StepRecord
@@ -76,12 +77,12 @@ func assignSelected(attachment *Attachment) error {
 	return nil
 }
 
-// isNamedByPod reports whether one of the pod's annotations names the interface.
+// isNamedByPod reports whether the interface name comes from one of the pod's annotations.
 func isNamedByPod(record *StepRecord) bool {
 	return record.Step.PodNetwork != nil && record.Step.PodNetwork.NamesInterface
 }
 
-// nameSource describes where an interface's name is configured.
+// nameSource describes where an interface name comes from.
 func nameSource(record *StepRecord) string {
 	if isNamedByPod(record) {
 		return "the pod's annotation " + record.Step.PodNetwork.Annotation

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// owners records which attachment may touch which exclusive device. The owners of a device are numbered (epochs), and
-// the journal contains this number for each step. If a crash prevents the journal from recording that an old owner's
-// DEL is complete, that DEL is repeated, and must not touch a device that has a newer owner.
+// owners tracks which attachment may touch which exclusive device. A device's owners are numbered by epoch, and the
+// journal stores the epoch of each step. If a crash prevents the journal from recording that an old owner's DEL is
+// complete, that DEL is repeated, and must not touch the device if it has a newer owner.
 type owners struct {
 	mu      sync.Mutex
 	last    uint64
@@ -20,8 +20,8 @@ type owner struct {
 	epoch     uint64
 }
 
-// load adds an attachment from the journal as the owner of its devices. If several records own the same device, the
-// newest owner takes precedence: a crash prevented the journal from recording that the others were complete.
+// load registers an attachment from the journal as the owner of its devices. If several records claim the same device,
+// the newest takes precedence: a crash prevented the journal from recording that the others were complete.
 func (o *owners) load(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -41,7 +41,7 @@ func (o *owners) load(attachment *Attachment) {
 }
 
 // outrank ensures that every later owner is newer than the steps of an attachment, without making the attachment an
-// owner. The rollback of a leftover is retried, and must not touch the device once it has another owner.
+// owner. Later attempts to roll back a leftover must not touch the device once it has another owner.
 func (o *owners) outrank(attachment *Attachment) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,7 +51,7 @@ func (o *owners) outrank(attachment *Attachment) {
 }
 
 // acquire makes the attachment the owner of the step's device. It returns an error if the device already has an owner,
-// because that owner's DEL is not complete.
+// because that owner's DEL has not completed yet.
 func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	identity, owned := ownedDevice(record)
 	if !owned {
@@ -69,8 +69,8 @@ func (o *owners) acquire(attachment *Attachment, record *StepRecord) error {
 	return nil
 }
 
-// hold makes the step the owner of its device again until done is called, so that no other step gets the device while
-// the rollback is retried. If the device has an owner, the owner does not change.
+// hold makes the step the owner of its device again until done is called, so that no other step can acquire the device
+// while the rollback is being retried. If the device already has an owner, that owner keeps it.
 func (o *owners) hold(attachment *Attachment, record *StepRecord) (done func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,15 +18,15 @@ const (
 - {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: c, type: tuning, dependOn: [a, b], ifName: net1}
 `
-	// withSharedLeases is a chain with three such plugins. Two of them use shared devices, so they are announced
-	// together with the first.
+	// withSharedLeases is a chain with three plugins that store their leases on disk. Two of them use shared devices,
+	// so they are announced together with the first.
 	withSharedLeases = `
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: b, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: d, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
 - {name: c, type: tuning, dependOn: [a, b, d], ifName: net1}
 `
-	// withoutLeases is a chain that stores nothing on disk.
+	// withoutLeases is a chain whose plugins store nothing on disk.
 	withoutLeases = `
 - {name: a, type: host-device, selector: {cel: "true"}}
 - {name: b, type: macvlan, selector: {cel: "true"}}
@@ -34,8 +34,8 @@ const (
 `
 )
 
-// A machine may lose power at any write to the journal. The namespaces and all notes since the last save or flush are
-// lost, but the files that plugins have written remain. The driver cleans up everything on the next boot, even if the
+// A machine may lose power during any write to the journal. The namespaces and all notes since the last save or flush
+// are lost, but the files written by plugins remain. After the next boot, the driver cleans up everything, even if the
 // devices were assigned to another sandbox before the power loss.
 func TestMachineLosesItsPower(t *testing.T) {
 	t.Parallel() // run concurrently with tests that wait
@@ -91,7 +91,7 @@ func TestMachineLosesItsPower(t *testing.T) {
 	}
 }
 
-// devicesOf returns the devices of a chain: one device for each of its links, or one exclusive and one shared device.
+// devicesOf returns the devices for a chain: one for each of its links, or one exclusive and one shared device.
 func devicesOf(chain string) []cnichain.RootDevice {
 	if chain != withSharedLeases {
 		return []cnichain.RootDevice{device("a", "up0"), device("b", "up1")}
@@ -105,8 +105,8 @@ func shared(step, name string) cnichain.RootDevice {
 	return root
 }
 
-// A shared link may disappear after its claim was prepared and before the pod starts. The plugin only reports that it
-// cannot find a link.
+// A shared link may disappear between the preparation of its claim and the start of the pod. The plugin reports only
+// that it cannot find a link.
 func TestSharedDeviceThatIsGone(t *testing.T) {
 	w := newWorkbench(t)
 	made := attachment(w.plan("c", withoutLeases, device("a", "up0"), shared("b", "up1")))
@@ -122,9 +122,9 @@ func TestSharedDeviceThatIsGone(t *testing.T) {
 		"delete the pod and its claim")
 }
 
-// The first commit also records the steps that follow. Whether they count as having begun depends on how the driver
-// stopped: after a power loss, they may have begun even though the notes about this are lost; if the driver was killed,
-// the notes are complete.
+// The first commit also records the steps that follow. Whether they count as started depends on how the driver stopped:
+// after a power loss, they may have been started even though the corresponding notes are lost; if the driver was
+// killed, the notes are complete.
 func TestAnnouncedSteps(t *testing.T) {
 	const chain = `
 - {name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
@@ -187,7 +187,7 @@ func TestAnnouncedSteps(t *testing.T) {
 	}
 }
 
-// flushingJournal flushes its notes once, before a given write.
+// flushingJournal flushes its notes exactly once, before a given write.
 type flushingJournal struct {
 	dyingJournal
 	notes *cnitest.Journal
@@ -216,7 +216,8 @@ func (j *flushingJournal) flush() {
 	j.until--
 }
 
-// twoSandboxes attaches and detaches a sandbox, then attaches another one with the same devices, until the driver dies.
+// twoSandboxes attaches and detaches a sandbox, then attaches another one with the same devices, and stops if the
+// driver dies.
 func (w *workbench) twoSandboxes(plan cnichain.Plan) (died bool) {
 	w.t.Helper()
 	defer func() { died = recover() != nil }()
@@ -229,7 +230,7 @@ func (w *workbench) twoSandboxes(plan cnichain.Plan) (died bool) {
 	return false
 }
 
-// losePower reboots the machine and starts another driver with the data on its disk.
+// losePower reboots the machine and starts another driver with the data left on disk.
 func (w *workbench) losePower() {
 	w.t.Helper()
 	w.journal.LosePower()

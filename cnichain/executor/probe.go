@@ -21,7 +21,7 @@ type probeKey struct {
 }
 
 // binary returns the current path of a step's plugin. This is the path recorded when the claim was prepared or, if the
-// plugin directory has moved since then, the path where the plugin is found now.
+// plugin directory has moved since then, the plugin's new path.
 func (e *Executor) binary(step *cnichain.PlanStep) string {
 	if _, err := os.Stat(step.Path); !errors.Is(err, os.ErrNotExist) {
 		return step.Path
@@ -33,11 +33,11 @@ func (e *Executor) binary(step *cnichain.PlanStep) string {
 	return path
 }
 
-// CannotAsk is part of every error message about a CNI plugin that does not report its supported versions.
+// CannotAsk appears in every error message about a CNI plugin that does not report its supported versions.
 const CannotAsk = "cannot ask CNI plugin"
 
-// Probe finds plugins and queries the versions that each plugin supports, once per binary. Types without a binary are
-// omitted from the result; [cnichain.Compile] reports them. Probe returns an error if a binary does not respond.
+// Probe looks up plugins and queries each one for its supported CNI versions, once per binary. Types without a binary
+// are omitted from the result; [cnichain.Compile] reports them. Probe returns an error if a binary does not respond.
 func (e *Executor) Probe(ctx context.Context, cniTypes []string) (map[string]cnichain.Plugin, error) {
 	plugins := make(map[string]cnichain.Plugin, len(cniTypes))
 	for _, cniType := range cniTypes {

@@ -18,14 +18,14 @@ func (e *Executor) planRDMA(record *StepRecord) error {
 	if mode == cnichain.RDMAExclusive {
 		device := *record.Step.Device
 		device.Moved = devices
-		record.Step.Device = &device // do not change the plan, which other pods' attachments share
+		record.Step.Device = &device // copy the device: the plan is shared with other pods' attachments
 	}
 	return nil
 }
 
-// FindRDMA returns the RDMA devices that a step provides to the pod, and the node's RDMA mode. For steps that provide
-// none, it returns immediately without querying the kernel. It returns an error if a device is not available. The
-// step's device must be on the host.
+// FindRDMA returns the RDMA devices that a step provides to the pod, and the node's RDMA mode. If the step does not
+// provide any, it returns immediately without querying the kernel. It returns an error if a device is not available.
+// The step's device must be on the host.
 func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADevice, mode string, err error) {
 	if step.RDMA == nil || step.Device == nil {
 		return nil, "", nil
@@ -48,8 +48,8 @@ func (e *Executor) FindRDMA(step *cnichain.PlanStep) (devices []cnichain.RDMADev
 	return devices, mode, asked.CheckRDMA(devices, mode)
 }
 
-// attachRDMA moves the RDMA devices after their link, and looks up their device nodes afterwards, because a move
-// changes the numbers in the names of the nodes, and two concurrent moves may swap the numbers.
+// attachRDMA moves the RDMA devices after their link, and only then looks up their device nodes: a move changes the
+// numbers in the node names, and two concurrent moves may swap them.
 func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err error) {
 	if len(record.RDMA) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err e
 		if err != nil {
 			return err
 		}
-		if onHost && record.Step.Device.IfName != "" { // the plugin has no schema declaring that the device stays
+		if onHost && record.Step.Device.IfName != "" { // the plugin has no schema to declare that the device stays
 			step := record.Step
 			step.Stays = true
 			return step.CheckRDMA(record.RDMA, cnichain.RDMAExclusive)
@@ -77,7 +77,7 @@ func (e *Executor) attachRDMA(attachment *Attachment, record *StepRecord) (err e
 }
 
 // returnRDMA moves the step's RDMA devices to the host before their link is moved: some kernel drivers remove an RDMA
-// device when its link leaves the RDMA device's namespace.
+// device when its link is moved out of the RDMA device's namespace.
 func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error {
 	if record.Step.Device == nil || !e.Host.Exists(attachment.Pin) {
 		return nil
@@ -91,8 +91,8 @@ func (e *Executor) returnRDMA(attachment *Attachment, record *StepRecord) error 
 
 // RDMANow returns the current RDMA devices of an attached step, in recorded order, and the name of the first device
 // that is no longer in the pod, or "" if none is missing. After its kernel module is reloaded, a device has a new
-// identity and different device nodes. Its old nodes may now belong to another pod's device, and its index may also be
-// reused. Containers use the device nodes, so RDMANow compares the nodes.
+// identity and different device nodes. Another pod's device may now have its old nodes, or even its old index.
+// Containers use the device nodes, so RDMANow compares those.
 func (e *Executor) RDMANow(pin string, record *StepRecord) (devices []cnichain.RDMADevice, missing string, err error) {
 	if len(record.RDMA) == 0 || record.Phase != StepAdded {
 		return nil, "", nil

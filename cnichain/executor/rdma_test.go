@@ -23,7 +23,7 @@ func withRDMA(t *testing.T, mode, steps string) (*workbench, *executor.Attachmen
 	return w, attachment(w.plan("c", steps, rdmaDevice(w, "up0", "0000:01:00.0")))
 }
 
-// rdmaDevice returns a device in the state that it had when its claim was prepared.
+// rdmaDevice returns a device as it was when its claim was prepared.
 func rdmaDevice(w *workbench, name, address string) cnichain.RootDevice {
 	root := device("link", name)
 	root.Device.PCIAddress = address
@@ -47,7 +47,7 @@ func TestRDMADeviceMovesWithItsLink(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
 	w.expectRDMA([]string{"mlx5_1"}, []string{"mlx5_0"})
-	// The device had number 0. The move released this number, so it is the lowest free number again.
+	// The device had number 0. The move freed this number, so it is the lowest free one again.
 	if nodes := w.restarted().Steps[0].DeviceNodes; !slices.Equal(nodes,
 		[]string{"/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0"}) {
 		t.Errorf("device nodes are %q", nodes)
@@ -58,8 +58,7 @@ func TestRDMADeviceMovesWithItsLink(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "mlx5_1"}, nil)
 }
 
-// The recorded device node is the one that the device has after its move, not the one that it had when its claim was
-// prepared.
+// The recorded device node is the one after the move, not the one from when the claim was prepared.
 func TestNumbersOfRDMADevicesChange(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive,
 		`[{name: link, type: host-device, selector: {cel: "true"}, rdma: {managementDevices: true}}]`)
@@ -97,8 +96,8 @@ func TestSharedRDMADeviceStays(t *testing.T) {
 
 const filesStep = `[{name: link, type: device-only, selector: {cel: "true"}, rdma: {}}]`
 
-// A step without an interface only gives the device files to the pod. The interface stays on the host, where other pods
-// and the node use it.
+// A step without an interface only exposes the device files to the pod. The interface stays on the host, where it is
+// used by other pods and the node.
 func TestRDMAWithoutInterface(t *testing.T) {
 	w, _ := withRDMA(t, cnichain.RDMAShared, filesStep)
 	root := rdmaDevice(w, "up0", "0000:01:00.0")
@@ -119,7 +118,7 @@ func TestRDMAWithoutInterface(t *testing.T) {
 	w.must(w.del(w.restarted()))
 	w.expect(cleanNode)
 
-	// The node keeps the interface even if only one claim may have the device.
+	// The node keeps the interface even if the device is exclusive to one claim.
 	made = attachment(w.plan("c", filesStep, rdmaDevice(w, "up1", "0000:01:00.1")))
 	w.must(w.add(made))
 	if device := made.Steps[0].Step.Device; !device.Exclusive || !device.KeepsLink {
@@ -129,8 +128,8 @@ func TestRDMAWithoutInterface(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// If each RDMA device belongs to one namespace, a device without an interface moves alone. A device whose interface
-// would stay on the host is refused.
+// If each RDMA device is in a single namespace, a device without an interface is moved by itself. A device whose
+// interface would stay on the host is rejected.
 func TestRDMADeviceWithoutInterfaceMoves(t *testing.T) {
 	w, _ := withRDMA(t, cnichain.RDMAExclusive, filesStep)
 	w.node.AddRDMA("mlx5_2", "", "0000:02:00.0", cnichain.RDMAExclusive)
@@ -148,8 +147,8 @@ func TestRDMADeviceWithoutInterfaceMoves(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "mlx5_1", "mlx5_2"}, nil)
 }
 
-// The driver is killed at each write of an attachment to the journal, and a new driver rolls the attachment back.
-// Afterwards, every RDMA device is on the host under its original name.
+// The driver is killed at every write to the journal in turn, and a new driver rolls back the attachment. Afterwards,
+// every RDMA device is on the host under its original name.
 func TestRDMADeviceReturnsAfterEveryCrash(t *testing.T) {
 	whole, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	whole.must(whole.add(made))
@@ -187,7 +186,7 @@ func TestRDMADeviceReturnsAfterEveryCrash(t *testing.T) {
 	}
 }
 
-// dyingJournal panics before a commit to simulate a driver that is killed.
+// dyingJournal panics before a commit to simulate the driver being killed.
 type dyingJournal struct {
 	executor.Journal
 	left int
@@ -260,7 +259,7 @@ func TestRDMAThatCannotBeGiven(t *testing.T) {
 	}
 }
 
-// macvlan leaves its device on the host, so the device's RDMA device must stay there, too.
+// macvlan leaves its parent device on the host, so the associated RDMA device must stay there as well.
 func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.AddRDMA("mlx5_0", "up0", "0000:01:00.0", cnichain.RDMAShared)
@@ -272,8 +271,8 @@ func TestPluginThatDoesNotMoveItsDevice(t *testing.T) {
 	w.expectRDMA([]string{"mlx5_0", "other"}, nil)
 }
 
-// If an RDMA module is unloaded while a pod uses its device, the device is quarantined until the module is loaded
-// again, and the quarantine states the reason.
+// If an RDMA module is unloaded while a pod is using its device, the device is quarantined until the module is
+// reloaded, and the quarantine states the reason.
 func TestRDMADeviceThatDoesNotReturn(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.must(w.add(made))
@@ -303,8 +302,8 @@ func TestReturnThatFails(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// After a reload of all RDMA modules, another pod's RDMA device may have the index and device node that this pod's RDMA
-// device had.
+// After all RDMA modules are reloaded, another pod's RDMA device may have the index and device node that previously
+// belonged to this pod's RDMA device.
 func TestRDMADeviceWhoseIndexIsAnothers(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAShared, rdmaStep)
 	w.must(w.add(made))
@@ -333,7 +332,7 @@ func TestRDMADeviceWithOtherNodes(t *testing.T) {
 }
 
 // A link that returns from a pod gets a new index if another link uses its old one. The claim's next sandbox still
-// starts with the baseline that contains the old index.
+// starts from the baseline with the old index.
 func TestRDMADeviceOfALinkWithAnotherIndex(t *testing.T) {
 	w, made := withRDMA(t, cnichain.RDMAExclusive, rdmaStep)
 	w.node.AddHostLink("up0")

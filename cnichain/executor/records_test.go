@@ -12,9 +12,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// The records in testdata were written by a driver whose executor and Linux host were still part of package cnichain.
-// All of their fields are set. The records must be read completely and written back unchanged. The only exception is a
-// renamed field, which is written under both names, since earlier versions of the driver and netdra read the old name.
+// The records in testdata were written by a driver version in which the executor and the Linux host were still part of
+// package cnichain. All of their fields are set. The records must be read in full and written back unchanged. The only
+// exception is a renamed field, which is written under both names for the sake of earlier versions of the driver and
+// netdra.
 func TestRecordsOfEarlierDriversAreReadWhole(t *testing.T) {
 	for name, record := range map[string]any{"leftover.json": &Leftover{}, "plan.json": &cnichain.Plan{}} {
 		data, err := os.ReadFile(filepath.Join("testdata", "records", name))

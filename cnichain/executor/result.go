@@ -15,8 +15,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// parseResult parses the output of a successful ADD, which must be exactly one result. The result is in the CNI version
-// of the call unless it states another version.
+// parseResult parses the output of a successful ADD, which must be exactly one result. The result is assumed to be in
+// the CNI version of the call unless it specifies another version.
 func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	decoder := json.NewDecoder(bytes.NewReader(stdout))
 	var document json.RawMessage
@@ -55,8 +55,8 @@ func parseResult(stdout []byte, cniVersion string) (*types100.Result, error) {
 	return converted, nil
 }
 
-// mostEntries is the maximum length of each list in a plugin's result, since the entries are copied to the journal, the
-// claim's status and the input for later plugins.
+// mostEntries is the maximum length of each list in a plugin's result. The limit exists because the entries are copied
+// to the journal, the claim's status and the input of later plugins.
 const mostEntries = 1024
 
 // checkLists rejects results that the CNI library's types cannot represent: the library accepts null as an entry, and
@@ -127,8 +127,8 @@ func mergeInterfaces(merged, result *types100.Result) []int {
 }
 
 // mergeIPs adds the addresses in result. Their interface indexes refer to the interfaces in result; positions maps
-// these indexes to the indexes in merged. If an index is out of range, mergeIPs removes the index but keeps the
-// address, since some plugins print such results.
+// these indexes to the indexes in merged. Some plugins print indexes that are out of range; mergeIPs drops such an
+// index but keeps the address.
 func mergeIPs(merged, result *types100.Result, positions []int) {
 	for _, ip := range result.IPs {
 		ip = ip.Copy()
@@ -169,7 +169,7 @@ func mergeRoutes(merged, result *types100.Result) {
 	}
 }
 
-// resultAs encodes a result in the CNI version with which a plugin is called.
+// resultAs encodes a result in the CNI version used to call a plugin.
 func resultAs(result *types100.Result, cniVersion string) (json.RawMessage, error) {
 	converted, err := result.GetAsVersion(cniVersion)
 	if err != nil {

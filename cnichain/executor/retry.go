@@ -8,8 +8,9 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// Load fills a new executor with the journal's records, which are passed by key. It must be called before any other
-// method. From then on, every device has an owner until its attachment is rolled back, so no other pod gets the device.
+// Load fills a new executor with the records from the journal, by key. It must be called before any other method. From
+// then on, every device in use has an owner until its attachment is rolled back, so no other pod can acquire the
+// device.
 func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string]Leftover) {
 	for _, attachment := range attachments {
 		adoptBoot(attachment)
@@ -23,7 +24,7 @@ func (e *Executor) Load(attachments map[string]*Attachment, leftovers map[string
 }
 
 // adoptBoot completes records from driver versions that did not record the boot ID with a baseline. The baseline was
-// read during the attachment's boot or an earlier boot, so its link index is unreliable.
+// read during the attachment's boot or an earlier one, so its link index is unreliable.
 func adoptBoot(attachment *Attachment) {
 	for i := range attachment.Steps {
 		step := &attachment.Steps[i].Step
@@ -39,8 +40,8 @@ func adoptBoot(attachment *Attachment) {
 // Leftovers returns the steps that could not be rolled back, sorted by key.
 func (e *Executor) Leftovers() []Leftover { return e.leftovers.all() }
 
-// Quarantined returns an error if a device must not be used because the cleanup after an earlier pod failed. It returns
-// nil for usable devices.
+// Quarantined returns an error if a device must not be used because cleanup failed after an earlier pod. It returns nil
+// for usable devices.
 func (e *Executor) Quarantined(device *cnichain.Device) error {
 	for _, leftover := range e.leftovers.all() {
 		if held := leftover.Quarantines(); held != nil && held.Identity() == device.Identity() {
@@ -53,7 +54,7 @@ func (e *Executor) Quarantined(device *cnichain.Device) error {
 // QuarantineError is the error for a quarantined device.
 type QuarantineError struct{ Leftover Leftover }
 
-// Error returns a message that states since when and why the device is quarantined, and suggests a fix.
+// Error returns a message that states when and why the device was quarantined, and suggests a fix.
 func (e *QuarantineError) Error() string {
 	held := e.Leftover.Step().Step.Device
 	return fmt.Sprintf("device %s (%s) is in quarantine since %s: after claim %s it could not be returned to the "+
@@ -62,8 +63,8 @@ func (e *QuarantineError) Error() string {
 		e.Leftover.Attempts, e.Leftover.Reason)
 }
 
-// Retry retries the rollback of a leftover, and deletes the leftover if the rollback succeeds. It returns no error if
-// the key is unknown.
+// Retry retries the rollback of a leftover, and deletes the leftover if the rollback succeeds. It returns nil if the
+// key is unknown.
 func (e *Executor) Retry(ctx context.Context, key string) error {
 	return e.retry(ctx, key, nil)
 }
@@ -78,7 +79,7 @@ func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) 
 			return fmt.Errorf("cannot give up %s: its device is not on the host as it was: %w; bring the device back "+
 				"first", record.Title(), away)
 		}
-		if ctx.Err() != nil { // do not delete the leftover: there was no time for an attempt
+		if ctx.Err() != nil { // there was no time for an attempt, so keep the leftover
 			return delFailure
 		}
 		failure = delFailure
@@ -90,9 +91,9 @@ func (e *Executor) Forget(ctx context.Context, key string) (failure, err error) 
 	return failure, nil
 }
 
-// retry rolls back a leftover. If this fails, forgive decides whether to delete the leftover anyway; if forgive is nil,
-// retry returns the failure. The last argument of forgive is the reason why the device could not be restored, or nil if
-// the device was restored or has a newer owner.
+// retry rolls back a leftover. If the rollback fails, forgive decides whether to delete the leftover anyway; if forgive
+// is nil, retry returns the failure. The last argument to forgive is the reason why the device could not be restored,
+// or nil if the device was restored or has a newer owner.
 func (e *Executor) retry(
 	ctx context.Context, key string, forgive func(record *StepRecord, failure, away error) error,
 ) error {
@@ -105,7 +106,7 @@ func (e *Executor) retry(
 		return err
 	}
 	defer release()
-	// Another call may have rolled back the leftover while this call waited.
+	// Another call may have rolled back the leftover while this one was waiting.
 	if leftover, known = e.leftovers.get(key); !known {
 		return nil
 	}

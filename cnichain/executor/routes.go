@@ -10,19 +10,20 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// routeCheck tracks the pod's preferred default routes while the steps of an attachment run. The routes are stored by
-// IP family, as the indexes of their links (ADR 45).
+// routeCheck tracks the pod's preferred default routes while an attachment's steps run. For each IP family, it stores
+// the indexes of the links that the routes use (ADR 45).
 type routeCheck struct {
-	// original are the routes before the first attempt, and accepted are those after the last instance of a topology.
+	// original holds the routes before the first attempt, and accepted those after the last completed instance of a
+	// topology.
 	original, accepted map[string][]int
 	// changer is the first step in the current instance that changed a route. allowed is true if one of the instance's
-	// steps may do so.
+	// steps is permitted to do so.
 	changer *StepRecord
 	allowed bool
 }
 
-// beginRoutes reads a pod's default routes, unless an earlier attempt for the same sandbox has read them. During that
-// attempt, a plugin may have removed a route that its DEL did not restore.
+// beginRoutes reads a pod's default routes, unless an earlier attempt for the same sandbox has already read them:
+// during that attempt, a plugin may have removed a route that its DEL did not restore.
 func (e *Executor) beginRoutes(attachment *Attachment, netns string) (*routeCheck, error) {
 	if attachment.DefaultRoutes == nil {
 		routes, err := e.Host.DefaultRoutes(netns)
@@ -36,8 +37,8 @@ func (e *Executor) beginRoutes(attachment *Attachment, netns string) (*routeChec
 
 // followRoutes records the routes after a step. After the last step of an instance, it returns an error if the instance
 // replaced a default route that the pod had before, unless its topology allows this. Otherwise, the pod's traffic to
-// the cluster would leave through the wrong interface. Steps in between may move a route, as sbr does. links are the
-// pod's links.
+// the cluster would leave through the wrong interface. Steps in the middle of an instance may move a route, as sbr
+// does. links lists the pod's links.
 func (e *Executor) followRoutes(attachment *Attachment, i int, check *routeCheck, links []cnichain.Link) error {
 	record := &attachment.Steps[i]
 	now, err := e.Host.DefaultRoutes(attachment.Pin)
@@ -64,8 +65,8 @@ func (e *Executor) followRoutes(attachment *Attachment, i int, check *routeCheck
 	return nil
 }
 
-// replaced returns the first IP family in which the pod had a default route and now prefers a new one, or "" if there
-// is none.
+// replaced returns the first IP family for which the pod had a default route but now prefers a different one, or "" if
+// there is none.
 func (c *routeCheck) replaced(now map[string][]int) (family string) {
 	for _, family := range slices.Sorted(maps.Keys(c.original)) {
 		if !slices.Equal(now[family], c.accepted[family]) && !slices.Equal(now[family], c.original[family]) {

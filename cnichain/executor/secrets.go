@@ -12,14 +12,14 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/sanitize"
 )
 
-// shortestSecret is the minimum length of a secret. Shorter values would match unrelated text by chance.
+// shortestSecret is the minimum length of a secret. Shorter values could match unrelated text by chance.
 const shortestSecret = 4
 
-// secrets are the values in a plugin's configuration that must not appear in messages, since errors are copied to
-// events and conditions, which many users can read, and plugins may print anything.
+// secrets lists the values in a plugin's configuration that must not appear in messages. Plugins may print anything,
+// and their errors are copied to events and conditions, which many users can read.
 type secrets []string
 
-// secretsOf returns the values of all keys whose names suggest that the value is a secret.
+// secretsOf returns the values of all keys whose names suggest a secret.
 func secretsOf(stdin []byte) secrets {
 	if !sanitize.MayHaveSecrets(stdin) { // fast path: secretsOf runs after every plugin call
 		return nil
@@ -34,7 +34,7 @@ func secretsOf(stdin []byte) secrets {
 	return slices.Compact(found)
 }
 
-// collect adds all strings below a secret key, at any depth. It ignores numbers and booleans, which would match
+// collect adds all strings below a secret key, at any depth. It ignores numbers and booleans, which could match
 // unrelated text.
 func (s *secrets) collect(value any, keys *regexp.Regexp, secret bool) {
 	switch value := value.(type) {
@@ -69,8 +69,8 @@ func (s secrets) output(output CallOutput) CallOutput {
 	return output
 }
 
-// error removes the secrets from an error. The returned error unwraps to the plugin's own error, from which the secrets
-// are also removed, and to the reason why the call was stopped.
+// error removes the secrets from an error. The returned error unwraps to the plugin's own error, likewise without the
+// secrets, and to the reason why the call was stopped.
 func (s secrets) error(err error) error {
 	if err == nil || len(s) == 0 || s.text(err.Error()) == err.Error() && !errors.As(err, new(*ExecError)) {
 		return err
@@ -85,7 +85,7 @@ func (s secrets) error(err error) error {
 }
 
 // cause removes the secrets from an error's text. A CNI error keeps its code, which the executor evaluates. Other
-// errors are reduced to their text, since a wrapped error would still contain the secret.
+// errors are reduced to their text, since a wrapped error would still contain the secrets.
 func (s secrets) cause(err error) error {
 	var printed *types.Error
 	if errors.As(err, &printed) {

@@ -11,13 +11,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// calls stores the entries of the call log.
+// calls collects the entries of the call log.
 type calls []Call
 
 func (c *calls) Record(call Call) { *c = append(*c, call) }
 
-// Errors are copied to events and conditions. If a plugin prints a secret setting, the setting is removed from the
-// error and from the call log.
+// Errors are copied to events and conditions. If a plugin prints a secret from its configuration, the secret is removed
+// from the error and from the call log.
 func TestSecretsAreNotRepeated(t *testing.T) {
 	const secret, stdin = "hunter2-of-the-fabric",
 		`{"type":"x","fabric":{"apiToken":"hunter2-of-the-fabric","user":"admin"},"pin":{"secrets":["short","abc"]}}`

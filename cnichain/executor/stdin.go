@@ -7,7 +7,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// stdin adds the driver's fields to a rendered configuration. These fields replace keys with the same names in the
+// stdin adds the driver's fields to a rendered configuration. They replace any keys with the same names in the
 // configuration (CNI specification, section 3 "Deriving request configuration from plugin configuration").
 func stdin(attachment *Attachment, record *StepRecord, config json.RawMessage) (json.RawMessage, error) {
 	fields, err := cnichain.CompleteConfig(&record.Step, config)

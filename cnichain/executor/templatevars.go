@@ -7,8 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/internal/template"
 )
 
-// templateValues returns a function that resolves the template tokens in a step. Tokens refer to the step's device,
-// pod, claim and node, and to earlier steps in the same instance.
+// templateValues returns a function that resolves template tokens in a step. Tokens refer to the step's device, pod,
+// claim and node, and to earlier steps in the same instance.
 func templateValues(attachment *Attachment, record *StepRecord, node string) template.Lookup {
 	return func(t template.Token) (any, error) {
 		switch t.Root {
@@ -32,7 +32,7 @@ func templateValues(attachment *Attachment, record *StepRecord, node string) tem
 	}
 }
 
-// objectValue resolves a token that refers to a field in the pod or claim.
+// objectValue resolves a token that refers to a field of the pod or claim.
 func objectValue(t template.Token, name, namespace, uid string) (any, error) {
 	switch t.Field {
 	case "name":
@@ -76,8 +76,8 @@ func stepValue(t template.Token, record *StepRecord) (any, error) {
 	return ipValue(t, result)
 }
 
-// interfaceValue returns a field from the interface that a step created in the pod. A result may also contain
-// interfaces on the host, which have no sandbox and may have the same name.
+// interfaceValue returns a field of the interface that a step created in the pod. A result may also list interfaces on
+// the host, which have no sandbox but may have the same name.
 func interfaceValue(t template.Token, ifName string, result *types100.Result) (any, error) {
 	for _, link := range result.Interfaces {
 		if link.Name == ifName && link.Sandbox != "" {
@@ -97,8 +97,8 @@ func countAddresses(n int) string {
 	return fmt.Sprintf("%d addresses", n)
 }
 
-// ipValue returns a part of a step's address. If the address is missing, the step fails, because the next plugin would
-// interpret an empty string as the absence of an address.
+// ipValue returns a part of a step's address. If the step has no address, the current step fails, because its plugin
+// would interpret an empty string as "no address configured".
 func ipValue(t template.Token, result *types100.Result) (any, error) {
 	if t.Index >= len(result.IPs) {
 		return nil, fmt.Errorf("no ips[%d] of step %s, which has %s", t.Index, t.Root,

@@ -10,23 +10,24 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/host"
 )
 
-// repairAfter is the number of failed DELs after which the driver itself removes the step's results, as far as
+// repairAfter is the number of failed DELs after which the driver itself removes what the step created, as far as
 // possible.
 const repairAfter = 3
 
 // undo rolls back a step completely: it calls DEL, removes links that the plugin left in the pod although its DEL
-// succeeded, and releases addresses. It verifies that the exclusive device is on the host. It touches only the step's
-// own results. If DEL fails, undo fails even if no result is visible any longer, since plugins keep state that the
-// driver cannot inspect.
+// succeeded, and releases addresses. It verifies that the exclusive device is on the host. It touches only what the
+// step itself created. If DEL fails, undo fails even if nothing that the step created is left in sight, since plugins
+// keep state that the driver cannot inspect.
 //
 // The order matters. RDMA devices return first, since some kernel drivers remove an RDMA device together with its link.
-// Then the device leaves the pod, so that no application can interfere with the remaining steps. DEL comes before the
-// driver's own cleanup, since only the plugin can remove its other state. Until DEL has failed repairAfter times, the
-// driver changes nothing else, so that the plugin finds its results. Then the driver inspects the pod and releases the
-// addresses unless the interface is still in the pod. The device is restored last, when nothing else can change it.
+// Next, the device is moved out of the pod, so that no application can interfere with the rest of the rollback. DEL
+// runs before the driver's own cleanup, since only the plugin can remove its other state. Until DEL has failed
+// repairAfter times, the driver changes nothing else, so that the plugin can find what it created. The driver then
+// inspects the pod and releases the addresses unless the interface is still in the pod. The device is restored last,
+// when nothing else can change it.
 func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	if e.owners.hasNewerOwner(record) {
-		return e.releaseAddresses(ctx, attachment, record) // leases are stored by sandbox
+		return e.releaseAddresses(ctx, attachment, record) // leases are keyed by sandbox
 	}
 	returned := e.returnRDMA(attachment, record)
 	if returned != nil && record.Failures+1 < repairAfter {
@@ -40,8 +41,8 @@ func (e *Executor) undo(ctx context.Context, attachment *Attachment, record *Ste
 		return failure
 	}
 	found, err := e.removeFromPod(attachment, record)
-	// While the interface is in the pod, the namespace responds to packets for its addresses, even if no process runs
-	// in the namespace. If the interface stays, delStep releases the addresses when it gives up.
+	// While the interface is in the pod, the namespace responds to packets for the interface's addresses, even if no
+	// process is running in the namespace. If the interface stays, delStep releases the addresses when it gives up.
 	if err == nil && (found || failure != nil) {
 		err = errors.Join(err, e.releaseAddresses(ctx, attachment, record))
 	}
@@ -54,21 +55,22 @@ type linkState int
 const (
 	// netnsGone: the pod's namespace no longer exists.
 	netnsGone linkState = iota
-	// linkNamed: the interface has its own name, or it was never recorded and a link has that name, which was free
-	// before ADD.
+	// linkNamed: the interface has its original name, or it was never recorded and there is a link with that name,
+	// which was free before ADD.
 	linkNamed
-	// linkRenamed: the interface has another name, and its own name is free or is one of its alternative names.
+	// linkRenamed: the interface has a different name, and its original name is free or is one of its alternative
+	// names.
 	linkRenamed
-	// linkNameSwapped: the interface has another name, and another link has its own name.
+	// linkNameSwapped: the interface has a different name, and another link has its original name.
 	linkNameSwapped
-	// linkForeign: the interface no longer exists, and another link has its name.
+	// linkForeign: the interface no longer exists, and another link has its original name.
 	linkForeign
 	// linkAbsent: neither the interface nor a link with its name exists.
 	linkAbsent
 )
 
-// locate finds a step's interface by its properties after ADD. Its name is not sufficient, since the application may
-// have assigned the name to another link. The returned link is nil if the interface no longer exists.
+// locate finds a step's interface by the properties recorded after ADD. The name is not sufficient, since the
+// application may have given it to another link. The returned link is nil if the interface no longer exists.
 func (e *Executor) locate(attachment *Attachment, record *StepRecord) (linkState, *cnichain.Link, error) {
 	path := e.namespaceOf(attachment, record)
 	if !e.Host.Exists(path) {
@@ -121,8 +123,8 @@ func knownLink(attachment *Attachment, record *StepRecord) *cnichain.Link {
 	return nil
 }
 
-// findLink finds the link with a name or alternative name. The kernel treats both kinds of names alike: it finds a link
-// by either kind, and rejects a name that any link already uses as either kind (net/core/dev.c,
+// findLink returns the link with the given name or alternative name. The kernel treats both kinds of names alike: it
+// looks up links by either, and rejects a name that any link already uses as either (net/core/dev.c,
 // netdev_name_node_lookup).
 func findLink(links []cnichain.Link, name string) *cnichain.Link {
 	for i := range links {
@@ -172,8 +174,8 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if failure == nil {
 		return nil
 	}
-	// The plugin may have failed because its interface no longer exists. That is acceptable if the schema says so, or
-	// if the hardware was removed from the machine. It is also acceptable for a device that is already on the host.
+	// The plugin may have failed because its interface no longer exists. That is acceptable if the schema says so, if
+	// the hardware was removed from the machine, or if the device is already on the host.
 	state, _, err = e.locate(attachment, record)
 	if err != nil || state != linkAbsent {
 		return failure
@@ -187,11 +189,11 @@ func (e *Executor) del(ctx context.Context, attachment *Attachment, record *Step
 	if onHost, err := e.Host.OnHost(*record.Step.Device); err != nil || !onHost {
 		return failure
 	}
-	// An earlier DEL moved the device to the host, but its process was killed before it completed.
+	// An earlier DEL moved the device to the host, but was killed before it completed.
 	return e.delWithoutNetns(ctx, attachment, record)
 }
 
-// resetInPod prepares a device for its return to the host, since the plugin's DEL does not revert changes made by the
+// resetInPod prepares a device for its return to the host: the plugin's DEL does not revert changes made by the
 // application.
 func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *cnichain.Link) error {
 	device, away, err := e.away(record, link)
@@ -206,7 +208,7 @@ func (e *Executor) resetInPod(attachment *Attachment, record *StepRecord, link *
 }
 
 // away reports whether the step has an exclusive device that is not on the host. link is the step's interface in the
-// pod, and may be nil. If link is the device, a similar link on the host is a different link.
+// pod, and may be nil. If link is the device, any similar link on the host is a different one.
 func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnichain.Device, away bool, err error) {
 	if !record.Step.OwnsDevice() {
 		return nil, false, nil
@@ -217,8 +219,8 @@ func (e *Executor) away(record *StepRecord, link *cnichain.Link) (device *cnicha
 }
 
 // delWithoutNetns rolls back a step whose interface disappeared with its namespace, or must not be looked up by name.
-// In this case, CNI_NETNS is empty, which the CNI specification allows for DEL (section 2 "DEL"), unless the plugin's
-// schema states that the plugin needs another value.
+// It leaves CNI_NETNS empty, as the CNI specification allows for DEL (section 2 "DEL"), unless the plugin's schema
+// requires another value.
 func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	plan := callPlan{command: commandDel}
 	switch {
@@ -239,8 +241,8 @@ func (e *Executor) delWithoutNetns(ctx context.Context, attachment *Attachment, 
 	return nil
 }
 
-// delMayFail reports whether a failed DEL is acceptable if the plugin does not find its interface. For removed
-// hardware, a failed DEL is always acceptable.
+// delMayFail reports whether DEL is allowed to fail if the plugin does not find its interface. If the hardware was
+// removed, a failure is always acceptable.
 func (e *Executor) delMayFail(record *StepRecord) bool {
 	return record.Step.Quirks.DelFailsWithoutInterface || record.Step.OwnsDevice() && e.Host.Gone(*record.Step.Device)
 }
@@ -267,8 +269,8 @@ func (e *Executor) delInPlaceholder(
 }
 
 // releaseAddresses calls the step's IPAM plugin directly, as the step's plugin would (CNI specification, section 4
-// "Delegated plugin execution procedure"). DEL may be called any number of times, so it does not matter whether the
-// step's plugin has already released the addresses.
+// "Delegated plugin execution procedure"). DEL is idempotent, so it does not matter whether the step's plugin has
+// already released the addresses.
 func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment, record *StepRecord) error {
 	ipam := cnichain.IPAMType(record.Stdin)
 	if ipam == "" {
@@ -286,8 +288,8 @@ func (e *Executor) releaseAddresses(ctx context.Context, attachment *Attachment,
 	return err
 }
 
-// removeFromPod removes the step's own interface from the pod if it is still present: it moves a device to the host,
-// and deletes any other link.
+// removeFromPod removes the step's own interface from the pod if it is still there: a device is moved to the host, and
+// any other link is deleted.
 func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (found bool, err error) {
 	if !record.Step.Makes || record.Step.WithoutInterface() {
 		return false, nil
@@ -313,7 +315,7 @@ func (e *Executor) removeFromPod(attachment *Attachment, record *StepRecord) (fo
 }
 
 // findInPod finds the device for a step whose ADD was interrupted, under any name. No application has run in the pod
-// since then, so a matching MAC address is sufficient proof. It returns nil if the device is not in the pod, or if the
+// yet, so a matching MAC address is sufficient proof. It returns nil if the device is not in the pod, or if the
 // device's link was recorded after ADD and no longer exists.
 func (e *Executor) findInPod(attachment *Attachment, record *StepRecord) (*cnichain.Link, error) {
 	if record.Link != nil {
@@ -351,8 +353,8 @@ func (e *Executor) restoreDevice(attachment *Attachment, record *StepRecord) err
 	return err
 }
 
-// restore restores a device and verifies that it is on the host in its original state. It ignores removed hardware: a
-// device that later appears at the same address is a new device.
+// restore restores a device and verifies that it is on the host in its original state. It ignores hardware that has
+// been removed: a device that later appears at the same address is a different device.
 func (e *Executor) restore(device *cnichain.Device) error {
 	if e.Host.Gone(*device) {
 		return nil
@@ -361,9 +363,8 @@ func (e *Executor) restore(device *cnichain.Device) error {
 }
 
 // destroyed reports whether a virtual device that is not on the host no longer exists, because its namespace was
-// destroyed or does not contain the device. The latter happens, for example, if the other end of a veth was deleted.
-// Hardware always returns to the host, but only some time after its namespace was destroyed (net/core/dev.c,
-// default_device_exit_net).
+// destroyed or does not contain the device, for example because the other end of a veth was deleted. Hardware always
+// returns to the host, but only some time after its namespace was destroyed (net/core/dev.c, default_device_exit_net).
 func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	device := record.Step.Device
 	if device.IsHardware() {
@@ -383,7 +384,7 @@ func (e *Executor) destroyed(attachment *Attachment, record *StepRecord) bool {
 	return err == nil && link == nil
 }
 
-// couldBe reports whether a link could be the device, based on its kind: an application cannot create hardware.
+// couldBe reports whether a link could be the device, judging by its kind: an application cannot create hardware.
 func couldBe(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.Kind == "" || link.Kind == device.Kind
 }
@@ -401,8 +402,8 @@ func isDevice(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && link.MAC == device.MAC && couldBe(link, device) && sameVLAN(link, device)
 }
 
-// sameVLAN reports whether a link is the same VLAN as the device. It returns true if the device is not a VLAN, or if
-// its baseline, recorded by an earlier driver version, does not contain the VLAN.
+// sameVLAN reports whether a link is the same VLAN as the device. It also returns true if the device is not a VLAN, or
+// if its baseline was recorded by an earlier driver version and does not include the VLAN.
 func sameVLAN(link *cnichain.Link, device *cnichain.Device) bool {
 	return device.VLANID == 0 && device.VLANProtocol == "" ||
 		link.VLANID == device.VLANID && link.VLANProtocol == device.VLANProtocol && link.Parent == device.Parent

@@ -20,7 +20,7 @@ func (w *workbench) del(attachment *executor.Attachment, claims ...string) error
 	return w.executor.Del(context.Background(), attachment, claims...)
 }
 
-// must fails the test if there is an error.
+// must fails the test if err is not nil.
 func (w *workbench) must(err error) {
 	w.t.Helper()
 	if err != nil {
@@ -49,8 +49,8 @@ func (w *workbench) onOtherSandbox(plan cnichain.Plan) *executor.Attachment {
 	return made
 }
 
-// After any fault in any step, during ADD or DEL or at a restart in between, the host eventually returns to its
-// original state.
+// After any fault in any step, whether during ADD, during DEL or at a restart in between, the host eventually returns
+// to its original state.
 func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 	const chain = `
 - {name: a, type: host-device, selector: {cel: "true"}, config: {ipam: {type: host-local}}}
@@ -83,7 +83,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 								_ = w.del(made)
 							}
 							w.expect(cleanNode)
-							// state that the driver cannot see and the plugin refuses to remove
+							// Only state that the driver cannot see and the plugin refuses to remove may be left.
 							for _, leftover := range w.journal.Leftovers() {
 								if leftover.Quarantines() != nil || plugin == "host-device" {
 									t.Errorf("left over: %s", leftover.Reason)
@@ -98,7 +98,7 @@ func TestFaultsLeaveTheHostAsBefore(t *testing.T) {
 	}
 }
 
-// If a plugin reports that it has returned the device to the host, the driver verifies this.
+// If a plugin claims to have returned the device to the host, the driver verifies this.
 func TestDelThatDoesNothingIsRepaired(t *testing.T) {
 	w := newWorkbench(t)
 	w.node.Lie("host-device DEL")
@@ -133,7 +133,7 @@ func TestDelThatAlwaysFailsIsRepaired(t *testing.T) {
 	w.must(w.executor.Quarantined(leftovers[0].Step().Step.Device))
 }
 
-// A chain is not attached again in a sandbox that has leftovers, since their rollback would also roll back the new
+// A chain is not attached again in a sandbox that has leftovers, since rolling them back would also undo the new
 // attempt.
 func TestLeftoversAndANewAttempt(t *testing.T) {
 	w := newWorkbench(t)
@@ -179,7 +179,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 	}
 }
 
-// The time may run out between two steps. In that case, the second step is not rolled back, and Del reports this.
+// If time runs out between two steps, the second one is not rolled back, and Del reports this.
 func TestTimeEndsBetweenSteps(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -260,7 +260,7 @@ func TestGivingUpByTime(t *testing.T) {
 	made := w.linkThenTune()
 	w.must(w.add(made))
 	w.node.Fail("tuning DEL", errors.New("bug"))
-	w.node.Lose() // the link stays in the pod, so the result of tuning's DEL matters
+	w.node.Lose() // the link stays in the pod, so it matters whether tuning's DEL succeeds
 	w.node.Fail("host-device DEL", errors.New("bug"))
 	wantError(t, w.del(made), "bug")
 	w.clock.Step(5 * time.Minute)
@@ -271,7 +271,7 @@ func TestGivingUpByTime(t *testing.T) {
 }
 
 // A crash prevented the journal from recording that the old owner's DEL was complete. The DEL is repeated when the
-// device has a new owner.
+// device already has a new owner.
 func TestLateDelDoesNotTouchTheNewOwner(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
@@ -310,8 +310,8 @@ func TestDeviceHasOneOwner(t *testing.T) {
 	w.must(w.add(w.onOtherSandbox(plan)))
 }
 
-// A change that could not be written to the journal is written again later. Otherwise, DEL would be repeated after a
-// crash even though the claim was released.
+// A change that could not be written to the journal is written later. Otherwise, DEL would be repeated after a crash
+// even though the claim was released.
 func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	w := newWorkbench(t)
 	both := attachment(w.plan("first", linkThenTune, device("link", "up0")),
@@ -328,7 +328,8 @@ func TestReleaseOfAClaimIsDurable(t *testing.T) {
 	}
 }
 
-// Even if the disk has no space for a note, a record can be deleted, so a full disk does not block any pod.
+// A record can be deleted even if there is no disk space for a note, so a full disk does not block pods from
+// terminating.
 func TestAFullDiskKeepsNoPod(t *testing.T) {
 	w := newWorkbench(t)
 	made := w.linkThenTune()
@@ -349,7 +350,7 @@ func TestOnlyOwnInterfacesAreTouched(t *testing.T) {
 	for name, test := range map[string]struct {
 		app  func(*cnitest.Node)
 		want string
-		del  string // name that DEL must not be called with
+		del  string // name that must not be passed to DEL
 	}{
 		"renamed": {
 			app:  func(n *cnitest.Node) { n.RenamePodLink(pin, "net1", "mine") },
@@ -435,7 +436,7 @@ func TestQuarantineEndsWhenTheDeviceIsHome(t *testing.T) {
 	hardware := device("link", "up0")
 	hardware.Device.PCIAddress = "0000:01:00.0"
 	plan := w.plan("c", linkThenTune, hardware)
-	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // like a plugin that keeps more than addresses
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // like a plugin that keeps more state than addresses
 	made := attachment(plan)
 	w.must(w.add(made))
 	w.node.Lose()
@@ -492,8 +493,8 @@ func TestDeviceIsHeldWhileALeftoverIsUndone(t *testing.T) {
 	}
 }
 
-// A restarted driver loads leftovers from pods that no longer exist. The next owner of their device still gets a newer
-// epoch.
+// A restarted driver loads leftovers from pods that no longer exist. The next owner of their device must still be
+// assigned a newer epoch.
 func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
 	w := newWorkbench(t)
 	hardware := device("link", "up0")
@@ -518,8 +519,8 @@ func TestLeftoverLeavesTheNextOwnerAloneAfterARestart(t *testing.T) {
 	}
 }
 
-// An administrator changes the number of virtual functions, or removes a NIC, while a pod uses one of these devices.
-// Afterwards there is no device to return, and no DEL can succeed.
+// An administrator changes the number of virtual functions, or removes a NIC, while a pod is using one of these
+// devices. Afterwards there is no device left to return, and no DEL can succeed.
 func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 	for name, remove := range map[string]func(*cnitest.Node){
 		"pod lives": func(n *cnitest.Node) { n.RemoveHardware("0000:01:00.0", pin, "net1") },
@@ -544,11 +545,11 @@ func TestHardwareThatIsRemovedWhileItIsUsed(t *testing.T) {
 }
 
 // The driver and its plugin are killed after DEL has returned the device to the host, but before DEL has completed. The
-// next DEL would not find the device in the pod, so DEL is called without a namespace and completes the rest.
+// next DEL would not find the device in the pod, so DEL is called without a namespace and cleans up the rest.
 func TestPluginThatWasKilledInDel(t *testing.T) {
 	w := newWorkbench(t)
 	plan := w.plan("c", linkThenTune, device("link", "up0"))
-	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // like a plugin that keeps more than addresses
+	plan.Steps[0].Quirks.DelFailsWithoutInterface = false // like a plugin that keeps more state than addresses
 	made := attachment(plan)
 	w.must(w.add(made))
 	w.node.DeletePodLink(pin, "net1")
@@ -558,8 +559,8 @@ func TestPluginThatWasKilledInDel(t *testing.T) {
 	w.expect(cleanNode)
 }
 
-// The time limit applies to the whole attachment: if several steps hang one after another, it does not restart for each
-// of them.
+// The time limit applies to the whole attachment: if several steps hang one after another, the limit does not start
+// over for each of them.
 func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	w := newWorkbench(t)
 	const step = `[{name: a, type: macvlan, selector: {cel: "true"}, config: {ipam: {type: host-local}}}]`
@@ -576,7 +577,8 @@ func TestTimeToGiveUpIsTheAttachments(t *testing.T) {
 	}
 }
 
-// After long driver downtime, or a clock jump during a driver restart, the second failure must not exhaust the retries.
+// After the driver has been down for a long time, or after a clock jump during a driver restart, the second failure
+// must not exhaust the retries.
 func TestJumpOfTheClock(t *testing.T) {
 	w := newWorkbench(t)
 	w.must(w.add(w.linkThenTune()))

@@ -12,24 +12,24 @@ import (
 
 const (
 	// gidWait is how long an attachment waits for the GIDs of its addresses. The kernel adds GIDs from a work queue,
-	// under its lock for link changes, usually within a millisecond. A link without its own RDMA port never gets GIDs,
-	// so gidWait delays the start of each pod that uses such a link.
+	// while holding its lock for link changes, usually within a millisecond. A link without its own RDMA port never
+	// gets GIDs, so every pod that uses such a link starts gidWait later.
 	gidWait = 500 * time.Millisecond
-	// gidInterval is the delay before the table is read again. It doubles after each read.
+	// gidInterval is the delay before the GID table is reread. It doubles after each read.
 	gidInterval = 2 * time.Millisecond
 )
 
 // Verbs is the information that a pod's application needs to use a step's RDMA devices.
 type Verbs struct {
 	Devices []cnichain.VerbsDevice `json:"devices,omitempty"`
-	// Unknown is the reason why Devices lack GIDs. It is empty if Devices have a GID for each address on the chain's
-	// interfaces.
+	// Unknown is the reason why GIDs are missing from Devices. It is empty if Devices has a GID for each address on the
+	// chain's interfaces.
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// VerbsReader reads the addressing information for RDMA devices. It reads each table only once, since many pods share
-// the table of a shared device. Use it for only one round, since it caches all results. It is not safe for concurrent
-// use.
+// VerbsReader reads the addressing information for RDMA devices. It reads each GID table only once, since many pods may
+// use the same shared device. It caches all results, so create a new reader for each round. It is not safe for
+// concurrent use.
 type VerbsReader struct {
 	executor *Executor
 	tables   map[string]verbsTable
@@ -84,7 +84,7 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 		if err != nil {
 			problems = append(problems, err.Error())
 		}
-		if device.Protocol == cnichain.RDMAProtocolIWARP { // iWARP has no GIDs to wait for
+		if device.Protocol == cnichain.RDMAProtocolIWARP { // with iWARP, addresses have no GIDs
 			problems = append(problems, fmt.Sprintf("RDMA device %s is of iWARP, where addresses have no GIDs: "+
 				"connect by the address (rdma_cm)", device.Name))
 			table.entries = nil
@@ -107,8 +107,8 @@ func (r *VerbsReader) read(pin string, steps []StepRecord, step int) (verbs *Ver
 	return verbs, without
 }
 
-// joinFirst joins the first few strings and appends the number of remaining ones, since an application can have
-// thousands of addresses.
+// joinFirst joins the first few strings and appends how many were omitted, since an application can have thousands of
+// addresses.
 func joinFirst(texts []string, separator string) string {
 	const limit = 4
 	if len(texts) <= limit {
@@ -127,7 +127,7 @@ func (v *Verbs) shorten() {
 	}
 }
 
-// linksOf returns the indexes of the interfaces that a step and its dependents have created or moved.
+// linksOf returns the indexes of the interfaces created or moved by a step and its dependents.
 func linksOf(steps []StepRecord, root int) (indexes []int) {
 	chain := []int{root}
 	for i := range steps {

@@ -16,7 +16,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain/executor"
 )
 
-// hastyClock is a clock that advances only when a goroutine waits for it.
+// hastyClock is a clock that advances only when a goroutine is waiting on it.
 type hastyClock struct {
 	*testingclock.FakeClock
 	waited time.Duration
@@ -39,7 +39,7 @@ func withGIDs(t *testing.T, mode string) (*workbench, *executor.Attachment, *has
 	return w, made, clock
 }
 
-// The kernel adds an address's GID some time after it adds the address. The reported GIDs are recorded in the journal.
+// The kernel adds the GID some time after the address. The reported GIDs are recorded in the journal.
 func TestAttachmentWaitsForGIDs(t *testing.T) {
 	for _, mode := range []string{cnichain.RDMAShared, cnichain.RDMAExclusive} {
 		w, made, clock := withGIDs(t, mode)
@@ -60,7 +60,7 @@ func TestAttachmentWaitsForGIDs(t *testing.T) {
 	}
 }
 
-// Pods do not depend on GIDs: neither a GID that never appears nor a table that cannot be read blocks a pod.
+// Pods can run without GIDs: neither a GID that never appears nor a GID table that cannot be read blocks a pod.
 func TestAttachmentWithoutGIDs(t *testing.T) {
 	for name, test := range map[string]struct {
 		spoil   func(*cnitest.Node)
@@ -105,7 +105,7 @@ func TestWaitForGIDsEndsWithTheDriver(t *testing.T) {
 	}
 }
 
-// An application can add any number of addresses, and there may be no GID for any of them.
+// An application can add any number of addresses, and none of them need have a GID.
 func TestReasonHasAnEnd(t *testing.T) {
 	w, made, _ := withGIDs(t, cnichain.RDMAExclusive)
 	w.must(w.add(made))

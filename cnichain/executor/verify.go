@@ -9,8 +9,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// verify does not trust the plugin: it checks that the interface is in the pod, unless the step attaches no interface.
-// links are the pod's links.
+// verify does not trust the plugin: it checks that the interface is in the pod, unless the step does not attach one.
+// links lists the pod's links.
 func (e *Executor) verify(
 	attachment *Attachment, record *StepRecord, result *types100.Result, links []cnichain.Link,
 ) error {
@@ -33,8 +33,9 @@ func (e *Executor) verify(
 	return verifyClaimParams(&record.Step, link.MAC, result)
 }
 
-// adoptAddresses sets the current MAC addresses of the pod's interfaces in all results that later steps and users get.
-// This is necessary because a step may have changed the interface of an earlier step on whose result others depend.
+// adoptAddresses updates the MAC addresses of the pod's interfaces in all results that are passed to later steps and
+// users. This is necessary because a step may have modified the interface of an earlier step, and other steps may
+// depend on that earlier step's result.
 func adoptAddresses(attachment *Attachment, links []cnichain.Link) {
 	for i := range attachment.Steps {
 		merged := attachment.Steps[i].Merged
@@ -50,7 +51,8 @@ func adoptAddresses(attachment *Attachment, links []cnichain.Link) {
 }
 
 // keptAddress returns the MAC address that the physical function stores for a virtual function without an interface, if
-// a claim requests a MAC address. The application drives that function directly, so there is no interface to inspect.
+// a claim requests a MAC address. The application drives the virtual function directly, so there is no interface to
+// inspect.
 func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 	if step.MAC == "" {
 		return "", nil
@@ -69,8 +71,8 @@ func (e *Executor) keptAddress(step *cnichain.PlanStep) (string, error) {
 }
 
 // verifyClaimParams verifies that a plugin has applied the parameters in the claim, because some plugins ignore them,
-// and a pod must not run with an address other than the requested one. mac is the current address of the interface or,
-// for a step that binds a driver, the address that the physical function stores.
+// and a pod must not run with any other address than it requested. mac is the current address of the interface or, for
+// a step that binds a driver, the address that the physical function stores.
 func verifyClaimParams(step *cnichain.PlanStep, mac string, result *types100.Result) error {
 	if step.MAC != "" && mac != step.MAC {
 		return fmt.Errorf("%s gave the interface the MAC address %s although the claim wants %s: it does not know "+

@@ -7,7 +7,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// The effect of a claim's parameters is verified: if a plugin ignores them, the step fails and is rolled back.
+// The driver verifies that a claim's parameters take effect: if a plugin ignores them, the step fails and is rolled
+// back.
 func TestPluginsMustObeyClaims(t *testing.T) {
 	for name, test := range map[string]struct {
 		mac  string
