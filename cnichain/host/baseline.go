@@ -19,15 +19,15 @@ import (
 // sysPCI is the sysfs directory for PCI functions.
 const sysPCI = "/sys/bus/pci/devices"
 
-// Snapshot reads the baseline of a device that is on the host. It ignores a baseline recorded in an earlier boot, which
-// does not describe the links in this boot, and looks up a virtual device by its name instead.
+// Snapshot reads the baseline of a device that is on the host. It ignores a baseline recorded during an earlier boot,
+// which says nothing about the current links, and looks up a virtual device by name instead.
 func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	boot, err := h.Boot()
 	if err != nil {
 		return device, err
 	}
 	if device.BootID != boot {
-		// Keep the kind and the port: they select one of a function's links, and a reboot does not change them.
+		// Keep the kind and the port: they identify one of a function's links, and do not change across reboots.
 		device.Baseline = cnichain.Baseline{Kind: device.Kind, Port: device.Port}
 	}
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -55,19 +55,19 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 			}
 		}
 	}
-	// Set the boot ID after all other link properties. If it were set earlier, findDevice would compare links with a
-	// baseline that has not been read yet.
+	// Set the boot ID after all other link properties. Otherwise, findDevice would compare links with a baseline that
+	// has not been read yet.
 	device.BootID = boot
 	device.Driver = driverOf(&device)
 	if device.PCIAddress != "" {
 		device.DriverOverride = overrideOf(device.PCIAddress)
 	}
-	if device.PF != "" && device.PCIAddress != "" { // the physical function stores no settings for a scalable function
+	if device.PF != "" && device.PCIAddress != "" { // a physical function stores no settings for its scalable functions
 		_, info, err := findVF(handle, &device)
 		if err != nil {
 			return device, err
 		}
-		device.VF = nil // the physical function stores nothing, for example with virtio
+		device.VF = nil // the physical function stores no settings, for example with virtio
 		if info != nil {
 			device.VF = new(vfConfig(info))
 		}
@@ -75,7 +75,8 @@ func (h Linux) Snapshot(device cnichain.Device) (cnichain.Device, error) {
 	return device, nil
 }
 
-// readBaseline records the properties that Restore will restore. The next owner inherits all other properties.
+// readBaseline records the properties that Restore restores later. All other properties are inherited by the next
+// owner.
 func readBaseline(device *cnichain.Device, link netlink.Link) {
 	attrs := link.Attrs()
 	device.IfName = attrs.Name
@@ -95,8 +96,8 @@ func readBaseline(device *cnichain.Device, link netlink.Link) {
 }
 
 // lowerLink returns the lower device of a link if it is in the same namespace (IFLA_LINK without IFLA_LINK_NETNSID), or
-// nil if there is none. It also returns nil for kinds that are created in pairs, since links of these kinds report
-// their peer as the lower device.
+// nil if there is none. It also returns nil for kinds that are created in pairs, because such links report their peer
+// as the lower device.
 func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, error) {
 	attrs := link.Attrs()
 	if linkkind.IsPair(link.Type()) || attrs.NetNsID >= 0 || attrs.ParentIndex == 0 ||
@@ -123,7 +124,7 @@ func lowerLink(handle *netlink.Handle, link netlink.Link) (*cnichain.LowerLink, 
 // addressSet is NET_ADDR_SET in net/core: the address was set explicitly.
 const addressSet = "3"
 
-// portOf returns the port properties that distinguish the links of one PCI function.
+// portOf returns the port properties that distinguish the links of the same PCI function.
 func portOf(link string) string {
 	return strings.TrimSpace(readSys(link, "dev_port") + " " + readSys(link, "phys_port_name"))
 }
@@ -142,7 +143,7 @@ func readFile(path ...string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// driverOf returns the hardware's kernel driver, or "" for virtual links.
+// driverOf returns the kernel driver of the device's hardware, or "" for virtual links.
 func driverOf(device *cnichain.Device) string {
 	path := filepath.Join(sysPCI, device.PCIAddress, "driver")
 	if device.PCIAddress == "" {

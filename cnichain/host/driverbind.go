@@ -11,22 +11,21 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// This file handles devices that an application drives directly: they are bound to a driver such as vfio-pci, and pods
-// get their device nodes.
+// This file handles devices that an application drives directly: they are bound to a driver such as vfio-pci, and their
+// device nodes are exposed to pods.
 
-// busPCI is the sysfs directory for the PCI bus, which contains the drivers for the bus.
+// busPCI is the sysfs directory of the PCI bus, which also contains the PCI drivers.
 const busPCI = "/sys/bus/pci"
 
-// driverBinding is the current kernel driver of a PCI function ("" for none), and the only driver that is allowed to
-// bind to the function ("" if any matching driver is allowed).
+// driverBinding is the current kernel driver of a PCI function ("" for none), and the only driver allowed to bind to it
+// ("" if any matching driver is allowed).
 type driverBinding struct{ driver, override string }
 
-// busWrite is a file below busPCI and the value to write.
+// busWrite is a value to write to a file below busPCI.
 type busWrite struct{ file, value string }
 
 // rebind lists the writes that change a function's binding. No other driver can bind to the function in between, since
-// the override is set first. A crash can happen after any of the writes. It leaves a valid binding, from which rebind
-// can continue.
+// the override is set first. A crash after any of these writes leaves a valid binding, from which rebind can continue.
 //
 // For example, from mlx5_core to vfio-pci: driver_override is set to "vfio-pci", the function is unbound, and a write
 // to drivers_probe makes the kernel search for a driver; only vfio-pci is allowed. On the way back, the override is
@@ -60,7 +59,7 @@ func readBinding(address string) driverBinding {
 	return driverBinding{driver: driverOf(&cnichain.Device{PCIAddress: address}), override: overrideOf(address)}
 }
 
-// overrideOf returns a function's driver override, or "" if there is none, which the kernel shows as "(null)".
+// overrideOf returns a function's driver override, or "" if there is none; in that case, sysfs shows "(null)".
 func overrideOf(address string) string {
 	return strings.TrimPrefix(readFunction(address, "driver_override"), "(null)")
 }
@@ -92,10 +91,10 @@ func writeBus(write busWrite) error {
 	return errors.Join(err, file.Close())
 }
 
-// BindDriver binds a device to the driver that its step requests.
+// BindDriver binds a device to the driver requested by its step.
 //
-// It checks all possible reasons to reject the device before it changes anything, because a function that has lost its
-// driver and does not get another one is unusable.
+// It checks for every reason to reject the device before changing anything: a function that is unbound from its driver
+// and not bound to another is unusable.
 func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if _, err := os.Stat(filepath.Join(busPCI, "drivers", device.BindTo)); err != nil {
 		return nil, fmt.Errorf("the kernel has no driver %s for device %s: load its module on the node (modprobe %s)",
@@ -119,13 +118,13 @@ func (Linux) BindDriver(device cnichain.Device) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
 	}
-	if driver := driverOf(&device); driver != device.BindTo { // keep the driver that an administrator has bound
+	if driver := driverOf(&device); driver != device.BindTo { // keep a driver bound by an administrator
 		if err := changeBinding(&device, driverBinding{driver: device.BindTo, override: device.BindTo}); err != nil {
 			return nil, err
 		}
 	}
 	if group, err = readGroup(device.PCIAddress); err == nil {
-		err = group.viable(device.PCIAddress) // another step may have bound another function in the group
+		err = group.viable(device.PCIAddress) // another step may have bound a different function in the group
 	}
 	if err != nil {
 		return nil, fmt.Errorf("device %s: %w", device.Name, err)
@@ -139,8 +138,8 @@ func noIOMMUAllowed() bool {
 }
 
 // restoreBinding unbinds the device from its step's driver and restores the original binding, unless an application
-// still has the device open. In that case, the kernel would block until the device is closed
-// (vfio_unregister_group_dev), and nothing could interrupt the caller, which holds the journal's lock.
+// still has the device open. In that case, unbinding would block in the kernel until the device is closed
+// (vfio_unregister_group_dev), and the caller, which holds the journal's lock, could not be interrupted.
 func restoreBinding(device *cnichain.Device) error {
 	if driver := driverOf(device); driver == device.BindTo && driver != device.Driver &&
 		isOpen(readFunction(device.PCIAddress, "enable")) {
@@ -151,15 +150,15 @@ func restoreBinding(device *cnichain.Device) error {
 }
 
 // isOpen reports whether an application has opened a function that is bound to a driver such as vfio-pci. These drivers
-// enable the function when it is opened, and disable it when it is closed. The sysfs file "enable" contains the number
-// of times that the function has been enabled.
+// enable the function when it is opened, and disable it when it is closed. The sysfs file "enable" contains the
+// function's enable count.
 func isOpen(enable string) bool {
 	enable = strings.TrimSpace(enable)
 	return enable != "" && enable != "0"
 }
 
-// iommuGroup is a group of devices that the IOMMU cannot isolate from one another. An application gets either the whole
-// group or nothing.
+// iommuGroup is a group of devices that the IOMMU cannot isolate from one another. An application is given either the
+// whole group or nothing.
 type iommuGroup struct {
 	number string
 	// unprotected is set if the machine has no IOMMU and an administrator allows applications to drive devices without
@@ -170,12 +169,13 @@ type iommuGroup struct {
 
 type groupMember struct {
 	address, driver string
-	// bridge is set if the member is a bridge that leads to other members.
+	// bridge is set if the member is a PCI bridge.
 	bridge bool
 }
 
-// readGroup reads the IOMMU group of a function. vfio assigns whole groups to applications, so all members must belong
-// to the pod. Bridges are an exception: they may keep their kernel driver (driver_managed_dma in struct device_driver).
+// readGroup reads the IOMMU group of a function. vfio assigns whole groups to applications, so all members must be
+// assigned to the pod. Bridges are an exception: they may keep their kernel driver (driver_managed_dma in struct
+// device_driver).
 func readGroup(address string) (iommuGroup, error) {
 	path := filepath.Join(sysPCI, address, "iommu_group")
 	target, err := os.Readlink(path)
@@ -197,8 +197,8 @@ func readGroup(address string) (iommuGroup, error) {
 	return group, nil
 }
 
-// viable rejects a group in which another device has a driver. Such a device is in use by the host or by another
-// application, but an application that opens the group's device node would control all devices in the group.
+// viable rejects a group in which another device is bound to a driver. Such a device is in use by the host or by
+// another application, but an application that opens the group's device node would control every device in the group.
 func (g iommuGroup) viable(address string) error {
 	index := slices.IndexFunc(g.members, func(m groupMember) bool {
 		return m.address != address && !m.bridge && m.driver != ""
@@ -219,8 +219,8 @@ func (g iommuGroup) nodes() []string {
 	return []string{"/dev/vfio/" + name, "/dev/vfio/vfio"}
 }
 
-// CheckDeviceNode implements Host. It looks for the device in sysfs, since udev creates the files below /dev even if
-// the kernel does not have the corresponding module.
+// CheckDeviceNode implements Host. It looks for the device in sysfs, since udev creates files below /dev even if the
+// corresponding kernel module is missing.
 func (Linux) CheckDeviceNode(file string) error {
 	name := filepath.Base(file)
 	if _, err := os.Stat(filepath.Join("/sys/class/misc", name)); err != nil {

@@ -49,7 +49,7 @@ func TestRebind(t *testing.T) {
 	}
 }
 
-// bus reacts to writes like the kernel: a probe binds the driver that the override names, or igbvf if there is no
+// bus reacts to writes the way the kernel does: a probe binds the driver named by the override, or igbvf if there is no
 // override.
 type bus struct{ driverBinding }
 
@@ -75,7 +75,8 @@ func (b *bus) write(t *testing.T, w busWrite) {
 	}
 }
 
-// If the driver is killed after any write, in either direction, the next driver restores the original binding.
+// Whichever write the driver is killed after, in either direction, the next driver process restores the original
+// binding.
 func TestRebindIsRecovered(t *testing.T) {
 	application := driverBinding{"vfio-pci", "vfio-pci"}
 	for _, original := range []driverBinding{{"igbvf", ""}, {"igbvf", "igbvf"}, {"", ""}, {"", "igbvf"},

@@ -17,10 +17,10 @@ import (
 )
 
 // findDevice finds hardware by its PCI address, and a virtual device by properties that no other link can have. Since
-// callers may rename the link, set it down and move it, findDevice returns only a link that is proven to be the device.
+// callers may rename the link, set it down or move it, findDevice returns a link only if it is proven to be the device.
 //
-// It lists all links only if it has to, because the list is long, and to create it, the kernel queries the hardware for
-// the state of all virtual functions.
+// It lists all links only if it has to: the list is long, and to produce it, the kernel queries the hardware for the
+// state of all virtual functions.
 func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.Link, err error) {
 	switch {
 	case device.PCIAddress != "":
@@ -45,8 +45,8 @@ func findDevice(handle *netlink.Handle, device *cnichain.Device) (link netlink.L
 		device.Index, device.MAC, os.ErrNotExist)
 }
 
-// linkNamed returns the link with a name, or nil if there is none. It ignores a link for which the name is only an
-// alternative name; the kernel would also return such a link.
+// linkNamed returns the link with a name, or nil if there is none. It ignores links that have this name only as an
+// alternative name, which the kernel would also return.
 func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	link, err := handle.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) || err == nil && link.Attrs().Name != name {
@@ -55,8 +55,8 @@ func linkNamed(handle *netlink.Handle, name string) (netlink.Link, error) {
 	return link, err
 }
 
-// findUnmoved returns a virtual device's link if the link still has its name and index, which no other link can then
-// have, and nil otherwise. If it returns a link, findVirtual would find the same one.
+// findUnmoved returns a virtual device's link if the link still has both its name and its index, since no other link
+// can then have them, and nil otherwise. Any link that it returns is the one that findVirtual would find.
 func findUnmoved(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
 	link, err := linkNamed(handle, device.IfName)
 	if link == nil || err != nil || link.Attrs().Index != device.Index || device.Kind != "" && link.Type() != device.Kind ||
@@ -70,11 +70,11 @@ func findUnmoved(handle *netlink.Handle, device *cnichain.Device) (netlink.Link,
 }
 
 // findVirtual finds the link of a virtual device with a baseline from this boot, and returns nil if there is none. It
-// prefers a link with the device's transit name, which only the driver assigns, because another process may have
-// created a similar link in the meantime.
+// prefers a link with the device's transit name, which only the driver assigns, over a similar link that another
+// process may have created in the meantime.
 //
-// For example, the driver is killed while it returns eth5 from a pod, and then an administrator creates another eth5.
-// The device is found by its transit name dra-1a2b3c4d, and the other link is left unchanged.
+// For example, suppose that the driver is killed while returning eth5 from a pod, and that an administrator then
+// creates another eth5. The device is found by its transit name, dra-1a2b3c4d, and the new eth5 is left alone.
 func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 	var found netlink.Link
 	for _, link := range links {
@@ -90,11 +90,12 @@ func findVirtual(links []netlink.Link, device *cnichain.Device) netlink.Link {
 }
 
 // isDeviceOnHost reports whether a link of the device's kind is proven to be the virtual device, given a baseline from
-// this boot. The kernel allows only one VLAN with a given ID and protocol on a parent. Other links must match two of
-// name, index and MAC address, because any one of these may have changed or may now belong to another link.
+// this boot. The kernel allows only one VLAN with a given ID and protocol on a parent. Links of other kinds must match
+// at least two of name, index and MAC address, because any one of these may have changed or may now be used by another
+// link.
 func isDeviceOnHost(link netlink.Link, device *cnichain.Device) bool {
 	attrs := link.Attrs()
-	if device.Index == 0 { // recorded without a boot ID: the index may be from an earlier boot
+	if device.Index == 0 { // no boot ID was recorded, so the index may be from an earlier boot
 		return attrs.Name == device.IfName && sameAddress(attrs, device)
 	}
 	if !linkkind.IsPair(device.Kind) && attrs.ParentIndex != device.Parent {
@@ -121,12 +122,11 @@ func sameAddress(attrs *netlink.LinkAttrs, device *cnichain.Device) bool {
 	return device.HasUniqueMAC() && attrs.HardwareAddr.String() == device.MAC
 }
 
-// findByPCI returns the function's link on the device's port. If several links match equally well, it returns the
-// oldest one, which has the lowest index.
+// findByPCI returns the function's link for the device's port. If several links match equally well, it returns the
+// oldest one, that is, the one with the lowest index.
 //
-// A function can have several links, for example if a NIC has two ports on one function, or if there are representors
-// for the function's virtual functions. dev_port and phys_port_name distinguish the links, and do not change when links
-// are renamed.
+// A function can have several links, for example if a NIC has two ports on one function, or if its virtual functions
+// have representors. dev_port and phys_port_name distinguish these links, and do not change when links are renamed.
 func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, error) {
 	var best netlink.Link
 	for link, err := range linksOfFunction(handle, device.PCIAddress) {
@@ -134,7 +134,7 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 			return nil, fmt.Errorf("cannot look for device %s: %w", device.Name, err)
 		}
 		attrs := link.Attrs()
-		if device.Kind != "" && portOf(attrs.Name) != device.Port { // there is no baseline yet if the kind is unknown
+		if device.Kind != "" && portOf(attrs.Name) != device.Port { // if the kind is unknown, there is no baseline yet
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(matches(attrs, device), matches(best.Attrs(), device)),
@@ -150,7 +150,7 @@ func findByPCI(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, e
 }
 
 // linksOfFunction yields a PCI function's links on the host, ordered by name, or an error, which ends the sequence.
-// With virtio, there is a virtio device between a function and its links. Links are looked up on demand, because a
+// With virtio, there is a virtio device between a function and its links. The links are looked up lazily, because a
 // physical function may have a representor for each of its virtual functions.
 func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.Link, error] {
 	return func(yield func(netlink.Link, error) bool) {
@@ -173,11 +173,12 @@ func linksOfFunction(handle *netlink.Handle, address string) iter.Seq2[netlink.L
 	}
 }
 
-// linkAt returns the link with a given sysfs directory, or nil if the link no longer exists. It looks up the link by
-// its index, which stays the same if the link is renamed concurrently.
+// linkAt returns the link with the given sysfs directory, or nil if the link no longer exists. It looks up the link by
+// index, which stays the same if the link is renamed concurrently.
 func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
 	index, err := readIndex(path)
-	// The kernel returns EINVAL for a link that is being unregistered (netdev_show), and shortly afterwards ENODEV.
+	// For a link that is being unregistered, the kernel first returns EINVAL (netdev_show), and ENODEV shortly
+	// afterwards.
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV) {
 		return nil, nil
 	}
@@ -191,9 +192,9 @@ func linkAt(handle *netlink.Handle, path string) (netlink.Link, error) {
 	return link, err
 }
 
-// belongsTo reports whether a link belongs to the device whose links are in a given sysfs directory. While the device's
-// link is being moved to another network namespace, sysfs may already show the link's index in the new namespace, and
-// another link in this namespace may have that index (__dev_change_net_namespace).
+// belongsTo reports whether a link belongs to the device whose links are listed in the given sysfs directory. While the
+// device's link is being moved to another network namespace, sysfs may already show the link's index in the new
+// namespace, and another link in this namespace may have that index (__dev_change_net_namespace).
 func belongsTo(attrs *netlink.LinkAttrs, dir string) bool {
 	if attrs.ParentDev != "" {
 		return attrs.ParentDev == filepath.Base(filepath.Dir(dir))

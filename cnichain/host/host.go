@@ -24,7 +24,7 @@ import (
 )
 
 // Host is the interface to a machine. Implementations are safe for concurrent use, and never change the network
-// namespace of a thread on which other goroutines may run.
+// namespace of a thread that may run other goroutines.
 type Host interface {
 	Namespaces
 	Links
@@ -37,22 +37,21 @@ type Host interface {
 
 // Namespaces keeps network namespaces reachable.
 type Namespaces interface {
-	// Pin keeps a network namespace reachable at pin, even if its creator removes the original path. It returns no
-	// error if the pin already exists.
+	// Pin keeps a network namespace reachable at pin, even if its creator removes the original path. It is not an error
+	// if the pin already exists.
 	Pin(netns, pin string) error
-	// Unpin removes a pin. It returns no error if the pin does not exist.
+	// Unpin removes a pin. It is not an error if the pin does not exist.
 	Unpin(pin string) error
 	// Exists reports whether there is a network namespace at pin.
 	Exists(pin string) bool
-	// HoldNamespace keeps the network namespace at a path alive until release is called. Until then, the returned path
-	// held refers to this namespace.
+	// HoldNamespace keeps the network namespace at a path alive until release is called. Until then, the returned path,
+	// held, refers to this namespace.
 	HoldNamespace(path string) (held string, release func(), err error)
-	// NamespaceID returns an ID that distinguishes the network namespace at a path from all other namespaces that
-	// currently exist.
+	// NamespaceID returns an ID that is unique among the network namespaces that currently exist.
 	NamespaceID(path string) (string, error)
-	// PlaceholderNetns creates a network namespace at a path, with one link that has the given name and addresses. It
-	// is for a DEL whose interface no longer exists: some plugins use the interface's properties to find state that
-	// they have to delete elsewhere. Unpin removes the namespace.
+	// PlaceholderNetns creates a network namespace at a path, containing one link with the given name and addresses. It
+	// is used for a DEL whose interface no longer exists: some plugins use the interface's properties to find state
+	// that they have to delete elsewhere. Unpin removes the namespace.
 	PlaceholderNetns(path, name string, addresses []net.IPNet) error
 }
 
@@ -60,20 +59,21 @@ type Namespaces interface {
 type Links interface {
 	// Links returns the links in the namespace.
 	Links(netns string) ([]cnichain.Link, error)
-	// DefaultRoutes returns, by IP family (IPv4, IPv6), the sorted indexes of the links that the preferred default
-	// route in the main table uses. Families without a default route are omitted.
+	// DefaultRoutes returns, by IP family (IPv4, IPv6), the sorted indexes of the links used by the preferred default
+	// route in the main table. Families without a default route are omitted.
 	DefaultRoutes(netns string) (map[string][]int, error)
-	// Rename changes the name of a link.
+	// Rename renames a link.
 	Rename(netns string, index int, name string) error
-	// Remove deletes a virtual link. It returns no error if the link does not exist.
+	// Remove deletes a virtual link. It is not an error if the link does not exist.
 	Remove(netns string, index int) error
-	// ResetInPod resets a device to its state after ADD: no master, the alias that it had after ADD, only the
-	// alternative names in its baseline, and, for a virtual link, its original MAC address. Changes made by an
-	// application must not prevent a device from returning to the host.
+	// ResetInPod resets a device to its state after ADD: no master, the alias from that time, only the alternative
+	// names in its baseline, and, for a virtual link, its original MAC address. Changes made by an application must not
+	// prevent a device from being returned to the host.
 	ResetInPod(netns string, seen cnichain.Link, device cnichain.Device) error
-	// Isolate moves a pod's link into a network namespace at target, which it creates if necessary, so that processes
-	// in the pod can no longer change the link. The link keeps its index and is renamed to name; its alternative names
-	// are removed. Isolate returns the link as it exists in target. A link that is already in target is only renamed.
+	// Isolate moves a pod's link into the network namespace at target, creating the namespace if necessary, so that
+	// processes in the pod can no longer change the link. The link keeps its index and is renamed to name; its
+	// alternative names are removed. Isolate returns the link as seen in target. A link that is already in target is
+	// only renamed.
 	Isolate(netns string, index int, target, name string) (cnichain.Link, error)
 	// RemoveStacked deletes the links in the namespace at netns that are stacked on a link in the namespace at lower,
 	// such as VLANs and macvlans created by an application.
@@ -93,11 +93,11 @@ type Devices interface {
 	// Destroyed reports whether a virtual device no longer exists in any namespace. known is false for link kinds for
 	// which this cannot be determined.
 	Destroyed(cnichain.Device) (destroyed, known bool, err error)
-	// OnHost reports whether a device is in the host's namespace. It changes nothing. A virtual device whose baseline
-	// is from another boot was not moved during this boot, so if it exists at all, it is on the host.
+	// OnHost reports whether a device is in the host's namespace. It does not change anything. A virtual device whose
+	// baseline is from another boot has not been moved during this boot, so if it exists at all, it is on the host.
 	OnHost(cnichain.Device) (bool, error)
-	// Restore verifies that a device is in the host's namespace and matches its baseline, and corrects differences. It
-	// returns os.ErrNotExist if the device is not in the host's namespace. If the baseline is from another boot,
+	// Restore verifies that a device is in the host's namespace and matches its baseline, and corrects any differences.
+	// It returns os.ErrNotExist if the device is not in the host's namespace. If the baseline is from another boot,
 	// Restore changes no link; it only rebinds a PCI function to its original driver.
 	Restore(cnichain.Device) error
 }
@@ -106,29 +106,29 @@ type Devices interface {
 type RDMA interface {
 	// RDMAMode returns cnichain.RDMAShared or RDMAExclusive, or "" if the kernel does not support RDMA.
 	RDMAMode() (string, error)
-	// RDMADevices lists the RDMA devices in a network namespace with their names, but without their links. An empty
-	// path refers to the host's namespace, the only one in which the devices have PCI addresses. The list is empty if
-	// the kernel does not support RDMA. RDMADevices does not query the hardware.
+	// RDMADevices lists the RDMA devices in a network namespace, with their names but without their links. An empty
+	// path refers to the host's namespace, the only one in which PCI addresses are reported. The list is empty if the
+	// kernel does not support RDMA. RDMADevices does not query the hardware.
 	RDMADevices(netns string) ([]cnichain.RDMADevice, error)
 	// RDMAPorts lists the host's RDMA devices and the network interface behind each port. Some drivers query the
 	// hardware for this.
 	RDMAPorts() ([]cnichain.RDMADevice, error)
-	// RDMANodes returns the sorted device nodes through which an application uses RDMA devices in a network namespace
-	// (an empty path refers to the host's). If management is true, the nodes for management datagrams are included. The
-	// numbers in the node names change with every move.
+	// RDMANodes returns the sorted device nodes that applications use to access the given RDMA devices in a network
+	// namespace (an empty path refers to the host's). If management is true, the nodes for management datagrams are
+	// included. The numbers in the node names change with every move.
 	RDMANodes(netns string, devices []cnichain.RDMADevice, management bool) ([]string, error)
 	// RDMANames returns one name for each RDMA device on the node, regardless of its namespace. In exclusive mode,
-	// where each RDMA device belongs to a namespace, several devices may have the same name.
+	// where each RDMA device belongs to a single namespace, several devices may share a name.
 	RDMANames() ([]string, error)
 }
 
 // RDMAMoves moves RDMA devices between network namespaces.
 type RDMAMoves interface {
-	// MoveRDMA moves an RDMA device from the host into a network namespace. It returns no error if the device is
-	// already in that namespace.
+	// MoveRDMA moves an RDMA device from the host into a network namespace. It is not an error if the device is already
+	// in that namespace.
 	MoveRDMA(netns string, device cnichain.RDMADevice) error
 	// ReturnRDMA moves an RDMA device from a network namespace to the host, under any name; Restore does the rest. It
-	// returns no error if the device is missing from the namespace.
+	// is not an error if the device is missing from the namespace.
 	ReturnRDMA(netns string, device cnichain.RDMADevice) error
 }
 
@@ -138,7 +138,7 @@ type Verbs interface {
 	// path refers to the host's), and the nonempty entries in the RDMA device's GID tables. The kernel adds a GID some
 	// time after the corresponding IP address. VerbsDevice does not query the hardware.
 	VerbsDevice(netns string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error)
-	// Addresses returns the links in a pod's network namespace with their addresses.
+	// Addresses returns the links in a pod's network namespace and their addresses.
 	Addresses(netns string) ([]cnichain.LinkAddresses, error)
 }
 
@@ -147,12 +147,12 @@ type Functions interface {
 	// BindDriver binds a device to the driver BindTo, unless it is already bound to that driver, and returns the device
 	// nodes that an application needs to use the device. Restore undoes the binding.
 	BindDriver(cnichain.Device) (nodes []string, err error)
-	// CheckDeviceNode returns an error if the kernel does not have the device for a file such as /dev/net/tun.
+	// CheckDeviceNode returns an error if the kernel does not have the device behind a file such as /dev/net/tun.
 	CheckDeviceNode(file string) error
-	// FreeAddress makes a virtual function on the host accept MAC addresses other than its own again, in case a
-	// previous owner has caused its driver to reject them. Restore also does this.
+	// FreeAddress makes a virtual function on the host accept MAC addresses other than its own again, in case its
+	// driver rejects them because of a previous owner. Restore also does this.
 	FreeAddress(cnichain.Device) error
-	// Gone reports whether the machine no longer has the hardware, because the hardware was removed or the virtual
-	// functions on its physical function were recreated. It returns false for virtual links.
+	// Gone reports whether the hardware no longer exists, because it was removed from the machine or because the
+	// virtual functions of its physical function were recreated. It returns false for virtual links.
 	Gone(cnichain.Device) bool
 }

@@ -17,7 +17,8 @@ import (
 )
 
 // missingFor is how long a link type is considered missing before the kernel is queried again, since an administrator
-// may install the module. A supported type is considered supported for the lifetime of this process.
+// may have installed the module. Once a type is found to be supported, it is considered supported for the lifetime of
+// this process.
 const missingFor = time.Minute
 
 // LinkTypes caches which link types the kernel supports. It is safe for concurrent use.
@@ -40,8 +41,8 @@ func NewLinkTypes(query func(types []string) (missing []string, err error), cloc
 }
 
 // Missing returns the types that the kernel does not support, in the order of the argument. If a query fails, it
-// returns the error and the cached results. It does not hold the lock during the query, because the kernel may load
-// modules, and claims with other link types must not wait for a module that hangs.
+// returns the error and the cached results. It does not hold the lock during the query: the kernel may load modules,
+// and claims that use other link types must not have to wait for a module that hangs.
 func (l *LinkTypes) Missing(types []string) ([]string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,11 +67,11 @@ func (l *LinkTypes) Missing(types []string) ([]string, error) {
 
 // MissingLinkTypes returns the link types (IFLA_INFO_KIND in rtnetlink(7), such as vlan) that the kernel does not
 // support, in the order of the argument. It tries to create a link of each type in a temporary network namespace. For
-// an unknown type, the kernel returns EOPNOTSUPP (rtnl_newlink); for a supported type that lacks a parent or a
-// parameter, it returns another error.
+// an unknown type, the kernel returns EOPNOTSUPP (rtnl_newlink); for a supported type whose parent or parameters are
+// missing, it returns a different error.
 //
-// The kernel loads the module for a type if there is one, and a module may create its own links on the host (bonding
-// creates bond0). Call MissingLinkTypes only for types without a module on the node.
+// The kernel loads the module for a type if there is one, and a module may create links of its own on the host (bonding
+// creates bond0). Call MissingLinkTypes only for types that have no module on the node.
 //
 // It returns an error if it cannot create the namespace, for example without root privileges.
 func MissingLinkTypes(types []string) (missing []string, err error) {
@@ -82,7 +83,8 @@ func MissingLinkTypes(types []string) (missing []string, err error) {
 }
 
 // WithoutModule returns the link types for which the kernel has no module, in the order of the argument. aliases is the
-// content of the kernel's modules.alias file. Calling [MissingLinkTypes] for the returned types loads no module.
+// content of the kernel's modules.alias file. Calling [MissingLinkTypes] for the returned types does not load any
+// modules.
 func WithoutModule(types []string, aliases string) []string {
 	loadable := map[string]bool{}
 	for line := range strings.Lines(aliases) {
@@ -96,7 +98,7 @@ func WithoutModule(types []string, aliases string) []string {
 // UnavailableLinkTypes returns the link types that the kernel neither supports nor has a module for, in the order of
 // the argument. It is like [MissingLinkTypes], but without loading modules: a type is considered supported if its
 // module exists. If the machine's modules are not visible, for example in a container, it queries the kernel for all
-// types, which loads modules just as creating the links would. It returns the error from MissingLinkTypes.
+// types, which loads modules just as creating the links would. Any error comes from MissingLinkTypes.
 func UnavailableLinkTypes(types []string) ([]string, error) {
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
@@ -128,9 +130,9 @@ func missingInNamespace(types []string) ([]string, error) {
 }
 
 // makeBare requests a link of the given kind in the thread's namespace, without a parent or parameters. It does not use
-// the functions in package netlink, since they would reject some kinds without a parent, such as ipvlan, before the
-// kernel does. The loopback device cannot serve as the parent, because the kernel then rejects vlan as if the kind were
-// not supported.
+// the functions in package netlink, since these reject some kinds without a parent, such as ipvlan, before the kernel
+// sees the request. The loopback device cannot serve as the parent, because the kernel would then reject vlan as if it
+// were not supported.
 func makeBare(name, kind string) error {
 	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))

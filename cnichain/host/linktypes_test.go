@@ -14,9 +14,9 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// The main thread never terminates. If the call left it in another namespace, the thread would stay there, and so would
-// /proc/self, which refers to the main thread. This must be the first test, since it cannot use a thread that another
-// test left in a namespace.
+// The main thread never terminates. If the call left the main thread in another namespace, the thread would stay there,
+// and so would /proc/self, which refers to the main thread. This must be the first test, because it does not work on a
+// thread that another test has left in a namespace.
 func TestMissingLinkTypesLeaveTheMainThread(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -40,7 +40,7 @@ func TestMissingLinkTypes(t *testing.T) {
 		t.Skip("needs root: makes network namespaces")
 	}
 	before := linkNames(t)
-	// Without a parent, macvlan fails, but with an error other than EOPNOTSUPP.
+	// Without a parent, creating a macvlan fails, but with an error other than EOPNOTSUPP.
 	missing, err := MissingLinkTypes([]string{"veth", "nosuchkind", "macvlan", "bridge", "neither"})
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestUnavailableLinkTypes(t *testing.T) {
 	}
 }
 
-// Types that need a parent are requested without a parent. The result must match that of a complete request.
+// Types that need a parent are requested without one. The result must match that of a complete request.
 func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: makes network namespaces")
@@ -110,8 +110,8 @@ func TestMissingLinkTypesThatNeedAParent(t *testing.T) {
 	}
 }
 
-// onMainThread runs a function in a goroutine that starts on the main thread. Goroutines that start on other threads
-// lock their threads until only the main thread is left.
+// onMainThread runs a function in a goroutine that starts on the main thread. Goroutines that start on any other thread
+// lock that thread, until only the main thread is left.
 func onMainThread(t *testing.T, do func()) {
 	t.Helper()
 	done, found := make(chan struct{}), make(chan bool)
@@ -134,8 +134,8 @@ func onMainThread(t *testing.T, do func()) {
 	t.Skip("the main thread is occupied by other work")
 }
 
-// Supported link types are queried once. Missing types are queried once a minute, since a module may have been
-// installed.
+// Supported link types are queried only once. Missing types are queried once a minute, in case the module has been
+// installed since.
 func TestLinkTypesAreAskedForSeldom(t *testing.T) {
 	missing, asked := []string{"vlan", "bond"}, []string{}
 	var failure error

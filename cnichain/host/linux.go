@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Linux implements [Host] with the real kernel. It must run in the host's network namespace. The zero value is ready to
-// use.
+// Linux implements [Host] on a real Linux kernel. It must run in the host's network namespace. The zero value is ready
+// to use.
 type Linux struct {
 	// BootID overrides the kernel's boot ID if it is not empty. Tests set it to simulate a reboot.
 	BootID string
@@ -39,8 +39,8 @@ func (h Linux) Boot() (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// Pin bind-mounts the namespace. The mount holds a reference to the namespace, just as a process in it would. Without
-// the mount, the kernel destroys the namespace when the last process in it exits.
+// Pin bind-mounts the namespace. The mount holds a reference to the namespace, just as a process inside it would.
+// Without the mount, the kernel would destroy the namespace when the last process in it exits.
 func (h Linux) Pin(path, pin string) error {
 	if h.Exists(pin) {
 		return nil
@@ -67,8 +67,8 @@ func (h Linux) Pin(path, pin string) error {
 
 // Unpin unmounts and removes the pin.
 //
-// The mount is detached immediately, even while a plugin has the file open. EINVAL means that nothing is mounted at the
-// path, and ENOENT means that the file does not exist.
+// The mount is detached immediately, even if a plugin still has the file open. EINVAL means that nothing is mounted at
+// the path, and ENOENT that the file does not exist.
 func (Linux) Unpin(pin string) error {
 	err := unix.Unmount(pin, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -83,8 +83,8 @@ func (Linux) Unpin(pin string) error {
 // Exists reports whether a namespace file system is mounted at the path.
 func (Linux) Exists(pin string) bool { return ns.IsNSorErr(pin) == nil }
 
-// HoldNamespace opens the namespace's file, because the kernel keeps a namespace alive while a file descriptor refers
-// to it (namespaces(7)).
+// HoldNamespace opens the namespace's file: the kernel keeps a namespace alive as long as a file descriptor refers to
+// it (namespaces(7)).
 func (Linux) HoldNamespace(path string) (held string, release func(), err error) {
 	file, err := os.Open(path) //nolint:gosec // the runtime reports the path
 	if err != nil {
@@ -94,7 +94,7 @@ func (Linux) HoldNamespace(path string) (held string, release func(), err error)
 }
 
 // NamespaceID returns the device and inode of the namespace in the kernel's namespace file system. The kernel reuses
-// the inodes of destroyed namespaces, so compare two IDs only while one of the namespaces is kept alive.
+// the inodes of destroyed namespaces, so two IDs are comparable only while one of the namespaces is kept alive.
 func (Linux) NamespaceID(path string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(path, &stat); err != nil {
@@ -131,8 +131,8 @@ func (Linux) Links(path string) ([]cnichain.Link, error) {
 	return links, nil
 }
 
-// DefaultRoutes compares metrics: a default route with a higher metric is a fallback. The kernel returns 1024 for IPv6
-// routes without a metric.
+// DefaultRoutes compares metrics: a default route with a higher metric is a fallback. The kernel reports metric 1024
+// for IPv6 routes without an explicit metric.
 func (Linux) DefaultRoutes(path string) (map[string][]int, error) {
 	handle, err := openNamespace(path)
 	if err != nil {
@@ -142,7 +142,7 @@ func (Linux) DefaultRoutes(path string) (map[string][]int, error) {
 	preferred := map[string][]int{}
 	for name, family := range map[string]int{"IPv4": unix.AF_INET, "IPv6": unix.AF_INET6} {
 		least := math.MaxInt
-		// Iterate instead of reading all routes into memory, since a pod may have filled its routing table.
+		// Iterate instead of reading all routes into memory, since a pod may have flooded its routing table.
 		err := handle.RouteListFilteredIter(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE,
 			func(r netlink.Route) bool {
 				fromRouter := r.Protocol == unix.RTPROT_RA // may appear at any time
@@ -171,7 +171,7 @@ func (Linux) DefaultRoutes(path string) (map[string][]int, error) {
 	return preferred, nil
 }
 
-// isDefault reports whether a route's destination includes all addresses.
+// isDefault reports whether a route's destination covers all addresses.
 func isDefault(destination *net.IPNet) bool {
 	if destination == nil {
 		return true
@@ -180,7 +180,7 @@ func isDefault(destination *net.IPNet) bool {
 	return ones == 0
 }
 
-// Rename sets the link down first, as older kernels require.
+// Rename sets the link down first, which older kernels require.
 func (Linux) Rename(path string, index int, name string) error {
 	err := inNamespace(path, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByIndex(index)
@@ -215,8 +215,9 @@ func openNamespace(path string) (*netlink.Handle, error) {
 	return netlink.NewHandleAt(namespace, unix.NETLINK_ROUTE)
 }
 
-// listLinks lists the links. It repeats a dump that was interrupted by a change, since such a dump may lack links. Ten
-// attempts take half a second in total; after the last attempt, it returns the error and the last dump.
+// listLinks lists the links. If a concurrent change interrupts the dump, it retries, since links may be missing from
+// the result. Ten attempts take half a second in total; after the last one, it returns the error along with the last
+// dump.
 func listLinks(handle *netlink.Handle) ([]netlink.Link, error) {
 	for attempt := 0; ; attempt++ {
 		links, err := handle.LinkList()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNewNamespace runs a test on a thread in a new network namespace, and returns the path of a second namespace.
+// inNewNamespace runs the test on a thread in a new network namespace, and returns the path to a second namespace.
 func inNewNamespace(t *testing.T) (other string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -48,7 +48,7 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	}
 	device := cnichain.Device{Name: "up0", IfName: "up0",
 		Baseline: cnichain.Baseline{BootID: boot, MTU: 1500, MAC: mac.String(), Up: true}}
-	// A baseline recorded by an earlier driver version does not contain this name.
+	// A baseline recorded by an earlier driver version does not include this name.
 	if err := netlink.LinkAddAltName(veth, "of-the-admin"); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestLinuxHostRestoresADevice(t *testing.T) {
 	}
 }
 
-// Two devices that arrive on the host with each other's names both get their own names back, regardless of the order.
+// Two devices that arrive on the host with each other's names both regain their own, regardless of the order.
 func TestLinuxHostRestoresExchangedNames(t *testing.T) {
 	inNewNamespace(t)
 	var devices []cnichain.Device
@@ -144,7 +144,7 @@ func TestLinuxHostPinsANamespace(t *testing.T) {
 	}
 }
 
-// A link whose alternative name is the device's name is not the device.
+// A link that has the device's name only as an alternative name is not the device.
 func TestSnapshotIsOfTheLinkWithTheName(t *testing.T) {
 	inNewNamespace(t)
 	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eno1"}, PeerName: "peer0"}

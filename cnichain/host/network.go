@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxNetworkEntries limits the addresses, routes and neighbors that are recorded and restored for a link.
+// maxNetworkEntries limits how many addresses, routes and neighbors are recorded and restored for a link.
 const maxNetworkEntries = 1000
 
-// keptAddressFlags are the address flags that users can set. Other flags, such as IFA_F_TENTATIVE, only report a state.
+// keptAddressFlags are the address flags that users can set. Other flags, such as IFA_F_TENTATIVE, only reflect state.
 const keptAddressFlags = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE |
 	unix.IFA_F_MANAGETEMPADDR
 
@@ -63,7 +63,7 @@ func readNetwork(handle *netlink.Handle, link netlink.Link) (*cnichain.NetworkCo
 }
 
 // nodeAddress returns an address with all properties needed to add it again. Only addresses that expire have lifetimes,
-// which are in seconds.
+// in seconds.
 func nodeAddress(a *netlink.Addr) cnichain.NodeAddress {
 	address := cnichain.NodeAddress{Address: a.IPNet.String(), Label: a.Label, Scope: a.Scope,
 		Flags: a.Flags & keptAddressFlags}
@@ -106,8 +106,8 @@ func nodeRoute(r *netlink.Route, family int) cnichain.NodeRoute {
 	return route
 }
 
-// restoreNetwork adds missing configuration to a link and verifies it. Routes without a gateway come first, since other
-// routes' gateways are reached through them.
+// restoreNetwork adds missing configuration to a link and verifies it. Routes without a gateway are added first,
+// because the gateways of other routes are reached through them.
 //
 // It never removes anything, since the node's network service may have added configuration in the meantime.
 func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
@@ -139,7 +139,7 @@ func restoreNetwork(handle *netlink.Handle, link netlink.Link, device *cnichain.
 	return errors.Join(append(problems, checkComplete(device.Name, lacking(wanted, found)))...)
 }
 
-// lacking returns the part of the node's configuration that a link lacks.
+// lacking returns the part of the node's configuration that is missing from a link.
 func lacking(wanted, found *cnichain.NetworkConfig) cnichain.NetworkConfig {
 	return cnichain.NetworkConfig{
 		Addresses: slices.DeleteFunc(slices.Clone(wanted.Addresses), func(address cnichain.NodeAddress) bool {
@@ -172,8 +172,8 @@ func checkComplete(device string, missing cnichain.NetworkConfig) error {
 	return fmt.Errorf("cannot restore device %s: the node lacks %s", device, shown)
 }
 
-// sinceBoot returns the seconds since the machine booted. This includes the time during which the machine was
-// suspended, since address lifetimes also continue during that time (CLOCK_BOOTTIME in clock_gettime(2)).
+// sinceBoot returns the number of seconds since the machine booted. This includes time spent suspended, during which
+// address lifetimes also run down (CLOCK_BOOTTIME in clock_gettime(2)).
 func sinceBoot() int {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {
@@ -182,8 +182,8 @@ func sinceBoot() int {
 	return int(now.Sec)
 }
 
-// addAddress adds an address to a link, or updates it. It returns no error if the address already exists, since
-// addAddress is called again after a crash.
+// addAddress adds an address to a link or updates an existing one. It is not an error if the address already exists,
+// since addAddress is called again after a crash.
 func addAddress(handle *netlink.Handle, link netlink.Link, a *cnichain.NodeAddress) error {
 	parsed, err := netlink.ParseAddr(a.Address)
 	if err == nil {
@@ -228,8 +228,8 @@ func addRoute(handle *netlink.Handle, link netlink.Link, r *cnichain.NodeRoute) 
 	return nil
 }
 
-// addNeighbour adds a permanent neighbor. A baseline contains only permanent neighbors, since the kernel learns the
-// others again.
+// addNeighbour adds a permanent neighbor. A baseline contains only permanent neighbors, since the kernel relearns all
+// others.
 func addNeighbour(handle *netlink.Handle, link netlink.Link, n *cnichain.NodeNeighbor) error {
 	mac, err := net.ParseMAC(n.MAC)
 	if err == nil {

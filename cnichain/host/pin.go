@@ -15,21 +15,21 @@ const (
 	shortestMoment    = 8  // digits
 )
 
-// PinName returns the name of the pin for one attempt to attach a sandbox, given the time at which the attempt began.
-// Each attempt uses a new name, because some plugins store state under a namespace's path and do not delete it, as the
-// sriov plugin does for virtual functions (pkg/utils/pci_allocator.go). With a new name, the old state refers to a
-// namespace that no longer exists.
+// PinName returns the name of the pin for one attempt to attach a sandbox, given the start time of the attempt. Each
+// attempt uses a new name, because some plugins store state under a namespace's path and never delete it, as the sriov
+// plugin does for virtual functions (pkg/utils/pci_allocator.go). With a new name, the old state refers to a namespace
+// that no longer exists.
 func PinName(sandboxID string, begun time.Time) string {
 	return pinPrefix + sandboxID[:min(len(sandboxID), longestID)] + "." + strconv.FormatInt(begun.UnixNano(), 36)
 }
 
-// PlaceholderPath returns the path of the placeholder for a pinned namespace. A sandbox has only one placeholder, since
-// its steps are rolled back sequentially. A crash may leave the placeholder behind. The next placeholder replaces it,
-// and it is removed together with the pin.
+// PlaceholderPath returns the path of the placeholder for a pinned namespace. A sandbox has only one placeholder at a
+// time, since its steps are rolled back sequentially. A placeholder left behind by a crash is replaced by the next one,
+// or removed together with the pin.
 func PlaceholderPath(pin string) string { return pin + placeholderSuffix }
 
-// ReturnPath returns the path of the namespace into which the devices in a pinned namespace are moved before their
-// cleanup. This namespace is removed together with the pin, unless it contains a device.
+// ReturnPath returns the path of the return namespace for a pinned namespace: devices are moved there before they are
+// cleaned up. The return namespace is removed together with the pin, unless it still contains a device.
 func ReturnPath(pin string) string { return pin + returnSuffix }
 
 // PinOf returns the name of the pin that a file belongs to: the file itself, or the pin that was passed to
@@ -38,8 +38,8 @@ func PinOf(name string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(name, placeholderSuffix), returnSuffix)
 }
 
-// IsPinName reports whether a file name was created by PinName, PlaceholderPath or ReturnPath. It checks more than the
-// prefix, because other components may use the same prefix for their namespaces.
+// IsPinName reports whether a file name was created by PinName, PlaceholderPath or ReturnPath. It checks more than just
+// the prefix, because other components may use the same prefix for their own namespaces.
 func IsPinName(name string) bool {
 	name, ours := strings.CutPrefix(PinOf(name), pinPrefix)
 	dot := strings.LastIndex(name, ".")

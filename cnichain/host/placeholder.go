@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PlaceholderNetns replaces a namespace that an earlier process may have left at the path.
+// PlaceholderNetns replaces any namespace that an earlier process has left at the path.
 func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error {
 	err := h.Unpin(path)
 	if err == nil {
@@ -28,8 +28,8 @@ func (h Linux) PlaceholderNetns(path, name string, addresses []net.IPNet) error 
 	return nil
 }
 
-// onOwnThread runs a function on a thread that terminates afterwards, so that the function may leave the thread in
-// another namespace. It never uses the main thread, which does not terminate.
+// onOwnThread runs a function on a thread that terminates afterwards, so the function may leave the thread in another
+// namespace. It never uses the main thread, which does not terminate.
 //
 // A thread in another namespace must not return to the scheduler, which could run any goroutine on it.
 func onOwnThread(do func() error) error {
@@ -74,8 +74,8 @@ func enterNewNamespace(path string) error {
 	return unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), path, "none", unix.MS_BIND, "")
 }
 
-// addPlaceholderLink creates a veth pair, since this link kind is available on every kernel that runs pods, and
-// configures one end.
+// addPlaceholderLink creates a veth pair and configures one end. It uses a veth pair because this link kind is
+// available on every kernel that runs pods.
 func addPlaceholderLink(handle *netlink.Handle, name string, addresses []net.IPNet) error {
 	if err := handle.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name},
 		PeerName: "other-end"}); err != nil {

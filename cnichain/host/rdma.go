@@ -18,8 +18,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/rdmalink"
 )
 
-// sysRDMA contains the RDMA devices in the reader's network namespace. sysVerbs contains the character devices in all
-// namespaces, each with the name of its RDMA device (uverbs_main.c does not separate that class by namespace).
+// sysRDMA lists the RDMA devices in the reader's network namespace. sysVerbs lists the character devices in all
+// namespaces, each with the name of its RDMA device (uverbs_main.c does not separate this class by namespace).
 const (
 	sysRDMA  = "/sys/class/infiniband"
 	sysVerbs = "/sys/class/infiniband_verbs"
@@ -57,7 +57,7 @@ func (Linux) RDMAMode() (mode string, err error) {
 	return mode, err
 }
 
-// RDMADevices reads the list from the kernel, and starts over if a change interrupts the dump.
+// RDMADevices reads the list from the kernel, and starts over if a concurrent change interrupts the dump.
 func (Linux) RDMADevices(path string) (devices []cnichain.RDMADevice, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) error {
 		found, err := handle.List()
@@ -83,8 +83,8 @@ func (Linux) RDMAPorts() (devices []cnichain.RDMADevice, err error) {
 	return devices, err
 }
 
-// rdmaDevices converts devices reported by netlink. The PCI address comes from sysfs, which shows only devices in the
-// host's namespace, so the address of a device in a pod stays empty.
+// rdmaDevices converts the devices reported by netlink. PCI addresses come from sysfs, which shows only devices in the
+// host's namespace, so the address of a device in a pod is left empty.
 func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	devices := make([]cnichain.RDMADevice, 0, len(found))
 	for _, device := range found {
@@ -98,8 +98,8 @@ func rdmaDevices(found []rdmalink.Device, onHost bool) []cnichain.RDMADevice {
 	return devices
 }
 
-// RDMANames reads sysfs, since netlink reports only the devices in its socket's namespace. It omits devices without a
-// character device, which pods cannot use.
+// RDMANames reads sysfs, since netlink reports only the devices in its socket's namespace. It omits devices that have
+// no character device, because pods cannot use them.
 func (Linux) RDMANames() (names []string, err error) {
 	paths, err := filepath.Glob(filepath.Join(sysVerbs, "uverbs*", "ibdev"))
 	if err != nil {
@@ -118,8 +118,8 @@ func (Linux) RDMANames() (names []string, err error) {
 	return names, nil
 }
 
-// addMasters adds bonds and teams to the links of their members' RDMA devices, because an application on a bond uses
-// the RDMA devices of the bond's members, and the RDMA device of a hardware bond reports a member as its port's link.
+// addMasters adds bonds and teams to the links of their members' RDMA devices, because an application that uses a bond
+// uses the RDMA devices of its members, and the RDMA device of a hardware bond reports one member as its port's link.
 func addMasters(devices []cnichain.RDMADevice) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -159,7 +159,7 @@ func functionOfRDMA(name string) string {
 
 // MoveRDMA moves the device and verifies that it is in the namespace.
 //
-// The index identifies the device in every namespace for its entire lifetime. Names may be reused.
+// The index identifies the device in every namespace for its entire lifetime, whereas names may be reused.
 func (h Linux) MoveRDMA(path string, device cnichain.RDMADevice) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {
@@ -195,8 +195,8 @@ func (h Linux) findRDMA(path string, index uint32) (*cnichain.RDMADevice, error)
 	return nil, nil
 }
 
-// ReturnRDMA first renames the device if its name is now in use on the host; otherwise, the kernel would refuse to move
-// it.
+// ReturnRDMA first renames the device if another device on the host now has its name; otherwise, the kernel would
+// refuse to move it.
 func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	inPod, err := h.findRDMA(path, device.Index)
 	if err != nil || inPod == nil {
@@ -224,14 +224,15 @@ func (h Linux) ReturnRDMA(path string, device cnichain.RDMADevice) error {
 	return nil
 }
 
-// rdmaTransitName returns a name for an RDMA device on its way to the host, in case its own name is in use there.
+// rdmaTransitName returns a temporary name for an RDMA device on its way to the host, in case its own name is already
+// in use there.
 func rdmaTransitName(device cnichain.RDMADevice) string {
 	hash := fnv.New32a()
 	_, _ = fmt.Fprint(hash, device.Name, device.Index)
 	return fmt.Sprintf("dra-%08x", hash.Sum32())
 }
 
-// RDMANodes queries netlink, since two devices in different namespaces may have the same name in sysfs.
+// RDMANodes queries netlink, because in sysfs, two devices from different namespaces may have the same name.
 func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bool) (nodes []string, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) error {
 		for _, device := range devices {
@@ -260,8 +261,8 @@ func (Linux) RDMANodes(path string, devices []cnichain.RDMADevice, management bo
 }
 
 // characterDevices returns the names below /dev/infiniband that a container needs for a device: the verbs node and, if
-// requested, each port's nodes for management datagrams. It always reads the names from the kernel, since a move
-// changes the numbers in them.
+// requested, each port's nodes for management datagrams. It always reads the names from the kernel, since moving a
+// device changes the numbers in them.
 func characterDevices(handle *rdmalink.Handle, device cnichain.RDMADevice, management bool) ([]string, error) {
 	asked := &rdmalink.Device{Index: device.Index}
 	verbs, err := handle.CharacterDevice(rdmalink.Verbs, asked, 0)
@@ -291,9 +292,9 @@ func isNoCharacterDevice(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENODEV)
 }
 
-// restoreRDMA verifies that every RDMA device that moved with a device is on the host under its original name. When a
-// namespace is destroyed, the kernel returns the namespace's devices after some time, and renames a device to ibdevN if
-// its name is in use (drivers/infiniband/core/device.c, rdma_dev_exit_net).
+// restoreRDMA verifies that every RDMA device that moved along with a device is on the host under its original name.
+// Some time after a namespace is destroyed, the kernel returns its RDMA devices to the host, and renames any whose name
+// is in use to ibdevN (drivers/infiniband/core/device.c, rdma_dev_exit_net).
 func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	if len(device.Moved) == 0 {
 		return nil
@@ -326,10 +327,10 @@ func (h Linux) restoreRDMA(device *cnichain.Device) error {
 	return nil
 }
 
-// findReturned finds an RDMA device that was moved, or returns nil. It first compares indexes. An index does not
-// survive a rebind of the kernel driver, and may belong to another NIC after all RDMA modules were reloaded. If no
-// index matches, findReturned considers the device's RDMA devices, except any that match another moved RDMA device. It
-// picks the RDMA device with the same name or, if a single RDMA device was moved, the only candidate.
+// findReturned finds an RDMA device that was moved, or returns nil. It first compares indexes, but an index does not
+// survive a rebind of the kernel driver, and may belong to another NIC after all RDMA modules have been reloaded. If no
+// index matches, the candidates are the device's RDMA devices, minus any that match another moved RDMA device.
+// findReturned then picks the candidate with the same name or, if only one RDMA device was moved, the sole candidate.
 func findReturned(
 	device *cnichain.Device, moved cnichain.RDMADevice, onHost []cnichain.RDMADevice,
 ) *cnichain.RDMADevice {

@@ -6,8 +6,8 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// A returned RDMA device is found by properties that the kernel preserves. If Restore found the wrong device, it would
-// rename that device.
+// A returned RDMA device is found by properties that the kernel preserves. Restore would rename a device that was found
+// by mistake.
 func TestReturnedRDMADeviceIsFound(t *testing.T) {
 	const ours, theirs = "0000:03:00.2", "0000:03:00.3"
 	moved := cnichain.RDMADevice{Index: 0, Name: "mlx5_0", PCIAddress: ours}

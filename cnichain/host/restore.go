@@ -19,7 +19,7 @@ import (
 // verifies them.
 //
 // The order follows from the dependencies: the kernel driver creates the link, an RDMA device is identified by its
-// link, the PF must allow the function's settings, and addresses and routes require that the link is up. After a crash,
+// link, the PF must permit the function's settings, and addresses and routes require the link to be up. After a crash,
 // the next Restore finds the device again and completes the work.
 func (h Linux) Restore(device cnichain.Device) error {
 	boot, err := h.Boot()
@@ -53,14 +53,14 @@ func (h Linux) Restore(device cnichain.Device) error {
 			return err
 		}
 		if err := checkUnstacked(handle, link, &device); err != nil {
-			// While the device is down, the links stacked on it neither send nor receive.
+			// While the device is down, the links stacked on it can neither send nor receive.
 			return errors.Join(err, handle.LinkSetDown(link))
 		}
 		restoreOwnAddress(handle, link, &device)
 		now.Index = link.Attrs().Index // differs if the baseline's index was in use when the link returned
 	}
 	// If an RDMA device is missing, the device stays in quarantine. Its link is still restored, because an
-	// administrator who recreates the RDMA device looks for the link by its name.
+	// administrator who recreates the RDMA device will look for the link by name.
 	missing := h.restoreRDMA(&now)
 	if device.VF != nil { // first, since a function must not have an address that its PF does not allow
 		if err := restoreVF(handle, &device); err != nil {
@@ -116,8 +116,9 @@ func restoreState(link netlink.Link, device *cnichain.Device) error {
 	return nil
 }
 
-// restoreSettings restores the link settings. Some drivers reject a MAC address on an untrusted function. In that case,
-// it marks the function as trusted and retries. restoreVF revokes the trust, whether or not the retry succeeds.
+// restoreSettings restores the link settings. Some drivers reject a MAC address change on an untrusted function. In
+// that case, it marks the function as trusted and retries; restoreVF revokes the trust, whether or not the retry
+// succeeds.
 func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 	err := restoreLink(handle, device)
 	if err == nil || errors.Is(err, os.ErrNotExist) || device.VF == nil || device.VF.Trust {
@@ -128,8 +129,8 @@ func restoreSettings(handle *netlink.Handle, device *cnichain.Device) error {
 }
 
 // restoreDriver is the only restore step for a device whose baseline is from another boot. It is needed because a PCI
-// function is the same in every boot, and may still be bound to the driver that a pod used. The device must be on the
-// host; its name and settings in this boot do not matter.
+// function persists across reboots, and may still be bound to the driver that a pod used. The device must be on the
+// host; its current name and settings do not matter.
 func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 	if device.PCIAddress == "" {
 		return nil
@@ -140,13 +141,13 @@ func restoreDriver(handle *netlink.Handle, device *cnichain.Device) error {
 		}
 	}
 	if device.IfName == "" || driverOf(device) != device.Driver {
-		return nil // no evidence that it has a link in this boot
+		return nil // there is no evidence that it has a link in this boot
 	}
 	_, err := findDevice(handle, device)
 	return err
 }
 
-// restoreLink restores the link settings in the baseline and verifies them, since some drivers accept a setting but
+// restoreLink restores the link settings from the baseline and verifies them, since some drivers accept a setting but
 // ignore it.
 func restoreLink(handle *netlink.Handle, device *cnichain.Device) error {
 	link, err := findDevice(handle, device)
@@ -215,8 +216,8 @@ func (Linux) Gone(device cnichain.Device) bool {
 
 // applyBaseline changes only settings that differ from the baseline.
 //
-// The variable up tracks whether the link is up. A call that sets the link down leaves it down; the final state is set
-// at the end.
+// The variable up tracks whether the link is up. Calls that set the link down leave it down; its final state is set at
+// the end.
 func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
 	up := attrs.Flags&net.FlagUp != 0
@@ -246,7 +247,7 @@ func applyBaseline(handle *netlink.Handle, link netlink.Link, device *cnichain.D
 	return nil
 }
 
-// nameAsBefore restores a link's names. It does not change alternative names if the baseline was recorded by a driver
+// nameAsBefore restores a link's names. It leaves alternative names alone if the baseline was recorded by a driver
 // version that did not support them.
 func nameAsBefore(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	if device.Kind != "" {
@@ -288,9 +289,9 @@ func setNames(handle *netlink.Handle, link netlink.Link, device *cnichain.Device
 	return nil
 }
 
-// stepAside gives a link a unique transit name if its own name is used by another link. The other link may also be on
-// its way to the host, and may need this link's current name. This happens when several functions are returned to their
-// drivers concurrently.
+// stepAside assigns a unique transit name to a link if another link uses its own name. That other link may also be on
+// its way to the host, and may need this link's current name, which happens when several functions are returned to
+// their drivers concurrently.
 func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Device, failure error) error {
 	if !errors.Is(failure, unix.EEXIST) || link.Attrs().Name == transitName(device) {
 		return nil
@@ -298,12 +299,12 @@ func stepAside(handle *netlink.Handle, link netlink.Link, device *cnichain.Devic
 	return rename(handle, link, transitName(device))
 }
 
-// setAddress sets the MAC address from the baseline. It does not write an address that is already set, since a function
-// whose address was set by its PF may reject any write.
+// setAddress sets the MAC address from the baseline. It does not rewrite an address that is already set, since a
+// function whose address was set through its PF may reject any write.
 func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	mac, err := net.ParseMAC(device.MAC)
 	if err != nil || link.Attrs().HardwareAddr.String() == mac.String() {
-		return nil //nolint:nilerr // a link without an address needs none
+		return nil //nolint:nilerr // a link without a MAC address does not need one
 	}
 	if err := handle.LinkSetHardwareAddr(link, mac); err != nil {
 		return fmt.Errorf("address %s: %w", mac, err)
@@ -311,7 +312,8 @@ func setAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Devi
 	return nil
 }
 
-// rename sets the link down first, as older kernels require. It removes an alternative name that matches the new name.
+// rename sets the link down first, which older kernels require. It removes an alternative name that matches the new
+// name.
 func rename(handle *netlink.Handle, link netlink.Link, name string) error {
 	if slices.Contains(link.Attrs().AltNames, name) {
 		if err := handle.LinkDelAltName(link, name); err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // A link must be proven to be the device before it is renamed, set down and moved. A matching name, index or address
-// alone is not enough, since each of these may now belong to another link.
+// alone is not enough, since any one of these may now belong to another link.
 func TestDeviceOnHostIsProven(t *testing.T) {
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, 7}
 	attrs := func(name string, index int, mac net.HardwareAddr, parent int) netlink.LinkAttrs {

@@ -17,10 +17,10 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// This file contains the operations on devices in a pod.
+// This file implements operations on devices in a pod.
 
-// ResetInPod does not change the MAC address of hardware, because hardware is found by its PCI address, and its
-// physical function may control the MAC address.
+// ResetInPod does not change the MAC address of hardware, because hardware is found by PCI address, and its MAC address
+// may be controlled by the physical function.
 func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device) error {
 	err := inNamespace(path, func(handle *netlink.Handle) error {
 		link, err := handle.LinkByIndex(seen.Index)
@@ -45,7 +45,7 @@ func (Linux) ResetInPod(path string, seen cnichain.Link, device cnichain.Device)
 
 // resetInPod resets properties in the pod that could conflict with links on the host: the alias, the MAC address of a
 // virtual link, and alternative names that were added in the pod. An alternative name that is in use on the host would
-// make the move fail.
+// cause the move to fail.
 func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
 	if attrs.Alias != seen.Alias { // some plugins store the device's name in the alias
@@ -68,8 +68,8 @@ func resetInPod(handle *netlink.Handle, link netlink.Link, seen *cnichain.Link, 
 	return nil
 }
 
-// Isolate renames the link after the move, when applications can no longer interfere. If Isolate renamed the link in
-// the pod, an application could choose names and alternative names that would make the move fail.
+// Isolate renames the link after the move, when applications can no longer interfere. If it renamed the link in the
+// pod, an application could cause the move to fail through its choice of names and alternative names.
 func (h Linux) Isolate(path string, index int, target, name string) (cnichain.Link, error) {
 	link, err := h.isolate(path, index, target, name)
 	if err != nil {
@@ -79,8 +79,8 @@ func (h Linux) Isolate(path string, index int, target, name string) (cnichain.Li
 	return link, nil
 }
 
-// Destroyed checks for the other end of a pair, which the kernel deletes together with the device. For a VLAN, it
-// checks whether the parent has a VLAN with the same ID.
+// For one end of a pair, Destroyed looks for the other end, which the kernel deletes together with the device. For a
+// VLAN, it checks whether the parent still has a VLAN with the same ID.
 func (h Linux) Destroyed(device cnichain.Device) (destroyed, known bool, err error) {
 	if !device.PeerOnHost && (device.VLANProtocol == "" || device.StandsOn == nil) {
 		return false, false, nil
@@ -135,8 +135,8 @@ func (h Linux) isolate(path string, index int, target, name string) (moved cnich
 	return moved, errors.Join(err, fmt.Errorf("link %d: %w", index, os.ErrNotExist))
 }
 
-// makeReturnNamespace creates a namespace in which an application cannot guess any link's name: even the loopback
-// device is not named lo.
+// makeReturnNamespace creates a namespace with no link names that an application could guess: not even the loopback
+// device keeps its name, lo.
 func (h Linux) makeReturnNamespace(path string) error {
 	if !h.Exists(path) {
 		if err := errors.Join(h.Unpin(path), NewNamespace(path)); err != nil { // a crash may leave an empty file
@@ -156,7 +156,7 @@ func (h Linux) makeReturnNamespace(path string) error {
 }
 
 // moveLink moves a link to another namespace and keeps its index. Kernels before 5.13 choose the index themselves, so
-// Isolate does not find the link afterwards.
+// Isolate will not find the link afterwards.
 func moveLink(path string, index int, target string) error {
 	destination, err := netns.GetFromPath(target)
 	if err != nil {
@@ -173,7 +173,7 @@ func moveLink(path string, index int, target string) error {
 	return executeIn(path, request)
 }
 
-// executeIn sends a request in the namespace at a path.
+// executeIn sends a request in the namespace at the given path.
 func executeIn(path string, request *nl.NetlinkRequest) error {
 	namespace, err := netns.GetFromPath(path)
 	if err != nil {
@@ -190,13 +190,13 @@ func executeIn(path string, request *nl.NetlinkRequest) error {
 	return err
 }
 
-// MoveToHost moves a link to the host. The link gets a unique transit name, since its own name may be in use in either
-// namespace.
+// MoveToHost moves a link to the host. The link is given a unique transit name, since its own name may be in use in
+// either namespace.
 //
 // If the driver is killed after the move, the link keeps the transit name, and Restore finds the link by that name.
 // When a link moves, the kernel sets it down and drops its addresses and routes.
 func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
-	hostNetns, err := netns.Get() // like every other thread, this one is in the host's namespace
+	hostNetns, err := netns.Get() // like all other threads, this one is in the host's namespace
 	if err != nil {
 		return fmt.Errorf("cannot return device %s to the host: %w", device.Name, err)
 	}
@@ -206,12 +206,12 @@ func (Linux) MoveToHost(path string, index int, device cnichain.Device) error {
 		if err != nil {
 			return err
 		}
-		// the host may have links with these names
+		// The host may already have links with these names.
 		if err := setNames(handle, link, &cnichain.Device{}, transitName(&device)); err != nil {
 			return err
 		}
-		// Without this, the kernel would return hardware when the namespace is destroyed, and rename it to dev%d if its
-		// name is in use. The kernel would delete virtual links.
+		// Without this, once the namespace was destroyed, the kernel would return hardware to the host, renamed to
+		// dev%d if its name is in use, and would delete virtual links.
 		return handle.LinkSetNsFd(link, int(hostNetns))
 	})
 	if err != nil {
@@ -231,7 +231,7 @@ func transitName(device *cnichain.Device) string {
 var transitNames = regexp.MustCompile(`^dra-[0-9a-f]{8}$`)
 
 // IsTransitName reports whether a name is a transit name, which only devices on their way to the host have. If a link
-// keeps such a name, the driver was killed while returning the link.
+// is left with a transit name, the driver was killed while returning it.
 func IsTransitName(name string) bool { return transitNames.MatchString(name) }
 
 // Remove deletes a virtual link.

@@ -16,13 +16,13 @@ import (
 	"github.com/dra-networking/dra-network-driver/discovery/linkkind"
 )
 
-// This file handles links that an application stacked on a device. The kernel keeps these links on the device when the
-// device changes its namespace, and shows them only in their own namespace. In the pod's namespace, the driver finds
-// such links by their lower link. To detect them in other namespaces, the driver tries to create a link on the device:
-// the kernel allows this link only if there are no others of that kind.
+// This file handles links that an application stacked on a device. These links stay stacked on the device when it moves
+// to another namespace, but are visible only in their own namespace. In the pod's namespace, the driver finds stacked
+// links by their lower link. To detect them in other namespaces, it tries to create a probe link on the device, which
+// the kernel allows only if there are no others of that kind.
 
-// RemoveStacked deletes all links in a namespace that are stacked on a device. The device is the link with the given
-// index in the namespace at lower. The kernel also deletes any links that are stacked on the deleted ones.
+// RemoveStacked deletes all links in a namespace that are stacked on a device, namely the link with the given index in
+// the namespace at lower. The kernel also deletes any links stacked on the deleted ones.
 func (Linux) RemoveStacked(path, lower string, index int) error {
 	if err := removeStacked(path, lower, index); err != nil {
 		return fmt.Errorf("cannot remove the links on link %d from %s: %w", index, path, err)
@@ -30,9 +30,9 @@ func (Linux) RemoveStacked(path, lower string, index int) error {
 	return nil
 }
 
-// removeStacked repeats its search until it finds no links: an application can create new links only while one of them
-// exists. It deletes links together as a group, since for each delete request, the kernel waits until no processor uses
-// the deleted links.
+// removeStacked repeats its search until it finds no more links: an application can create new ones only while at least
+// one exists. It deletes links together as a group, because on every delete request, the kernel waits until no
+// processor is using the deleted links.
 func removeStacked(path, lower string, index int) error {
 	below, err := netns.GetFromPath(lower)
 	if err != nil {
@@ -41,7 +41,7 @@ func removeStacked(path, lower string, index int) error {
 	defer func() { _ = below.Close() }()
 	return inNamespace(path, func(handle *netlink.Handle) error {
 		const rounds = 20
-		group := rand.Uint32()>>1 | 1<<16 // a group that no other link belongs to
+		group := rand.Uint32()>>1 | 1<<16 // a group that contains no other links
 		for range rounds {
 			found, err := stackedIn(handle, path == lower, below, index)
 			if err != nil || len(found) == 0 {
@@ -60,7 +60,7 @@ func removeStacked(path, lower string, index int) error {
 	})
 }
 
-// deleteGroup deletes all links in a group in a namespace. It returns no error if the group has no links.
+// deleteGroup deletes all links of a group in a namespace. It is not an error if the group is empty.
 func deleteGroup(path string, group uint32) error {
 	request := nl.NewNetlinkRequest(unix.RTM_DELLINK, unix.NLM_F_ACK)
 	request.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
@@ -74,8 +74,8 @@ func deleteGroup(path string, group uint32) error {
 // stackedIn lists the links in a namespace that are stacked on the link with the given index in the same or another
 // namespace.
 func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index int) ([]netlink.Link, error) {
-	// number is the ID of the lower link's namespace within this namespace. The kernel assigns this ID when it first
-	// lists a link that refers to that namespace, so the links are listed first.
+	// number is the ID of the lower link's namespace within this namespace. The kernel assigns this ID the first time
+	// it lists a link that refers to the lower link's namespace, so list the links first.
 	links, err := listLinks(handle)
 	if err != nil {
 		return nil, err
@@ -96,18 +96,18 @@ func stackedIn(handle *netlink.Handle, same bool, lower netns.NsHandle, index in
 	}), nil
 }
 
-// checkUnstacked returns an error if a link in another namespace receives a host device's frames. A link on the host
-// that receives the frames belongs to the administrator.
+// checkUnstacked returns an error if a link in another namespace receives a host device's frames. A receiving link on
+// the host is assumed to be the administrator's.
 //
 // Every link that receives another link's frames registers that link's only receive handler (rx_handler in struct
 // net_device): macvlan, ipvlan, macsec, and the ports of bridges, bonds, teams, HSR and Open vSwitch. VLANs do not.
-// VLANs in the pod's namespace are deleted, and checking other namespaces would take 8,190 requests to the kernel.
-// Other kinds, such as tunnels, refer to their device by its index in their own namespace, so they lose the device when
-// it moves.
+// VLANs in the pod's namespace are deleted, but checking for VLANs in other namespaces would take 8,190 requests to the
+// kernel. Other kinds, such as tunnels, refer to the device by its index in their own namespace, so they lose the
+// device when it moves.
 func checkUnstacked(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) error {
 	attrs := link.Attrs()
-	// If a macvlan is created on a macvlan, the kernel attaches it to the parent of the existing macvlan, which is
-	// shared. Therefore, the check would prove nothing about the device.
+	// If a macvlan is created on top of a macvlan, the kernel attaches it to that macvlan's parent, which is shared, so
+	// the check would prove nothing about the device.
 	if attrs.EncapType != "ether" || attrs.Flags&unix.IFF_LOOPBACK != 0 || link.Type() == "macvlan" {
 		return nil
 	}
@@ -142,8 +142,8 @@ func hasReceiver(handle *netlink.Handle, attrs *netlink.LinkAttrs) (bool, error)
 	}), err
 }
 
-// inScratchNamespace calls a function with a new network namespace for links that must not be visible anywhere else on
-// the node. The calling thread stays in the host's namespace.
+// inScratchNamespace calls a function with a new network namespace, for links that must not be visible elsewhere on the
+// node. The calling thread stays in the host's namespace.
 func inScratchNamespace(do func(scratch int) error) error {
 	host, err := netns.Get()
 	if err != nil {
@@ -164,8 +164,8 @@ func inScratchNamespace(do func(scratch int) error) error {
 }
 
 // hasNoReceiver reports whether no other link receives a link's frames. It tries to create a macvlan in passthru mode,
-// which the kernel rejects if there is a receiver (macvlan_common_newlink, netdev_rx_handler_register), and deletes the
-// macvlan again.
+// which the kernel rejects if there is a receiver (macvlan_common_newlink, netdev_rx_handler_register), and then
+// deletes the macvlan.
 func hasNoReceiver(index, scratch int) (bool, error) {
 	const name = "probe"
 	mode := nl.NewRtAttr(unix.IFLA_INFO_DATA, nil)
@@ -176,7 +176,7 @@ func hasNoReceiver(index, scratch int) (bool, error) {
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EBUSY):
 		return false, nil
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return true, nil // a kernel without macvlan, or a link that does not support it
+		return true, nil // the kernel or the link does not support macvlan
 	default:
 		return false, fmt.Errorf("macvlan: %w", err)
 	}
@@ -192,7 +192,7 @@ func hasNoReceiver(index, scratch int) (bool, error) {
 	return true, handle.LinkDel(link)
 }
 
-// makeIn creates a link in the scratch namespace, on a lower link in the calling thread's namespace.
+// makeIn creates a link in the scratch namespace on top of a lower link in the calling thread's namespace.
 func makeIn(scratch, index int, name, kind string, data *nl.RtAttr, more ...*nl.RtAttr) error {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(unix.IFLA_INFO_KIND, nl.NonZeroTerminated(kind))
@@ -210,9 +210,9 @@ func makeIn(scratch, index int, name, kind string, data *nl.RtAttr, more ...*nl.
 	return err
 }
 
-// hasVLAN reports whether a link has a given VLAN, in any namespace. It requests the VLAN in a way that the kernel
-// always rejects. If the VLAN exists, the error is EEXIST (vlan_check_real_dev). Otherwise, the error is EINVAL, since
-// the requested MTU exceeds the link's MTU, which the kernel checks later (vlan_newlink).
+// hasVLAN reports whether a link has a given VLAN, in any namespace. It sends a request to create the VLAN that the
+// kernel always rejects: with EEXIST if the VLAN exists (vlan_check_real_dev), and otherwise with EINVAL, because the
+// requested MTU exceeds the link's MTU, which the kernel checks later (vlan_newlink).
 func hasVLAN(attrs *netlink.LinkAttrs, scratch int, protocol netlink.VlanProtocol, id int) (bool, error) {
 	data := nl.NewRtAttr(unix.IFLA_INFO_DATA, nil)
 	data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(id)))                                  //nolint:gosec // 12 bits

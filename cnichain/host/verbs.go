@@ -20,8 +20,8 @@ import (
 
 // VerbsDevice reads the character device from netlink and the GIDs from sysfs, since netlink does not report GIDs. A
 // query through the character device (UVERBS_METHOD_QUERY_GID_TABLE in
-// drivers/infiniband/core/uverbs_std_types_device.c) would require a device context, and each kernel driver creates
-// device contexts in its own way.
+// drivers/infiniband/core/uverbs_std_types_device.c) would require a device context, which every kernel driver creates
+// in its own way.
 func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string, table []cnichain.GIDEntry, err error) {
 	err = withRDMA(path, func(handle *rdmalink.Handle) (err error) {
 		verbs, err = handle.CharacterDevice(rdmalink.Verbs, &rdmalink.Device{Index: device.Index}, 0)
@@ -42,9 +42,9 @@ func (Linux) VerbsDevice(path string, device cnichain.RDMADevice) (verbs string,
 	return verbs, table, nil
 }
 
-// withSysfs calls a function with the path of a sysfs instance for a network namespace; an empty path refers to the
+// withSysfs calls a function with the path to a sysfs instance for a network namespace; an empty path refers to the
 // host's. A sysfs instance shows the RDMA devices in the namespace in which it was created (sysfs_init_fs_context in
-// fs/sysfs/mount.c). The instance is not mounted anywhere, so it does not outlive a killed process.
+// fs/sysfs/mount.c). The instance is not mounted anywhere, so it disappears even if the process is killed.
 func withSysfs(path string, do func(sysfs string) error) error {
 	if path == "" {
 		return do("/sys")
@@ -70,8 +70,8 @@ func withSysfs(path string, do func(sysfs string) error) error {
 	return do(fmt.Sprintf("/proc/self/fd/%d", mount))
 }
 
-// belowSys changes the path in an error to the familiar path below /sys. If the path contained the number of a file
-// descriptor, each error would differ from the previous one and would therefore be reported again.
+// belowSys replaces the path in an error with the familiar one below /sys. If the path contained a file descriptor
+// number, each error would differ from the previous one and would therefore be reported again.
 func belowSys(err error, sysfs string) error {
 	var failed *os.PathError
 	if errors.As(err, &failed) {
@@ -80,7 +80,7 @@ func belowSys(err error, sysfs string) error {
 	return err
 }
 
-// readGIDTable reads the nonempty entries for all ports of an RDMA device.
+// readGIDTable reads the nonempty GID entries of all ports of an RDMA device.
 func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
 	if device == "" || device == "." || device == ".." || strings.Contains(device, "/") {
 		return nil, fmt.Errorf("its name %q is not a file name", device) // an application may have renamed it
@@ -105,7 +105,7 @@ func readGIDTable(sysfs, device string) (table []cnichain.GIDEntry, err error) {
 }
 
 // readGIDsOfPort reads a port's GID table from sysfs (Documentation/ABI/stable/sysfs-class-infiniband). It omits empty
-// entries but keeps the indexes of the others, since applications need the indexes.
+// entries but preserves the indexes of the others, since applications need them.
 func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err error) {
 	dir, err := os.Open(path)
 	if err != nil {
@@ -137,8 +137,8 @@ func readGIDsOfPort(path string, port uint32) (table []cnichain.GIDEntry, err er
 	return table, nil
 }
 
-// readGID reads one entry. It reads the entry's three files one after another. Since the kernel may replace the entry
-// in between, it reads the first file again at the end.
+// readGID reads one entry, which is spread over three files. Since the kernel may replace the entry between reads, it
+// rereads the first file at the end.
 func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, isSet bool, err error) {
 	text, err := readAttribute(port, fmt.Sprintf("gids/%d", index))
 	for attempt := 0; err == nil && attempt < 3; attempt++ {
@@ -155,11 +155,11 @@ func readGID(port *os.File, index int, layer string) (entry cnichain.GIDEntry, i
 			return entry, entry.Type != "", nil
 		}
 	}
-	return cnichain.GIDEntry{}, false, err // an entry that keeps changing is not usable
+	return cnichain.GIDEntry{}, false, err // an entry that keeps changing is unusable
 }
 
 // readGIDAttributes returns empty strings for missing attributes, for which the kernel returns EINVAL: either the entry
-// has disappeared, or it is an InfiniBand entry, which has no link.
+// is gone, or it is an InfiniBand entry, which has no link.
 func readGIDAttributes(port *os.File, index int) (gidType, link string, err error) {
 	gidType, err = readAttribute(port, fmt.Sprintf("gid_attrs/types/%d", index))
 	if err == nil {
@@ -193,7 +193,7 @@ func parseGID(text string) (netip.Addr, error) {
 	return netip.AddrFrom16([16]byte(bytes)), nil
 }
 
-// readAttribute reads a short file. A GID table has up to a thousand files, most of them for empty entries, and
+// readAttribute reads a short file. A GID table has up to a thousand files, most of which belong to empty entries, and
 // os.ReadFile would need twice as many system calls.
 func readAttribute(dir *os.File, name string) (string, error) {
 	file, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -209,7 +209,7 @@ func readAttribute(dir *os.File, name string) (string, error) {
 	return strings.TrimSpace(string(buffer[:n])), nil
 }
 
-// Addresses reads the list from the kernel, and starts over if a change interrupts the dump.
+// Addresses reads the list from the kernel, and starts over if a concurrent change interrupts the dump.
 func (Linux) Addresses(path string) (links []cnichain.LinkAddresses, err error) {
 	err = inNamespace(path, func(handle *netlink.Handle) error {
 		found, err := listLinks(handle)

@@ -15,7 +15,7 @@ import (
 	"github.com/dra-networking/dra-network-driver/cnichain"
 )
 
-// write creates a file and its directories.
+// write creates a file and its parent directories.
 func write(t *testing.T, content string, path ...string) {
 	t.Helper()
 	name := filepath.Join(path...)
@@ -69,7 +69,7 @@ func TestGIDTableIsRead(t *testing.T) {
 	}
 }
 
-// The text of an error is always the same, regardless of the sysfs instance.
+// Error messages do not depend on the sysfs instance.
 func TestErrorsOfGIDTables(t *testing.T) {
 	sysfs := t.TempDir()
 	read := func() error {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reportedVF is like findVF, but returns an error if the PF no longer reports the configuration. The PF reported it
+// reportedVF is like findVF, but returns an error if the PF no longer reports the configuration. The PF did report it
 // when the baseline was recorded.
 func reportedVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
 	pf, info, err := findVF(handle, device)
@@ -35,8 +35,9 @@ func vfConfig(info *netlink.VfInfo) cnichain.VFConfig {
 	}
 }
 
-// findVF finds the PF link that configures a virtual function. A PF may also have links for representors. The virtual
-// function's index is N in the PF's virtfn<N>. The returned configuration is nil if the PF does not report it.
+// findVF finds the PF link that configures a virtual function. A PF may also have links that are representors. The
+// virtual function's index is the N in the PF's virtfn<N>. The returned configuration is nil if the PF does not report
+// it.
 func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *netlink.VfInfo, error) {
 	dir := filepath.Join(sysPCI, device.PF)
 	index, err := vfIndex(dir, device.PCIAddress)
@@ -63,8 +64,8 @@ func findVF(handle *netlink.Handle, device *cnichain.Device) (netlink.Link, *net
 
 var errNoPF = errors.New("not there")
 
-// vfIndex returns the number of a virtual function within its PF. The number is read for each use, because after a
-// change to sriov_numvfs, another function may have the PCI address, and a setting for the old number would affect an
+// vfIndex returns the number of a virtual function within its PF. The number is read anew for each use: after a change
+// to sriov_numvfs, another function may have the PCI address, and a setting for the old number would affect an
 // unrelated function.
 func vfIndex(pfDir, address string) (int, error) {
 	functions, err := filepath.Glob(filepath.Join(pfDir, "virtfn*"))
@@ -80,8 +81,8 @@ func vfIndex(pfDir, address string) (int, error) {
 		os.ErrNotExist)
 }
 
-// restoreVF writes the settings that differ from the baseline, and verifies them. It does not write settings that
-// already match, since some drivers reset a function on every write.
+// restoreVF writes those settings that differ from the baseline, and verifies them. It skips settings that already
+// match, since some drivers reset a function on every write.
 func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	pf, info, err := reportedVF(handle, device)
 	if err != nil {
@@ -100,15 +101,15 @@ func restoreVF(handle *netlink.Handle, device *cnichain.Device) error {
 	left := vfChanges(vfConfig(info), device)
 	if len(left) == 0 || len(left) == 1 && left[0].setting == vfAddress && isZeroMAC(device.VF.MAC) &&
 		info.Mac.String() == device.MAC {
-		return nil // if the driver cannot unset the address, setVFAddress sets the function's own, which is equivalent
+		return nil // if the driver cannot unset it, setVFAddress sets the function's own address, which is equivalent
 	}
 	return fmt.Errorf("device %s is not as it was: PF %s did not take back its %s", device.Name, pf.Attrs().Name,
 		left[0].setting)
 }
 
 // restoreOwnAddress restores the address through the function itself if the physical function stores the same address,
-// because some drivers (igb) do not distinguish the two. These drivers treat an address that was set through the
-// physical function as if an administrator had set it, and then reject every other address that a later owner sets. If
+// because some drivers (igb) do not distinguish the two. These drivers treat an address set through the physical
+// function as set by an administrator, and then reject any other address that a later owner tries to set. If
 // restoreOwnAddress fails, later steps restore the address and report the error.
 func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *cnichain.Device) {
 	if device.VF != nil && device.VF.MAC == device.MAC {
@@ -118,8 +119,8 @@ func restoreOwnAddress(handle *netlink.Handle, link netlink.Link, device *cnicha
 
 // freeAddress makes a function accept MAC addresses other than its own again. The igb driver rejects other addresses
 // once an address has been set through the physical function, even if it is the function's own; some CNI plugins set it
-// on every DEL. The only signs of this state are that the physical function reports the function's own address as the
-// administrative address, and that the function cannot set another address.
+// on every DEL. This state has only two signs: the physical function reports the function's own address as the
+// administrative address, and the function cannot set any other address.
 func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	if device.IfName == "" || device.VF == nil || device.VF.Trust ||
 		isZeroMAC(device.VF.MAC) || device.VF.MAC != device.MAC {
@@ -147,20 +148,20 @@ func freeAddress(handle *netlink.Handle, device *cnichain.Device) error {
 	if err := takeOtherAddress(handle, link, address); err != nil && !isRefusal(err) {
 		return err
 	}
-	// With other drivers, the function's own address may in fact have been set as the administrative address. restoreVF
-	// sets it again.
+	// With other drivers, the function's own address may really have been set as the administrative address. In that
+	// case, restoreVF sets it again.
 	return restoreVF(handle, device)
 }
 
-// takeOtherAddress sets another address and then restores the original address. If the other address is rejected, the
-// link stays unchanged.
+// takeOtherAddress sets another address and then restores the original one. If the other address is rejected, the link
+// is left unchanged.
 func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.HardwareAddr) error {
 	name := link.Attrs().Name
 	if err := handle.LinkSetHardwareAddr(link, otherAddress(address)); err != nil {
 		if isRefusal(err) {
 			return err
 		}
-		return nil // the link cannot change addresses in this state, or at all
+		return nil // the link cannot change its address in this state, or at all
 	}
 	if err := handle.LinkSetHardwareAddr(link, address); err != nil {
 		return fmt.Errorf("cannot give %s its address %s back: %w", name, address, errors.Join(err, errAddressLost))
@@ -168,10 +169,11 @@ func takeOtherAddress(handle *netlink.Handle, link netlink.Link, address net.Har
 	return nil
 }
 
-// errAddressLost marks a failure to restore the original address, as opposed to the rejection of another address.
+// errAddressLost indicates that the original address could not be restored, as opposed to another address being
+// rejected.
 var errAddressLost = errors.New("the interface has a temporary address; the driver tries again")
 
-// isRefusal reports whether an error means that the physical function does not allow the virtual function to use an
+// isRefusal reports whether an error means that the physical function refuses to let the virtual function use an
 // address.
 func isRefusal(err error) bool {
 	return !errors.Is(err, errAddressLost) &&
@@ -190,8 +192,9 @@ func otherAddress(address net.HardwareAddr) net.HardwareAddr {
 	return derived
 }
 
-// whileTrusted sets a function's trust, calls do, and leaves the trust set. Once an address has been set through the
-// physical function, some drivers (igb) allow only a trusted function to set its address, even to the same value.
+// whileTrusted marks a function as trusted, calls do, and leaves the function trusted. Once an address has been set
+// through the physical function, some drivers (igb) allow only a trusted function to set its own address, even to the
+// same value.
 func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() error) error {
 	pf, info, err := reportedVF(handle, device)
 	if err != nil {
@@ -203,7 +206,7 @@ func whileTrusted(handle *netlink.Handle, device *cnichain.Device, do func() err
 	return do()
 }
 
-// vfChange is a setting that has to be written for a link's virtual function.
+// vfChange is a virtual function setting that has to be written through the PF link.
 type vfChange struct {
 	setting string
 	apply   func(handle *netlink.Handle, pf netlink.Link, vf int) error
@@ -212,7 +215,7 @@ type vfChange struct {
 const vfAddress = "address"
 
 // vfChanges lists a function's settings that differ from the desired ones. Trust comes first, since other settings
-// require it.
+// depend on it.
 func vfChanges(current cnichain.VFConfig, device *cnichain.Device) []vfChange {
 	want := *device.VF
 	var changes []vfChange
